@@ -40,7 +40,7 @@ CHECKED = {
     "CopySnapshot": ["PresignedUrl", "CompletionDurationMinutes"],
     "ModifyEbsDefaultKmsKeyId": ["KmsKeyId"],
     "RunInstances": ["ImageId", "KeyName", "UserData", "SubnetId", "SecurityGroup",
-                     "SecurityGroupId", "ClientToken", "EbsOptimized", "Monitoring.Enabled",
+                     "SecurityGroupId", "EbsOptimized", "Monitoring.Enabled",
                      "InstanceInitiatedShutdownBehavior", "DisableApiTermination"],
     "StartInstances": ["AdditionalInfo"],
     "StopInstances": ["Force", "SkipOsShutdown", "Hibernate=false"],

@@ -174,3 +174,80 @@ fn this_machine_cannot_be_terminated() {
     let account = client.call("DescribeAccountAttributes", &[]).unwrap();
     assert_eq!(account.items("accountAttributeSet").len(), 3);
 }
+
+#[test]
+fn a_stopped_host_takes_another_type_and_no_more_volumes_than_it_allows() {
+    let Fixture { server, client, _folder } = fixture();
+    let run = [("MinCount", "1"), ("MaxCount", "1"), ("InstanceType", "m5.large")];
+    let made = client.call("RunInstances", &run).unwrap();
+    let id = text(&made.items("instancesSet")[0], "instanceId").to_owned();
+    let modify = |name, value| {
+        let params = [("InstanceId", id.as_str()), (name, value)];
+        client.call("ModifyInstanceAttribute", &params)
+    };
+    let refused = modify("InstanceType.Value", "m5.xlarge").unwrap_err();
+    assert_eq!(refused.code, "IncorrectInstanceState");
+    client.call("StopInstances", &[("InstanceId.1", &id)]).unwrap();
+    let refused = modify("InstanceType.Value", "m5.huge").unwrap_err();
+    assert_eq!(refused.code, "InvalidInstanceAttributeValue");
+    modify("InstanceType.Value", "r8gd.metal-24xl").unwrap();
+    let attribute = [("InstanceId", id.as_str()), ("Attribute", "instanceType")];
+    let described = client.call("DescribeInstanceAttribute", &attribute).unwrap();
+    let found = described.child("instanceType").unwrap();
+    assert_eq!(text(found, "value"), "r8gd.metal-24xl");
+    let host = id.parse().unwrap();
+    let limits = server.agent.with(|state| state.hosts[&host].pacing.operations.unwrap());
+    let wanted = evenkeel_core::instance::by_name("r8gd.metal-24xl").unwrap();
+    assert_eq!(limits.per_second, u64::from(wanted.iops_max));
+
+    // Few types allow so few that it can be tried in a moment.
+    let small = evenkeel_core::instance::all().iter().min_by_key(|t| t.attachments_max).unwrap();
+    modify("InstanceType.Value", small.name).unwrap();
+    let attach = |number: u32| {
+        let volume = support::create(&client, &[]);
+        let device = format!("/dev/xvdb{}", char::from_u32(97 + number).unwrap());
+        let params = [("VolumeId", volume.as_str()), ("InstanceId", &id), ("Device", &device)];
+        client.call("AttachVolume", &params)
+    };
+    for number in 0..small.attachments_max {
+        attach(number).unwrap();
+    }
+    let refused = attach(small.attachments_max).unwrap_err();
+    assert_eq!(refused.code, "AttachmentLimitExceeded");
+    let (most, name) = (small.attachments_max, small.name);
+    let told = format!("{most} volumes can be attached to an instance of type {name}");
+    assert!(refused.message.contains(&told), "{}", refused.message);
+    modify("InstanceType.Value", "m5.large").unwrap();
+    attach(small.attachments_max).unwrap();
+    let refused = modify("InstanceType.Value", small.name).unwrap_err();
+    assert_eq!(refused.code, "AttachmentLimitExceeded");
+}
+
+#[test]
+fn a_client_token_makes_its_hosts_once() {
+    let Fixture { server, client, _folder } = fixture();
+    let run = |count: &str, instance_type: &str, token: &str| {
+        let params = [
+            ("MinCount", "1"),
+            ("MaxCount", count),
+            ("InstanceType", instance_type),
+            ("ClientToken", token),
+            ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),
+            ("BlockDeviceMapping.1.Ebs.VolumeSize", "1"),
+        ];
+        let reply = client.call("RunInstances", &params)?;
+        let ids = reply.items("instancesSet").iter().map(|it| text(it, "instanceId").to_owned());
+        Ok::<Vec<String>, support::Refused>(ids.collect())
+    };
+    let first = run("2", "m5.large", "a").unwrap();
+    assert_eq!(run("2", "m5.large", "a").unwrap(), first);
+    assert_ne!(run("1", "m5.large", "b").unwrap()[0], first[0]);
+    let refused = run("2", "m5.xlarge", "a").unwrap_err();
+    assert_eq!(refused.code, "IdempotentParameterMismatch");
+    let volumes = client.call("DescribeVolumes", &[]).unwrap();
+    assert_eq!(volumes.items("volumeSet").len(), 3);
+    // What failed is made when the request is sent again.
+    server.agent.with(|state| state.fail_next = Some(FailedKind::NoSpace));
+    run("1", "m5.large", "c").unwrap_err();
+    assert_eq!(run("1", "m5.large", "c").unwrap().len(), 1);
+}

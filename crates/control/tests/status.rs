@@ -1,6 +1,7 @@
 //! DescribeVolumeStatus: what is known of volumes, and what is wrong with them.
 
-#[allow(dead_code)]
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
 mod support;
 
 use std::time::Duration;

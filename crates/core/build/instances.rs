@@ -5,15 +5,16 @@ use crate::reader::{Date, Result, read};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const HEADER: &str =
-    "instance_type,date,ebs_optimized,baseline_mbps,max_mbps,baseline_iops,max_iops,source";
+const HEADER: &str = "instance_type,date,ebs_optimized,baseline_mbps,max_mbps,baseline_iops,\
+                      max_iops,max_attachments,attachment_limit,source";
 
 /// One row, checked.
 struct Row {
     date: Date,
     support: &'static str,
     mbps: (u32, u32),
-    iops: Option<(u32, u32)>,
+    /// IOPS, the most volumes, and what else counts as one.
+    limits: Option<((u32, u32), u32, &'static str)>,
 }
 
 /// The text of `instances.rs` in the build's output folder.
@@ -35,19 +36,21 @@ pub fn generate(file: &Path) -> Result<String> {
         if rows.windows(2).any(|w| matches!(w, [a, b] if a.date == b.date)) {
             return Err(format!("{}: {name}: two rows of the same date", file.display()));
         }
-        for row in rows.iter().filter(|r| r.iops.is_none()) {
+        for row in rows.iter().filter(|r| r.limits.is_none()) {
             history.push_str(&format!(
                 "HistoricBandwidth {{ name: {name:?}, date: {}, mbps: {} }},\n",
                 row.date.expression(),
                 row.mbps.1
             ));
         }
-        let Some((row, iops)) = rows.iter().rev().find_map(|r| Some((r, r.iops?))) else {
+        let newest = rows.iter().rev().find_map(|r| Some((r, r.limits?)));
+        let Some((row, (iops, attachments, kind))) = newest else {
             return Err(format!("{}: {name}: no row has IOPS", file.display()));
         };
         current.push_str(&format!(
             "InstanceType {{ name: {name:?}, ebs_optimized: EbsOptimized::{}, \
-             baseline_mbps: {}, mbps_max: {}, baseline_iops: {}, iops_max: {} }},\n",
+             baseline_mbps: {}, mbps_max: {}, baseline_iops: {}, iops_max: {}, \
+             attachments_max: {attachments}, attachment_limit: AttachmentLimit::{kind} }},\n",
             row.support, row.mbps.0, row.mbps.1, iops.0, iops.1
         ));
     }
@@ -59,8 +62,10 @@ pub fn generate(file: &Path) -> Result<String> {
 
 fn row(line: &str) -> Result<(&str, Row)> {
     let fields: Vec<_> = line.split(',').collect();
-    let [name, date, support, mbps, mbps_max, iops, iops_max, source] = fields[..] else {
-        return Err(format!("{} fields instead of 8", fields.len()));
+    let [name, date, support, mbps, mbps_max, iops, iops_max, attachments, kind, source] =
+        fields[..]
+    else {
+        return Err(format!("{} fields instead of 10", fields.len()));
     };
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
     if !name.contains('.') || !name.bytes().all(legal) {
@@ -76,11 +81,25 @@ fn row(line: &str) -> Result<(&str, Row)> {
         _ => return Err(format!("ebs_optimized = {support:?}: expected default or supported")),
     };
     let mbps = pair("mbps", mbps, mbps_max)?;
-    let iops = match (iops, iops_max) {
-        ("", "") => None,
-        _ => Some(pair("iops", iops, iops_max)?),
+    let limits = match (iops, iops_max, attachments, kind) {
+        ("", "", "", "") => None,
+        _ => {
+            let (most, kind) = attachment_limit(attachments, kind)?;
+            Some((pair("iops", iops, iops_max)?, most, kind))
+        }
     };
-    Ok((name, Row { date, support, mbps, iops }))
+    Ok((name, Row { date, support, mbps, limits }))
+}
+
+fn attachment_limit(most: &str, kind: &str) -> Result<(u32, &'static str)> {
+    let number = most.parse().ok().filter(|most| (1..=1_000_u32).contains(most));
+    let number =
+        number.ok_or(format!("max_attachments = {most:?}: expected a whole number, 1 to 1000"))?;
+    match kind {
+        "shared" => Ok((number, "Shared")),
+        "dedicated" => Ok((number, "Dedicated")),
+        _ => Err(format!("attachment_limit = {kind:?}: expected shared or dedicated")),
+    }
 }
 
 fn pair(what: &str, baseline: &str, max: &str) -> Result<(u32, u32)> {

@@ -26,6 +26,20 @@ pub struct InstanceType {
     pub baseline_iops: u32,
     /// Most IOPS, at 16 KiB.
     pub iops_max: u32,
+    /// The most volumes that may be attached to one.
+    pub attachments_max: u32,
+    /// What else takes the place of a volume.
+    pub attachment_limit: AttachmentLimit,
+}
+
+/// What the attachment limit of an instance type counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachmentLimit {
+    /// Volumes, network interfaces and NVMe disks of the instance. The number is what is left for
+    /// volumes beside one interface and all disks.
+    Shared,
+    /// Volumes only.
+    Dedicated,
 }
 
 /// How an instance type comes by its dedicated link to EBS.

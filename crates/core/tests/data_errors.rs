@@ -100,20 +100,23 @@ fn mistakes_in_prices_name_key_and_value() {
 
 #[test]
 fn mistakes_in_instances_name_the_line() {
-    let line = "m5.large,2026-08-02,default,650,4750,3600,18750,getmoto/moto@34d6cad5a";
+    let line = "m5.large,2026-08-02,default,650,4750,3600,18750,27,shared,getmoto/moto@34d6cad5a";
+    let end = "27,shared,x";
     let table = [
-        ("m5.large,2026-08-02,default,4751,4750,3600,18750,x", "baseline_mbps = \"4751\""),
-        ("m5.large,2026-08-02,default,650,4750,3600,,x", "max_iops = \"\""),
-        ("m5.large,2026-08-02,default,650,4750,,,x", "m5.large: no row has IOPS"),
-        ("m5.large,2026-08-02,sometimes,650,4750,3600,18750,x", "ebs_optimized = \"sometimes\""),
-        ("m5.large,2026-08-32,default,650,4750,3600,18750,x", "date = \"2026-08-32\""),
-        ("m5.large,2026-08-02,default,650,4750,3600,18750", "7 fields instead of 8"),
-        ("m5.large,2026-08-02,default,650,4750,3600,18750,", "source is missing"),
-        ("m5 large,2026-08-02,default,650,4750,3600,18750,x", "not the name"),
-        ("m5.xlarge,2026-08-02,default,650,4750,3600,18750,x", "two rows of the same date"),
+        (format!("m5.large,2026-08-02,default,4751,4750,3600,18750,{end}"), "mbps = \"4751\""),
+        (format!("m5.large,2026-08-02,default,650,4750,3600,,{end}"), "max_iops = \"\""),
+        ("m5.large,2026-08-02,default,650,4750,,,,,x".into(), "m5.large: no row has IOPS"),
+        (format!("m5.large,2026-08-02,sometimes,650,4750,3600,18750,{end}"), "= \"sometimes\""),
+        (format!("m5.large,2026-08-32,default,650,4750,3600,18750,{end}"), "date = \"2026-08-32\""),
+        ("m5.large,2026-08-02,default,650,4750,3600,18750".into(), "7 fields instead of 10"),
+        ("m5.large,2026-08-02,default,650,4750,3600,18750,27,shared,".into(), "source is missing"),
+        ("m5.large,2026-08-02,default,650,4750,3600,18750,0,shared,x".into(), "1 to 1000"),
+        ("m5.large,2026-08-02,default,650,4750,3600,18750,27,,x".into(), "shared or dedicated"),
+        (format!("m5 large,2026-08-02,default,650,4750,3600,18750,{end}"), "not the name"),
+        (format!("m5.xlarge,2026-08-02,default,650,4750,3600,18750,{end}"), "two rows"),
     ];
     for (to, expected) in table {
-        let folder = spoilt("instances", "", "instances.csv", line, to);
+        let folder = spoilt("instances", "", "instances.csv", line, &to);
         let error = instances::generate(&folder.join("instances.csv")).unwrap_err();
         assert!(error.contains("instances.csv") && error.contains(expected), "{to}: {error}");
     }

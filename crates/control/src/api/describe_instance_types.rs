@@ -1,6 +1,6 @@
 //! DescribeInstanceTypes: returns EC2's types with their EBS limits, and no other properties.
 
-use evenkeel_core::instance::{self, EbsOptimized, InstanceType};
+use evenkeel_core::instance::{self, AttachmentLimit, EbsOptimized, InstanceType};
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
@@ -10,6 +10,7 @@ use crate::model::Refusal;
 pub const ACTION: Action = Action { name: "DescribeInstanceTypes", mutates: false, run };
 
 const FILTERS: &[&str] = &[
+    "ebs-info.attachment-limit-type",
     "ebs-info.ebs-optimized-info.baseline-bandwidth-in-mbps",
     "ebs-info.ebs-optimized-info.baseline-iops",
     "ebs-info.ebs-optimized-info.baseline-throughput-in-mbps",
@@ -18,6 +19,7 @@ const FILTERS: &[&str] = &[
     "ebs-info.ebs-optimized-info.maximum-throughput-in-mbps",
     "ebs-info.ebs-optimized-support",
     "ebs-info.encryption-support",
+    "ebs-info.maximum-ebs-attachments",
     "instance-type",
 ];
 
@@ -33,16 +35,17 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !absent.is_empty() {
         return Err(Refusal::UnknownInstanceType(absent.join(", ")).into());
     }
+    let encryption = if call.plane.settings.key.is_some() { "supported" } else { "unsupported" };
     let wanted = instance::all()
         .iter()
         .filter(|t| names.is_empty() || names.iter().any(|name| name == t.name))
-        .filter(|t| filters.pass(|name| values(t, name)));
+        .filter(|t| filters.pass(|name| values(t, encryption, name)));
     let (types, token) = page.cut(wanted, |t| t.name.to_owned());
-    let items = types.into_iter().map(item).collect();
+    let items = types.into_iter().map(|t| item(t, encryption)).collect();
     Ok(view::paged("instanceTypeSet", items, token))
 }
 
-fn item(t: &InstanceType) -> Element {
+fn item(t: &InstanceType, encryption: &str) -> Element {
     let limits = [
         Element::text("baselineBandwidthInMbps", t.baseline_mbps),
         Element::text("baselineThroughputInMBps", megabytes(t.baseline_mbps)),
@@ -53,8 +56,10 @@ fn item(t: &InstanceType) -> Element {
     ];
     let ebs = [
         Element::text("ebsOptimizedSupport", support(t)),
-        Element::text("encryptionSupport", "unsupported"),
+        Element::text("encryptionSupport", encryption),
         Element::list("ebsOptimizedInfo", limits),
+        Element::text("maximumEbsAttachments", t.attachments_max),
+        Element::text("attachmentLimitType", attachment_limit(t)),
     ];
     let name = Element::text("instanceType", t.name);
     Element::list("item", [name, Element::list("ebsInfo", ebs)])
@@ -67,6 +72,13 @@ const fn support(t: &InstanceType) -> &'static str {
     }
 }
 
+const fn attachment_limit(t: &InstanceType) -> &'static str {
+    match t.attachment_limit {
+        AttachmentLimit::Shared => "shared",
+        AttachmentLimit::Dedicated => "dedicated",
+    }
+}
+
 /// Mbit/s as MB/s. Exact, because an eighth has at most three decimals.
 fn megabytes(mbps: u32) -> String {
     let (whole, eighths) = (mbps / 8, mbps % 8);
@@ -75,8 +87,9 @@ fn megabytes(mbps: u32) -> String {
     format!("{whole}.{}", if decimals.is_empty() { "0" } else { decimals })
 }
 
-fn values(t: &InstanceType, filter: &str) -> Vec<String> {
+fn values(t: &InstanceType, encryption: &str, filter: &str) -> Vec<String> {
     let value = match filter {
+        "ebs-info.attachment-limit-type" => attachment_limit(t).into(),
         "ebs-info.ebs-optimized-info.baseline-bandwidth-in-mbps" => t.baseline_mbps.to_string(),
         "ebs-info.ebs-optimized-info.baseline-iops" => t.baseline_iops.to_string(),
         "ebs-info.ebs-optimized-info.baseline-throughput-in-mbps" => megabytes(t.baseline_mbps),
@@ -84,7 +97,8 @@ fn values(t: &InstanceType, filter: &str) -> Vec<String> {
         "ebs-info.ebs-optimized-info.maximum-iops" => t.iops_max.to_string(),
         "ebs-info.ebs-optimized-info.maximum-throughput-in-mbps" => megabytes(t.mbps_max),
         "ebs-info.ebs-optimized-support" => support(t).into(),
-        "ebs-info.encryption-support" => "unsupported".into(),
+        "ebs-info.encryption-support" => encryption.into(),
+        "ebs-info.maximum-ebs-attachments" => t.attachments_max.to_string(),
         "instance-type" => t.name.into(),
         _ => return vec![],
     };

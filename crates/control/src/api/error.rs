@@ -547,6 +547,21 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
         Refusal::HostTerminated(instance) => {
             ApiError::new("IncorrectInstanceState", format!("{instance} is terminated"))
         }
+        Refusal::HostRuns(instance) => ApiError::new(
+            "IncorrectInstanceState",
+            format!("The instance '{instance}' is not in the 'stopped' state."),
+        ),
+        Refusal::HostHasNoType(instance) => ApiError::unsupported(format!(
+            "{instance} has the type of the server's own machine, which has no limits; register a \
+             host of another type instead"
+        )),
+        Refusal::HostIsFull { instance, instance_type, most } => ApiError::new(
+            "AttachmentLimitExceeded",
+            format!(
+                "{instance}: {most} volumes can be attached to an instance of type \
+                 {instance_type}, which is the limit; detach one, or choose another type"
+            ),
+        ),
         Refusal::NoDevice(instance, device) => ApiError::new(
             "InvalidInstanceAttributeValue",
             format!("No device is currently mapped at {device} of {instance}"),

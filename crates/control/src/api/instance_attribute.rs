@@ -1,5 +1,5 @@
-//! DescribeInstanceAttribute, ModifyInstanceAttribute: whether volumes are deleted when their host
-//! is terminated, and what is known of a host beside.
+//! DescribeInstanceAttribute, ModifyInstanceAttribute: the type of a host, whether volumes are
+//! deleted when it is terminated, and what is known of it beside.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -18,14 +18,12 @@ const UNSUPPORTED: &[&str] = &[
     "EbsOptimized.Value",
     "EnaSupport.Value",
     "InstanceInitiatedShutdownBehavior.Value",
-    "InstanceType.Value",
     "Kernel.Value",
     "Ramdisk.Value",
     "SourceDestCheck.Value",
     "SriovNetSupport.Value",
     "UserData.Value",
     "GroupId.1",
-    "Value",
 ];
 
 fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -75,14 +73,33 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         fields.structure_done(&prefix)?;
         devices.push((device, is_deleted));
     }
+    let value = args.text("Value");
+    let mut instance_type = args.text("InstanceType.Value");
     args.unsupported(UNSUPPORTED)?;
     args.done()?;
-    if let Some(other) = attribute.filter(|attribute| attribute != "blockDeviceMapping") {
-        return Err(ApiError::unsupported(format!("The attribute {other} cannot be changed")));
+    match attribute.as_deref() {
+        None | Some("blockDeviceMapping") if value.is_none() => {}
+        Some("instanceType") if instance_type.is_none() => instance_type = value,
+        Some(other) if other != "blockDeviceMapping" && other != "instanceType" => {
+            return Err(ApiError::unsupported(format!("The attribute {other} cannot be changed")));
+        }
+        _ => return Err(only_one()),
     }
-    if devices.is_empty() {
-        return Err(ApiError::missing("BlockDeviceMapping"));
-    }
-    call.execute(&Command::SetDeleteOnTermination { instance, devices })?;
+    let command = match (instance_type, devices.is_empty()) {
+        (Some(instance_type), true) => Command::SetHostType { id: instance, instance_type },
+        (None, false) => Command::SetDeleteOnTermination { instance, devices },
+        (None, true) => return Err(ApiError::missing("BlockDeviceMapping")),
+        (Some(_), false) => return Err(only_one()),
+    };
+    call.execute(&command).map_err(|error| match error.code {
+        // What is wrong is the value of an attribute here.
+        "InvalidInstanceType" => ApiError { code: "InvalidInstanceAttributeValue", ..error },
+        _ => error,
+    })?;
     Ok(view::success())
+}
+
+fn only_one() -> ApiError {
+    let text = "Fields for multiple attribute types specified: change one attribute at a time";
+    ApiError::new("InvalidParameterCombination", text)
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::aws::sigv4::sha256_hex;
 use evenkeel_wire::aws::xml::Element;
 
 use super::args::{Args, snapshot_id};
@@ -15,7 +16,9 @@ use super::instance_state::release;
 use super::register_host::parse_address;
 use super::{Action, Call, view};
 use crate::clock;
-use crate::model::{Begins, Command, HOSTS_MAX, HostState, LOCAL_TYPE, Model, Settings, Tags};
+use crate::model::{
+    Begins, Command, HOSTS_MAX, HostState, LOCAL_TYPE, Model, Refusal, Settings, Tags,
+};
 use crate::plane::PlaneError;
 use evenkeel_core::ids::InstanceId;
 
@@ -35,7 +38,6 @@ const IGNORED: &[&str] = &[
     "KeyName",
     "UserData",
     "SubnetId",
-    "ClientToken",
     "EbsOptimized",
     "Monitoring.Enabled",
     "InstanceInitiatedShutdownBehavior",
@@ -60,6 +62,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let zone = args.text("Placement.AvailabilityZone");
     let [tags, volume_tags] = args.tag_specifications_of(["instance", "volume"])?;
     let devices = devices(settings, args)?;
+    let token = args.client_token()?.filter(|token| !token.is_empty());
     IGNORED.iter().for_each(|name| _ = args.text(name));
     for list in ["SecurityGroup", "SecurityGroupId"] {
         args.list(list);
@@ -79,35 +82,80 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(ApiError::value(format!("Invalid availability zone: [{zone}]")));
     }
     check_snapshots(call, &devices)?;
-    let mut made = Vec::new();
-    for _ in 0..count {
-        let one = call.plane.one_address_at_a_time();
-        let address = match address {
-            Some(address) => address,
-            None => free_address(&call.plane.model())?,
-        };
-        let id = clock::instance_id().map_err(PlaneError::from)?;
-        let (instance_type, tags) = (instance_type.clone(), tags.clone());
-        let command = Command::RegisterHost { id, instance_type, address, tags };
-        let registered = call.execute(&command);
-        drop(one);
-        let done = registered.map(drop).and_then(|()| {
-            made.push(id);
-            devices.iter().try_for_each(|device| attach(call, id, device, &volume_tags))
-        });
-        if let Err(error) = done {
-            undo(call, &made);
-            return Err(error);
-        }
-    }
+    let wanted = Wanted { instance_type, address, tags, devices, volume_tags };
+    let hosts = made(call, &wanted, token.as_deref(), count)?;
     let model = call.plane.model();
     let instance = |id: &InstanceId| {
         let host = model.hosts.get(id)?;
         Some(Element::list("item", view::host(settings, &model, host)))
     };
-    let instances = made.iter().filter_map(instance).collect();
-    let first = made.first().copied().ok_or_else(|| ApiError::internal("no host was made"))?;
+    let instances = hosts.iter().filter_map(instance).collect();
+    let first = hosts.first().copied().ok_or_else(|| ApiError::internal("no host was made"))?;
     Ok(reservation(settings, first, instances))
+}
+
+/// What each host of a request is.
+struct Wanted {
+    instance_type: String,
+    address: Option<HostAddress>,
+    tags: Tags,
+    devices: Vec<NewDevice>,
+    volume_tags: Tags,
+}
+
+/// Makes hosts, or finds those that the client token has made.
+fn made(
+    call: &Call<'_>,
+    wanted: &Wanted,
+    token: Option<&str>,
+    count: u32,
+) -> Result<Vec<InstanceId>, ApiError> {
+    let mut hosts = Vec::new();
+    let mut new = Vec::new();
+    for number in 0..count {
+        let one = call.plane.one_address_at_a_time();
+        let id = match token {
+            Some(token) => of_token(token, number),
+            None => clock::instance_id().map_err(PlaneError::from)?,
+        };
+        let known = call.plane.model().hosts.get(&id).map(|host| host.instance_type.clone());
+        if token.is_some()
+            && let Some(known) = known
+        {
+            if known != wanted.instance_type {
+                let token = token.unwrap_or_default().to_owned();
+                return Err(Refusal::TokenReused(token).into());
+            }
+            hosts.push(id);
+            continue;
+        }
+        let address = match wanted.address {
+            Some(address) => address,
+            None => free_address(&call.plane.model())?,
+        };
+        let (instance_type, tags) = (wanted.instance_type.clone(), wanted.tags.clone());
+        let command = Command::RegisterHost { id, instance_type, address, tags };
+        let registered = call.execute(&command);
+        drop(one);
+        let done = registered.map(drop).and_then(|()| {
+            new.push(id);
+            let attach = |device| attach(call, id, device, &wanted.volume_tags);
+            wanted.devices.iter().try_for_each(attach)
+        });
+        if let Err(error) = done {
+            undo(call, &new, token.is_some());
+            return Err(error);
+        }
+        hosts.push(id);
+    }
+    Ok(hosts)
+}
+
+/// The id of the host with this number that a client token makes: the same whenever it is sent.
+fn of_token(token: &str, number: u32) -> InstanceId {
+    let digest = sha256_hex(format!("RunInstances\n{token}\n{number}").as_bytes());
+    let bits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
+    InstanceId::from_bits(bits)
 }
 
 /// The volumes of `BlockDeviceMapping`.
@@ -200,11 +248,18 @@ fn attach(
 }
 
 /// Takes back what was made before something failed. What cannot be taken back stays, and is shown.
-fn undo(call: &Call<'_>, made: &[InstanceId]) {
+/// The hosts of a client token are forgotten, because the request is sent again.
+fn undo(call: &Call<'_>, made: &[InstanceId], forget: bool) {
     for &id in made {
         let _ = release(call, id);
-        let state = HostState::Terminated { at: call.now };
-        let _ = call.execute(&Command::SetHostState { ids: vec![id], state });
+        let command = match forget {
+            true => Command::DeregisterHost { id },
+            false => {
+                let state = HostState::Terminated { at: call.now };
+                Command::SetHostState { ids: vec![id], state }
+            }
+        };
+        let _ = call.execute(&command);
     }
 }
 

@@ -45,6 +45,12 @@ impl Model {
         if volume.attachments.len() >= ATTACHMENTS_MAX {
             return Err(Refusal::AttachmentLimit(id));
         }
+        if let Some(most) = host.attachments_max()
+            && self.attachments_of(instance).count() >= most
+        {
+            let instance_type = host.instance_type.clone();
+            return Err(Refusal::HostIsFull { instance, instance_type, most });
+        }
         // Several instances on one machine are allowed, each with volumes of its own.
         let shares = |other: &&Attachment| {
             self.hosts.get(&other.instance).is_some_and(|host| host.address == address)

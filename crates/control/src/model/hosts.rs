@@ -126,7 +126,44 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Changes the type of a stopped host, and with it the limits of its volumes together. Credits
+    /// stay as they are.
+    pub(super) fn set_host_type(
+        &self,
+        id: InstanceId,
+        instance_type: &str,
+    ) -> Result<Decision, Refusal> {
+        let host = self.host(id)?;
+        if host.is_local() || host.instance_type == LOCAL_TYPE {
+            return Err(Refusal::HostHasNoType(id));
+        }
+        if instance::by_name(instance_type).is_none() {
+            return Err(Refusal::UnknownInstanceType(instance_type.into()));
+        }
+        match host.state {
+            HostState::Stopped => {}
+            HostState::Terminated { .. } => return Err(Refusal::HostTerminated(id)),
+            HostState::Running => return Err(Refusal::HostRuns(id)),
+        }
+        let changed = Host { instance_type: instance_type.into(), ..host.clone() };
+        let attached = self.attachments_of(id).count();
+        if let Some(most) = changed.attachments_max().filter(|most| attached > *most) {
+            let instance_type = changed.instance_type;
+            return Err(Refusal::HostIsFull { instance: id, instance_type, most });
+        }
+        Ok(Decision { events: vec![Event::Host(changed)], ..Decision::default() })
+    }
+}
+
 impl Host {
+    /// The most volumes that may be attached to it; `None` if its type sets no limit.
+    #[must_use]
+    pub fn attachments_max(&self) -> Option<usize> {
+        let known = instance::by_name(&self.instance_type)?;
+        usize::try_from(known.attachments_max).ok()
+    }
+
     /// Whether it is shown to clients.
     #[must_use]
     pub const fn is_shown(&self, now: UnixMs) -> bool {

@@ -561,6 +561,13 @@ pub enum Command {
         /// The host.
         id: InstanceId,
     },
+    /// Change the type of a stopped host.
+    SetHostType {
+        /// The host.
+        id: InstanceId,
+        /// The new type.
+        instance_type: String,
+    },
     /// Change the state of hosts.
     SetHostState {
         /// The hosts.
@@ -755,6 +762,7 @@ impl Model {
             }
             Command::DeregisterHost { id } => self.deregister_host(*id),
             Command::SetHostState { ids, state } => self.set_host_state(ids, *state),
+            Command::SetHostType { id, instance_type } => self.set_host_type(*id, instance_type),
         }
     }
 

@@ -144,6 +144,19 @@ pub enum Refusal {
     TooManyFast(usize),
     /// The host is terminated.
     HostTerminated(InstanceId),
+    /// The host must be stopped first.
+    HostRuns(InstanceId),
+    /// The host is of the type of the server's own machine, which has no limits.
+    HostHasNoType(InstanceId),
+    /// The host has as many volumes as its type allows, or more.
+    HostIsFull {
+        /// The host.
+        instance: InstanceId,
+        /// Its type, or the one that was wanted.
+        instance_type: String,
+        /// The most volumes of that type.
+        most: usize,
+    },
     /// The host has no volume under this device name.
     NoDevice(InstanceId, String),
     /// No snapshot can be made of a volume in this state.

@@ -259,7 +259,9 @@ impl Plane {
                 };
                 resources.iter().map(key).collect()
             }
-            Command::RegisterHost { id, .. } => vec![Key::Host(*id)],
+            Command::RegisterHost { id, .. } | Command::SetHostType { id, .. } => {
+                vec![Key::Host(*id)]
+            }
             Command::DeregisterHost { id } => {
                 // Volumes that are being detached from it come first.
                 let its = model.attachments_of(*id).map(|(volume, _)| Key::Volume(volume.id));
