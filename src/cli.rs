@@ -240,6 +240,11 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
+    /// What may exist beside what capacity allows: `ec2` refuses what is beyond EC2's default
+    /// quotas of storage and IOPS by type and of snapshots.
+    #[arg(long, env = "EVENKEEL_QUOTAS", default_value = "none", value_name = "QUOTAS")]
+    pub quotas: Quotas,
+
     /// Days for which deleted volumes and snapshots stay in the recycle bin, from which they can be
     /// restored. 0: what is deleted is gone.
     #[arg(long, env = "EVENKEEL_RECYCLE_BIN_DAYS", default_value_t = 0, value_name = "DAYS")]
@@ -315,6 +320,15 @@ pub struct Serve {
     /// Log level for standard error: error, warn, info, debug, trace, or a filter by module.
     #[arg(long, env = "EVENKEEL_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
+}
+
+/// What may exist beside what capacity allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Quotas {
+    /// Anything.
+    None,
+    /// What EC2 allows an account in a region unless it asks for more.
+    Ec2,
 }
 
 /// How often a volume may be modified.

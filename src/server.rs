@@ -13,6 +13,7 @@ use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::quota::Quotas;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
@@ -48,6 +49,7 @@ pub struct Config {
     pub zone: String,
     pub rules: &'static Rules,
     pub modify_policy: ModifyPolicy,
+    pub quotas: Option<&'static Quotas>,
     pub account: String,
     pub any_region: bool,
     pub api_rate: Option<u32>,
@@ -171,6 +173,10 @@ impl Config {
                 cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
                 cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
                 cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
+            },
+            quotas: match arguments.quotas {
+                cli::Quotas::None => None,
+                cli::Quotas::Ec2 => Some(&evenkeel_core::quota::EC2),
             },
             figure: figure(arguments)?,
             oversell: oversell(arguments)?,
@@ -362,6 +368,7 @@ fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, 
         recycle_bin_days: config.recycle_bin_days,
         rules: config.rules,
         modify_policy: config.modify_policy,
+        quotas: config.quotas,
         figure: config.figure,
         oversell: config.oversell.clone(),
         space_oversell: config.space_oversell,

@@ -7,6 +7,8 @@ mod instances;
 mod limits;
 #[path = "build/prices.rs"]
 mod prices;
+#[path = "build/quotas.rs"]
+mod quotas;
 #[path = "build/reader.rs"]
 mod reader;
 
@@ -28,10 +30,13 @@ fn run() -> reader::Result<()> {
     for source in ["build.rs", "build", "../../data/limits", "../../data/prices"] {
         println!("cargo::rerun-if-changed={source}");
     }
-    println!("cargo::rerun-if-changed=../../data/instances.csv");
+    for file in ["instances.csv", "quotas.toml"] {
+        println!("cargo::rerun-if-changed=../../data/{file}");
+    }
 
     write(&out.join("limits.rs"), &limits::generate(&data.join("limits"))?)?;
     write(&out.join("prices.rs"), &prices::generate(&data.join("prices"))?)?;
+    write(&out.join("quotas.rs"), &quotas::generate(&data.join("quotas.toml"))?)?;
     write(&out.join("instances.rs"), &instances::generate(&data.join("instances.csv"))?)
 }
 

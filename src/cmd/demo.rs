@@ -77,6 +77,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         zone: "local-1a".to_owned(),
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        quotas: None,
         account: "000000000000".to_owned(),
         any_region: false,
         api_rate: None,

@@ -138,6 +138,7 @@ fn settings() -> Settings {
         key: None,
         recycle_bin_days: 0,
         modify_policy: ModifyPolicy::Immediate,
+        quotas: None,
         figure: None,
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),

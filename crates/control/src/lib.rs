@@ -53,6 +53,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::quota::Quotas;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
@@ -105,6 +106,8 @@ pub struct ControlConfig {
     pub rules: &'static Rules,
     /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
+    /// What the account may have; `None` if only capacity counts.
+    pub quotas: Option<&'static Quotas>,
     /// The operator's figure of what may be sold; `None` if only the calibration limits it.
     pub figure: Option<Figure>,
     /// Types that are sold more than once, and how many times over.
@@ -194,6 +197,7 @@ pub fn run(
         recycle_bin_days: config.recycle_bin_days,
         rules: config.rules,
         modify_policy: config.modify_policy,
+        quotas: config.quotas,
         figure: config.figure,
         oversell: config.oversell,
         space_oversell: config.space_oversell,

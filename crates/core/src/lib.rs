@@ -23,6 +23,7 @@ pub mod limits;
 pub mod log_limit;
 pub mod price;
 pub mod qos;
+pub mod quota;
 pub mod random;
 pub mod request;
 pub mod time;

@@ -8,6 +8,8 @@ mod instances;
 mod limits;
 #[path = "../build/prices.rs"]
 mod prices;
+#[path = "../build/quotas.rs"]
+mod quotas;
 #[path = "../build/reader.rs"]
 mod reader;
 
@@ -33,6 +35,21 @@ fn the_real_data_is_accepted() {
     assert!(limits::generate(&data.join("limits")).is_ok());
     assert!(prices::generate(&data.join("prices")).is_ok());
     assert!(instances::generate(&data.join("instances.csv")).is_ok());
+    assert!(quotas::generate(&data.join("quotas.toml")).is_ok());
+}
+
+#[test]
+fn mistakes_in_quotas_name_the_key() {
+    let table = [
+        ("snapshots = 100_000", "snapshots = 0", "snapshots = 0: expected"),
+        ("io2 = 20\n", "", "storage_tib.io2 is missing"),
+        ("gp3 = 50\n", "gp3 = 50\ngp4 = 1\n", "storage_tib.gp4 = 1: unknown key"),
+    ];
+    for (from, to, expected) in table {
+        let folder = spoilt("quotas", "", "quotas.toml", from, to);
+        let error = quotas::generate(&folder.join("quotas.toml")).unwrap_err();
+        assert!(error.contains("quotas.toml") && error.contains(expected), "{to}: {error}");
+    }
 }
 
 #[test]

@@ -547,6 +547,24 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
         Refusal::HostTerminated(instance) => {
             ApiError::new("IncorrectInstanceState", format!("{instance} is terminated"))
         }
+        Refusal::SnapshotQuota(most) => ApiError::new(
+            "SnapshotLimitExceeded",
+            format!("the quota of {most} snapshots is reached; delete some first"),
+        ),
+        Refusal::StorageQuota { volume_type, gib, asked, tib } => ApiError::new(
+            "VolumeLimitExceeded",
+            format!(
+                "a {volume_type} volume of {asked} GiB beside {gib} GiB of others would exceed the \
+                 quota of {tib} TiB of {volume_type}; delete some first"
+            ),
+        ),
+        Refusal::IopsQuota { volume_type, present, asked, most } => ApiError::new(
+            "MaxIOPSLimitExceeded",
+            format!(
+                "a {volume_type} volume of {asked} IOPS beside {present} IOPS of others would \
+                 exceed the quota of {most} IOPS of {volume_type}; delete some first"
+            ),
+        ),
         Refusal::HostRuns(instance) => ApiError::new(
             "IncorrectInstanceState",
             format!("The instance '{instance}' is not in the 'stopped' state."),

@@ -36,6 +36,7 @@ fn settings() -> Settings {
         recycle_bin_days: 0,
         rules: Rules::newest(),
         modify_policy: ModifyPolicy::Immediate,
+        quotas: None,
         figure: None,
         oversell: Default::default(),
         space_oversell: Default::default(),

@@ -51,6 +51,7 @@ impl World {
             key: None,
             recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
+            quotas: None,
             figure: None,
             oversell: BTreeMap::new(),
             space_oversell: SpaceOversell::default(),

@@ -5,6 +5,7 @@
 //! Such a snapshot is never shown, and it is deleted as soon as the volume is made or given up.
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::quota;
 use evenkeel_core::units::ByteCount;
 
 use super::snapshots::SnapshotPhase;
@@ -14,10 +15,10 @@ use super::{
     Volume,
 };
 
-/// The most copies of volumes in progress: EC2's limit.
-const VOLUME_COPIES_MAX: usize = 5;
-/// The most copies of snapshots in progress: EC2's limit.
-const SNAPSHOT_COPIES_MAX: usize = 20;
+/// The most copies of volumes in progress.
+const VOLUME_COPIES_MAX: usize = quota::EC2.volume_copies;
+/// The most copies of snapshots in progress.
+const SNAPSHOT_COPIES_MAX: usize = quota::EC2.snapshot_copies;
 
 /// What a new volume begins as, and whether it is encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,6 +7,7 @@
 //! takes one, or is made without.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::quota;
 
 use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
@@ -14,7 +15,7 @@ use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 pub const MICRO: u64 = 1_000_000;
 const HOUR_MS: u64 = 3_600_000;
 /// The most snapshots with fast restore: EC2's quota.
-const FAST_MAX: usize = 50;
+const FAST_MAX: usize = quota::EC2.fast_restores;
 /// The most GiB of a snapshot with fast restore.
 const SIZE_GIB_MAX: u32 = 16_384;
 

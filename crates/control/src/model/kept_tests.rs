@@ -190,6 +190,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
             key: None,
             recycle_bin_days: 0,
             modify_policy: ModifyPolicy::Immediate,
+            quotas: None,
             figure,
             oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
             space_oversell: SpaceOversell::default(),

@@ -34,6 +34,7 @@ mod hosts;
 mod index;
 pub mod locks;
 mod modify;
+mod quotas;
 mod refusal;
 mod settle;
 pub mod snapshots;
@@ -52,6 +53,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::admission::{Figure, Oversell};
+use evenkeel_core::quota::Quotas;
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, HostAddress};
 
@@ -637,6 +639,8 @@ pub struct Settings {
     pub rules: &'static Rules,
     /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
+    /// What the account may have; `None` if only capacity counts.
+    pub quotas: Option<&'static Quotas>,
     /// The operator's figure of what may be sold; never more than was measured.
     pub figure: Option<Figure>,
     /// Types that the operator sells more than once, and how many times over.
@@ -690,6 +694,7 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         let decision = self.decide_without_capacity(settings, command, now)?;
+        self.check_quotas(settings.quotas, &decision.events)?;
         // Last, so that an invalid request gets its own error whatever capacity is left.
         self.admit(settings, capacity, &decision.events)?;
         Ok(decision)

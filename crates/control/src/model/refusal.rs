@@ -2,7 +2,7 @@
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::InvalidSpec;
+use evenkeel_core::volume::{InvalidSpec, VolumeType};
 
 use super::{Shortfall, SpaceShort, UnixMs, VolumeState};
 
@@ -144,6 +144,30 @@ pub enum Refusal {
     TooManyFast(usize),
     /// The host is terminated.
     HostTerminated(InstanceId),
+    /// There are as many snapshots as the quota allows.
+    SnapshotQuota(usize),
+    /// Volumes of a type would have more bytes than the quota allows.
+    StorageQuota {
+        /// The type.
+        volume_type: VolumeType,
+        /// GiB of all others of that type.
+        gib: u64,
+        /// GiB of this one.
+        asked: u64,
+        /// The quota, in TiB.
+        tib: u64,
+    },
+    /// Volumes of a type would have more provisioned IOPS than the quota allows.
+    IopsQuota {
+        /// The type.
+        volume_type: VolumeType,
+        /// Those of all others of that type.
+        present: u64,
+        /// Those of this one.
+        asked: u64,
+        /// The quota.
+        most: u64,
+    },
     /// The host must be stopped first.
     HostRuns(InstanceId),
     /// The host is of the type of the server's own machine, which has no limits.

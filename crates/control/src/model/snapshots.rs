@@ -18,8 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::quota;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::StoredSnapshot;
 
 use super::{
@@ -28,12 +28,8 @@ use super::{
 
 /// The most snapshots of one control plane: EC2's quota.
 pub const SNAPSHOTS_MAX: usize = 100_000;
-/// The most pending snapshots of one volume.
-const PENDING_MAX: usize = 5;
-/// The same of an st1 or sc1 volume.
-const PENDING_HDD_MAX: usize = 1;
 /// The most snapshots that are being filled: EC2's quota.
-pub const FILLING_MAX: usize = 100;
+pub const FILLING_MAX: usize = quota::EC2.filling;
 /// The most accounts that a snapshot is shared with.
 pub(super) const SHARED_MAX: usize = 1_000;
 /// The volume that a filled snapshot and a copy name: they were made of none.
@@ -253,10 +249,7 @@ impl Model {
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
         }
-        let max = match volume.spec.volume_type {
-            VolumeType::St1 | VolumeType::Sc1 => PENDING_HDD_MAX,
-            _ => PENDING_MAX,
-        };
+        let max = quota::EC2.pending_snapshots(volume.spec.volume_type);
         if self.index.pending_snapshots_of(of) >= max {
             return Err(Refusal::TooManyPending(of));
         }

@@ -19,11 +19,12 @@ fn settings(modify_policy: ModifyPolicy) -> Settings {
     let rules = Rules::newest();
     let (figure, oversell) = (None, BTreeMap::new());
     let (region, zone, space_oversell) = ("local-1".into(), ZONE.into(), SpaceOversell::default());
-    let (key, recycle_bin_days, api_rate) = (None, 0, None);
+    let (key, recycle_bin_days, api_rate, quotas) = (None, 0, None, None);
     let (account, any_region) = ("000000000000".into(), false);
     #[rustfmt::skip]
     let settings = Settings {
         region, zone, account, any_region, api_rate, key, recycle_bin_days, rules, modify_policy,
+        quotas,
         figure, oversell, space_oversell,
     };
     settings
@@ -526,4 +527,37 @@ fn tags_are_counted_and_removed_by_key_and_value() {
     assert_eq!(world.model.volumes[&vol(0)].tags.len(), 48);
     world.run(&remove(vec![]), true).unwrap();
     assert!(world.model.volumes[&vol(0)].tags.is_empty());
+}
+
+#[test]
+fn quotas_bound_what_becomes_more() {
+    let mut world = World::new(ModifyPolicy::Immediate);
+    let create = |number, volume_type, size_gib, iops| {
+        let multi_attach = false;
+        let request =
+            VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach };
+        let (zone, tags, begins) = ("local-1a".into(), Tags::new(), Begins::default());
+        Command::CreateVolume { id: vol(number), request, begins, zone, tags, token: None }
+    };
+    let (gp2, io2) = (VolumeType::Gp2, VolumeType::Io2);
+    for number in 0..3 {
+        world.run(&create(number, gp2, 16_384, None), true).unwrap();
+    }
+    world.settings.quotas = Some(&evenkeel_core::quota::EC2);
+    let quota = |gib, asked| Refusal::StorageQuota { volume_type: gp2, gib, asked, tib: 50 };
+    assert_eq!(world.run(&create(3, gp2, 2_049, None), true), Err(quota(49_152, 2_049)));
+    world.run(&create(3, gp2, 2_048, None), true).unwrap();
+    let grow =
+        |size_gib| modify(3, VolumeChange { size_gib: Some(size_gib), ..VolumeChange::default() });
+    assert_eq!(world.run(&grow(2_049), true), Err(quota(49_152, 2_049)));
+    // What is beyond the quota since before can still be changed, attached and deleted.
+    world.settings.quotas = None;
+    world.run(&grow(4_096), true).unwrap();
+    world.settings.quotas = Some(&evenkeel_core::quota::EC2);
+    world.run(&attach(3, 1, "/dev/sdf"), true).unwrap();
+    world.run(&create(4, io2, 1_000, Some(64_000)), true).unwrap();
+    let refused = world.run(&create(5, io2, 1_000, Some(36_001)), true).unwrap_err();
+    let (present, asked, most) = (64_000, 36_001, 100_000);
+    assert_eq!(refused, Refusal::IopsQuota { volume_type: io2, present, asked, most });
+    world.run(&create(5, io2, 1_000, Some(36_000)), true).unwrap();
 }

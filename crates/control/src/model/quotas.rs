@@ -1,0 +1,62 @@
+//! Quotas of the account, for who wants to be refused as on EC2.
+
+use evenkeel_core::quota::Quotas;
+
+use super::{Event, Model, Refusal, Volume};
+
+/// GiB of a TiB.
+const TIB: u64 = 1_024;
+
+impl Model {
+    /// Refuses changes after which there is more than the quotas allow. What there was before, and
+    /// what becomes less, is never refused.
+    pub(super) fn check_quotas(
+        &self,
+        quotas: Option<&Quotas>,
+        events: &[Event],
+    ) -> Result<(), Refusal> {
+        let Some(quotas) = quotas else { return Ok(()) };
+        let mut snapshots = 0;
+        for event in events {
+            match event {
+                Event::Volume(after) => self.check_volume(quotas, after)?,
+                Event::Snapshot(new) if !self.snapshots.contains_key(&new.id) => snapshots += 1,
+                _ => {}
+            }
+        }
+        match self.snapshots.len() + snapshots <= quotas.snapshots || snapshots == 0 {
+            true => Ok(()),
+            false => Err(Refusal::SnapshotQuota(quotas.snapshots)),
+        }
+    }
+
+    fn check_volume(&self, quotas: &Quotas, after: &Volume) -> Result<(), Refusal> {
+        let volume_type = after.spec.volume_type;
+        let same = |other: &&Volume| other.spec.volume_type == volume_type;
+        let before = self.volumes.get(&after.id).filter(same);
+        let size = |volume: &Volume| u64::from(volume.spec.size_gib);
+        let iops = |volume: &Volume| u64::from(volume.spec.iops.unwrap_or_default());
+        let is_more = |of: fn(&Volume) -> u64| of(after) > before.map_or(0, of);
+        // Only what grows is added up: all volumes are looked at for that.
+        let sum = |of: fn(&Volume) -> u64| {
+            let others = self.volumes.values().filter(same).filter(|it| it.id != after.id);
+            others.map(of).sum::<u64>()
+        };
+        let tib = quotas.storage_tib(volume_type);
+        if is_more(size) {
+            let gib = sum(size);
+            if gib.saturating_add(size(after)) > tib * TIB {
+                return Err(Refusal::StorageQuota { volume_type, gib, asked: size(after), tib });
+            }
+        }
+        if let Some(most) = quotas.iops(volume_type)
+            && is_more(iops)
+        {
+            let present = sum(iops);
+            if present.saturating_add(iops(after)) > most {
+                return Err(Refusal::IopsQuota { volume_type, present, asked: iops(after), most });
+            }
+        }
+        Ok(())
+    }
+}
