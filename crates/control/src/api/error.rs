@@ -532,21 +532,6 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
             "VolumeLimitExceeded",
             format!("there are {VOLUMES_MAX} volumes, which is the limit; delete some first"),
         ),
-        Refusal::TooManyHosts => ApiError::new(
-            "InstanceLimitExceeded",
-            format!("there are {HOSTS_MAX} hosts, which is the limit; deregister some first"),
-        ),
-        Refusal::HostBusy(instance, volume) => ApiError::new(
-            "DependencyViolation",
-            format!("{volume} is attached to {instance}; detach it first"),
-        ),
-        Refusal::HostIsLocal(instance) => ApiError::new(
-            "OperationNotPermitted",
-            format!("{instance} is the machine the server runs on and cannot be deregistered"),
-        ),
-        Refusal::HostTerminated(instance) => {
-            ApiError::new("IncorrectInstanceState", format!("{instance} is terminated"))
-        }
         Refusal::SnapshotQuota(most) => ApiError::new(
             "SnapshotLimitExceeded",
             format!("the quota of {most} snapshots is reached; delete some first"),
@@ -565,6 +550,31 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
                  exceed the quota of {most} IOPS of {volume_type}; delete some first"
             ),
         ),
+        Refusal::NoKey => ApiError::unsupported(
+            "Encryption is asked for, by the request or by the default of the account, and the \
+             store has no key; serve with --key-file or --key-command",
+        ),
+        other => of_host(other),
+    }
+}
+
+fn of_host(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::TooManyHosts => ApiError::new(
+            "InstanceLimitExceeded",
+            format!("there are {HOSTS_MAX} hosts, which is the limit; deregister some first"),
+        ),
+        Refusal::HostBusy(instance, volume) => ApiError::new(
+            "DependencyViolation",
+            format!("{volume} is attached to {instance}; detach it first"),
+        ),
+        Refusal::HostIsLocal(instance) => ApiError::new(
+            "OperationNotPermitted",
+            format!("{instance} is the machine the server runs on and cannot be deregistered"),
+        ),
+        Refusal::HostTerminated(instance) => {
+            ApiError::new("IncorrectInstanceState", format!("{instance} is terminated"))
+        }
         Refusal::HostRuns(instance) => ApiError::new(
             "IncorrectInstanceState",
             format!("The instance '{instance}' is not in the 'stopped' state."),
@@ -583,10 +593,6 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
         Refusal::NoDevice(instance, device) => ApiError::new(
             "InvalidInstanceAttributeValue",
             format!("No device is currently mapped at {device} of {instance}"),
-        ),
-        Refusal::NoKey => ApiError::unsupported(
-            "Encryption is asked for, by the request or by the default of the account, and the \
-             store has no key; serve with --key-file or --key-command",
         ),
         // The callers handle all other refusals; a plain text is better than a panic.
         other => ApiError::internal(format!("{other:?}")),
