@@ -57,6 +57,14 @@ pub struct Ailments {
     pub rotten: Option<UnixMs>,
 }
 
+impl Ailments {
+    /// Whether the volume has requests, and none of them is started.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.performance.is_some_and(|(it, _)| it == Performance::Stalled)
+    }
+}
+
 /// What the counters of a volume were at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Progress {
@@ -98,7 +106,7 @@ impl Health {
                 // Nearly all volumes, nearly all the time.
                 continue;
             }
-            let was_stalled = watched.as_ref().is_some_and(Watched::is_stalled);
+            let was_stalled = watched.as_ref().is_some_and(|it| it.ailments.is_stalled());
             let watched = match &mut watched {
                 Some(known) => {
                     known.look(now, report);
@@ -108,7 +116,7 @@ impl Health {
                 None => Some(Watched::new(now, report, is_first)),
             };
             let Some(watched) = watched else { continue };
-            if watched.is_stalled() != was_stalled {
+            if watched.ailments.is_stalled() != was_stalled {
                 changed.push((report.id, !was_stalled));
             }
             if !is_well(report) || !watched.misses.is_empty() {
@@ -191,10 +199,6 @@ impl Watched {
             Some((at, sum)) if now.ms_since(*at) < BUCKET_MS => *sum += added,
             _ => self.misses.push_back((now, added)),
         }
-    }
-
-    fn is_stalled(&self) -> bool {
-        self.ailments.performance.is_some_and(|(it, _)| it == Performance::Stalled)
     }
 }
 

@@ -187,6 +187,19 @@ const DATA: Group = Group {
                      [durability](../operating/durability.md#when-something-is-wrong-below).",
         },
         Alert {
+            name: "EvenkeelStalled",
+            expression: "evenkeel_stalled == 1",
+            hold: "0m",
+            severity: Severity::Critical,
+            summary: "{{ $labels.volume_id }} has requests and starts none",
+            description: "For a minute no request of the volume was started. Its clients wait.",
+            why: "Limits delay a request for seconds at most, so a minute without any is a device \
+                  that does not answer.",
+            remedy: "If all volumes are stalled, the disk hangs: read the kernel's log. If it is \
+                     one, `evenkeel volume show` tells its limits and `evenkeel top` what \
+                     delays it.",
+        },
+        Alert {
             name: "EvenkeelRottenData",
             expression: "increase(evenkeel_io_errors_total{reason=\"rotten\"}[1h]) > 0",
             hold: "0m",
@@ -503,6 +516,19 @@ const SERVER: Group = Group {
                   starts are an upgrade and its correction; three are a server that crashes.",
             remedy: "Read the end of each log, and the kernel's for processes that it ended for \
                      lack of memory.",
+        },
+        Alert {
+            name: "EvenkeelEventsNotPosted",
+            expression: "evenkeel_events_webhook_lag > 0\n\
+                         and increase(evenkeel_events_webhook_failures_total[15m]) > 0",
+            hold: "15m",
+            severity: Severity::Warning,
+            summary: "{{ $value }} events of {{ $labels.instance }} wait for {{ $labels.webhook }}",
+            description: "The webhook does not accept events. Nothing is lost for a day.",
+            why: "A receiver that is restarted is back within minutes. The pauses between posts \
+                  grow to 5 minutes, so 15 minutes hold three of them.",
+            remedy: "The server's log has the reason of the first failure. `evenkeel events` \
+                     shows what waits; see [events](events.md).",
         },
     ],
 };

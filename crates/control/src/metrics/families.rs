@@ -224,6 +224,11 @@ pub(super) const ALL: &[Family] = &[
          fail until the volume is detached from all hosts and attached again; else 0.",
         Of::Volume(|v| counted(v.report.errors.flush_failed.into())),
     ),
+    Family::gauge(
+        "stalled",
+        "1 while the volume has requests and has started none for 60 seconds; else 0.",
+        Of::Volume(|v| counted(v.is_stalled.into())),
+    ),
     Family::counter(
         "read_seconds",
         "Seconds from arrival to reply, of all read requests together.",

@@ -52,6 +52,7 @@ impl Scraper {
         self.trend.follow(clock::now(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
+        let health = plane.health();
         // A volume that is being created or deleted is known to one side only.
         let volumes = report.volumes.into_iter().filter_map(|report| {
             let volume = model.volumes.get(&report.id)?;
@@ -62,6 +63,7 @@ impl Scraper {
                 floor_iops: reconcile::floor_iops(&plane.settings, volume),
                 drain_per_second: self.trend.drain(report.id),
                 latencies: latencies.remove(&report.id),
+                is_stalled: health.of(report.id).is_stalled(),
                 report,
             })
         });
@@ -209,6 +211,7 @@ struct VolumeNow {
     /// I/Os per second that it has reserved.
     floor_iops: u32,
     report: VolumeReport,
+    is_stalled: bool,
     /// `None` if it has had no requests.
     latencies: Option<Box<Latencies>>,
     /// Credits spent per second; `None` until there are two samples.

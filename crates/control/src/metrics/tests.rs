@@ -25,6 +25,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
         volume_type: "gp2".into(),
         pacing: Pacing { operations, bytes, ..Pacing::UNLIMITED },
         floor_iops: 300,
+        is_stalled: false,
         report: VolumeReport {
             id,
             balances: Balances { operations: Some(balance), bytes: None },
