@@ -1,0 +1,10 @@
+//! The planner: which volumes a workload needs, and what will happen on them.
+//!
+//! The reading order is the order of the data. A text of another tool is [`read`] into a
+//! [`trace`]. Absent on purpose: a clock, files, threads, sockets. The caller reads files and
+//! prints answers.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod read;
+pub mod trace;
