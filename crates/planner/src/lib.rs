@@ -6,5 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod delays;
+pub mod fluid;
 pub mod read;
 pub mod trace;
