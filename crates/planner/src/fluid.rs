@@ -1,10 +1,10 @@
 //! Limits as fluids: what a queue before them does with evenly arriving requests.
 //!
-//! Requests are taken for a liquid that arrives evenly within a [`Part`], is served in the order of
-//! arrival, and as fast as all limits allow. So a part is served as it arrives, or it waits for what
-//! came before; where one becomes the other is computed and not stepped to, and the time of a replay
-//! depends on the number of parts only. What the product's scheduler does differs by single requests
-//! and by the fraction of a second for which it saves tokens.
+//! Requests are taken for a liquid that arrives evenly within a [`Part`], is served in the order
+//! of arrival, and as fast as all limits allow. So a part is served as it arrives, or it waits for
+//! what came before; where one becomes the other is computed and not stepped to, and the time of a
+//! replay depends on the number of parts only. What the product's scheduler does differs by single
+//! requests and by the fraction of a second for which it saves tokens.
 //!
 //! Times are microseconds, amounts are millionths of a request or a byte: a rate of `r` a second is
 //! `r` millionths a microsecond, so all of it is whole numbers, rounded against the volume.

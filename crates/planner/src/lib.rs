@@ -7,6 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod delays;
+pub mod demand;
+
 pub mod fluid;
+pub mod layout;
 pub mod read;
+pub mod search;
 pub mod trace;

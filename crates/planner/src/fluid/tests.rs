@@ -1,3 +1,5 @@
+//! Known answers, steps of a millisecond as an oracle, and what must never change.
+
 use std::collections::VecDeque;
 
 use evenkeel_core::qos::pacing::CreditLimit;

@@ -1,0 +1,169 @@
+//! What a layout is asked for: a trace, and what is assumed of the time that it does not resolve.
+
+use evenkeel_core::qos::pacing::CountingRule;
+
+use crate::fluid::{MICRO, Part};
+use crate::trace::{Interval, Trace};
+
+const US_PER_MS: u64 = 1_000;
+
+/// How requests are taken to lie within an interval. What is known of an interval is how many they
+/// were, and not when they came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Assume {
+    /// Evenly: the least that a layout may have to do.
+    Even,
+    /// Evenly in the time in which the volume was not idle, if the trace tells that.
+    Active,
+    /// As fast as the source allowed, one after the other; within a second if its limits are not
+    /// known.
+    Worst,
+}
+
+/// Requests that come evenly within a span of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// When they begin to come, in microseconds since the trace's beginning, without its gaps.
+    pub start_us: u64,
+    /// For how long they come.
+    pub length_us: u64,
+    /// How many they are.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// All requests of a workload, by time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// The spans with requests, by time. They do not overlap.
+    pub spans: Vec<Span>,
+    /// The length of all that is known, in microseconds.
+    pub length_us: u64,
+}
+
+impl Demand {
+    /// What a trace asks for. Gaps are cut out: nothing comes in them, and no credits are earned.
+    #[must_use]
+    pub fn of(trace: &Trace, assume: Assume) -> Self {
+        let (mut at_us, mut spans) = (0_u64, Vec::with_capacity(trace.intervals.len()));
+        for interval in &trace.intervals {
+            let length_us = interval.length_ms.saturating_mul(US_PER_MS);
+            if interval.requests() > 0 || interval.bytes() > 0 {
+                spans.push(Span {
+                    start_us: at_us,
+                    length_us: within_us(trace, interval, assume).clamp(1, length_us.max(1)),
+                    requests: interval.requests(),
+                    bytes: interval.bytes(),
+                });
+            }
+            at_us = at_us.saturating_add(length_us);
+        }
+        Self { spans, length_us: at_us }
+    }
+
+    /// The parts of one of `volumes` that share all requests evenly, as `counting` counts them.
+    /// With more than one, a request is spread over them in pieces of `stripe_bytes`.
+    pub fn parts(
+        &self,
+        counting: CountingRule,
+        volumes: u32,
+        stripe_bytes: u32,
+    ) -> impl Iterator<Item = Part> {
+        let volumes = u128::from(volumes.max(1));
+        self.spans.iter().map(move |span| {
+            let counted =
+                u128::from(span.requests) * counted(span, counting, volumes, stripe_bytes);
+            let bytes = match counting.charge_whole_units {
+                true => counted * u128::from(counting.unit_bytes),
+                false => span.bytes.into(),
+            };
+            Part {
+                start_us: span.start_us,
+                length_us: span.length_us,
+                operations: (counted * MICRO).div_ceil(volumes),
+                bytes: (bytes * MICRO).div_ceil(volumes),
+            }
+        })
+    }
+}
+
+/// Counted I/Os of a request of the mean size.
+fn counted(span: &Span, counting: CountingRule, volumes: u128, stripe_bytes: u32) -> u128 {
+    let mean = u128::from(span.bytes).div_ceil(u128::from(span.requests.max(1)));
+    let units = mean.div_ceil(u128::from(counting.unit_bytes.max(1))).max(1);
+    match volumes {
+        1 => units,
+        // Pieces of one volume that follow each other merge before it.
+        _ => units.max(mean.div_ceil(u128::from(stripe_bytes.max(1))).min(volumes)),
+    }
+}
+
+/// Microseconds within which the requests of an interval come.
+fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
+    let length_us = interval.length_ms.saturating_mul(US_PER_MS);
+    match assume {
+        Assume::Even => length_us,
+        Assume::Active => {
+            let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
+            let active_us = (interval.length_ms - idle_ms).saturating_mul(US_PER_MS);
+            if active_us == 0 { length_us } else { active_us }
+        }
+        Assume::Worst => {
+            let at = |amount: u64, rate: Option<u64>| {
+                let us = u128::from(amount) * MICRO / u128::from(rate.filter(|rate| *rate > 0)?);
+                u64::try_from(us).ok()
+            };
+            let by_requests = at(interval.requests(), trace.source.iops);
+            let by_bytes = at(interval.bytes(), trace.source.bytes_per_second);
+            by_requests.max(by_bytes).unwrap_or(1_000 * US_PER_MS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Clock, Columns, SourceLimits};
+
+    fn minute(at: u64, reads: u64, kib: u64, idle_ms: Option<u64>) -> Interval {
+        let (start_ms, length_ms) = (at * 60_000, 60_000);
+        let read_bytes = reads * kib * 1_024;
+        Interval { start_ms, length_ms, reads, read_bytes, idle_ms, ..Interval::default() }
+    }
+
+    fn trace(intervals: Vec<Interval>) -> Trace {
+        let mut trace =
+            Trace::new("vol-1", Clock::Unix, Columns::default(), intervals).expect("a trace");
+        trace.source = SourceLimits { iops: Some(3_000), ..SourceLimits::default() };
+        trace
+    }
+
+    #[test]
+    fn the_time_within_a_minute_is_as_assumed() {
+        let trace = trace(vec![minute(0, 6_000, 4, Some(57_000)), minute(9, 60, 4, None)]);
+        let lengths = |assume| {
+            let demand = Demand::of(&trace, assume);
+            // The gap is cut out.
+            assert_eq!((demand.spans[1].start_us, demand.length_us), (60_000_000, 120_000_000));
+            demand.spans.iter().map(|span| span.length_us).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(Assume::Even), [60_000_000, 60_000_000]);
+        assert_eq!(lengths(Assume::Active), [3_000_000, 60_000_000]);
+        assert_eq!(lengths(Assume::Worst), [2_000_000, 20_000]);
+    }
+
+    #[test]
+    fn requests_count_by_unit_and_by_stripe() {
+        let demand = Demand::of(&trace(vec![minute(0, 100, 512, None)]), Assume::Even);
+        let parts = |volumes, stripe| {
+            let part = demand.parts(CountingRule::SSD, volumes, stripe).next().expect("a part");
+            (part.operations / MICRO, part.bytes / MICRO / 1_024)
+        };
+        assert_eq!(parts(1, 65_536), (200, 51_200));
+        // Of 8 pieces, 4 volumes get 2 each, which merge.
+        assert_eq!(parts(4, 65_536), (100, 12_800));
+        assert_eq!(parts(2, 65_536), (100, 25_600));
+        assert_eq!(parts(16, 65_536), (50, 3_200));
+    }
+}

@@ -1,0 +1,134 @@
+//! A layout: equal volumes that share a workload, what they cost and what they limit.
+
+use evenkeel_core::instance::InstanceType;
+use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
+use evenkeel_core::volume::{Rules, VolumeSpec};
+
+use crate::fluid::{Bucket, Counts};
+
+/// A limit that a layout has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LimitKind {
+    /// I/Os a second of each volume.
+    VolumeIops,
+    /// Bytes a second of each volume.
+    VolumeBytes,
+    /// I/Os a second of the instance.
+    InstanceIops,
+    /// Bytes a second of the instance.
+    InstanceBytes,
+}
+
+/// Equal volumes, striped if they are more than one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// How many.
+    pub volumes: u32,
+    /// What each of them is.
+    pub each: VolumeSpec,
+}
+
+impl Layout {
+    /// What it costs in a month, item by item; `None` if the list has no price of the type.
+    #[must_use]
+    pub fn monthly(&self, prices: &PriceList) -> Option<Cost> {
+        let one = prices.of(self.each.volume_type)?.monthly(&self.each);
+        let all = |micro_usd: u64| micro_usd.saturating_mul(self.volumes.into());
+        Some(Cost {
+            storage: all(one.storage),
+            iops: all(one.iops),
+            throughput: all(one.throughput),
+        })
+    }
+
+    /// GiB of all volumes.
+    #[must_use]
+    pub fn size_gib(&self) -> u64 {
+        u64::from(self.each.size_gib) * u64::from(self.volumes)
+    }
+
+    /// How many layouts of a billion lose data within a year, from the best to the worst that is
+    /// published of the type; `None` if nothing is. One lost volume is a lost layout.
+    #[must_use]
+    pub fn loss_ppb(&self, rules: &Rules) -> Option<(u64, u64)> {
+        let durability = rules.of(self.each.volume_type)?.promise.durability?;
+        let loss = |whole_ppm: u32| {
+            // 1 - d^n, in billionths of billionths, which keeps what is small.
+            let one = 1_000_000_000_000_000_000_u128;
+            let each = u128::from(whole_ppm.min(1_000_000)) * (one / 1_000_000);
+            let whole = (0..self.volumes)
+                .fold(one, |all, _| all * (each / 1_000_000_000) / (one / 1_000_000_000));
+            u64::try_from((one - whole).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+        };
+        Some((loss(durability.max_ppm), loss(durability.min_ppm)))
+    }
+
+    /// The limits of one volume, full of credits, with its share of an instance's.
+    #[must_use]
+    pub fn buckets(
+        &self,
+        pacing: &Pacing,
+        instance: Option<&InstanceType>,
+    ) -> Vec<(LimitKind, Bucket)> {
+        let full = |kind, counts, limit| (kind, Bucket::new(counts, limit, 1_000_000));
+        let shared = |limit: Limit| self.share(limit);
+        let of_instance = instance.map(InstanceType::pacing);
+        let operations = of_instance.and_then(|pacing| pacing.operations).map(shared);
+        let bytes = of_instance.and_then(|pacing| pacing.bytes).map(shared);
+        let all = [
+            pacing.operations.map(|it| full(LimitKind::VolumeIops, Counts::Operations, it)),
+            pacing.bytes.map(|it| full(LimitKind::VolumeBytes, Counts::Bytes, it)),
+            operations.map(|it| full(LimitKind::InstanceIops, Counts::Operations, it)),
+            bytes.map(|it| full(LimitKind::InstanceBytes, Counts::Bytes, it)),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// What each volume has of a limit that all share.
+    fn share(&self, limit: Limit) -> Limit {
+        let volumes = u64::from(self.volumes.max(1));
+        let credit = limit.credit.map(|credit| CreditLimit {
+            refill_per_second: credit.refill_per_second / volumes,
+            capacity: credit.capacity / volumes,
+        });
+        Limit { per_second: limit.per_second / volumes, credit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::volume::{VolumeRequest, VolumeType};
+
+    use super::*;
+
+    fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32) -> Layout {
+        let iops = matches!(volume_type, VolumeType::Io1 | VolumeType::Io2).then_some(1_000);
+        let request = VolumeRequest {
+            volume_type,
+            size_gib,
+            iops,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        Layout { volumes, each: Rules::newest().resolve(&request).expect("a volume") }
+    }
+
+    #[test]
+    fn a_layout_costs_what_its_volumes_cost() {
+        let prices = PriceList::newest();
+        let one = layout(1, VolumeType::Gp3, 100).monthly(prices).expect("prices");
+        let five = layout(5, VolumeType::Gp3, 100).monthly(prices).expect("prices");
+        assert_eq!((one.total() * 5, five.total()), (five.total(), 40_000_000));
+        assert_eq!(layout(5, VolumeType::Gp3, 100).size_gib(), 500);
+    }
+
+    #[test]
+    fn more_volumes_lose_data_more_often() {
+        let rules = Rules::newest();
+        let loss = |volumes| layout(volumes, VolumeType::Gp3, 100).loss_ppb(rules).expect("known");
+        // 99.8 to 99.9 % of volumes are whole after a year.
+        assert_eq!(loss(1), (1_000_000, 2_000_000));
+        assert_eq!(loss(5), (4_990_010, 9_960_080));
+    }
+}
