@@ -20,6 +20,14 @@ pub enum LimitKind {
     InstanceBytes,
 }
 
+impl LimitKind {
+    /// Whether it counts bytes, and not I/Os.
+    #[must_use]
+    pub const fn counts_bytes(self) -> bool {
+        matches!(self, Self::VolumeBytes | Self::InstanceBytes)
+    }
+}
+
 /// Equal volumes, striped if they are more than one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -71,18 +79,39 @@ impl Layout {
         pacing: &Pacing,
         instance: Option<&InstanceType>,
     ) -> Vec<(LimitKind, Bucket)> {
-        let full = |kind, counts, limit| (kind, Bucket::new(counts, limit, 1_000_000));
+        let full = |(kind, limit): (LimitKind, Limit)| {
+            let counts = if kind.counts_bytes() { Counts::Bytes } else { Counts::Operations };
+            (kind, Bucket::new(counts, limit, 1_000_000))
+        };
+        self.all(pacing, instance).map(full).collect()
+    }
+
+    /// The most a second of each limit of one volume, with its share of an instance's.
+    #[must_use]
+    pub fn limits(
+        &self,
+        pacing: &Pacing,
+        instance: Option<&InstanceType>,
+    ) -> Vec<(LimitKind, u64)> {
+        self.all(pacing, instance).map(|(kind, limit)| (kind, limit.per_second)).collect()
+    }
+
+    fn all(
+        &self,
+        pacing: &Pacing,
+        instance: Option<&InstanceType>,
+    ) -> impl Iterator<Item = (LimitKind, Limit)> {
         let shared = |limit: Limit| self.share(limit);
         let of_instance = instance.map(InstanceType::pacing);
         let operations = of_instance.and_then(|pacing| pacing.operations).map(shared);
         let bytes = of_instance.and_then(|pacing| pacing.bytes).map(shared);
         let all = [
-            pacing.operations.map(|it| full(LimitKind::VolumeIops, Counts::Operations, it)),
-            pacing.bytes.map(|it| full(LimitKind::VolumeBytes, Counts::Bytes, it)),
-            operations.map(|it| full(LimitKind::InstanceIops, Counts::Operations, it)),
-            bytes.map(|it| full(LimitKind::InstanceBytes, Counts::Bytes, it)),
+            (LimitKind::VolumeIops, pacing.operations),
+            (LimitKind::VolumeBytes, pacing.bytes),
+            (LimitKind::InstanceIops, operations),
+            (LimitKind::InstanceBytes, bytes),
         ];
-        all.into_iter().flatten().collect()
+        all.into_iter().filter_map(|(kind, limit)| Some((kind, limit?)))
     }
 
     /// What each volume has of a limit that all share.

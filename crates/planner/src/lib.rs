@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod delays;
 pub mod demand;
 

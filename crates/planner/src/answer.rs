@@ -1,0 +1,209 @@
+//! What there is to say of a layout beside its cost: how far its limits are, what binds and when,
+//! and how much of the answer hangs on what the trace does not tell.
+
+use crate::demand::{Assume, Demand};
+use crate::fluid::{Fluid, MICRO};
+use crate::layout::{Layout, LimitKind};
+use crate::search::{Found, Space, replay};
+use crate::trace::Trace;
+
+const HOUR_US: u64 = 3_600_000_000;
+const DAY_US: u128 = 86_400_000_000;
+
+/// A layout with all that is known of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rated {
+    /// The layout, its cost, and its replay.
+    pub found: Found,
+    /// Milliseconds a day in which requests wait, by assumption: even, active, worst.
+    pub throttled_ms_per_day: [u64; 3],
+    /// How much of each limit the busiest span uses, in thousandths; more than 1,000 waits.
+    pub used_permille: Vec<(LimitKind, u64)>,
+    /// The hour in which requests wait the longest.
+    pub worst_hour: Option<WorstHour>,
+    /// How many such layouts of a billion lose data within a year, best and worst; `None` if the
+    /// type's durability is not published.
+    pub loss_ppb: Option<(u64, u64)>,
+}
+
+/// An hour of a replay in which requests waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorstHour {
+    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    pub start_us: u64,
+    /// Microseconds of it in which requests waited.
+    pub waited_us: u64,
+    /// What they waited for.
+    pub limit: LimitKind,
+}
+
+/// Microseconds of waiting, as milliseconds a day.
+#[must_use]
+pub fn ms_per_day(waited_us: u64, length_us: u64) -> u64 {
+    let ms = u128::from(waited_us) * DAY_US / u128::from(length_us.max(1)) / 1_000;
+    u64::try_from(ms).unwrap_or(u64::MAX)
+}
+
+/// Says what there is to say of a layout that was found for the demand of a trace.
+#[must_use]
+pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Found) -> Rated {
+    let layout = found.layout;
+    let throttled = [Assume::Even, Assume::Active, Assume::Worst].map(|assume| {
+        let demand = Demand::of(trace, assume);
+        let (_, outcome) = replay(space, &demand, &layout);
+        ms_per_day(outcome.waited_us(), demand.length_us)
+    });
+    Rated {
+        throttled_ms_per_day: throttled,
+        used_permille: used(space, demand, &layout),
+        worst_hour: worst_hour(space, demand, &layout),
+        loss_ppb: layout.loss_ppb(space.rules),
+        found,
+    }
+}
+
+/// How much of each limit the busiest span uses, in thousandths.
+fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)> {
+    let pacing = space.rules.pacing(&layout.each);
+    let (mut operations, mut bytes) = (0, 0);
+    for part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+        // Millionths a microsecond are units a second.
+        let per_second = |amount: u128| amount / u128::from(part.length_us.max(1));
+        operations = per_second(part.operations).max(operations);
+        bytes = per_second(part.bytes).max(bytes);
+    }
+    let limits = layout.limits(&pacing, space.instance);
+    let of = |(kind, limit): (LimitKind, u64)| {
+        let peak = if kind.counts_bytes() { bytes } else { operations };
+        let used = peak * 1_000 / u128::from(limit.max(1));
+        (kind, u64::try_from(used).unwrap_or(u64::MAX))
+    };
+    limits.into_iter().map(of).collect()
+}
+
+fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHour> {
+    let pacing = space.rules.pacing(&layout.each);
+    let (limits, buckets): (Vec<_>, Vec<_>) =
+        layout.buckets(&pacing, space.instance).into_iter().unzip();
+    let mut fluid = Fluid::new(buckets, demand.spans.first()?.start_us);
+    let mut before = fluid.throttled_us().to_vec();
+    let (mut worst, mut hour): (Option<WorstHour>, u64) = (None, 0);
+    let mut look = |fluid: &Fluid, hour: u64| {
+        let added = fluid.throttled_us().iter().zip(&before).map(|(now, before)| now - before);
+        let added: Vec<u64> = added.collect();
+        before = fluid.throttled_us().to_vec();
+        let waited_us = added.iter().sum();
+        let most = added.iter().zip(&limits).max_by_key(|(us, _)| **us);
+        let is_worse = worst.as_ref().is_none_or(|worst: &WorstHour| waited_us > worst.waited_us);
+        if let Some((_, limit)) = most.filter(|_| waited_us > 0 && is_worse) {
+            worst = Some(WorstHour { start_us: hour * HOUR_US, waited_us, limit: *limit });
+        }
+    };
+    for part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+        let of_part = part.start_us / HOUR_US;
+        if of_part != hour {
+            look(&fluid, hour);
+            hour = of_part;
+        }
+        fluid.take(part);
+    }
+    look(&fluid, hour);
+    worst
+}
+
+/// What a trace asks for at most and on average, as the rules of SSD types count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Asked {
+    /// Requests a second in the busiest span.
+    pub peak_iops: u64,
+    /// Bytes a second in the busiest span.
+    pub peak_bytes_per_second: u64,
+    /// Requests a second on average.
+    pub mean_iops: u64,
+    /// Bytes a second on average.
+    pub mean_bytes_per_second: u64,
+}
+
+/// What a demand comes to.
+#[must_use]
+pub fn asked(demand: &Demand) -> Asked {
+    let rate = |amount: u64, length_us: u64| {
+        let rate = u128::from(amount) * MICRO / u128::from(length_us.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    };
+    let spans = &demand.spans;
+    let sum = |of: fn(&crate::demand::Span) -> u64| spans.iter().map(of).sum::<u64>();
+    let most = |of: fn(&crate::demand::Span) -> u64| {
+        spans.iter().map(|span| rate(of(span), span.length_us)).max().unwrap_or_default()
+    };
+    Asked {
+        peak_iops: most(|span| span.requests),
+        peak_bytes_per_second: most(|span| span.bytes),
+        mean_iops: rate(sum(|span| span.requests), demand.length_us),
+        mean_bytes_per_second: rate(sum(|span| span.bytes), demand.length_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::price::PriceList;
+    use evenkeel_core::volume::{Rules, VolumeType};
+
+    use super::*;
+    use crate::search::{Wanted, cheapest};
+    use crate::trace::{Clock, Columns, Interval, SourceLimits};
+
+    /// Minutes with so many requests of 4 KiB; the source allowed 6,000 a second.
+    fn minutes(all: &[u64]) -> Trace {
+        let minute = |(at, reads): (u64, &u64)| Interval {
+            start_ms: at * 60_000,
+            length_ms: 60_000,
+            reads: *reads,
+            read_bytes: reads * 4_096,
+            ..Interval::default()
+        };
+        let intervals = (0..).zip(all).map(minute).collect();
+        let mut trace = Trace::new("v", Clock::Unix, Columns::default(), intervals).unwrap();
+        trace.source = SourceLimits { iops: Some(6_000), ..SourceLimits::default() };
+        trace
+    }
+
+    #[test]
+    fn an_answer_names_the_limit_the_hour_and_what_is_not_known() {
+        let mut all = vec![60_000; 120];
+        all[90] = 360_000;
+        let trace = minutes(&all);
+        let demand = Demand::of(&trace, Assume::Even);
+        assert_eq!((asked(&demand).peak_iops, asked(&demand).mean_iops), (6_000, 1_041));
+        let space = Space {
+            rules: Rules::newest(),
+            prices: PriceList::newest(),
+            types: vec![VolumeType::Gp3],
+            volumes_max: 1,
+            stripe_bytes: 65_536,
+            instance: None,
+        };
+        let wanted = Wanted {
+            capacity_gib: 10,
+            throttled_us_per_day_max: 86_400_000_000,
+            delays: vec![],
+            boots: false,
+            multi_attach: false,
+            monthly_max: None,
+        };
+        let found = cheapest(&space, &demand, &wanted).remove(0);
+        let rated = rate(&space, &trace, &demand, found);
+        assert_eq!(
+            rated.used_permille,
+            [(LimitKind::VolumeIops, 2_000), (LimitKind::VolumeBytes, 187)]
+        );
+        let worst = rated.worst_hour.unwrap();
+        // 180,000 are left after the minute, and 2,000 a second are free then.
+        assert_eq!((worst.start_us, worst.waited_us), (HOUR_US, 150_000_000));
+        assert_eq!(worst.limit, LimitKind::VolumeIops);
+        let [even, active, most] = rated.throttled_ms_per_day;
+        assert_eq!((even, active), (150_000 * 12, 150_000 * 12));
+        assert!(most > even, "{most}: every minute's requests may have come at 6,000 a second");
+        assert_eq!(rated.loss_ppb, Some((1_000_000, 2_000_000)));
+    }
+}
