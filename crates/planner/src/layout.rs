@@ -3,6 +3,7 @@
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::{Cost, PriceList};
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::volume::{Rules, VolumeSpec};
 
 use crate::fluid::{Bucket, Counts};
@@ -101,10 +102,9 @@ impl Layout {
         pacing: &Pacing,
         instance: Option<&InstanceType>,
     ) -> impl Iterator<Item = (LimitKind, Limit)> {
-        let shared = |limit: Limit| self.share(limit);
-        let of_instance = instance.map(InstanceType::pacing);
-        let operations = of_instance.and_then(|pacing| pacing.operations).map(shared);
-        let bytes = of_instance.and_then(|pacing| pacing.bytes).map(shared);
+        let of_instance = instance.map(|instance| self.instance_share(instance));
+        let operations = of_instance.and_then(|pacing| pacing.operations);
+        let bytes = of_instance.and_then(|pacing| pacing.bytes);
         let all = [
             (LimitKind::VolumeIops, pacing.operations),
             (LimitKind::VolumeBytes, pacing.bytes),
@@ -112,6 +112,17 @@ impl Layout {
             (LimitKind::InstanceBytes, bytes),
         ];
         all.into_iter().filter_map(|(kind, limit)| Some((kind, limit?)))
+    }
+
+    /// What one volume has of an instance's limits.
+    #[must_use]
+    pub fn instance_share(&self, instance: &InstanceType) -> InstancePacing {
+        let pacing = instance.pacing();
+        InstancePacing {
+            operations: pacing.operations.map(|limit| self.share(limit)),
+            bytes: pacing.bytes.map(|limit| self.share(limit)),
+            ..pacing
+        }
     }
 
     /// What each volume has of a limit that all share.

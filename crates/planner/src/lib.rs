@@ -10,6 +10,7 @@ pub mod answer;
 pub mod delays;
 pub mod demand;
 
+pub mod exact;
 pub mod fluid;
 pub mod layout;
 pub mod read;
