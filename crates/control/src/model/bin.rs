@@ -7,7 +7,9 @@
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 
-use super::{Decision, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume};
+use super::{
+    Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase, UnixMs, Volume,
+};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
@@ -41,8 +43,12 @@ impl Model {
         found.ok_or_else(|| Refusal::SnapshotsNotFound(vec![id]))
     }
 
-    pub(super) fn restore_volume(&self, id: VolumeId) -> Result<Decision, Refusal> {
+    pub(super) fn restore_volume(&self, id: VolumeId, now: UnixMs) -> Result<Decision, Refusal> {
         let volume = self.binned_volume(id)?;
+        // Once its time is over, its bytes may be gone.
+        if matches!(volume.phase, Phase::Binned { until, .. } if now >= until) {
+            return Err(Refusal::VolumesNotFound(vec![id]));
+        }
         // What has become of its bytes meanwhile, the data plane knows.
         let restored = Volume { phase: Phase::Ready, ..volume.clone() };
         Ok(Decision { reopens: true, ..Decision::changing(restored) })
@@ -61,6 +67,19 @@ impl Model {
         let snapshot = self.binned_snapshot(id)?;
         let phase = SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) };
         Ok(Decision::changing_snapshot(Snapshot { phase, ..snapshot.clone() }))
+    }
+
+    /// The event that ends a volume's time in the bin now; `None` if it is over.
+    ///
+    /// # Errors
+    /// [`Refusal::VolumesNotFound`].
+    pub fn end_in_bin(&self, id: VolumeId, now: UnixMs) -> Result<Option<Event>, Refusal> {
+        let volume = self.binned_volume(id)?;
+        let Phase::Binned { entered, until } = volume.phase else {
+            return Err(Refusal::VolumesNotFound(vec![id]));
+        };
+        let phase = Phase::Binned { entered, until: now };
+        Ok((until > now).then(|| Event::Volume(Volume { phase, ..volume.clone() })))
     }
 
     /// Volumes and snapshots whose time in the bin is over.

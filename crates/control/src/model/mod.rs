@@ -718,7 +718,7 @@ impl Model {
                 self.adopt_volume(settings, &new, now)
             }
             Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
-            Command::RestoreVolume { id } => self.restore_volume(*id),
+            Command::RestoreVolume { id } => self.restore_volume(*id, now),
             Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
             Command::SetDeleteOnTermination { instance, devices } => {
                 self.set_delete_on_termination(*instance, devices)

@@ -93,15 +93,26 @@ impl Plane {
     }
 
     /// Deletes a volume that is in the recycle bin, and its bytes. It stays there until the bytes
-    /// are gone, so that this can be repeated. With `dry_run` only checks whether it is there.
+    /// are gone, but cannot be restored any more: should this fail, or the server end in between,
+    /// the tick repeats it. With `dry_run` only checks whether it is there.
     ///
     /// # Errors
     /// See [`PlaneError`].
     pub fn purge_volume(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
-        self.model().binned_volume(id)?;
+        let end = self.model().end_in_bin(id, clock::now())?;
         if dry_run {
             return Err(PlaneError::DryRun);
+        }
+        if let Some(end) = end {
+            let mut writer = self.writer()?;
+            match self.commit(&mut writer, vec![end.clone()], &Credits::default()) {
+                // The bytes make the room in which it is recorded that they are gone.
+                Err(PlaneError::Journal(error)) if error.is_no_room() => {
+                    self.apply(&mut writer, vec![end]);
+                }
+                done => done?,
+            }
         }
         self.call(AgentCommand::Delete(id)).map_err(PlaneError::Agent)?;
         let events = vec![Event::VolumeGone(id)];

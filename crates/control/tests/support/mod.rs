@@ -1,6 +1,8 @@
 //! A data plane in a map, a server on top of it, and a client that uses plain HTTP.
 #![allow(dead_code, clippy::unwrap_used)] // every test file uses its own part; tests may panic
 
+pub mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -547,7 +549,7 @@ impl Client {
     }
 
     /// Signs anew and tries again where the server says so, as SDKs do.
-    fn post_until_taken(&self, body: &str) -> Answer {
+    pub fn post_until_taken(&self, body: &str) -> Answer {
         const TRIES_MAX: u32 = 10;
         static CALLS: AtomicU64 = AtomicU64::new(0);
         for _ in 0..TRIES_MAX {
@@ -573,7 +575,12 @@ impl Client {
         self.signed(body, signed_at, &[])
     }
 
-    fn signed(&self, body: &str, signed_at: u64, more: &[(&str, &str)]) -> Vec<(String, String)> {
+    pub fn signed(
+        &self,
+        body: &str,
+        signed_at: u64,
+        more: &[(&str, &str)],
+    ) -> Vec<(String, String)> {
         let host = self.address.to_string();
         let mut headers =
             vec![("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];

@@ -1,0 +1,612 @@
+//! A crash between any two steps of a change: before and after each commit to the journal, and
+//! before and after each call to the data plane. A server that is started on what is left then has
+//! the change as a whole or not at all, everything else as it was, nothing on its way for ever,
+//! and no bytes that belong to nobody.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use evenkeel_control::DATABASE_FILE_NAME;
+use evenkeel_control::journal::memory::MemoryJournal;
+use evenkeel_control::journal::sqlite::SqliteJournal;
+use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
+use evenkeel_control::model::{
+    Begins, Command as Order, Filled, HostState, Lock, LockMode, Model, ModifyPolicy, Phase,
+    Settings, Snapshot, SnapshotOfSet, SnapshotPhase, SpaceOversell, StoreKey, Tagged, Tags,
+    UnixMs, Volume,
+};
+use evenkeel_control::plane::{Plane, PlaneError};
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, HostAddress, Reply, UNIT_BYTES};
+use evenkeel_wire::aws::checksum::{self, Linear};
+use support::FakeAgent;
+use support::random::{Random, seeds};
+
+/// Histories of a plain run.
+const CASES: u64 = 8;
+/// Orders of each.
+const ORDERS: u32 = 14;
+
+/// Counts the moments between two steps, and ends the server at one of them.
+#[derive(Default)]
+struct Moments {
+    /// How many are left; the server is gone when none is.
+    left: AtomicU64,
+    passed: AtomicU64,
+}
+
+impl Moments {
+    /// Whether the server still runs after this moment.
+    fn pass(&self) -> bool {
+        self.passed.fetch_add(1, Ordering::SeqCst);
+        let next = |left: u64| Some(left.saturating_sub(1));
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok_and(|left| left > 1)
+    }
+
+    fn end_after(&self, moments: u64) {
+        self.left.store(moments.saturating_add(1), Ordering::SeqCst);
+        self.passed.store(0, Ordering::SeqCst);
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.load(Ordering::SeqCst) <= 1
+    }
+}
+
+/// A store that outlives the server: it does nothing that a server after its end would ask for.
+struct Store {
+    inner: FakeAgent,
+    moments: Arc<Moments>,
+}
+
+impl Agent for Store {
+    fn call(&self, command: Command) -> Reply {
+        let gone = || {
+            let message = "the server is gone".to_owned();
+            Reply::Failed(Failed { kind: FailedKind::Down, message })
+        };
+        if self.moments.is_over() || !self.moments.pass() {
+            return gone();
+        }
+        let of = match &command {
+            Command::Apply(volume) | Command::Grow(volume, _) => Some(volume.id),
+            _ => None,
+        };
+        // Only what was created has bytes.
+        if of.is_some_and(|id| self.inner.with(|state| !state.unowned.contains_key(&id))) {
+            let message = "it has no bytes".to_owned();
+            return Reply::Failed(Failed { kind: FailedKind::Damaged, message });
+        }
+        let reply = self.inner.call(command.clone());
+        if reply == Reply::Done {
+            self.inner.with(|state| match &command {
+                Command::Create(new) | Command::CreateFrom(new, _) | Command::Grow(new, _) => {
+                    state.unowned.insert(new.id, new.size);
+                }
+                Command::Delete(id) => _ = state.unowned.remove(id),
+                _ => {}
+            });
+        }
+        if self.moments.pass() { reply } else { gone() }
+    }
+}
+
+/// A journal that stores nothing after the end of its server.
+struct Lasting {
+    inner: Box<dyn Journal>,
+    moments: Arc<Moments>,
+}
+
+impl Journal for Lasting {
+    fn load(&mut self) -> Result<Loaded, JournalError> {
+        self.inner.load()
+    }
+
+    fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
+        let gone = || Err(JournalError::Failed("the server is gone".to_owned()));
+        if self.moments.is_over() || !self.moments.pass() {
+            return gone();
+        }
+        let stored = self.inner.commit(change, expected)?;
+        if self.moments.pass() { Ok(stored) } else { gone() }
+    }
+
+    fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
+        self.inner.watch(after)
+    }
+}
+
+/// A server over a store, both of which can end and begin.
+struct World {
+    /// Where its journal is; without a folder it is in memory, which takes a tenth of the time.
+    folder: Option<tempfile::TempDir>,
+    in_memory: MemoryJournal,
+    store: Arc<Store>,
+    moments: Arc<Moments>,
+    bin_days: u32,
+    plane: Option<Plane>,
+}
+
+impl World {
+    fn new(bin_days: u32, folder: Option<tempfile::TempDir>) -> Self {
+        let moments = Arc::<Moments>::default();
+        let (inner, its) = (FakeAgent::default(), Arc::clone(&moments));
+        let store = Arc::new(Store { inner, moments: its });
+        let in_memory = MemoryJournal::default();
+        let mut world = Self { folder, in_memory, store, moments, bin_days, plane: None };
+        world.begin(u64::MAX - 1).unwrap();
+        world
+    }
+
+    /// Starts a server that ends after so many moments.
+    fn begin(&mut self, moments: u64) -> Result<(), PlaneError> {
+        self.plane = None;
+        // What a data plane holds is gone with it; the bytes stay.
+        self.store.inner.with(|state| {
+            state.volumes.clear();
+            state.hosts.clear();
+        });
+        self.moments.end_after(moments);
+        let settings = settings(self.bin_days);
+        let inner: Box<dyn Journal> = match &self.folder {
+            Some(folder) => {
+                let path = folder.path().join(DATABASE_FILE_NAME);
+                Box::new(SqliteJournal::open(&path).unwrap())
+            }
+            None => Box::new(self.in_memory.clone()),
+        };
+        let journal = Lasting { inner, moments: Arc::clone(&self.moments) };
+        let agent = Arc::clone(&self.store) as Arc<dyn Agent>;
+        self.plane = Some(Plane::start(Box::new(journal), settings, agent)?);
+        Ok(())
+    }
+
+    fn plane(&self) -> &Plane {
+        self.plane.as_ref().unwrap()
+    }
+
+    fn model(&self) -> Model {
+        self.plane().model().clone()
+    }
+
+    /// A server that does not end, and the ticks that it needs to come to rest.
+    fn recover(&mut self) {
+        self.begin(u64::MAX - 1).unwrap();
+        for _ in 0..4 {
+            self.plane().tick();
+        }
+    }
+
+    /// What must hold at rest, whatever has happened.
+    fn check(&self, why: &str) {
+        let model = self.model();
+        model.invariants();
+        for volume in model.volumes.values() {
+            let is_at_rest = matches!(volume.phase, Phase::Ready | Phase::Binned { .. });
+            assert!(volume.is_settled() && is_at_rest, "{why}: {volume:?}");
+        }
+        for snapshot in model.snapshots.values() {
+            assert!(snapshot.for_volume.is_none(), "{why}: {snapshot:?}");
+            let is_at_rest = !snapshot.is_unsettled()
+                && !matches!(snapshot.phase, SnapshotPhase::Copying { .. });
+            assert!(is_at_rest, "{why}: {snapshot:?}");
+        }
+        let has_bytes = self.store.inner.with(|state| {
+            let volumes: BTreeSet<VolumeId> = state.unowned.keys().copied().collect();
+            (volumes, state.snapshots.keys().copied().collect::<BTreeSet<SnapshotId>>())
+        });
+        let volumes: BTreeSet<VolumeId> = model.volumes.keys().copied().collect();
+        assert_eq!(has_bytes.0, volumes, "{why}: bytes of volumes");
+        let is_stored = |it: &&Snapshot| !matches!(it.phase, SnapshotPhase::Error(_));
+        let stored = model.snapshots.values().filter(is_stored).map(|it| it.id).collect();
+        let in_error: BTreeSet<SnapshotId> = model.snapshots.keys().copied().collect();
+        assert!(has_bytes.1.is_subset(&in_error), "{why}: snapshots of nobody: {has_bytes:?}");
+        assert!(has_bytes.1.is_superset(&stored), "{why}: snapshots without bytes");
+    }
+}
+
+fn settings(recycle_bin_days: u32) -> Settings {
+    Settings {
+        region: "local-1".into(),
+        zone: "local-1a".into(),
+        rules: Rules::newest(),
+        account: "000000000000".into(),
+        any_region: false,
+        api_rate: None,
+        key: Some(StoreKey { id: "k".into() }),
+        recycle_bin_days,
+        modify_policy: ModifyPolicy::Immediate,
+        figure: None,
+        oversell: BTreeMap::new(),
+        space_oversell: SpaceOversell::default(),
+    }
+}
+
+/// What clients see of a model, by object; without times, and without snapshots in error: their
+/// making was never answered.
+fn shape(model: &Model) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for Volume { id, spec, phase, attachments, tags, source, snapshot, is_encrypted, .. } in
+        model.volumes.values()
+    {
+        let phase = match phase {
+            Phase::Ready => "ready",
+            Phase::Binned { .. } => "binned",
+            _ => "changing",
+        };
+        let mut text = format!("{phase} {spec:?} {tags:?} {source:?} {snapshot:?} {is_encrypted}");
+        for its in attachments {
+            write!(text, " {} {} {:?}", its.instance, its.device, its.state).unwrap();
+        }
+        all.insert(id.to_string(), text);
+    }
+    // One that was made for a volume is nobody's business.
+    for it in model.snapshots.values().filter(|it| it.for_volume.is_none()) {
+        let phase = match it.phase {
+            SnapshotPhase::Error(_) => continue,
+            SnapshotPhase::Binned { .. } => "binned",
+            SnapshotPhase::Completed { .. } => "completed",
+            _ => "filling",
+        };
+        let lock = it.lock.is_some();
+        let fast = it.fast_restore.is_some();
+        let Snapshot { volume, tags, copy_of, shared_with, is_encrypted, .. } = it;
+        let text = format!(
+            "{phase} {volume} {tags:?} {copy_of:?} {shared_with:?} {is_encrypted} {lock} {fast}"
+        );
+        all.insert(it.id.to_string(), text);
+    }
+    let state = |state| match state {
+        HostState::Running => "running",
+        HostState::Stopped => "stopped",
+        HostState::Terminated { .. } => "terminated",
+    };
+    for host in model.hosts.values().filter(|host| !host.is_local()) {
+        all.insert(host.id.to_string(), format!("{:?} {}", host.tags, state(host.state)));
+    }
+    for (name, token) in &model.tokens {
+        all.insert(format!("token {name}"), token.volume.to_string());
+    }
+    all.insert("account".to_owned(), format!("{:?}", model.account));
+    all
+}
+
+fn vol(number: u8) -> VolumeId {
+    VolumeId::from_bits(1_000 + u128::from(number))
+}
+
+fn snap(number: u8) -> SnapshotId {
+    SnapshotId::from_bits(1_000 + u128::from(number))
+}
+
+fn host(number: u8) -> InstanceId {
+    InstanceId::from_bits(1_000 + u128::from(number))
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+enum Ask {
+    Order(Box<Order>),
+    Purge(VolumeId),
+    /// A unit, and that it was the only one.
+    Put(SnapshotId),
+    Complete(SnapshotId),
+}
+
+impl Ask {
+    fn of(&self, plane: &Plane) -> Result<(), PlaneError> {
+        let unit = vec![7; UNIT_BYTES as usize];
+        let digest = checksum::digest(&unit);
+        match self {
+            Self::Order(order) => plane.execute(order, false).map(drop),
+            Self::Purge(id) => plane.purge_volume(*id, false),
+            Self::Put(id) => plane.put_unit(*id, 3, unit, digest),
+            Self::Complete(id) => {
+                let mut all = Linear::default();
+                all.add(&digest);
+                // Whatever differs: it is not completed, and that is an answer.
+                _ = plane.complete_snapshot(*id, 1, Some(all.digest()));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn request(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
+    let iops = (volume_type == VolumeType::Io2).then_some(1_000);
+    let multi_attach = volume_type == VolumeType::Io2;
+    VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach }
+}
+
+/// A new volume, empty or as something else is.
+fn create(number: u8, snapshot: Option<u8>, source: Option<u8>, is_encrypted: bool) -> Ask {
+    let begins = Begins {
+        snapshot: snapshot.map(snap),
+        source: source.map(vol),
+        is_encrypted: is_encrypted.then_some(true),
+        spares: [snap(100 + number), snap(150 + number)],
+    };
+    let token = Some((format!("t{number}"), "f".to_owned()));
+    let (id, request) = (vol(number), request(VolumeType::Io2, 8));
+    let (zone, tags) = ("local-1a".to_owned(), Tags::new());
+    Ask::Order(Box::new(Order::CreateVolume { id, request, begins, zone, tags, token }))
+}
+
+fn order(order: Order) -> Ask {
+    Ask::Order(Box::new(order))
+}
+
+fn attach(volume: u8, instance: u8) -> Ask {
+    let (id, instance, device) =
+        (vol(volume), host(instance), format!("/dev/sd{}", letter(volume)));
+    order(Order::AttachVolume { id, instance, device })
+}
+
+fn letter(number: u8) -> char {
+    char::from(b'f' + number % 16)
+}
+
+fn snapshot(number: u8, volume: u8) -> Ask {
+    let (description, tags) = (String::new(), Tags::new());
+    order(Order::CreateSnapshot { id: snap(number), volume: vol(volume), description, tags })
+}
+
+fn copy(number: u8, of: u8, is_encrypted: Option<bool>) -> Ask {
+    let (id, of, description, tags) = (snap(number), snap(of), String::new(), Tags::new());
+    order(Order::CopySnapshot { id, of, is_encrypted, description, tags })
+}
+
+fn start(number: u8) -> Ask {
+    let filled = Filled { parent: None, timeout_min: 10, token: None };
+    let (description, tags) = (String::new(), Tags::new());
+    let (id, size_gib, is_encrypted) = (snap(number), 1, Some(false));
+    order(Order::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags })
+}
+
+fn lock(number: u8) -> Ask {
+    let (mode, created, cool_off_hours) = (LockMode::Governance, UnixMs(u64::MAX / 4), 0);
+    let lock = Lock { mode, created, cool_off_hours, days: 1, until: None };
+    order(Order::LockSnapshot { id: snap(number), lock })
+}
+
+fn register(number: u8) -> Ask {
+    let (id, instance_type) = (host(number), "m5.large".to_owned());
+    let address = HostAddress::Remote([10, 0, 0, number].into());
+    order(Order::RegisterHost { id, instance_type, address, tags: Tags::new() })
+}
+
+fn set(first: u8, instance: u8, volumes: &[u8]) -> Ask {
+    let new = |(number, volume): (u8, &u8)| SnapshotOfSet {
+        id: snap(number),
+        volume: vol(*volume),
+        tags: Tags::new(),
+    };
+    let set = (first..).zip(volumes).map(new).collect();
+    let (instance, description) = (host(instance), String::new());
+    order(Order::CreateSnapshots { instance, set, description })
+}
+
+fn tag(number: u8) -> Ask {
+    let resources = vec![Tagged::Volume(vol(number))];
+    order(Order::CreateTags { resources, tags: [("k".to_owned(), "v".to_owned())].into() })
+}
+
+fn grow(number: u8, size_gib: u32) -> Ask {
+    let change = VolumeChange { size_gib: Some(size_gib), ..VolumeChange::default() };
+    order(Order::ModifyVolume { id: vol(number), change })
+}
+
+/// What is there before each change: volumes 0 to 3 (0 is attached, 3 in the bin), snapshots 0 to
+/// 3 (2 is filled and 3 in the bin), two hosts.
+fn furnish(world: &World) {
+    let encrypted = order(Order::SetEncryptByDefault(false));
+    let asks = [
+        encrypted,
+        register(1),
+        register(2),
+        create(0, None, None, false),
+        create(1, None, None, false),
+        create(2, None, None, true),
+        create(3, None, None, false),
+        attach(0, 1),
+        attach(1, 1),
+        snapshot(0, 0),
+        snapshot(1, 2),
+        start(2),
+        Ask::Put(snap(2)),
+        snapshot(3, 1),
+        order(Order::DeleteVolume { id: vol(3) }),
+        order(Order::DeleteSnapshot { id: snap(3) }),
+    ];
+    for ask in asks {
+        ask.of(world.plane()).unwrap_or_else(|error| panic!("{ask:?}: {error}"));
+    }
+    world.plane().tick();
+}
+
+/// Every kind of change, of what is there.
+fn changes() -> Vec<Ask> {
+    let terminated = HostState::Terminated { at: UnixMs(1) };
+    vec![
+        create(10, None, None, false),
+        create(10, None, None, true),
+        create(10, Some(0), None, false),
+        create(10, Some(0), None, true),
+        create(10, Some(1), None, true),
+        create(10, None, Some(1), false),
+        create(10, None, Some(1), true),
+        create(10, None, Some(2), true),
+        order(Order::DeleteVolume { id: vol(2) }),
+        order(Order::RestoreVolume { id: vol(3) }),
+        Ask::Purge(vol(3)),
+        attach(2, 2),
+        attach(0, 2),
+        order(Order::DetachVolume { id: vol(1), instance: Some(host(1)), device: None }),
+        grow(0, 20),
+        grow(2, 20),
+        snapshot(10, 1),
+        set(10, 1, &[0, 1]),
+        start(10),
+        Ask::Put(snap(2)),
+        Ask::Complete(snap(2)),
+        copy(10, 0, None),
+        copy(10, 0, Some(true)),
+        copy(10, 1, None),
+        order(Order::DeleteSnapshot { id: snap(0) }),
+        order(Order::DeleteSnapshot { id: snap(2) }),
+        order(Order::RestoreSnapshot { id: snap(3) }),
+        order(Order::PurgeSnapshot { id: snap(3) }),
+        lock(0),
+        order(Order::SetFastRestore { ids: vec![snap(0), snap(1)], is_on: true }),
+        order(Order::SetEncryptByDefault(true)),
+        tag(1),
+        register(3),
+        order(Order::DeregisterHost { id: host(2) }),
+        order(Order::SetHostState { ids: vec![host(2)], state: terminated }),
+    ]
+}
+
+/// Runs a change and two ticks with an end after so many moments. Returns whether that came.
+fn run_until(world: &World, ask: &Ask, moments: u64) -> bool {
+    world.moments.end_after(moments);
+    let answer = ask.of(world.plane());
+    assert!(answer.is_ok() || world.moments.is_over(), "{ask:?}: {answer:?}");
+    for _ in 0..2 {
+        world.plane().tick();
+    }
+    world.moments.is_over()
+}
+
+/// A change of a furnished world, with an end at every moment in turn.
+fn check_all_moments(bin_days: u32, ask: &Ask) {
+    let mut world = World::new(bin_days, None);
+    furnish(&world);
+    let before = shape(&world.model());
+    assert!(!run_until(&world, ask, u64::MAX - 1));
+    world.recover();
+    let after = shape(&world.model());
+    let moments = 1..;
+    for moment in moments {
+        let mut world = World::new(bin_days, None);
+        furnish(&world);
+        if !run_until(&world, ask, moment) {
+            return;
+        }
+        world.recover();
+        let why = format!("{ask:?}, ended at moment {moment}, a bin of {bin_days} days");
+        world.check(&why);
+        let found = shape(&world.model());
+        assert!(found == before || found == after, "{why}: {:#?}", differs(&before, &found));
+    }
+}
+
+/// What was and what is, where that differs.
+fn differs(
+    before: &BTreeMap<String, String>,
+    found: &BTreeMap<String, String>,
+) -> Vec<(String, Option<String>, Option<String>)> {
+    let names: BTreeSet<&String> = before.keys().chain(found.keys()).collect();
+    let both = names.into_iter().map(|name| (name, before.get(name), found.get(name)));
+    let other = both.filter(|(_, before, found)| before != found);
+    other.map(|(name, before, found)| (name.clone(), before.cloned(), found.cloned())).collect()
+}
+
+#[test]
+fn a_change_is_made_as_a_whole_or_not_at_all_whenever_the_server_ends() {
+    for ask in changes() {
+        check_all_moments(1, &ask);
+    }
+}
+
+/// Without a bin deletions are for good.
+#[test]
+fn a_deletion_without_a_bin_is_made_whenever_the_server_ends() {
+    for ask in [
+        order(Order::DeleteVolume { id: vol(2) }),
+        order(Order::DeleteSnapshot { id: snap(0) }),
+        order(Order::DeleteSnapshot { id: snap(2) }),
+    ] {
+        check_all_moments(0, &ask);
+    }
+}
+
+/// Something that is there, or may be.
+fn any(random: &mut Random) -> Ask {
+    let mut number = |end| random.below(end) as u8;
+    let (a, b, c) = (number(6), number(6), number(6));
+    let is = number(2) == 0;
+    match number(20) {
+        0 | 1 => create(a, None, None, is),
+        2 => create(a, Some(b), None, is),
+        3 => create(a, None, Some(b), is),
+        4 => order(Order::DeleteVolume { id: vol(a) }),
+        5 => order(Order::RestoreVolume { id: vol(a) }),
+        6 => Ask::Purge(vol(a)),
+        7 | 8 => attach(a, 1 + b % 3),
+        9 => order(Order::DetachVolume { id: vol(a), instance: None, device: None }),
+        10 => grow(a, 8 + u32::from(b) * 4),
+        11 => snapshot(a, b),
+        12 => set(a, 1 + b % 3, &[c]),
+        13 => start(a),
+        14 => Ask::Put(snap(a)),
+        15 => Ask::Complete(snap(a)),
+        16 => copy(a, b, is.then_some(true)),
+        17 => order(Order::DeleteSnapshot { id: snap(a) }),
+        18 if is => order(Order::RestoreSnapshot { id: snap(a) }),
+        18 => order(Order::PurgeSnapshot { id: snap(a) }),
+        _ if is => tag(a),
+        _ => register(1 + b % 3),
+    }
+}
+
+/// A server that ends again and again, also while it starts.
+#[test]
+fn what_was_answered_stays_over_many_ends() {
+    seeds(CASES, |seed| {
+        let mut random = Random(seed);
+        let mut world = World::new(random.below(2) as u32, Some(tempfile::tempdir().unwrap()));
+        furnish(&world);
+        for _ in 0..ORDERS {
+            let before = shape(&world.model());
+            let (ask, moments) = (any(&mut random), 1 + random.below(24) as u64);
+            world.moments.end_after(moments);
+            let answer = ask.of(world.plane());
+            let after = (answer.is_ok() && !world.moments.is_over()).then(|| shape(&world.model()));
+            while random.one_in(3) {
+                _ = world.begin(1 + random.below(30) as u64);
+            }
+            world.recover();
+            let why = format!("seed {seed}: {ask:?}, ended after {moments} moments");
+            world.check(&why);
+            let found = shape(&world.model());
+            let asked = format!("{ask:?} account");
+            for (name, before, found) in differs(&before, &found) {
+                let own = name.trim_start_matches("token ");
+                let is_asked = answer_may_show(&answer) && asked.contains(own);
+                assert!(is_asked, "{why}: {name} was {before:?} and is {found:?}");
+            }
+            if let Some(after) = after {
+                // What was on its way may have come to its end since.
+                for (name, after, found) in differs(&after, &found) {
+                    let on_its_way = ["filling", "changing"];
+                    let is_done = after
+                        .as_ref()
+                        .is_none_or(|it| on_its_way.iter().any(|word| it.starts_with(word)));
+                    assert!(is_done, "{why}: {name} was {after:?} and is {found:?}");
+                }
+            }
+        }
+    });
+}
+
+/// Whether a change that was answered so may have been made.
+fn answer_may_show(answer: &Result<(), PlaneError>) -> bool {
+    !matches!(answer, Err(PlaneError::Refused(_)))
+}
