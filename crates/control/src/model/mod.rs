@@ -45,6 +45,8 @@ mod volumes;
 #[cfg(test)]
 mod admission_tests;
 #[cfg(test)]
+mod sequence_tests;
+#[cfg(test)]
 mod snapshot_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,137 @@
+//! Whether a command is accepted, by a look at every volume, snapshot and host.
+
+use super::*;
+
+/// `None` where the oracle does not know, because numbers of types and limits decide.
+pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
+    let World { model, settings, now, .. } = world;
+    let shown = |id: &VolumeId| {
+        let found = model.volumes.get(id);
+        found.filter(|it| !matches!(it.phase, Phase::Binned { .. }))
+    };
+    let snapshot = |id: &SnapshotId| {
+        let is_hidden = |it: &&Snapshot| {
+            let is_away =
+                matches!(it.phase, SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. });
+            !is_away && it.for_volume.is_none()
+        };
+        model.snapshots.get(id).filter(is_hidden)
+    };
+    let is_binned = |id: &SnapshotId| {
+        let found = model.snapshots.get(id);
+        found.is_some_and(|it| matches!(it.phase, SnapshotPhase::Binned { .. }))
+    };
+    Some(match command {
+        Command::RestoreVolume { id } => model.volumes.get(id).is_some_and(
+            |volume| matches!(volume.phase, Phase::Binned { until, .. } if *now < until),
+        ),
+        Command::SetAutoEnableIo { id, .. } => shown(id).is_some(),
+        Command::DeleteVolume { id } => shown(id).is_some_and(|it| may_delete(world, it)),
+        Command::AttachVolume { id, instance, device } => {
+            let host = model.hosts.get(instance);
+            let host = host.filter(|it| !matches!(it.state, HostState::Terminated { .. }));
+            match (shown(id), host) {
+                (Some(volume), Some(host)) => may_attach(world, volume, host, device),
+                _ => false,
+            }
+        }
+        Command::DeleteSnapshot { id } => snapshot(id).is_some_and(|it| {
+            let is_copied = |copy: &Snapshot| {
+                copy.copy_of == Some(*id) && matches!(copy.phase, SnapshotPhase::Copying { .. })
+            };
+            !is_locked(it, *now) && !model.snapshots.values().any(is_copied)
+        }),
+        Command::RestoreSnapshot { id } | Command::PurgeSnapshot { id } => is_binned(id),
+        Command::LockSnapshot { id, .. } if snapshot(id).is_none() => false,
+        Command::UnlockSnapshot { id } => {
+            snapshot(id).is_some_and(|it| it.lock.is_some() && !is_locked_for_good(it, *now))
+        }
+        Command::ShareSnapshot { id, .. } => snapshot(id).is_some(),
+        Command::SetFastRestore { ids, is_on } => ids.iter().all(|id| {
+            let is_refused = |it: &Snapshot| {
+                let is_new = *is_on && it.fast_restore.is_none();
+                is_new && matches!(it.phase, SnapshotPhase::Error(_))
+            };
+            snapshot(id).is_some_and(|it| !is_refused(it))
+        }),
+        Command::SetEncryptByDefault(is_on) => !is_on || settings.key.is_some(),
+        Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
+            resources.iter().all(|resource| match resource {
+                Tagged::Volume(id) => shown(id).is_some(),
+                Tagged::Snapshot(id) => snapshot(id).is_some(),
+                Tagged::Instance(id) => model.hosts.contains_key(id),
+            })
+        }
+        Command::RegisterHost { id, .. } => !model.hosts.contains_key(id),
+        Command::DeregisterHost { id } => {
+            model.hosts.get(id).is_some_and(|it| !it.is_local() && !is_used(world, *id))
+        }
+        Command::SetHostState { ids, state } => ids.iter().all(|id| {
+            let is_end = matches!(state, HostState::Terminated { .. });
+            model.hosts.get(id).is_some_and(|it| match it.state {
+                HostState::Terminated { .. } => is_end,
+                _ => !is_end || (!it.is_local() && !is_used(world, *id)),
+            })
+        }),
+        _ => return None,
+    })
+}
+
+fn is_used(world: &World, host: InstanceId) -> bool {
+    let mut all = world.model.volumes.values().flat_map(|volume| &volume.attachments);
+    all.any(|attachment| attachment.instance == host)
+}
+
+fn may_delete(world: &World, volume: &Volume) -> bool {
+    let is_made = |own| {
+        let own = world.model.snapshots.get(&own).map(|own| &own.phase);
+        matches!(own, None | Some(SnapshotPhase::Completed { .. }))
+    };
+    volume.attachments.is_empty()
+        && match volume.phase {
+            Phase::Creating => volume.through.is_some_and(|own| !is_made(own)),
+            Phase::Ready => !volume.is_being_modified(),
+            Phase::Error(_) => true,
+            Phase::Deleting | Phase::Binned { .. } => false,
+        }
+}
+
+fn may_attach(world: &World, volume: &Volume, host: &Host, device: &str) -> bool {
+    let hosts = &world.model.hosts;
+    let is_free = match volume.attachments.as_slice() {
+        [] => true,
+        others => {
+            let is_apart = |other: &Attachment| hosts[&other.instance].address != host.address;
+            volume.spec.multi_attach && others.iter().all(is_apart)
+        }
+    };
+    let mut all = world.model.volumes.values().flat_map(|volume| &volume.attachments);
+    let is_taken = all.any(|other| other.instance == host.id && other.device == device);
+    let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
+    volume.phase == Phase::Ready
+        && is_free
+        && !is_taken
+        && !volume.is_being_modified()
+        && volume.attachments.iter().all(is_attached)
+}
+
+/// From when a lock counts.
+fn begins(snapshot: &Snapshot, lock: &Lock) -> Option<UnixMs> {
+    match snapshot.phase {
+        SnapshotPhase::Completed { ended, .. } => Some(lock.created.max(ended)),
+        SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying { .. } => None,
+        _ => Some(lock.created),
+    }
+}
+
+fn is_locked(snapshot: &Snapshot, now: UnixMs) -> bool {
+    let Some(lock) = &snapshot.lock else { return false };
+    let ends = begins(snapshot, lock).map(|from| from.0 + u64::from(lock.days) * 24 * HOUR_MS);
+    ends.is_none_or(|ends| now.0 < ends)
+}
+
+fn is_locked_for_good(snapshot: &Snapshot, now: UnixMs) -> bool {
+    let Some(lock) = &snapshot.lock else { return false };
+    let cooled = lock.created.0 + u64::from(lock.cool_off_hours) * HOUR_MS;
+    lock.mode == LockMode::Compliance && is_locked(snapshot, now) && now.0 >= cooled
+}
