@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_control::DATABASE_FILE_NAME;
+use evenkeel_control::api::Api;
+use evenkeel_control::credentials::Credentials;
 use evenkeel_control::journal::memory::MemoryJournal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
@@ -26,8 +28,9 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, HostAddress, Reply, UNIT_BYTES};
 use evenkeel_wire::aws::checksum::{self, Linear};
-use support::FakeAgent;
+use evenkeel_wire::aws::query;
 use support::random::{Random, seeds};
+use support::{FakeAgent, execute};
 
 /// Histories of a plain run.
 const CASES: u64 = 8;
@@ -131,7 +134,7 @@ struct World {
     store: Arc<Store>,
     moments: Arc<Moments>,
     bin_days: u32,
-    plane: Option<Plane>,
+    plane: Option<Arc<Plane>>,
 }
 
 impl World {
@@ -164,11 +167,11 @@ impl World {
         };
         let journal = Lasting { inner, moments: Arc::clone(&self.moments) };
         let agent = Arc::clone(&self.store) as Arc<dyn Agent>;
-        self.plane = Some(Plane::start(Box::new(journal), settings, agent)?);
+        self.plane = Some(Arc::new(Plane::start(Box::new(journal), settings, agent)?));
         Ok(())
     }
 
-    fn plane(&self) -> &Plane {
+    fn plane(&self) -> &Arc<Plane> {
         self.plane.as_ref().unwrap()
     }
 
@@ -404,7 +407,7 @@ fn grow(number: u8, size_gib: u32) -> Ask {
 }
 
 /// What is there before each change: volumes 0 to 3 (0 is attached, 3 in the bin), snapshots 0 to
-/// 3 (2 is filled and 3 in the bin), two hosts.
+/// 4 (2 is being filled, 3 is in the bin, 4 was filled), two hosts.
 fn furnish(world: &World) {
     let encrypted = order(Order::SetEncryptByDefault(false));
     let asks = [
@@ -421,6 +424,9 @@ fn furnish(world: &World) {
         snapshot(1, 2),
         start(2),
         Ask::Put(snap(2)),
+        start(4),
+        Ask::Put(snap(4)),
+        Ask::Complete(snap(4)),
         snapshot(3, 1),
         order(Order::DeleteVolume { id: vol(3) }),
         order(Order::DeleteSnapshot { id: snap(3) }),
@@ -459,6 +465,8 @@ fn changes() -> Vec<Ask> {
         copy(10, 0, None),
         copy(10, 0, Some(true)),
         copy(10, 1, None),
+        copy(10, 4, Some(true)),
+        create(10, Some(4), None, true),
         order(Order::DeleteSnapshot { id: snap(0) }),
         order(Order::DeleteSnapshot { id: snap(2) }),
         order(Order::RestoreSnapshot { id: snap(3) }),
@@ -504,6 +512,47 @@ fn check_all_moments(bin_days: u32, ask: &Ask) {
         world.check(&why);
         let found = shape(&world.model());
         assert!(found == before || found == after, "{why}: {:#?}", differs(&before, &found));
+    }
+}
+
+/// An action that takes several changes, with an end at every moment in turn: repeated, it comes to
+/// the same end as one that was not interrupted.
+#[test]
+fn a_termination_that_was_interrupted_can_be_repeated() {
+    let terminate = |world: &World| {
+        let keys = Credentials { access_key_id: "k".into(), secret_access_key: "s".into() };
+        let api = Api::new(Arc::clone(world.plane()), keys.clone(), vec![], None);
+        let id = host(1).to_string();
+        let params =
+            [("Action", "TerminateInstances"), ("Version", "2016-11-15"), ("InstanceId.1", &id)];
+        execute(&api, &keys, &query::encode(params))
+    };
+    let furnished = |bin_days| {
+        let world = World::new(bin_days, None);
+        furnish(&world);
+        let devices = vec![(format!("/dev/sd{}", letter(0)), true)];
+        let marked = order(Order::SetDeleteOnTermination { instance: host(1), devices });
+        marked.of(world.plane()).unwrap();
+        world
+    };
+    for bin_days in [0, 1] {
+        let world = furnished(bin_days);
+        terminate(&world).unwrap();
+        let expected = shape(&world.model());
+        for moment in 1.. {
+            let mut world = furnished(bin_days);
+            world.moments.end_after(moment);
+            if terminate(&world).is_ok() {
+                break;
+            }
+            world.recover();
+            let why = format!("ended at moment {moment}, a bin of {bin_days} days");
+            world.check(&why);
+            terminate(&world).unwrap_or_else(|error| panic!("{why}: {error:?}"));
+            world.check(&why);
+            let found = shape(&world.model());
+            assert!(found == expected, "{why}: {:#?}", differs(&expected, &found));
+        }
     }
 }
 

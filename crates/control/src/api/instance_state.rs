@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Command, HostState, Refusal};
+use crate::model::{Attachment, Command, HostState, Refusal, Volume};
 
 pub const START: Action = Action { name: "StartInstances", mutates: true, run: start };
 pub const STOP: Action = Action { name: "StopInstances", mutates: true, run: stop };
@@ -51,21 +51,24 @@ fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     change(call, &ids, HostState::Terminated { at: call.now })
 }
 
-/// Detaches all volumes of a host, and deletes those that are marked for it.
+/// Detaches all volumes of a host, and deletes those that are marked for it. What was interrupted
+/// can be repeated: none of these is detached and not deleted.
 pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiError> {
     let attached: Vec<_> = {
         let model = call.plane.model();
+        // With Multi-Attach the last host decides.
+        let deletes = |volume: &Volume, attachment: &Attachment| {
+            attachment.delete_on_termination && volume.attachments.len() == 1
+        };
         let each = model.attachments_of(instance);
-        each.map(|(volume, attachment)| (volume.id, attachment.delete_on_termination)).collect()
+        each.map(|(volume, attachment)| (volume.id, deletes(volume, attachment))).collect()
     };
     for (id, is_deleted) in attached {
-        let (instance, device) = (Some(instance), None);
-        call.execute(&Command::DetachVolume { id, instance, device })?;
-        // With Multi-Attach the last host decides.
-        let is_free = call.plane.model().volume(id).is_ok_and(|it| it.attachments.is_empty());
-        if is_deleted && is_free {
-            call.execute(&Command::DeleteVolume { id })?;
-        }
+        let command = match is_deleted {
+            true => Command::DeleteWithHost { id, instance },
+            false => Command::DetachVolume { id, instance: Some(instance), device: None },
+        };
+        call.execute(&command)?;
     }
     Ok(())
 }

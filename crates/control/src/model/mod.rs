@@ -397,6 +397,14 @@ pub enum Command {
         /// The volume.
         id: VolumeId,
     },
+    /// Delete a volume as [`Self::DeleteVolume`] does, and detach it from the only host that has
+    /// attached it: in one step, so that it does not stay when the server ends in between.
+    DeleteWithHost {
+        /// The volume.
+        id: VolumeId,
+        /// The host.
+        instance: InstanceId,
+    },
     /// Take a volume out of the recycle bin.
     RestoreVolume {
         /// The volume.
@@ -719,7 +727,10 @@ impl Model {
                 let new = NewVolume { id: *id, request, begins, zone, tags, token: None };
                 self.adopt_volume(settings, &new, now)
             }
-            Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
+            Command::DeleteVolume { id } => self.delete_volume(settings, *id, None, now),
+            Command::DeleteWithHost { id, instance } => {
+                self.delete_volume(settings, *id, Some(*instance), now)
+            }
             Command::RestoreVolume { id } => self.restore_volume(*id, now),
             Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
             Command::SetDeleteOnTermination { instance, devices } => {

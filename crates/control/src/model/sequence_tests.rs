@@ -296,6 +296,7 @@ fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
             let (id, is_encrypted, request) = (vol(a), false, request(b));
             Command::AdoptVolume { id, is_encrypted, request, zone, tags }
         }
+        8 if c % 2 == 0 => Command::DeleteWithHost { id: vol(a), instance: host(b) },
         8 => Command::DeleteVolume { id: vol(a) },
         9 => Command::RestoreVolume { id: vol(a) },
         10 => Command::SetAutoEnableIo { id: vol(a), is_on: b % 2 == 0 },

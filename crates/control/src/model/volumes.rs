@@ -1,12 +1,12 @@
 //! Creating and deleting volumes.
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::volume::VolumeRequest;
 
 use super::copies::Beginning;
 use super::{
-    Begins, Decision, Event, Model, Phase, Refusal, Settings, Settled, SnapshotPhase, TAGS_MAX,
-    TOKEN_LIFETIME_MS, TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
+    Attachment, Begins, Decision, Event, Model, Phase, Refusal, Settings, Settled, SnapshotPhase,
+    TAGS_MAX, TOKEN_LIFETIME_MS, TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
 };
 
 /// The parameters of a volume to create, from new bytes or from existing ones.
@@ -120,18 +120,27 @@ impl Model {
         self.add_volume(settings, new, beginning, now)
     }
 
+    /// `with` is a host that may have attached it.
     pub(super) fn delete_volume(
         &self,
         settings: &Settings,
         id: VolumeId,
+        with: Option<InstanceId>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let volume = self.volume(id)?;
-        if let Some(attachment) = volume.attachments.first() {
+        let is_other = |attachment: &&Attachment| Some(attachment.instance) != with;
+        let attached = self.volume(id)?;
+        if let Some(attachment) = attached.attachments.iter().find(is_other) {
             return Err(Refusal::VolumeInUse(id, attachment.instance));
         }
+        let reopens = !attached.attachments.is_empty();
+        // A volume in error waits for its bytes, so it may stay unsettled for a long time.
+        let is_at_rest = attached.is_settled() || matches!(attached.phase, Phase::Error(_));
+        if reopens && !is_at_rest {
+            return Err(Refusal::Unsettled(id));
+        }
+        let volume = &Volume { attachments: vec![], ..attached.clone() };
         match volume.state() {
-            // A volume in error waits for its bytes, so it may stay unsettled for a long time.
             VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
             VolumeState::Available | VolumeState::Error => {
                 let phase = match (&volume.phase, settings.binned_until(now)) {
@@ -141,7 +150,8 @@ impl Model {
                     }
                     _ => Phase::Deleting,
                 };
-                Ok(Decision::changing(Volume { phase, ..volume.clone() }))
+                // In the bin nobody may reach it any more, so the data plane is told.
+                Ok(Decision { reopens, ..Decision::changing(Volume { phase, ..volume.clone() }) })
             }
             VolumeState::Creating if self.waits(volume) => {
                 let gone = Settled::Failed("it was deleted");

@@ -215,6 +215,7 @@ impl Plane {
             }
             Command::AdoptVolume { id, .. }
             | Command::DeleteVolume { id }
+            | Command::DeleteWithHost { id, .. }
             | Command::RestoreVolume { id }
             | Command::SetAutoEnableIo { id, .. }
             | Command::DetachVolume { id, .. }

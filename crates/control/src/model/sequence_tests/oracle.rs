@@ -27,6 +27,19 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         ),
         Command::SetAutoEnableIo { id, .. } => shown(id).is_some(),
         Command::DeleteVolume { id } => shown(id).is_some_and(|it| may_delete(world, it)),
+        Command::DeleteWithHost { id, instance } => shown(id).is_some_and(|volume| {
+            let is_its = |it: &Attachment| it.instance == *instance;
+            let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
+            match (&volume.phase, volume.attachments.as_slice()) {
+                (_, []) => may_delete(world, volume),
+                (Phase::Ready, all) => {
+                    let is_settled = !volume.is_being_modified() && all.iter().all(is_attached);
+                    is_settled && all.iter().all(is_its)
+                }
+                (Phase::Error(_), all) => all.iter().all(is_its),
+                _ => false,
+            }
+        }),
         Command::AttachVolume { id, instance, device } => {
             let host = model.hosts.get(instance);
             let host = host.filter(|it| !matches!(it.state, HostState::Terminated { .. }));
