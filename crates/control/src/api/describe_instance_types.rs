@@ -35,6 +35,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !absent.is_empty() {
         return Err(Refusal::UnknownInstanceType(absent.join(", ")).into());
     }
+    // It is the store that encrypts, whatever the type.
     let encryption = if call.plane.settings.key.is_some() { "supported" } else { "unsupported" };
     let wanted = instance::all()
         .iter()
