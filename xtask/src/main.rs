@@ -28,6 +28,7 @@ usage: cargo x <verb>
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
+  fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's) or `store` (the local store's)
@@ -68,6 +69,11 @@ fn main() -> ExitCode {
         ["fuzz", "histories", runs] => match runs.parse() {
             Ok(runs) => ci::fuzz_histories(&root, runs),
             Err(_) => Err(format!("fuzz histories: {runs:?} is not a number of runs")),
+        },
+        ["fuzz", "api"] => ci::fuzz_api(&root, ci::FUZZ_API),
+        ["fuzz", "api", runs] => match runs.parse() {
+            Ok(runs) => ci::fuzz_api(&root, runs),
+            Err(_) => Err(format!("fuzz api: {runs:?} is not a number of runs")),
         },
         ["fuzz", cases] => match cases.parse() {
             Ok(cases) => ci::fuzz(&root, cases),

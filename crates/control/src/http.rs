@@ -247,8 +247,31 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
         .route("/", get(ec2).post(ec2))
         .route("/service/{*rest}", any(cloudwatch::cloudwatch))
         .route("/snapshots", any(direct::direct))
+        .route("/snapshots/", any(direct::direct))
         .route("/snapshots/{*rest}", any(direct::direct))
+        .fallback(|request: Request| nothing_here(StatusCode::NOT_FOUND, request))
+        .method_not_allowed_fallback(|request: Request| {
+            nothing_here(StatusCode::METHOD_NOT_ALLOWED, request)
+        })
         .with_state(shared)
+}
+
+/// The answer where no API is: an error in EC2's form, which its clients can read.
+async fn nothing_here(status: StatusCode, request: Request) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let (method, path) = (request.method(), request.uri().path());
+    let text = format!(
+        "There is no API at {method} {path}. The EC2 API and CloudWatch are at GET / and POST /, \
+         the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
+    );
+    let error = ApiError { status: status.as_u16(), ..ApiError::new("InvalidAction", text) };
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), "text/xml;charset=UTF-8"),
+        ("x-amzn-requestid", request_id.as_str()),
+    ];
+    (status, headers, error.document(&request_id)).into_response()
 }
 
 /// `/metrics`, without authentication: it has numbers and ids, but no data and no keys.

@@ -33,6 +33,9 @@ pub const FUZZ_HISTORIES: u32 = 1_000;
 /// Runs of `cargo x fuzz crashes`: some minutes.
 pub const FUZZ_CRASHES: u32 = 10_000;
 
+/// Runs of `cargo x fuzz api`: some minutes.
+pub const FUZZ_API: u32 = 500;
+
 /// Cases per seed-driven test of `cargo x fuzz`.
 pub const FUZZ_CASES: u32 = 20_000;
 
@@ -181,6 +184,18 @@ fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-store", "--test", "crashes", "--test", "snapshots"], runs)
 }
 
+/// Requests at random for every action of every API, and ends of the server between any two steps,
+/// one history of each for each seed from 1 on. A failure prints what repeats it.
+pub fn fuzz_api(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_api_command(root, runs))
+}
+
+fn fuzz_api_command(root: &Path, runs: u32) -> Command {
+    let tests = ["fuzz_actions", "fuzz_http", "crash_steps", "signatures"];
+    let target: Vec<&str> = tests.iter().flat_map(|test| ["--test", test]).collect();
+    with_runs(root, &[&["-p", "evenkeel-control"], target.as_slice()].concat(), runs)
+}
+
 fn with_runs(root: &Path, target: &[&str], runs: u32) -> Command {
     let mut command = run::cargo(root, &[&["test", "--release"], target].concat());
     command.env("EVENKEEL_FUZZ_CASES", runs.to_string());
@@ -214,6 +229,8 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: histories", Step::Program(histories)));
             let crashes = fuzz_crashes_command(root, FUZZ_CRASHES);
             steps.push(("seeds: crashes", Step::Program(crashes)));
+            let api = fuzz_api_command(root, FUZZ_API);
+            steps.push(("seeds: api", Step::Program(api)));
             steps.push(("scenarios", Step::Scenarios));
             steps.push(("mutations", Step::Mutations));
         }
