@@ -33,7 +33,7 @@ fn survives(rounds: u64, test: &str) {
         for _ in 0..ANSWERS_MIN + random.below(ANSWERS_MORE) {
             clients.wait_for_line("\"did\"");
         }
-        std::thread::sleep(Duration::from_millis(random.below(DELAY_MAX_MS)));
+        std::thread::park_timeout(Duration::from_millis(random.below(DELAY_MAX_MS)));
         server.kill_9();
         let output = clients.finish();
         assert!(output.status.success(), "round {round}: {output}");

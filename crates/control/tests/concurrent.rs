@@ -55,7 +55,7 @@ impl Crowd {
                 }
                 None => {}
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         panic!("{action}: no reply in {TRIES_MAX} tries");
     }

@@ -65,7 +65,7 @@ pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiEr
     };
     for (id, is_deleted) in attached {
         let command = match is_deleted {
-            true => Command::DeleteWithHost { id, instance },
+            true => Command::DeleteWithHost { id, host: instance },
             false => Command::DetachVolume { id, instance: Some(instance), device: None },
         };
         call.execute(&command)?;

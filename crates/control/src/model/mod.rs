@@ -403,7 +403,7 @@ pub enum Command {
         /// The volume.
         id: VolumeId,
         /// The host.
-        instance: InstanceId,
+        host: InstanceId,
     },
     /// Take a volume out of the recycle bin.
     RestoreVolume {
@@ -727,10 +727,8 @@ impl Model {
                 let new = NewVolume { id: *id, request, begins, zone, tags, token: None };
                 self.adopt_volume(settings, &new, now)
             }
-            Command::DeleteVolume { id } => self.delete_volume(settings, *id, None, now),
-            Command::DeleteWithHost { id, instance } => {
-                self.delete_volume(settings, *id, Some(*instance), now)
-            }
+            Command::DeleteVolume { id } => self.delete_volume(settings, *id, now),
+            Command::DeleteWithHost { id, host } => self.delete_with(settings, *id, *host, now),
             Command::RestoreVolume { id } => self.restore_volume(*id, now),
             Command::SetAutoEnableIo { id, is_on } => self.set_auto_enable_io(*id, *is_on),
             Command::SetDeleteOnTermination { instance, devices } => {

@@ -120,8 +120,27 @@ impl Model {
         self.add_volume(settings, new, beginning, now)
     }
 
-    /// `with` is a host that may have attached it.
     pub(super) fn delete_volume(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        self.delete(settings, id, None, now)
+    }
+
+    /// As [`Self::delete_volume`]; `host` may have attached it.
+    pub(super) fn delete_with(
+        &self,
+        settings: &Settings,
+        id: VolumeId,
+        host: InstanceId,
+        now: UnixMs,
+    ) -> Result<Decision, Refusal> {
+        self.delete(settings, id, Some(host), now)
+    }
+
+    fn delete(
         &self,
         settings: &Settings,
         id: VolumeId,

@@ -5,73 +5,47 @@ use super::*;
 /// `None` where the oracle does not know, because numbers of types and limits decide.
 pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
     let World { model, settings, now, .. } = world;
-    let shown = |id: &VolumeId| {
-        let found = model.volumes.get(id);
-        found.filter(|it| !matches!(it.phase, Phase::Binned { .. }))
-    };
-    let snapshot = |id: &SnapshotId| {
-        let is_hidden = |it: &&Snapshot| {
-            let is_away =
-                matches!(it.phase, SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. });
-            !is_away && it.for_volume.is_none()
-        };
-        model.snapshots.get(id).filter(is_hidden)
-    };
-    let is_binned = |id: &SnapshotId| {
-        let found = model.snapshots.get(id);
-        found.is_some_and(|it| matches!(it.phase, SnapshotPhase::Binned { .. }))
-    };
     Some(match command {
         Command::RestoreVolume { id } => model.volumes.get(id).is_some_and(
             |volume| matches!(volume.phase, Phase::Binned { until, .. } if *now < until),
         ),
-        Command::SetAutoEnableIo { id, .. } => shown(id).is_some(),
-        Command::DeleteVolume { id } => shown(id).is_some_and(|it| may_delete(world, it)),
-        Command::DeleteWithHost { id, instance } => shown(id).is_some_and(|volume| {
-            let is_its = |it: &Attachment| it.instance == *instance;
-            let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
-            match (&volume.phase, volume.attachments.as_slice()) {
-                (_, []) => may_delete(world, volume),
-                (Phase::Ready, all) => {
-                    let is_settled = !volume.is_being_modified() && all.iter().all(is_attached);
-                    is_settled && all.iter().all(is_its)
-                }
-                (Phase::Error(_), all) => all.iter().all(is_its),
-                _ => false,
-            }
-        }),
+        Command::SetAutoEnableIo { id, .. } => shown(world, id).is_some(),
+        Command::DeleteVolume { id } => shown(world, id).is_some_and(|it| may_delete(world, it)),
+        Command::DeleteWithHost { id, host } => {
+            shown(world, id).is_some_and(|it| may_delete_with(world, it, *host))
+        }
         Command::AttachVolume { id, instance, device } => {
             let host = model.hosts.get(instance);
             let host = host.filter(|it| !matches!(it.state, HostState::Terminated { .. }));
-            match (shown(id), host) {
+            match (shown(world, id), host) {
                 (Some(volume), Some(host)) => may_attach(world, volume, host, device),
                 _ => false,
             }
         }
-        Command::DeleteSnapshot { id } => snapshot(id).is_some_and(|it| {
+        Command::DeleteSnapshot { id } => {
             let is_copied = |copy: &Snapshot| {
                 copy.copy_of == Some(*id) && matches!(copy.phase, SnapshotPhase::Copying { .. })
             };
-            !is_locked(it, *now) && !model.snapshots.values().any(is_copied)
-        }),
-        Command::RestoreSnapshot { id } | Command::PurgeSnapshot { id } => is_binned(id),
-        Command::LockSnapshot { id, .. } if snapshot(id).is_none() => false,
-        Command::UnlockSnapshot { id } => {
-            snapshot(id).is_some_and(|it| it.lock.is_some() && !is_locked_for_good(it, *now))
+            let found = snapshot(world, id);
+            found.is_some_and(|it| !is_locked(it, *now)) && !model.snapshots.values().any(is_copied)
         }
-        Command::ShareSnapshot { id, .. } => snapshot(id).is_some(),
-        Command::SetFastRestore { ids, is_on } => ids.iter().all(|id| {
-            let is_refused = |it: &Snapshot| {
-                let is_new = *is_on && it.fast_restore.is_none();
-                is_new && matches!(it.phase, SnapshotPhase::Error(_))
-            };
-            snapshot(id).is_some_and(|it| !is_refused(it))
-        }),
+        Command::RestoreSnapshot { id } | Command::PurgeSnapshot { id } => {
+            let found = model.snapshots.get(id);
+            found.is_some_and(|it| matches!(it.phase, SnapshotPhase::Binned { .. }))
+        }
+        Command::LockSnapshot { id, .. } if snapshot(world, id).is_none() => false,
+        Command::UnlockSnapshot { id } => {
+            snapshot(world, id).is_some_and(|it| it.lock.is_some() && !is_locked_for_good(it, *now))
+        }
+        Command::ShareSnapshot { id, .. } => snapshot(world, id).is_some(),
+        Command::SetFastRestore { ids, is_on } => {
+            ids.iter().all(|id| may_be_fast(world, id, *is_on))
+        }
         Command::SetEncryptByDefault(is_on) => !is_on || settings.key.is_some(),
         Command::CreateTags { resources, .. } | Command::DeleteTags { resources, .. } => {
             resources.iter().all(|resource| match resource {
-                Tagged::Volume(id) => shown(id).is_some(),
-                Tagged::Snapshot(id) => snapshot(id).is_some(),
+                Tagged::Volume(id) => shown(world, id).is_some(),
+                Tagged::Snapshot(id) => snapshot(world, id).is_some(),
                 Tagged::Instance(id) => model.hosts.contains_key(id),
             })
         }
@@ -79,15 +53,53 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         Command::DeregisterHost { id } => {
             model.hosts.get(id).is_some_and(|it| !it.is_local() && !is_used(world, *id))
         }
-        Command::SetHostState { ids, state } => ids.iter().all(|id| {
-            let is_end = matches!(state, HostState::Terminated { .. });
-            model.hosts.get(id).is_some_and(|it| match it.state {
-                HostState::Terminated { .. } => is_end,
-                _ => !is_end || (!it.is_local() && !is_used(world, *id)),
-            })
-        }),
+        Command::SetHostState { ids, state } => ids.iter().all(|id| may_become(world, *id, *state)),
         _ => return None,
     })
+}
+
+fn shown<'a>(world: &'a World, id: &VolumeId) -> Option<&'a Volume> {
+    let found = world.model.volumes.get(id);
+    found.filter(|it| !matches!(it.phase, Phase::Binned { .. }))
+}
+
+fn snapshot<'a>(world: &'a World, id: &SnapshotId) -> Option<&'a Snapshot> {
+    let is_shown = |it: &&Snapshot| {
+        let is_away =
+            matches!(it.phase, SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. });
+        !is_away && it.for_volume.is_none()
+    };
+    world.model.snapshots.get(id).filter(is_shown)
+}
+
+fn may_be_fast(world: &World, id: &SnapshotId, is_on: bool) -> bool {
+    let is_refused = |it: &Snapshot| {
+        let is_new = is_on && it.fast_restore.is_none();
+        is_new && matches!(it.phase, SnapshotPhase::Error(_))
+    };
+    snapshot(world, id).is_some_and(|it| !is_refused(it))
+}
+
+fn may_become(world: &World, id: InstanceId, state: HostState) -> bool {
+    let is_end = matches!(state, HostState::Terminated { .. });
+    world.model.hosts.get(&id).is_some_and(|it| match it.state {
+        HostState::Terminated { .. } => is_end,
+        _ => !is_end || (!it.is_local() && !is_used(world, id)),
+    })
+}
+
+fn may_delete_with(world: &World, volume: &Volume, host: InstanceId) -> bool {
+    let is_its = |it: &Attachment| it.instance == host;
+    let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
+    match (&volume.phase, volume.attachments.as_slice()) {
+        (_, []) => may_delete(world, volume),
+        (Phase::Ready, all) => {
+            let is_settled = !volume.is_being_modified() && all.iter().all(is_attached);
+            is_settled && all.iter().all(is_its)
+        }
+        (Phase::Error(_), all) => all.iter().all(is_its),
+        _ => false,
+    }
 }
 
 fn is_used(world: &World, host: InstanceId) -> bool {
