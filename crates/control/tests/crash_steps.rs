@@ -33,7 +33,7 @@ use support::random::{Random, seeds};
 use support::{FakeAgent, execute};
 
 /// Histories of a plain run.
-const CASES: u64 = 8;
+const CASES: u64 = 4;
 /// Orders of each.
 const ORDERS: u32 = 14;
 
