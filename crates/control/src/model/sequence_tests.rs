@@ -21,9 +21,9 @@ mod rules;
 
 const ZONE: &str = "local-1a";
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
-const VOLUMES: u8 = 6;
-const HOSTS: u8 = 5;
-const SNAPSHOTS: u8 = 8;
+const VOLUMES: u8 = 5;
+const HOSTS: u8 = 4;
+const SNAPSHOTS: u8 = 6;
 const HOUR_MS: u64 = 3_600_000;
 
 fn vol(number: u8) -> VolumeId {
@@ -68,7 +68,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let step = (0..KINDS, any::<[u8; 3]>(), answer);
     let step = step.prop_map(|(kind, numbers, answer)| Step { kind, numbers, answer });
-    proptest::collection::vec(step, 1..90)
+    proptest::collection::vec(step, 1..160)
 }
 
 /// The model, its journals, and a store of snapshots.
@@ -105,7 +105,21 @@ impl World {
         let (id, instance_type) = (host(0), LOCAL_TYPE.into());
         let (address, tags) = (HostAddress::Local, Tags::new());
         world.run(&Command::RegisterHost { id, instance_type, address, tags }, Answer::Done);
+        world.furnish();
         world
+    }
+
+    /// Two volumes, the first of them attached and with a snapshot, so that there is something to
+    /// copy and to delete from the first step on.
+    fn furnish(&mut self) {
+        for number in 0..2 {
+            let command = of_volumes(4, [number, 3, 1]);
+            assert!(self.run(&command, Answer::Done), "{command:?}");
+        }
+        let attach = of_volumes(12, [0, 0, 0]);
+        assert!(self.run(&attach, Answer::Done));
+        let snapshot = of_snapshots(self, 16, [0, 0, 0]);
+        assert!(self.run(&snapshot, Answer::Done));
     }
 
     fn commit(&mut self, events: Vec<Event>) {
