@@ -5,7 +5,7 @@ use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
-use super::filter::tag_values;
+use super::filter::{Values, tag_values};
 use super::{Action, Call, view};
 use crate::model::{Attachment, Host, Model, Refusal, Settings, Volume};
 
@@ -85,13 +85,13 @@ fn reservation_id(host: InstanceId) -> String {
     host.to_string().replacen("i-", "r-", 1)
 }
 
-fn values(settings: &Settings, model: &Model, host: &Host, filter: &str) -> Vec<String> {
+fn values<'a>(settings: &Settings, model: &Model, host: &'a Host, filter: &str) -> Values<'a> {
     let each = |value: fn((&Volume, &Attachment)) -> String| {
-        model.attachments_of(host.id).map(value).collect()
+        Values::Many(model.attachments_of(host.id).map(value).collect())
     };
     match filter {
-        "availability-zone" => vec![settings.zone.clone()],
-        "availability-zone-id" => vec![view::zone_id(settings)],
+        "availability-zone" => Values::of(settings.zone.clone()),
+        "availability-zone-id" => Values::of(view::zone_id(settings)),
         "block-device-mapping.attach-time" => each(|(_, a)| timestamp::extended(a.attached.0)),
         "block-device-mapping.delete-on-termination" => {
             each(|(_, a)| a.delete_on_termination.to_string())
@@ -99,14 +99,14 @@ fn values(settings: &Settings, model: &Model, host: &Host, filter: &str) -> Vec<
         "block-device-mapping.device-name" => each(|(_, a)| a.device.clone()),
         "block-device-mapping.status" => each(|(_, a)| a.state.name().into()),
         "block-device-mapping.volume-id" => each(|(v, _)| v.id.to_string()),
-        "instance-id" => vec![host.id.to_string()],
-        "instance-state-code" => vec![host.state.name().1.to_string()],
-        "instance-state-name" => vec![host.state.name().0.into()],
-        "instance-type" => vec![host.instance_type.clone()],
-        "launch-time" => vec![timestamp::extended(host.registered.0)],
-        "owner-id" => vec![settings.account.clone()],
-        "private-ip-address" => vec![view::address(host)],
-        "reservation-id" => vec![reservation_id(host.id)],
+        "instance-id" => Values::of(host.id.to_string()),
+        "instance-state-code" => Values::of(host.state.name().1.to_string()),
+        "instance-state-name" => Values::of(host.state.name().0),
+        "instance-type" => Values::of(&host.instance_type),
+        "launch-time" => Values::of(timestamp::extended(host.registered.0)),
+        "owner-id" => Values::of(settings.account.clone()),
+        "private-ip-address" => Values::of(view::address(host)),
+        "reservation-id" => Values::of(reservation_id(host.id)),
         tag => tag_values(tag, &host.tags),
     }
 }

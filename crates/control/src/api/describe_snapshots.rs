@@ -4,7 +4,7 @@ use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
-use super::filter::tag_values;
+use super::filter::{Values, tag_values};
 use super::{Action, Call, view};
 use crate::model::Snapshot;
 use crate::plane::Plane;
@@ -47,29 +47,30 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let account = &call.plane.settings.account;
     let is_ours = |owner: &String| owner == "self" || owner == account;
     let ours = owners.iter().all(|owners| owners.is_empty() || owners.iter().any(is_ours));
-    let wanted = model
-        .snapshots
-        .values()
+    let candidates = match filters.property().filter(|_| ids.is_empty()) {
+        Some(property) => Box::new(model.snapshots_with(&property, page.after())),
+        None => page.of(&model.snapshots, &ids),
+    };
+    let wanted = candidates
         .filter(|snapshot| ours && snapshot.is_shown())
-        .filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id))
         .filter(|snapshot| filters.pass(|name| values(call.plane, snapshot, name)));
     let (snapshots, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let item = |snapshot: &Snapshot| Element::list("item", view::snapshot(call.plane, snapshot));
     Ok(view::paged("snapshotSet", snapshots.into_iter().map(item).collect(), token))
 }
 
-fn values(plane: &Plane, snapshot: &Snapshot, filter: &str) -> Vec<String> {
+fn values<'a>(plane: &'a Plane, snapshot: &'a Snapshot, filter: &str) -> Values<'a> {
     match filter {
-        "description" => vec![snapshot.description.clone()],
-        "encrypted" => vec![snapshot.is_encrypted.to_string()],
-        "owner-id" => vec![plane.settings.account.clone()],
-        "progress" => vec![format!("{}%", plane.percent(snapshot))],
-        "snapshot-id" => vec![snapshot.id.to_string()],
-        "start-time" => vec![timestamp::extended(snapshot.started.0)],
-        "status" => vec![snapshot.state().into()],
-        "storage-tier" => vec!["standard".into()],
-        "volume-id" => vec![snapshot.volume.to_string()],
-        "volume-size" => vec![snapshot.size_gib.to_string()],
+        "description" => Values::of(&snapshot.description),
+        "encrypted" => Values::of(snapshot.is_encrypted.to_string()),
+        "owner-id" => Values::of(&plane.settings.account),
+        "progress" => Values::of(format!("{}%", plane.percent(snapshot))),
+        "snapshot-id" => Values::of(snapshot.id.to_string()),
+        "start-time" => Values::of(timestamp::extended(snapshot.started.0)),
+        "status" => Values::of(snapshot.state()),
+        "storage-tier" => Values::of("standard"),
+        "volume-id" => Values::of(snapshot.volume.to_string()),
+        "volume-size" => Values::of(snapshot.size_gib.to_string()),
         tag => tag_values(tag, &snapshot.tags),
     }
 }

@@ -1,11 +1,10 @@
 //! DescribeVolumes: returns the volumes.
 
-use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
-use super::filter::tag_values;
+use super::filter::{Values, tag_values};
 use super::{Action, Call, view};
 use crate::model::{Attachment, Settings, Volume};
 
@@ -51,11 +50,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
     let model = call.plane.model();
     model.check_volumes(&ids)?;
-    let wanted = model
-        .volumes
-        .values()
+    let candidates = match filters.property().filter(|_| ids.is_empty()) {
+        Some(property) => Box::new(model.volumes_with(&property, page.after())),
+        None => page.of(&model.volumes, &ids),
+    };
+    let wanted = candidates
         .filter(|volume| volume.is_shown())
-        .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .filter(|volume| filters.pass(|name| values(settings, volume, name)));
     let (volumes, token) = page.cut(wanted, |volume| volume.id.to_string());
     let items = volumes
@@ -65,31 +65,33 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("volumeSet", items, token))
 }
 
-fn values(settings: &Settings, volume: &Volume, filter: &str) -> Vec<String> {
+fn values<'a>(settings: &Settings, volume: &'a Volume, filter: &str) -> Values<'a> {
     let spec = &volume.spec;
-    let each = |value: fn(&Attachment) -> String| volume.attachments.iter().map(value).collect();
+    let each = |value: fn(&Attachment) -> String| {
+        Values::Many(volume.attachments.iter().map(value).collect())
+    };
     match filter {
         "attachment.attach-time" => each(|a| timestamp::extended(a.attached.0)),
         "attachment.delete-on-termination" => each(|a| a.delete_on_termination.to_string()),
         "attachment.device" => each(|a| a.device.clone()),
         "attachment.instance-id" => each(|a| a.instance.to_string()),
         "attachment.status" => each(|a| a.state.name().into()),
-        "availability-zone" => vec![volume.zone.clone()],
-        "availability-zone-id" => vec![view::zone_id(settings)],
-        "create-time" => vec![timestamp::extended(volume.created.0)],
-        "encrypted" => vec![volume.is_encrypted.to_string()],
-        "fast-restored" => vec![volume.is_fast_restored.to_string()],
-        "iops" => spec.iops.iter().map(u32::to_string).collect(),
-        "multi-attach-enabled" => vec![spec.multi_attach.to_string()],
-        "size" => vec![spec.size_gib.to_string()],
+        "availability-zone" => Values::of(&volume.zone),
+        "availability-zone-id" => Values::of(view::zone_id(settings)),
+        "create-time" => Values::of(timestamp::extended(volume.created.0)),
+        "encrypted" => Values::of(volume.is_encrypted.to_string()),
+        "fast-restored" => Values::of(volume.is_fast_restored.to_string()),
+        "iops" => Values::One(spec.iops.map(|iops| iops.to_string().into())),
+        "multi-attach-enabled" => Values::of(spec.multi_attach.to_string()),
+        "size" => Values::of(spec.size_gib.to_string()),
         "snapshot-id" => {
-            vec![volume.snapshot.map_or_else(String::new, |snapshot| snapshot.to_string())]
+            Values::of(volume.snapshot.map_or_else(String::new, |snapshot| snapshot.to_string()))
         }
-        "source-volume-id" => volume.source.iter().map(VolumeId::to_string).collect(),
-        "status" => vec![volume.state().name().into()],
-        "throughput" => spec.throughput_mibps.iter().map(u32::to_string).collect(),
-        "volume-id" => vec![volume.id.to_string()],
-        "volume-type" => vec![spec.volume_type.to_string()],
+        "source-volume-id" => Values::One(volume.source.map(|source| source.to_string().into())),
+        "status" => Values::of(volume.state().name()),
+        "throughput" => Values::One(spec.throughput_mibps.map(|mibps| mibps.to_string().into())),
+        "volume-id" => Values::of(volume.id.to_string()),
+        "volume-type" => Values::of(spec.volume_type.name()),
         tag => tag_values(tag, &volume.tags),
     }
 }

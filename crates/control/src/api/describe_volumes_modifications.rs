@@ -41,11 +41,9 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let text = format!("Modification for volume '{id}' does not exist.");
         return Err(ApiError::new("InvalidVolumeModification.NotFound", text));
     }
-    let wanted = model
-        .volumes
-        .values()
+    let wanted = page
+        .of(&model.volumes, &ids)
         .filter(|volume| volume.is_shown())
-        .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .filter_map(|volume| Some((volume.id, volume.modification.as_ref()?)))
         .filter(|(id, modification)| {
             filters.pass(|name| match name {

@@ -1,8 +1,10 @@
 //! Filters of the Describe actions: the names that each action supports, and values with `*` and
 //! `?`.
 
+use std::borrow::Cow;
+
 use super::error::ApiError;
-use crate::model::Tags;
+use crate::model::{Property, Tags};
 
 /// The most filters of one request.
 const FILTERS_MAX: usize = 50;
@@ -12,7 +14,29 @@ const VALUES_MAX: usize = 200;
 /// The conditions for a result: it must match every filter by at least one of the filter's values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filters {
-    filters: Vec<(String, Vec<String>)>,
+    filters: Vec<(String, Vec<Pattern>)>,
+}
+
+/// The values of an object under a filter's name. Most have one, which is not copied: a filter may
+/// look at each of 100,000 volumes.
+pub enum Values<'a> {
+    /// There is one; `None` if the object has no such property.
+    One(Option<Cow<'a, str>>),
+    /// One match is enough.
+    Many(Vec<String>),
+}
+
+impl<'a> Values<'a> {
+    /// One value.
+    pub fn of(value: impl Into<Cow<'a, str>>) -> Self {
+        Self::One(Some(value.into()))
+    }
+}
+
+impl From<Vec<String>> for Values<'_> {
+    fn from(values: Vec<String>) -> Self {
+        Self::Many(values)
+    }
 }
 
 impl Filters {
@@ -42,32 +66,84 @@ impl Filters {
                 return Err(ApiError::value(format!("The filter '{name}' has no value")));
             }
         }
-        Ok(Self { filters })
+        let read = |value: String| Pattern::of(&value);
+        let filters = filters.into_iter();
+        let filters = filters.map(|(name, values)| (name, values.into_iter().map(read).collect()));
+        Ok(Self { filters: filters.collect() })
     }
 
-    /// Whether an object passes all filters. `values_of` returns its values under a filter's name:
-    /// several for a list (one match is enough), none if the object has no such property.
-    pub fn pass(&self, values_of: impl Fn(&str) -> Vec<String>) -> bool {
+    /// Whether everything passes.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// Whether an object passes all filters. `values_of` returns its values under a filter's name.
+    pub fn pass<'a, V: Into<Values<'a>>>(&self, values_of: impl Fn(&str) -> V) -> bool {
         self.filters.iter().all(|(name, patterns)| {
-            let values = values_of(name);
-            patterns.iter().any(|pattern| values.iter().any(|value| matches(pattern, value)))
+            let matches = |value: &str| patterns.iter().any(|pattern| pattern.matches(value));
+            match values_of(name).into() {
+                Values::One(value) => value.is_some_and(|value| matches(&value)),
+                Values::Many(values) => values.iter().any(|value| matches(value)),
+            }
+        })
+    }
+
+    /// A property that every result has, by a tag or the filter `status`; `None` if no filter names
+    /// whole values of one.
+    pub fn property(&self) -> Option<Property<'_>> {
+        self.filters.iter().find_map(|(name, patterns)| {
+            let values = || patterns.iter().map(Pattern::exact).collect::<Option<Vec<&str>>>();
+            match (name.as_str(), name.strip_prefix("tag:")) {
+                ("status", _) => Some(Property::State(values()?)),
+                (_, Some(key)) => Some(Property::Tag(key, values()?)),
+                _ => None,
+            }
         })
     }
 }
 
 /// Values under `tag-key` and `tag:KEY`.
-pub(super) fn tag_values(name: &str, tags: &Tags) -> Vec<String> {
+pub(super) fn tag_values<'a>(name: &str, tags: &'a Tags) -> Values<'a> {
     if name == "tag-key" {
-        return tags.keys().cloned().collect();
+        return Values::Many(tags.keys().cloned().collect());
     }
     let value = name.strip_prefix("tag:").and_then(|key| tags.get(key));
-    value.into_iter().cloned().collect()
+    Values::One(value.map(|value| value.as_str().into()))
 }
 
-/// Whether `value` matches `pattern`: `*` stands for any characters, `?` for one, `\` removes the
-/// special meaning of the next character.
-fn matches(pattern: &str, value: &str) -> bool {
-    let pattern = parsed(pattern);
+/// A value of a filter: `*` stands for any characters, `?` for one, `\` removes the special meaning
+/// of the next character.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Pattern {
+    /// Nothing in it is special.
+    Exact(String),
+    Globs(Vec<Glob>),
+}
+
+impl Pattern {
+    fn of(value: &str) -> Self {
+        match value.contains(['*', '?', '\\']) {
+            true => Self::Globs(parsed(value)),
+            false => Self::Exact(value.to_owned()),
+        }
+    }
+
+    fn exact(&self) -> Option<&str> {
+        match self {
+            Self::Exact(value) => Some(value),
+            Self::Globs(_) => None,
+        }
+    }
+
+    fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => exact == value,
+            Self::Globs(globs) => globs_match(globs, value),
+        }
+    }
+}
+
+fn globs_match(pattern: &[Glob], value: &str) -> bool {
     let value: Vec<char> = value.chars().collect();
     let (mut p, mut v) = (0, 0);
     // Where to continue if the part after the last star does not match: one character further.
@@ -146,7 +222,7 @@ mod tests {
             ("*a*a*", "aa", true),
             ("\u{e9}?", "\u{e9}\u{e8}", true),
         ] {
-            assert_eq!(matches(pattern, value), expected, "{pattern:?} {value:?}");
+            assert_eq!(Pattern::of(pattern).matches(value), expected, "{pattern:?} {value:?}");
         }
     }
 
@@ -183,7 +259,7 @@ mod tests {
         #[test]
         fn matching_agrees_with_the_oracle(pattern in "[ab*?\\\\]{0,8}", value in "[ab*?]{0,8}") {
             let letters: Vec<char> = value.chars().collect();
-            prop_assert_eq!(matches(&pattern, &value), oracle(&parsed(&pattern), &letters));
+            prop_assert_eq!(Pattern::of(&pattern).matches(&value), oracle(&parsed(&pattern), &letters));
         }
     }
 }

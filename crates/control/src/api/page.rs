@@ -1,6 +1,10 @@
 //! Paging of results. A token holds the last key of a page, so deletions between two pages cause no
 //! error.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::str::FromStr;
+
 use super::error::ApiError;
 
 /// The most bytes of a key. Keys are ids and tag keys, so a longer token is not ours.
@@ -33,6 +37,26 @@ impl Page {
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.max.is_some() || self.after.is_some()
+    }
+
+    /// The objects of a map that may be on the page: those of `ids` if there are any, else all from
+    /// where the page begins. So the last page of many costs no more than the first.
+    pub fn of<'a, K: Ord + Copy + FromStr, V>(
+        &self,
+        all: &'a BTreeMap<K, V>,
+        ids: &[K],
+    ) -> Box<dyn Iterator<Item = &'a V> + 'a> {
+        if !ids.is_empty() {
+            let ids: BTreeSet<K> = ids.iter().copied().collect();
+            return Box::new(ids.into_iter().filter_map(|id| all.get(&id)));
+        }
+        let begin = self.after::<K>().map_or(Bound::Unbounded, Bound::Excluded);
+        Box::new(all.range((begin, Bound::Unbounded)).map(|(_, object)| object))
+    }
+
+    /// The id after which the page begins. A key that is no such id says nothing here.
+    pub fn after<K: FromStr>(&self) -> Option<K> {
+        self.after.as_ref().and_then(|after| after.parse().ok())
     }
 
     /// Cuts the page out of `all`, which must be ordered by `key`. Also returns the token of the
@@ -80,7 +104,6 @@ fn decoded(token: &str) -> Result<String, ApiError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn foreign_tokens_are_refused() {

@@ -5,6 +5,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::args::Args;
 use super::error::ApiError;
+use super::filter::Values;
 use super::{Action, Call, view};
 use crate::model::locks::{COOL_OFF_HOURS_MAX, LOCK_DAYS_MAX};
 use crate::model::{Command, Lock, LockMode, Snapshot, UnixMs};
@@ -97,12 +98,10 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let model = call.plane.model();
     model.check_snapshots(&ids)?;
     let state = |snapshot: &Snapshot| snapshot.lock_view(now).map(|(_, view)| view.state);
-    let wanted = model
-        .snapshots
-        .values()
+    let wanted = page
+        .of(&model.snapshots, &ids)
         .filter(|snapshot| snapshot.is_shown() && snapshot.lock.is_some())
-        .filter(|snapshot| ids.is_empty() || ids.contains(&snapshot.id))
-        .filter(|it| filters.pass(|_| state(it).map(str::to_owned).into_iter().collect()));
+        .filter(|it| filters.pass(|_| Values::One(state(it).map(Into::into))));
     let (found, token) = page.cut(wanted, |snapshot| snapshot.id.to_string());
     let item = |snapshot: &Snapshot| {
         let owner = Element::text("ownerId", &call.plane.settings.account);

@@ -1,15 +1,19 @@
 //! An index over all volumes, tokens and snapshots, so that no decision looks at all of them:
-//! attachments by host, unsettled volumes, the oldest tokens, sold bytes.
+//! attachments by host, unsettled volumes, the oldest tokens, sold bytes,
+//! tags, states.
 //!
 //! It is given each volume, token and snapshot before and after a change. Its answers equal a
 //! recomputation over all of them. Nothing here can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::iter::Peekable;
+use std::ops::Bound;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::space::taken;
-use super::{Model, Phase, Snapshot, SnapshotPhase, Token, UnixMs, Volume};
+use super::{Model, Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume};
 
 /// The index; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,6 +46,11 @@ pub(super) struct Index {
     fast: BTreeSet<SnapshotId>,
     /// Client tokens of snapshots that are shown.
     snapshot_tokens: BTreeMap<String, SnapshotId>,
+    /// Volumes by the hashes of their tags and of their state. A hash takes less memory than what
+    /// it stands for; whoever asks compares the tags and the states themselves.
+    found: BTreeSet<(u64, VolumeId)>,
+    /// The same of snapshots.
+    found_snapshots: BTreeSet<(u64, SnapshotId)>,
 }
 
 impl Index {
@@ -49,19 +58,27 @@ impl Index {
     pub fn of(model: &Model) -> Self {
         let mut index = Self::default();
         for volume in model.volumes.values() {
-            index.volume(None, Some(volume));
+            index.volume_but_found(None, Some(volume));
         }
         for (name, token) in &model.tokens {
             index.token(name, None, Some(token));
         }
         for snapshot in model.snapshots.values() {
-            index.snapshot(None, Some(snapshot));
+            index.snapshot_but_found(None, Some(snapshot));
         }
+        // All at once: they are sorted first, which takes a fraction of the time and the memory.
+        index.found = model.volumes.values().flat_map(hashes_of_volume).collect();
+        index.found_snapshots = model.snapshots.values().flat_map(hashes_of_snapshot).collect();
         index
     }
 
     /// Updates the index for a volume that was `before` and is `after`; `None` means no volume.
     pub fn volume(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
+        change(&mut self.found, before.map(hashes_of_volume), after.map(hashes_of_volume));
+        self.volume_but_found(before, after);
+    }
+
+    fn volume_but_found(&mut self, before: Option<&Volume>, after: Option<&Volume>) {
         if let Some(before) = before {
             self.bytes_sold -= u128::from(taken(before));
             self.unsettled.remove(&before.id);
@@ -111,6 +128,12 @@ impl Index {
 
     /// Updates the index for a snapshot that was `before` and is `after`; `None` means no snapshot.
     pub fn snapshot(&mut self, before: Option<&Snapshot>, after: Option<&Snapshot>) {
+        let [old, new] = [before, after].map(|snapshot| snapshot.map(hashes_of_snapshot));
+        change(&mut self.found_snapshots, old, new);
+        self.snapshot_but_found(before, after);
+    }
+
+    fn snapshot_but_found(&mut self, before: Option<&Snapshot>, after: Option<&Snapshot>) {
         if let Some(before) = before {
             self.bytes_sold -= u128::from(before.taken());
             self.unsettled_snapshots.remove(&before.id);
@@ -147,6 +170,28 @@ impl Index {
         if let Some(token) = token_of(after) {
             self.snapshot_tokens.insert(token.clone(), after.id);
         }
+    }
+
+    /// Volumes that may have one of these values of a property, by id, after an id.
+    pub fn found(
+        &self,
+        property: &Property<'_>,
+        after: Option<VolumeId>,
+    ) -> impl Iterator<Item = VolumeId> + use<'_> {
+        let begin = after.map_or(Bound::Included(VolumeId::from_bits(0)), Bound::Excluded);
+        let found = &self.found;
+        merged(property.hashes().map(|hash| of_hash(found, hash, begin).peekable()).collect())
+    }
+
+    /// The same of snapshots.
+    pub fn found_snapshots(
+        &self,
+        property: &Property<'_>,
+        after: Option<SnapshotId>,
+    ) -> impl Iterator<Item = SnapshotId> + use<'_> {
+        let begin = after.map_or(Bound::Included(SnapshotId::from_bits(0)), Bound::Excluded);
+        let found = &self.found_snapshots;
+        merged(property.hashes().map(|hash| of_hash(found, hash, begin).peekable()).collect())
     }
 
     /// Snapshots that are pending or being deleted, by id.
@@ -248,4 +293,133 @@ impl Index {
 fn token_of(snapshot: &Snapshot) -> Option<&String> {
     let filled = snapshot.filled.as_ref().filter(|_| snapshot.is_shown())?;
     filled.token.as_ref().map(|(name, _)| name)
+}
+
+/// A property by which volumes and snapshots are found without looking at all of them.
+pub enum Property<'a> {
+    /// A tag of this key with one of these values.
+    Tag(&'a str, Vec<&'a str>),
+    /// One of these states, as EC2 names them.
+    State(Vec<&'a str>),
+}
+
+impl Property<'_> {
+    fn hashes(&self) -> impl Iterator<Item = u64> {
+        let (key, values) = match self {
+            Self::Tag(key, values) => (Some(*key), values),
+            Self::State(values) => (None, values),
+        };
+        values.iter().map(move |value| hash_of(key, value))
+    }
+}
+
+/// The hash of a tag, or of a state, which has no key: the same in every index.
+fn hash_of(key: Option<&str>, value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// By what an object is found.
+fn hashes<K: Copy>(id: K, tags: &Tags, state: &str) -> Vec<(u64, K)> {
+    let of_tags = tags.iter().map(|(key, value)| hash_of(Some(key), value));
+    of_tags.chain([hash_of(None, state)]).map(|hash| (hash, id)).collect()
+}
+
+fn hashes_of_volume(volume: &Volume) -> Vec<(u64, VolumeId)> {
+    hashes(volume.id, &volume.tags, volume.state().name())
+}
+
+fn hashes_of_snapshot(snapshot: &Snapshot) -> Vec<(u64, SnapshotId)> {
+    hashes(snapshot.id, &snapshot.tags, snapshot.state())
+}
+
+fn change<K: Ord + Copy>(
+    found: &mut BTreeSet<(u64, K)>,
+    before: Option<Vec<(u64, K)>>,
+    after: Option<Vec<(u64, K)>>,
+) {
+    if before != after {
+        before.into_iter().flatten().for_each(|entry| _ = found.remove(&entry));
+        found.extend(after.into_iter().flatten());
+    }
+}
+
+/// What has this hash, by id.
+fn of_hash<'a, K: Ord + Copy>(
+    found: &'a BTreeSet<(u64, K)>,
+    hash: u64,
+    begin: Bound<K>,
+) -> impl Iterator<Item = K> + use<'a, K> {
+    let begin = begin.map(|id| (hash, id));
+    found.range((begin, Bound::Unbounded)).map_while(move |(of, id)| (*of == hash).then_some(*id))
+}
+
+/// Sorted iterators as one that has each of their items once.
+fn merged<K: Ord + Copy, I: Iterator<Item = K>>(
+    mut all: Vec<Peekable<I>>,
+) -> impl Iterator<Item = K> {
+    std::iter::from_fn(move || {
+        let least = all.iter_mut().filter_map(|each| each.peek().copied()).min()?;
+        all.iter_mut().for_each(|each| _ = each.next_if_eq(&least));
+        Some(least)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Event;
+    use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+    use proptest::prelude::*;
+
+    const STATES: [Phase; 3] = [Phase::Creating, Phase::Ready, Phase::Deleting];
+
+    fn volume_of(id: VolumeId) -> Volume {
+        let request = VolumeRequest {
+            volume_type: VolumeType::Gp3,
+            size_gib: 1,
+            iops: None,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let spec = Rules::newest().resolve(&request).unwrap();
+        Volume::new(id, "local-1a", spec, UnixMs(0))
+    }
+
+    proptest! {
+        /// What is found by a property, in pages, is what a look at all volumes finds.
+        #[test]
+        fn what_is_found_is_what_a_look_at_all_finds(
+            changes in prop::collection::vec((0..8_u8, 0..4_u8, 0..4_u8, 0..4_usize), 1..60),
+            after in prop::option::of(0..8_u8),
+        ) {
+            let mut model = Model::default();
+            for (number, a, b, phase) in changes {
+                let id = VolumeId::from_bits(number.into());
+                let Some(phase) = STATES.get(phase) else {
+                    model.apply(Event::VolumeGone(id));
+                    continue;
+                };
+                let tags = [("a".to_owned(), a.to_string()), ("b".to_owned(), b.to_string())];
+                let volume = Volume { phase: phase.clone(), tags: tags.into(), ..volume_of(id) };
+                model.apply(Event::Volume(volume));
+            }
+            model.invariants();
+            let after = after.map(|after| VolumeId::from_bits(after.into()));
+            let look = |is: &dyn Fn(&Volume) -> bool| -> Vec<VolumeId> {
+                let later = model.volumes.values().filter(|volume| Some(volume.id) > after);
+                later.filter(|volume| is(volume)).map(|volume| volume.id).collect()
+            };
+            let find = |property: &Property<'_>| -> Vec<VolumeId> {
+                model.volumes_with(property, after).map(|volume| volume.id).collect()
+            };
+            let two = |volume: &Volume| ["0", "3"].contains(&volume.tags["b"].as_str());
+            prop_assert_eq!(find(&Property::Tag("b", vec!["3", "0", "3"])), look(&two));
+            let ready = |volume: &Volume| volume.phase == Phase::Ready;
+            prop_assert_eq!(find(&Property::State(vec!["available"])), look(&ready));
+            prop_assert_eq!(find(&Property::Tag("c", vec!["3"])), vec![]);
+            prop_assert_eq!(find(&Property::State(vec![])), vec![]);
+        }
+    }
 }

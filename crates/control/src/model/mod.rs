@@ -69,6 +69,7 @@ pub use fast_restore::{FastRestore, MICRO};
 use hosts::NewHost;
 pub use hosts::{HostState, LOCAL_TYPE, TERMINATED_SHOWN_MS};
 use index::Index;
+pub use index::Property;
 pub use locks::{Lock, LockMode};
 pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
@@ -888,6 +889,25 @@ impl Model {
         let volumes = self.index.attached_to(instance).filter_map(|id| self.volumes.get(&id));
         let all = volumes.flat_map(|v| v.attachments.iter().map(move |a| (v, a)));
         all.filter(move |(_, attachment)| attachment.instance == instance)
+    }
+
+    /// Volumes that may have a property, by id, after an id. Others may be among them, so the
+    /// caller compares.
+    pub fn volumes_with(
+        &self,
+        property: &Property<'_>,
+        after: Option<VolumeId>,
+    ) -> impl Iterator<Item = &Volume> + use<'_> {
+        self.index.found(property, after).filter_map(|id| self.volumes.get(&id))
+    }
+
+    /// The same of snapshots.
+    pub fn snapshots_with(
+        &self,
+        property: &Property<'_>,
+        after: Option<SnapshotId>,
+    ) -> impl Iterator<Item = &Snapshot> + use<'_> {
+        self.index.found_snapshots(property, after).filter_map(|id| self.snapshots.get(&id))
     }
 
     /// Volumes for which the data plane must still be called, without those [`Self::in_error`], by
