@@ -40,11 +40,13 @@ impl Agent for Hanging {
         let asks = matches!(
             command,
             Command::Report
+                | Command::ReportOf(_)
                 | Command::Balances
                 | Command::Capacity
                 | Command::Stored
                 | Command::Space
                 | Command::Snapshots
+                | Command::SnapshotsOf(_)
                 | Command::Lease(_)
         );
         if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {

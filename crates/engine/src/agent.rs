@@ -26,7 +26,7 @@ use evenkeel_wire::agent::{
     StoredVolume, VolumeState,
 };
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -502,8 +502,24 @@ impl EngineAgent {
 
     fn report(&self) -> Result<Report, Failed> {
         // Asked together, answered side by side.
-        let answers: Vec<Receiver<Report>> =
-            (0..self.inboxes.len()).map(|core| self.post(core as u16, Message::Report)).collect();
+        let cores = 0..self.inboxes.len();
+        self.joined(cores.map(|core| self.post(core as u16, Message::Report)).collect())
+    }
+
+    fn report_of(&self, ids: &[VolumeId]) -> Result<Report, Failed> {
+        let mut parts = vec![Vec::new(); self.inboxes.len()];
+        for id in BTreeSet::from_iter(ids.iter().copied()) {
+            if let Some(entry) = self.directory.get(id) {
+                parts[usize::from(entry.home)].push(id);
+            }
+        }
+        let asked = (0..).zip(parts).filter(|(_, part)| !part.is_empty());
+        let post = |(core, part)| self.post(core, |ack| Message::ReportOf(part, ack));
+        self.joined(asked.map(post).collect())
+    }
+
+    /// The reports of several cores as one.
+    fn joined(&self, answers: Vec<Receiver<Report>>) -> Result<Report, Failed> {
         let mut all = Report::default();
         for answer in &answers {
             let Report { mut volumes, mut hosts } = self.wait(answer)?;
@@ -657,6 +673,7 @@ impl Agent for EngineAgent {
             Command::Calibrated(model) => done(self.calibrated(model)),
             Command::Lease(unleased) => answer(self.lease(unleased), Reply::Balances),
             Command::Report => answer(self.report(), Reply::Report),
+            Command::ReportOf(ids) => answer(self.report_of(&ids), Reply::Report),
             Command::Balances => answer(self.credit_report(), Reply::Balances),
             Command::Stored => answer(self.stored(), Reply::Stored),
             Command::Space => answer(self.space(), Reply::Space),
@@ -665,6 +682,7 @@ impl Agent for EngineAgent {
             Command::Snapshot(of, id) => done(self.snapshot(of, id)),
             Command::DeleteSnapshot(id) => done(self.delete_snapshot(id)),
             Command::Snapshots => answer(self.stored_snapshots(), Reply::Snapshots),
+            Command::SnapshotsOf(ids) => answer(self.snapshots_of(&ids), Reply::Snapshots),
             Command::SnapshotSet(set) => done(self.snapshot_set(&set)),
             Command::SnapshotUnits(wanted) => answer(self.snapshot_units(wanted), Reply::Units),
             Command::ReadSnapshot(id, unit) => answer(self.read_snapshot(id, unit), Reply::Unit),

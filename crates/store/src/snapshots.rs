@@ -74,6 +74,9 @@ pub trait Snapshots: Send + Sync {
     /// All snapshots, also those that are being filled, in the order of their ids.
     fn list(&self) -> Vec<SnapshotInfo>;
 
+    /// One snapshot; `None` if there is none of this id. Costs the same however many there are.
+    fn find(&self, id: SnapshotId) -> Option<SnapshotInfo>;
+
     /// The volume that a snapshot was made of, if both are there.
     fn volume_of(&self, id: SnapshotId) -> Option<VolumeId>;
 

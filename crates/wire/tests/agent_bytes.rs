@@ -200,6 +200,8 @@ fn command() -> impl Strategy<Value = Command> {
         (snapshot_id(), any::<u64>(), payload())
             .prop_map(|(id, unit, bytes)| Command::PutSnapshot(id, unit, bytes)),
         snapshot_id().prop_map(Command::CompleteSnapshot),
+        vec(snapshot_id(), 0..4).prop_map(Command::SnapshotsOf),
+        vec(volume_id(), 0..4).prop_map(Command::ReportOf),
         any::<u64>().prop_map(|limit| Command::SetBackground(ByteCount(limit))),
         (volume_id(), any::<u64>()).prop_map(|(id, offset)| Command::Verify(id, offset)),
         (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::VerifySnapshot(id, unit)),

@@ -18,23 +18,26 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let ids = call.args.volume_ids("VolumeId")?;
     let page = call.args.page(1, 1_000)?;
     call.args.done()?;
-    let balances = now(call.plane)?;
+    let (found, token) = {
+        let model = call.plane.model();
+        model.check_volumes(&ids)?;
+        let shown = page.of(&model.volumes, &ids).filter(|volume| volume.is_shown());
+        page.cut(shown.map(|volume| volume.id), VolumeId::to_string)
+    };
+    // Not while the model is locked.
+    let balances = now(call.plane, found.clone())?;
     let model = call.plane.model();
-    model.check_volumes(&ids)?;
-    let shown = model.volumes.values().filter(|volume| volume.is_shown()).map(|it| &it.id);
-    let wanted = shown.filter(|id| ids.is_empty() || ids.contains(id));
-    let (found, token) = page.cut(wanted, |id| id.to_string());
     let items = found
         .into_iter()
-        .filter_map(|id| Some(Element::list("item", fields(call.plane, &model, *id, &balances)?)))
+        .filter_map(|id| Some(Element::list("item", fields(call.plane, &model, id, &balances)?)))
         .collect();
     Ok(view::paged("volumeCreditSet", items, token))
 }
 
-/// All balances that the data plane holds.
-pub fn now(plane: &Plane) -> Result<BTreeMap<VolumeId, Balances>, ApiError> {
-    let volumes = plane.report()?.volumes;
-    Ok(volumes.into_iter().map(|report| (report.id, report.balances)).collect())
+/// The balances that the data plane holds of some volumes.
+pub fn now(plane: &Plane, ids: Vec<VolumeId>) -> Result<BTreeMap<VolumeId, Balances>, ApiError> {
+    let reports = plane.report_of(ids)?;
+    Ok(reports.into_iter().map(|(id, report)| (id, report.balances)).collect())
 }
 
 /// One volume's credits; dimensions without credits are omitted.

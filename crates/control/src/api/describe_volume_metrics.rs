@@ -1,8 +1,6 @@
 //! DescribeVolumeMetrics (not an EC2 action): returns counters of volumes since the server's start,
 //! and where their requests spent their time. Clients compute rates from two answers.
 
-use std::collections::BTreeMap;
-
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
@@ -27,8 +25,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let page = call.args.page(1, VOLUMES_MAX)?.at_most(VOLUMES_MAX);
     call.args.done()?;
     let sampled = clock::now();
-    let reports = call.plane.report()?.volumes.into_iter();
-    let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
     // A copy, because the data plane must not be called while the model is locked.
     let (volumes, token) = {
         let model = call.plane.model();
@@ -37,10 +33,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         if !absent.is_empty() {
             return Err(Refusal::VolumesNotFound(absent).into());
         }
-        let wanted = model.volumes.values().filter(|v| ids.is_empty() || ids.contains(&v.id));
-        let (found, token) = page.cut(wanted, |volume| volume.id.to_string());
+        let (found, token) =
+            page.cut(page.of(&model.volumes, &ids), |volume| volume.id.to_string());
         (found.into_iter().cloned().collect::<Vec<Volume>>(), token)
     };
+    let reports = call.plane.report_of(volumes.iter().map(|volume| volume.id).collect())?;
     let mut items = Vec::with_capacity(volumes.len());
     for volume in &volumes {
         // A volume that is being created, or that cannot be opened, has no counters.

@@ -1,7 +1,5 @@
 //! DescribeVolumeStatus: returns whether volumes are usable, in the form of EC2's status checks.
 
-use std::collections::BTreeMap;
-
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::VolumeReport;
@@ -50,21 +48,28 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
             "The parameter volumes cannot be used with the parameter maxResults",
         ));
     }
-    call.plane.model().check_volumes(&ids)?;
+    let asked: Vec<VolumeId> = {
+        let model = call.plane.model();
+        model.check_volumes(&ids)?;
+        let shown = page.of(&model.volumes, &ids).filter(|volume| volume.is_shown());
+        let shown = shown.map(|volume| volume.id);
+        match filters.is_empty() {
+            true => page.cut(shown, VolumeId::to_string).0,
+            // Which of them are on the page is not known yet.
+            false => shown.collect(),
+        }
+    };
     // If the data plane does not answer, the status says so.
-    let reports = call.plane.report().unwrap_or_default().volumes.into_iter();
-    let reports: BTreeMap<VolumeId, VolumeReport> = reports.map(|r| (r.id, r)).collect();
+    let reports = call.plane.report_of(asked).unwrap_or_default();
     let plane = call.plane;
     let model = plane.model();
     model.check_volumes(&ids)?;
     let health = plane.health();
     let status =
         |volume: &Volume| Status::of(volume, reports.get(&volume.id), health.of(volume.id));
-    let wanted = model
-        .volumes
-        .values()
+    let wanted = page
+        .of(&model.volumes, &ids)
         .filter(|volume| volume.is_shown())
-        .filter(|volume| ids.is_empty() || ids.contains(&volume.id))
         .map(|volume| (volume, status(volume)))
         .filter(|(volume, status)| filters.pass(|name| values(volume, status, name)));
     let (found, token) = page.cut(wanted, |(volume, _)| volume.id.to_string());

@@ -45,7 +45,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(ApiError::dry_run());
     }
     call.plane.set_balances(id, wanted)?;
-    let balances = describe::now(call.plane)?;
+    let balances = describe::now(call.plane, vec![id])?;
     let model = call.plane.model();
     let fields = describe::fields(call.plane, &model, id, &balances).unwrap_or_default();
     Ok(vec![Element::list("volumeCredit", fields)])

@@ -1,6 +1,7 @@
 //! Calls to the data plane: reports, latencies, and commands that are answered with success or
 //! failure only.
 
+use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 
 use evenkeel_core::ids::VolumeId;
@@ -21,7 +22,24 @@ impl Plane {
     /// # Errors
     /// [`PlaneError::Agent`].
     pub fn report(&self) -> Result<Report, PlaneError> {
-        match self.agent.call(AgentCommand::Report) {
+        self.report_by(AgentCommand::Report)
+    }
+
+    /// The state of some volumes. The data plane looks at no others, which would take time from
+    /// its clients.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn report_of(
+        &self,
+        ids: Vec<VolumeId>,
+    ) -> Result<BTreeMap<VolumeId, VolumeReport>, PlaneError> {
+        let volumes = self.report_by(AgentCommand::ReportOf(ids))?.volumes;
+        Ok(volumes.into_iter().map(|report| (report.id, report)).collect())
+    }
+
+    fn report_by(&self, command: AgentCommand) -> Result<Report, PlaneError> {
+        match self.agent.call(command) {
             Reply::Report(report) => Ok(report),
             Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
             _ => Err(PlaneError::Agent(unexpected("Report was answered with something else"))),

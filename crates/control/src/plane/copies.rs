@@ -128,7 +128,7 @@ impl Plane {
         if self.copies().next.contains_key(&id) {
             return Ok(false);
         }
-        if self.stored_snapshots()?.get(&id).is_some_and(|stored| stored.is_complete) {
+        if self.stored_of(&[id])?.get(&id).is_some_and(|stored| stored.is_complete) {
             return Ok(true);
         }
         let new = NewSnapshot { id, size: ByteCount::from_gib(size_gib), parent, is_encrypted };

@@ -102,7 +102,7 @@ impl Plane {
 
     /// Commits that a snapshot which the data plane has just completed is completed.
     pub(super) fn note_complete(&self, snapshot: Snapshot) -> Result<(), PlaneError> {
-        let stored = self.stored_snapshots()?;
+        let stored = self.stored_of(&[snapshot.id])?;
         let data = stored.get(&snapshot.id).map(|found| found.data).ok_or_else(|| {
             PlaneError::Agent(unexpected("a completed snapshot is not among those that are stored"))
         })?;
@@ -112,8 +112,15 @@ impl Plane {
 
     /// Commits what the store says of these snapshots, whose keys are locked.
     fn look_up(&self, ids: &[SnapshotId]) -> Result<(), PlaneError> {
-        let stored = self.stored_snapshots()?;
-        let events = self.model().settle_snapshots(ids.iter().copied(), &stored, clock::now());
+        self.note_stored(ids, &self.stored_of(ids)?)
+    }
+
+    fn note_stored(
+        &self,
+        ids: &[SnapshotId],
+        stored: &BTreeMap<SnapshotId, StoredSnapshot>,
+    ) -> Result<(), PlaneError> {
+        let events = self.model().settle_snapshots(ids.iter().copied(), stored, clock::now());
         for event in &events {
             if let Event::Snapshot(Snapshot { id, phase: SnapshotPhase::Error(reason), .. }) = event
             {
@@ -154,7 +161,7 @@ impl Plane {
     pub(super) fn bring_up_snapshots(&self) -> Result<(), PlaneError> {
         let ids: Vec<SnapshotId> = self.model().snapshots.keys().copied().collect();
         if !ids.is_empty() {
-            match self.look_up(&ids) {
+            match self.stored_snapshots().and_then(|stored| self.note_stored(&ids, &stored)) {
                 Ok(()) => {}
                 Err(PlaneError::Agent(failed)) => {
                     warn!(reason = failed.message, "which snapshots are stored is unknown");
@@ -184,7 +191,22 @@ impl Plane {
     pub(super) fn stored_snapshots(
         &self,
     ) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
-        match self.agent.call(AgentCommand::Snapshots) {
+        self.snapshots_by(AgentCommand::Snapshots)
+    }
+
+    /// Those of some snapshots that the store has. A call costs the same however many it has.
+    pub(super) fn stored_of(
+        &self,
+        ids: &[SnapshotId],
+    ) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
+        self.snapshots_by(AgentCommand::SnapshotsOf(ids.to_vec()))
+    }
+
+    fn snapshots_by(
+        &self,
+        command: AgentCommand,
+    ) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
+        match self.agent.call(command) {
             Reply::Snapshots(stored) => {
                 Ok(stored.into_iter().map(|snapshot| (snapshot.id, snapshot)).collect())
             }

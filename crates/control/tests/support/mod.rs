@@ -136,12 +136,19 @@ impl FakeState {
     /// Executes a command about snapshots; `None` for any other.
     fn snapshot_command(&mut self, command: &Command) -> Option<Reply> {
         Some(match command {
-            Command::Snapshots | Command::Snapshot(..) | Command::SnapshotSet(_)
+            Command::Snapshots
+            | Command::SnapshotsOf(_)
+            | Command::Snapshot(..)
+            | Command::SnapshotSet(_)
                 if self.no_snapshots =>
             {
                 failed(FailedKind::Unsupported)
             }
             Command::Snapshots => Reply::Snapshots(self.snapshots.values().copied().collect()),
+            Command::SnapshotsOf(ids) => {
+                let found = self.snapshots.values().filter(|stored| ids.contains(&stored.id));
+                Reply::Snapshots(found.copied().collect())
+            }
             &Command::Snapshot(of, id) => {
                 let (size, is_complete) = (self.volumes[&of].size, !self.snapshots_pend);
                 let (volume, data) = (Some(of), ByteCount(4_096));
@@ -245,6 +252,11 @@ impl FakeState {
     fn question(&mut self, command: &Command) -> Option<Reply> {
         Some(match *command {
             Command::Report => Reply::Report(self.report()),
+            Command::ReportOf(ref ids) => {
+                let mut volumes = self.report().volumes;
+                volumes.retain(|report| ids.contains(&report.id));
+                Reply::Report(Report { volumes, hosts: vec![] })
+            }
             Command::Balances => Reply::Balances(self.credit_report()),
             Command::Stored => Reply::Stored(self.stored_volumes()),
             Command::Space => Reply::Space(self.space),
@@ -255,7 +267,7 @@ impl FakeState {
             Command::Verify(id, at) => self.verified(&id.to_string(), at),
             Command::VerifySnapshot(id, at) => self.verified(&id.to_string(), at),
             Command::Capacity => Reply::Capacity(self.capacity.clone()),
-            Command::Snapshots => return self.snapshot_command(command),
+            Command::Snapshots | Command::SnapshotsOf(_) => return self.snapshot_command(command),
             _ => return None,
         })
     }

@@ -52,6 +52,12 @@ fn not_made(of: VolumeId, id: SnapshotId) -> Failed {
     Failed { kind: FailedKind::Internal, message }
 }
 
+/// A snapshot as control is told of it.
+fn stored(info: SnapshotInfo) -> StoredSnapshot {
+    let SnapshotInfo { id, volume, size, is_complete, data, is_encrypted } = info;
+    StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
+}
+
 /// The most units that are told at once.
 const UNITS_MAX: u32 = 10_000;
 
@@ -162,11 +168,13 @@ impl EngineAgent {
     }
 
     pub(super) fn stored_snapshots(&self) -> Result<Vec<StoredSnapshot>, Failed> {
-        let stored = |info: SnapshotInfo| {
-            let SnapshotInfo { id, volume, size, is_complete, data, is_encrypted } = info;
-            StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
-        };
         Ok(self.snapshots()?.list().into_iter().map(stored).collect())
+    }
+
+    pub(super) fn snapshots_of(&self, ids: &[SnapshotId]) -> Result<Vec<StoredSnapshot>, Failed> {
+        let snapshots = self.snapshots()?;
+        let ids: BTreeSet<SnapshotId> = ids.iter().copied().collect();
+        Ok(ids.into_iter().filter_map(|id| snapshots.find(id)).map(stored).collect())
     }
 
     /// Makes the bytes of a volume that begins as a snapshot is.

@@ -124,6 +124,8 @@ pub enum Message {
     Lease(Box<CreditReport>, SyncSender<CreditReport>),
     /// Tell how all volumes and hosts are.
     Report(SyncSender<Report>),
+    /// Tell how some volumes are.
+    ReportOf(Vec<VolumeId>, SyncSender<Report>),
     /// Tell the balances that may have changed since the last time.
     Balances(SyncSender<CreditReport>),
     /// Note from now on what the scheduler is asked and answers, up to so many entries.
@@ -401,6 +403,7 @@ impl<D: Driver> Reactor<D> {
             }
             Message::Lease(unleased, ack) => _ = ack.send(self.lease(&unleased)),
             Message::Report(ack) => _ = ack.send(self.report()),
+            Message::ReportOf(ids, ack) => _ = ack.send(self.report_of(&ids)),
             Message::Balances(ack) => _ = ack.send(self.credit_report()),
             Message::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
             Message::Recorded(ack) => _ = ack.send(self.trace.take()),

@@ -21,7 +21,7 @@ use evenkeel_store::anywhere::Anywhere;
 use evenkeel_wire::agent::{
     Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::mpsc::SyncSender;
 
@@ -481,25 +481,43 @@ impl<D: Driver> Reactor<D> {
                 connections[binding.volume as usize] += 1;
             }
         }
-        let mut reports = Vec::with_capacity(self.by_id.len());
-        for (&id, &slot) in &self.by_id {
-            let volume = &self.volumes[slot as usize];
-            let balances = self.scheduler.balances(self.now, volume.index);
-            let counters = self.scheduler.counters(volume.index);
-            reports.push(VolumeReport {
-                id,
-                balances,
-                connections: connections[slot as usize],
-                queued: counters.queued_requests + volume.in_store,
-                operations: counters.operations,
-                bytes_read: counters.bytes_read,
-                bytes_written: counters.bytes_written,
-                flushes: volume.flushes,
-                exceeded: counters.exceeded,
-                errors: volume.errors.report(),
-                contract: volume.judged.contract,
-            });
+        let slots: Vec<u32> = self.by_id.values().copied().collect();
+        let report = |slot: u32| self.report_of_slot(slot, connections[slot as usize]);
+        let volumes = slots.into_iter().map(report).collect();
+        Report { volumes, hosts: self.host_reports() }
+    }
+
+    /// How those of these volumes are that are here.
+    pub(super) fn report_of(&mut self, ids: &[VolumeId]) -> Report {
+        let slots = ids.iter().filter_map(|id| self.by_id.get(id));
+        let mut connections: BTreeMap<u32, u32> = slots.map(|slot| (*slot, 0)).collect();
+        for (_, session) in &self.sessions {
+            for binding in session.protocol.bindings() {
+                if let Some(count) = connections.get_mut(&binding.volume) {
+                    *count += 1;
+                }
+            }
         }
-        Report { volumes: reports, hosts: self.host_reports() }
+        let report = |(slot, connections)| self.report_of_slot(slot, connections);
+        Report { volumes: connections.into_iter().map(report).collect(), hosts: Vec::new() }
+    }
+
+    fn report_of_slot(&mut self, slot: u32, connections: u32) -> VolumeReport {
+        let volume = &self.volumes[slot as usize];
+        let balances = self.scheduler.balances(self.now, volume.index);
+        let counters = self.scheduler.counters(volume.index);
+        VolumeReport {
+            id: volume.state.id,
+            balances,
+            connections,
+            queued: counters.queued_requests + volume.in_store,
+            operations: counters.operations,
+            bytes_read: counters.bytes_read,
+            bytes_written: counters.bytes_written,
+            flushes: volume.flushes,
+            exceeded: counters.exceeded,
+            errors: volume.errors.report(),
+            contract: volume.judged.contract,
+        }
     }
 }

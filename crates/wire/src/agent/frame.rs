@@ -144,6 +144,8 @@ impl Command {
             Self::Background => 0x1b,
             Self::Verify(..) => 0x1c,
             Self::VerifySnapshot(..) => 0x1d,
+            Self::SnapshotsOf(_) => 0x1e,
+            Self::ReportOf(_) => 0x1f,
         }
     }
 
@@ -191,6 +193,8 @@ impl Command {
             }
             Self::Report | Self::Balances | Self::Stored | Self::Space => {}
             Self::Capacity | Self::Snapshots | Self::Background => {}
+            Self::SnapshotsOf(ids) => ids.write(to),
+            Self::ReportOf(ids) => ids.write(to),
             Self::SetBackground(limit) => limit.write(to),
             Self::Verify(id, offset) => {
                 id.write(to);
@@ -243,6 +247,8 @@ impl Command {
                 0x1b => Self::Background,
                 0x1c => Self::Verify(from.field("volume")?, from.field("offset")?),
                 0x1d => Self::VerifySnapshot(from.field("snapshot")?, from.field("unit")?),
+                0x1e => Self::SnapshotsOf(from.field("snapshots")?),
+                0x1f => Self::ReportOf(from.field("volumes")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -153,6 +153,8 @@ pub enum Command {
     Lease(CreditReport),
     /// Returns the state of all volumes and hosts.
     Report,
+    /// Returns the state of those of these volumes that are applied, and of no host.
+    ReportOf(Vec<VolumeId>),
     /// Returns the credit balances that may have changed since the last call; an idle volume with
     /// full balances costs nothing. A volume that was just applied is included.
     Balances,
@@ -173,6 +175,8 @@ pub enum Command {
     DeleteSnapshot(SnapshotId),
     /// Returns all snapshots that are stored.
     Snapshots,
+    /// Returns those of these snapshots that are stored. Costs nothing for any other.
+    SnapshotsOf(Vec<SnapshotId>),
     /// Makes snapshots of several volumes at one moment, each under an id that was never used: none
     /// holds a write that began after one was answered that another of them lacks. Otherwise as
     /// [`Command::Snapshot`]. If one fails, none is left.
@@ -422,7 +426,7 @@ pub enum Reply {
     Space(Option<Space>),
     /// Answer to [`Command::Capacity`].
     Capacity(Capacity),
-    /// Answer to [`Command::Snapshots`], by id.
+    /// Answer to [`Command::Snapshots`] and [`Command::SnapshotsOf`], by id.
     Snapshots(Vec<StoredSnapshot>),
     /// Answer to [`Command::SnapshotUnits`].
     Units(Units),

@@ -175,24 +175,12 @@ impl LocalPool {
     #[must_use]
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         let state = self.state();
-        let volume_of = |node: &Node| {
-            let volume = state.all.get(&node.parent)?;
-            (volume.kind == NodeKind::Volume).then_some(VolumeId::from_bits(volume.id))
-        };
         let filling = state.filling.iter().filter(|(id, _)| !state.snapshots.contains_key(id));
         let mut numbers: Vec<_> = state.snapshots.iter().chain(filling).collect();
         numbers.sort_unstable();
         numbers
             .into_iter()
-            .filter_map(|(id, number)| Some((*id, state.all.get(number)?)))
-            .map(|(id, node)| SnapshotInfo {
-                id,
-                volume: volume_of(node),
-                size: ByteCount(node.size),
-                is_complete: node.kind == NodeKind::Snapshot,
-                data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
-                is_encrypted: node.is_encrypted,
-            })
+            .filter_map(|(id, number)| Some(state.info(*id, state.all.get(number)?)))
             .collect()
     }
 

@@ -1,11 +1,14 @@
 //! What the pool knows: nodes, owners of chunks, and what is free. All of it is also on the device.
 
 use super::{CHUNK_BYTES, GROWTH_CHUNKS};
+use crate::local::BLOCK_BYTES;
 use crate::local::device::Device;
 use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key};
 use crate::local::table::{PAYLOAD_BYTES, Table};
 use crate::local::volume::Doomed;
+use crate::snapshots::SnapshotInfo;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -16,6 +19,11 @@ pub(super) struct State {
     pub owners: Table,
     /// All nodes by their numbers.
     pub all: BTreeMap<u32, Node>,
+    /// Nodes by their parents: what snapshots a volume has, and who uses a snapshot, is asked
+    /// whenever a volume is opened.
+    children: BTreeSet<(u32, u32)>,
+    /// No number below it is free.
+    free_from: u32,
     /// Volumes, those that are being deleted among them.
     pub volumes: BTreeMap<VolumeId, u32>,
     /// Snapshots, also those that are being made.
@@ -49,6 +57,8 @@ impl State {
             nodes,
             owners,
             all: BTreeMap::new(),
+            children: BTreeSet::new(),
+            free_from: 1,
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             filling: BTreeMap::new(),
@@ -89,7 +99,9 @@ impl State {
     fn note_node(&mut self, number: u32, node: Node) {
         if let Some(before) = self.all.insert(number, node) {
             self.strike_name(&before);
+            self.children.remove(&(before.parent, number));
         }
+        self.children.insert((node.parent, number));
         match node.kind {
             NodeKind::Volume | NodeKind::Deleting => {
                 self.volumes.insert(VolumeId::from_bits(node.id), number);
@@ -131,6 +143,19 @@ impl State {
         Some((number, *self.all.get(&number)?))
     }
 
+    /// What is known of a snapshot with this node.
+    pub fn info(&self, id: SnapshotId, node: &Node) -> SnapshotInfo {
+        let volume = self.all.get(&node.parent).filter(|of| of.kind == NodeKind::Volume);
+        SnapshotInfo {
+            id,
+            volume: volume.map(|of| VolumeId::from_bits(of.id)),
+            size: ByteCount(node.size),
+            is_complete: node.kind == NodeKind::Snapshot,
+            data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
+            is_encrypted: node.is_encrypted,
+        }
+    }
+
     /// The node that a snapshot is filled in.
     pub fn filling(&self, id: SnapshotId) -> Option<(u32, Node)> {
         let number = *self.filling.get(&id)?;
@@ -151,7 +176,7 @@ impl State {
     /// room for all of them.
     pub fn make_nodes(&mut self, nodes: Vec<(Node, Vec<u8>)>) -> io::Result<Option<Vec<u32>>> {
         let is_free = |number: &u32| !self.all.contains_key(number);
-        let free = (1..self.superblock.node_sectors).filter(is_free);
+        let free = (self.free_from..self.superblock.node_sectors).filter(is_free);
         let numbers: Vec<u32> = free.take(nodes.len()).collect();
         if numbers.len() < nodes.len() {
             return Ok(None);
@@ -165,6 +190,7 @@ impl State {
             made.push((number, Node { generation, is_encrypted: !key.is_empty(), ..node }));
         }
         self.write_nodes(made)?;
+        self.free_from = numbers.last().map_or(self.free_from, |last| last + 1);
         Ok(Some(numbers))
     }
 
@@ -191,8 +217,10 @@ impl State {
     pub fn clear_node(&mut self, number: u32) -> io::Result<()> {
         self.nodes.change(number as usize, |payload| payload.fill(0));
         self.nodes.write(&[number as usize])?;
+        self.free_from = self.free_from.min(number);
         if let Some(node) = self.all.remove(&number) {
             self.strike_name(&node);
+            self.children.remove(&(node.parent, number));
         }
         Ok(())
     }
@@ -306,13 +334,8 @@ impl State {
 
     /// The snapshots of a volume's node, of all kinds, from the oldest to the newest.
     pub fn snapshots_of(&self, volume: u32) -> Vec<(u32, Node)> {
-        let is_snapshot = |node: &Node| !node.has_space() && node.parent == volume;
-        let mut found: Vec<(u32, Node)> = self
-            .all
-            .iter()
-            .filter(|(_, node)| is_snapshot(node))
-            .map(|(number, node)| (*number, *node))
-            .collect();
+        let children = self.children_of(volume);
+        let mut found: Vec<(u32, Node)> = children.filter(|(_, node)| !node.has_space()).collect();
         found.sort_by_key(|(number, node)| (node.root.checkpoint, *number));
         found
     }
@@ -320,7 +343,13 @@ impl State {
     /// Whether volumes that were made of a snapshot, or readers, use it.
     pub fn is_pinned(&self, snapshot: u32) -> bool {
         self.readers.contains_key(&snapshot)
-            || self.all.values().any(|node| node.has_space() && node.parent == snapshot)
+            || self.children_of(snapshot).any(|(_, node)| node.has_space())
+    }
+
+    /// The nodes of which this one is the parent, by their numbers.
+    fn children_of(&self, parent: u32) -> impl Iterator<Item = (u32, Node)> {
+        let numbers = self.children.range((parent, 0)..=(parent, u32::MAX));
+        numbers.filter_map(|(_, number)| Some((*number, *self.all.get(number)?)))
     }
 
     /// The next deleted snapshot of a volume whose blocks are to be given back.

@@ -41,6 +41,12 @@ impl Snapshots for LocalPool {
         self.snapshots()
     }
 
+    fn find(&self, id: SnapshotId) -> Option<SnapshotInfo> {
+        let state = self.state();
+        let (_, node) = state.snapshot(id).or_else(|| state.filling(id))?;
+        Some(state.info(id, &node))
+    }
+
     fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
         let state = self.state();
         let (_, snapshot) = state.snapshot(id)?;
