@@ -1,13 +1,13 @@
 //! Conversion between the model's types and the rows of the tables. Returns SQLite's error if a
 //! value in a row is unknown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::HostAddress;
-use rusqlite::types::Type;
+use rusqlite::types::{FromSql, Type};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::credits::{Moment, Stop};
@@ -280,9 +280,8 @@ pub(super) fn store_clean_stop(tx: &Transaction<'_>, now: &Moment) -> rusqlite::
 }
 
 fn load_credits(db: &Connection) -> rusqlite::Result<Credits> {
-    let balances = |row: &Row<'_>| {
-        let amount =
-            |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(to_u64));
+    let balances = |row: &Cells<'_>| {
+        let amount = |column| Ok::<_, rusqlite::Error>(row.get::<Option<i64>>(column)?.map(to_u64));
         Ok::<_, rusqlite::Error>(Balances {
             operations: amount("operations")?,
             bytes: amount("bytes")?,
@@ -342,13 +341,15 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
     })?;
     model.reindex();
     let credits = load_credits(db)?;
-    let stopped = db.query_row("SELECT * FROM clean_stop", [], |row| {
+    let mut stopped = None;
+    each(db, "SELECT * FROM clean_stop", |row| {
         let boot_ms: Option<i64> = row.get("boot_ms")?;
-        let boot = row.get::<_, Option<String>>("boot_id")?.zip(boot_ms.map(to_u64));
-        Ok(Moment { unix: time(row, "stopped_ms")?, boot })
-    });
+        let boot = row.get::<Option<String>>("boot_id")?.zip(boot_ms.map(to_u64));
+        stopped = Some(Moment { unix: time(row, "stopped_ms")?, boot });
+        Ok(())
+    })?;
     let leased = db.query_row("SELECT only FROM leased", [], |_| Ok(())).optional()?;
-    let stop = match (stopped.optional()?, leased) {
+    let stop = match (stopped, leased) {
         (Some(stopped), _) => Stop::Clean(stopped),
         (None, Some(())) => Stop::Crash,
         (None, None) => Stop::CrashBeforeLeases,
@@ -397,26 +398,34 @@ pub(super) fn revision(db: &Connection) -> rusqlite::Result<Revision> {
 }
 
 fn load_tags(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
+    // Those of one resource were stored together, and come together.
+    let (mut id, mut tags) = (String::new(), Tags::new());
     each(db, "SELECT * FROM tags", |row| {
-        let id: String = row.get("resource_id")?;
-        let volume = id.parse().ok().and_then(|id| model.volumes.get_mut(&id));
-        let tags = match volume {
-            Some(volume) => Some(&mut volume.tags),
-            None => {
-                let host = id.parse().ok().and_then(|id| model.hosts.get_mut(&id));
-                let snapshot = id.parse().ok().and_then(|id| model.snapshots.get_mut(&id));
-                let of_host = host.map(|host| &mut host.tags);
-                of_host.or(snapshot.map(|snapshot| &mut snapshot.tags))
-            }
-        };
-        if let Some(tags) = tags {
-            tags.insert(row.get("key")?, row.get("value")?);
+        let next = row.text("resource_id")?.unwrap_or_default();
+        if next != id {
+            set_tags(model, &id, std::mem::take(&mut tags));
+            next.clone_into(&mut id);
         }
+        tags.insert(row.get("key")?, row.get("value")?);
         Ok(())
-    })
+    })?;
+    set_tags(model, &id, tags);
+    Ok(())
 }
 
-fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
+/// Gives a resource tags beside those that it has.
+fn set_tags(model: &mut Model, id: &str, mut tags: Tags) {
+    let volume = id.parse().ok().and_then(|id| model.volumes.get_mut(&id));
+    let host = id.parse().ok().and_then(|id| model.hosts.get_mut(&id));
+    let snapshot = id.parse().ok().and_then(|id| model.snapshots.get_mut(&id));
+    let of_volume = volume.map(|volume| &mut volume.tags);
+    let of_host = host.map(|host| &mut host.tags);
+    if let Some(present) = of_volume.or(of_host).or(snapshot.map(|snapshot| &mut snapshot.tags)) {
+        present.append(&mut tags);
+    }
+}
+
+fn volume(row: &Cells<'_>) -> rusqlite::Result<Volume> {
     let phase: String = row.get("phase")?;
     Ok(Volume {
         id: parsed(row, "id")?,
@@ -447,9 +456,9 @@ fn volume(row: &Row<'_>) -> rusqlite::Result<Volume> {
     })
 }
 
-fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
+fn snapshot(row: &Cells<'_>) -> rusqlite::Result<Snapshot> {
     let phase: String = row.get("phase")?;
-    let data = || row.get::<_, i64>("data_bytes").map(|bytes| ByteCount(to_u64(bytes)));
+    let data = || row.get::<i64>("data_bytes").map(|bytes| ByteCount(to_u64(bytes)));
     Ok(Snapshot {
         id: parsed(row, "id")?,
         volume: parsed(row, "volume_id")?,
@@ -484,7 +493,7 @@ fn snapshot(row: &Row<'_>) -> rusqlite::Result<Snapshot> {
     })
 }
 
-fn filled(row: &Row<'_>) -> rusqlite::Result<Option<Filled>> {
+fn filled(row: &Cells<'_>) -> rusqlite::Result<Option<Filled>> {
     let Some(timeout_min) = row.get("timeout_min")? else { return Ok(None) };
     let parent = parsed_if_any(row, "parent_id")?;
     let name: Option<String> = row.get("token")?;
@@ -492,8 +501,8 @@ fn filled(row: &Row<'_>) -> rusqlite::Result<Option<Filled>> {
     Ok(Some(Filled { parent, timeout_min, token: token.transpose()? }))
 }
 
-fn lock(row: &Row<'_>) -> rusqlite::Result<Option<Lock>> {
-    let Some(mode) = row.get::<_, Option<String>>("lock_mode")? else { return Ok(None) };
+fn lock(row: &Cells<'_>) -> rusqlite::Result<Option<Lock>> {
+    let Some(mode) = row.get::<Option<String>>("lock_mode")? else { return Ok(None) };
     let known = [LockMode::Governance, LockMode::Compliance];
     let known = known.into_iter().find(|known| known.name() == mode);
     let until: Option<i64> = row.get("lock_until_ms")?;
@@ -506,8 +515,8 @@ fn lock(row: &Row<'_>) -> rusqlite::Result<Option<Lock>> {
     }))
 }
 
-fn fast_restore(row: &Row<'_>) -> rusqlite::Result<Option<FastRestore>> {
-    if row.get::<_, Option<i64>>("fast_since_ms")?.is_none() {
+fn fast_restore(row: &Cells<'_>) -> rusqlite::Result<Option<FastRestore>> {
+    if row.get::<Option<i64>>("fast_since_ms")?.is_none() {
         return Ok(None);
     }
     Ok(Some(FastRestore {
@@ -517,7 +526,7 @@ fn fast_restore(row: &Row<'_>) -> rusqlite::Result<Option<FastRestore>> {
     }))
 }
 
-fn host_state(row: &Row<'_>) -> rusqlite::Result<HostState> {
+fn host_state(row: &Cells<'_>) -> rusqlite::Result<HostState> {
     let state: String = row.get("state")?;
     match state.as_str() {
         "running" => Ok(HostState::Running),
@@ -527,18 +536,18 @@ fn host_state(row: &Row<'_>) -> rusqlite::Result<HostState> {
     }
 }
 
-fn spec(row: &Row<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {
+fn spec(row: &Cells<'_>, prefix: &str) -> rusqlite::Result<VolumeSpec> {
     let column = |name: &str| format!("{prefix}{name}");
     Ok(VolumeSpec {
         volume_type: parsed(row, &column("type"))?,
-        size_gib: row.get(column("size_gib").as_str())?,
-        iops: row.get(column("iops").as_str())?,
-        throughput_mibps: row.get(column("throughput_mibps").as_str())?,
-        multi_attach: row.get(column("multi_attach").as_str())?,
+        size_gib: row.get(&column("size_gib"))?,
+        iops: row.get(&column("iops"))?,
+        throughput_mibps: row.get(&column("throughput_mibps"))?,
+        multi_attach: row.get(&column("multi_attach"))?,
     })
 }
 
-fn attachment(row: &Row<'_>) -> rusqlite::Result<Attachment> {
+fn attachment(row: &Cells<'_>) -> rusqlite::Result<Attachment> {
     use AttachmentState::{Attached, Attaching, Detaching};
     let state: String = row.get("state")?;
     let known = [Attaching, Attached, Detaching].into_iter().find(|s| s.name() == state);
@@ -551,7 +560,7 @@ fn attachment(row: &Row<'_>) -> rusqlite::Result<Attachment> {
     })
 }
 
-fn modification(row: &Row<'_>) -> rusqlite::Result<Modification> {
+fn modification(row: &Cells<'_>) -> rusqlite::Result<Modification> {
     let phase: String = row.get("phase")?;
     Ok(Modification {
         original: spec(row, "original_")?,
@@ -576,36 +585,61 @@ fn modification(row: &Row<'_>) -> rusqlite::Result<Modification> {
 fn each(
     db: &Connection,
     sql: &str,
-    mut take: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    mut take: impl FnMut(&Cells<'_>) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     let mut statement = db.prepare(sql)?;
+    let names = statement.column_names().into_iter().map(str::to_owned);
+    let columns: HashMap<String, usize> = names.zip(0..).collect();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        take(row)?;
+        take(&Cells { row, columns: &columns })?;
     }
     Ok(())
 }
 
-fn parsed<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-    let text: String = row.get(column)?;
-    text.parse().map_err(|_| senseless(row, column, &text))
+/// A row whose columns are found by their names. SQLite compares a name with those of all columns,
+/// which is half of the work where there are many rows.
+struct Cells<'a> {
+    row: &'a Row<'a>,
+    columns: &'a HashMap<String, usize>,
 }
 
-/// The same of a column that may be NULL.
-fn parsed_if_any<T: std::str::FromStr>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
-    match row.get::<_, Option<String>>(column)? {
-        None => Ok(None),
-        Some(_) => parsed(row, column).map(Some),
+impl Cells<'_> {
+    fn index(&self, column: &str) -> usize {
+        self.columns.get(column).copied().unwrap_or(usize::MAX)
+    }
+
+    fn get<T: FromSql>(&self, column: &str) -> rusqlite::Result<T> {
+        self.row.get(self.index(column))
+    }
+
+    /// The text of a column; `None` if it is NULL.
+    fn text(&self, column: &str) -> rusqlite::Result<Option<&str>> {
+        Ok(self.row.get_ref(self.index(column))?.as_str_or_null()?)
     }
 }
 
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<UnixMs> {
-    row.get::<_, i64>(column).map(|ms| UnixMs(to_u64(ms)))
+fn parsed<T: std::str::FromStr>(row: &Cells<'_>, column: &str) -> rusqlite::Result<T> {
+    let text = row.text(column)?.unwrap_or_default();
+    text.parse().map_err(|_| senseless(row, column, text))
+}
+
+/// The same of a column that may be NULL.
+fn parsed_if_any<T: std::str::FromStr>(
+    row: &Cells<'_>,
+    column: &str,
+) -> rusqlite::Result<Option<T>> {
+    let parsed = |text: &str| text.parse().map_err(|_| senseless(row, column, text));
+    row.text(column)?.map(parsed).transpose()
+}
+
+fn time(row: &Cells<'_>, column: &str) -> rusqlite::Result<UnixMs> {
+    row.get::<i64>(column).map(|ms| UnixMs(to_u64(ms)))
 }
 
 /// The error of a value that this version of the program has not written.
-fn senseless(row: &Row<'_>, column: &str, value: &str) -> rusqlite::Error {
-    let index = row.as_ref().column_index(column).unwrap_or(usize::MAX);
+fn senseless(row: &Cells<'_>, column: &str, value: &str) -> rusqlite::Error {
+    let index = row.index(column);
     let what = format!("column {column} has the value '{value}', which makes no sense there");
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, what.into())
 }
