@@ -36,7 +36,8 @@ pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
 /// Volumes and snapshots that a pool may have: one for so many bytes, within bounds.
 const NODE_BYTES: u64 = 4 << 20;
 const NODES_MIN: u64 = 4_096;
-const NODES_MAX: u64 = 131_072;
+/// As many as one control plane may have of both together.
+const NODES_MAX: u64 = 3 * 131_072;
 /// A pool in a file is made longer by so many chunks.
 const GROWTH_CHUNKS: u32 = 64;
 /// Volumes that may ask at a time; one that comes later waits for its answer.
