@@ -8,29 +8,22 @@
 //! mutations of other volumes while the data plane takes five seconds to create one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
 
-use std::collections::{BTreeMap, BTreeSet};
+mod support;
+
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{
-    Begins, Command, Event, Host, HostState, ModifyPolicy, Phase, Settings, SpaceOversell, Tags,
-    Token, UnixMs, Volume,
+    Begins, Command, Event, Host, HostState, Phase, Tags, Token, Volume,
 };
 use evenkeel_control::plane::Plane;
-use evenkeel_core::ids::{InstanceId, VolumeId};
-use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
-use evenkeel_core::qos::contract::Contract;
-use evenkeel_core::time;
-use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
-use evenkeel_wire::agent::{
-    self, Agent, Capacity, CreditReport, HostAddress, IoErrors, Measured, Reply, Report, Space,
-    VolumeReport, VolumeState,
-};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::{Rules, VolumeChange};
+use evenkeel_wire::agent::HostAddress;
+use support::{HOSTS, Obedient, ZONE, host_id, now, request, settings, volume_id};
 
 /// The default model sizes.
 const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
@@ -38,146 +31,11 @@ const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
 const MUTATIONS: u64 = 500;
 /// The longest time for one kind.
 const PHASE: Duration = Duration::from_secs(5);
-/// The hosts to which volumes are attached in rotation.
-const HOSTS: u64 = 50;
 /// The most client tokens that are stored beside the volumes.
 const TOKENS_MAX: u64 = 50_000;
-const ZONE: &str = "local-1a";
 /// The volume that is created slowly, and the time that takes.
 const SLOW: VolumeId = VolumeId::from_bits(u128::MAX >> 64);
 const SLOW_CREATE: Duration = Duration::from_secs(5);
-
-/// A data plane that executes every command at once.
-#[derive(Default)]
-struct Obedient {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    volumes: BTreeMap<VolumeId, VolumeState>,
-    /// Volumes applied since the last request for balances.
-    moved: BTreeSet<VolumeId>,
-}
-
-impl Agent for Obedient {
-    fn call(&self, command: agent::Command) -> Reply {
-        use agent::Command as Asked;
-        if let Asked::Create(volume) = &command
-            && volume.id == SLOW
-        {
-            std::thread::sleep(SLOW_CREATE);
-        }
-        let mut state = self.state.lock().unwrap();
-        match command {
-            Asked::Create(volume) | Asked::Apply(volume) | Asked::Grow(volume, _) => {
-                state.moved.insert(volume.id);
-                state.volumes.insert(volume.id, volume);
-            }
-            Asked::Delete(id) => _ = state.volumes.remove(&id),
-            Asked::Lease(asked) => return Reply::Balances(asked),
-            Asked::Balances => {
-                let moved = std::mem::take(&mut state.moved);
-                let of = |id: VolumeId| Some((id, state.volumes.get(&id)?.balances));
-                let volumes = moved.into_iter().filter_map(of).collect();
-                return Reply::Balances(CreditReport { volumes, hosts: vec![] });
-            }
-            Asked::Report => {
-                let volumes = state.volumes.values().map(report).collect();
-                return Reply::Report(Report { volumes, hosts: vec![] });
-            }
-            Asked::Capacity => return Reply::Capacity(capacity()),
-            Asked::Space => {
-                let room = ByteCount(1 << 60);
-                return Reply::Space(Some(Space { total: room, free: room }));
-            }
-            Asked::Stored => return Reply::Stored(vec![]),
-            _ => {}
-        }
-        Reply::Done
-    }
-}
-
-fn report(volume: &VolumeState) -> VolumeReport {
-    VolumeReport {
-        id: volume.id,
-        balances: volume.balances,
-        connections: 0,
-        queued: 0,
-        operations: 0,
-        bytes_read: 0,
-        bytes_written: 0,
-        flushes: 0,
-        exceeded: Exceeded::default(),
-        errors: IoErrors::default(),
-        contract: Contract::default(),
-    }
-}
-
-/// A device on which everything fits, with admission's sums.
-fn capacity() -> Capacity {
-    let cost = LinearCost { base: time::Duration::from_ns(1), byte_ps: 1 };
-    let costs = Costs { read: cost, write: cost };
-    Capacity::Measured(Measured {
-        calibration: "cal-bench".into(),
-        date: "2026-11-21T04:00:00.000Z".into(),
-        device: DeviceFloor { time_ns_per_second: u64::MAX, costs },
-        domain: DomainFloor::UNLIMITED,
-        left_ppm: 1_000_000,
-    })
-}
-
-fn settings() -> Settings {
-    Settings {
-        region: "local-1".into(),
-        zone: ZONE.into(),
-        rules: Rules::newest(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
-    }
-}
-
-fn request(number: u64) -> VolumeRequest {
-    let size_gib = 100 + u32::try_from(number % 300).unwrap();
-    let (throughput_mibps, multi_attach) = (None, false);
-    match number % 3 {
-        0 => VolumeRequest {
-            volume_type: VolumeType::Gp2,
-            size_gib,
-            iops: None,
-            throughput_mibps,
-            multi_attach,
-        },
-        _ => VolumeRequest {
-            volume_type: VolumeType::Gp3,
-            size_gib,
-            iops: Some(3_000 + u32::try_from(number % 1_000).unwrap()),
-            throughput_mibps,
-            multi_attach,
-        },
-    }
-}
-
-fn now() -> UnixMs {
-    let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    UnixMs(u64::try_from(elapsed.as_millis()).unwrap())
-}
-
-fn volume_id(number: u64) -> VolumeId {
-    VolumeId::from_bits(u128::from(number) + 1)
-}
-
-fn host_id(number: u64) -> InstanceId {
-    InstanceId::from_bits(u128::from(number % HOSTS) + 1)
-}
 
 /// Stores this many volumes, as an earlier run of the server would have.
 fn fill(path: &Path, volumes: u64) {
@@ -286,7 +144,8 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     let path = folder.join("control.db");
     fill(&path, volumes);
     let journal = Box::new(SqliteJournal::open(&path).unwrap());
-    let plane = Plane::start(journal, settings(), Arc::new(Obedient::default())).unwrap();
+    let agent = Obedient::slow(SLOW, SLOW_CREATE);
+    let plane = Plane::start(journal, settings(), Arc::new(agent)).unwrap();
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),
