@@ -68,7 +68,7 @@ fn tags(what: &str, number: u64) -> Tags {
     [
         pair("Name", format!("{what}-{number}")),
         pair("team", format!("team-{}", number % TEAMS)),
-        pair("even", (number % 2 == 0).to_string()),
+        pair("even", number.is_multiple_of(2).to_string()),
     ]
     .into()
 }
@@ -85,7 +85,7 @@ fn volume(number: u64) -> Volume {
     Volume {
         phase: Phase::Ready,
         tags: tags("volume", number),
-        attachments: (number % ATTACHED == 0).then_some(attached).into_iter().collect(),
+        attachments: number.is_multiple_of(ATTACHED).then_some(attached).into_iter().collect(),
         ..Volume::new(volume_id(number), ZONE, spec, now())
     }
 }

@@ -1,7 +1,7 @@
 //! Conversion between the model's types and the rows of the tables. Returns SQLite's error if a
 //! value in a row is unknown.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
@@ -588,8 +588,9 @@ fn each(
     mut take: impl FnMut(&Cells<'_>) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     let mut statement = db.prepare(sql)?;
-    let names = statement.column_names().into_iter().map(str::to_owned);
-    let columns: HashMap<String, usize> = names.zip(0..).collect();
+    let mut columns: Vec<(String, usize)> =
+        statement.column_names().map(str::to_owned).zip(0..).collect();
+    columns.sort_unstable();
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         take(&Cells { row, columns: &columns })?;
@@ -601,12 +602,14 @@ fn each(
 /// which is half of the work where there are many rows.
 struct Cells<'a> {
     row: &'a Row<'a>,
-    columns: &'a HashMap<String, usize>,
+    /// By name.
+    columns: &'a [(String, usize)],
 }
 
 impl Cells<'_> {
     fn index(&self, column: &str) -> usize {
-        self.columns.get(column).copied().unwrap_or(usize::MAX)
+        let found = self.columns.binary_search_by(|(name, _)| name.as_str().cmp(column));
+        found.ok().and_then(|at| self.columns.get(at)).map_or(usize::MAX, |(_, index)| *index)
     }
 
     fn get<T: FromSql>(&self, column: &str) -> rusqlite::Result<T> {
