@@ -199,7 +199,7 @@ fn measure(bench: &Bench) {
     let host = text(&hosts, "instanceId").unwrap().to_owned();
     let attach = [("VolumeId", export.as_str()), ("InstanceId", &host), ("Device", "/dev/sdf")];
     client.call("AttachVolume", &attach);
-    drop(bench.run(&export, true));
+    let _warm = bench.run(&export, true);
     let (mut quiet, mut busy) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         // Each is the first as often as the other.

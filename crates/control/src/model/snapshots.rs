@@ -27,9 +27,9 @@ use super::{
 };
 
 /// The most snapshots of one control plane: two of every volume. EC2's quota is 100,000, and it
-/// raises that for who asks. 200,000 are measured (`cargo bench -p evenkeel-control --bench scale`);
-/// this leaves room. All of them in one message of the data plane take a fifth of what a frame may
-/// have.
+/// raises that for who asks. 200,000 are measured (`cargo bench -p evenkeel-control --bench
+/// scale`); this leaves room. All of them in one message of the data plane take a fifth of what a
+/// frame may have.
 pub const SNAPSHOTS_MAX: usize = 2 * super::VOLUMES_MAX;
 const _: () = assert!(SNAPSHOTS_MAX >= 250_000);
 /// The most snapshots that are being filled: EC2's quota.
