@@ -149,6 +149,7 @@ fn serve(folder: &Path, volumes: u64, snapshots: u64) {
         recycle_bin_days: 0,
         rules: settings.rules,
         modify_policy: settings.modify_policy,
+        quotas: None,
         figure: None,
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),

@@ -226,6 +226,7 @@ fn settings(recycle_bin_days: u32) -> Settings {
         key: Some(StoreKey { id: "k".into() }),
         recycle_bin_days,
         modify_policy: ModifyPolicy::Immediate,
+        quotas: None,
         figure: None,
         oversell: BTreeMap::new(),
         space_oversell: SpaceOversell::default(),

@@ -71,6 +71,7 @@ impl World {
             key: random.one_in(2).then(|| StoreKey { id: "k".into() }),
             recycle_bin_days: random.below(2) as u32,
             modify_policy: ModifyPolicy::Immediate,
+            quotas: None,
             figure: None,
             oversell: [].into(),
             space_oversell: SpaceOversell::default(),

@@ -94,6 +94,7 @@ impl World {
             key: has_key.then(|| StoreKey { id: "k".into() }),
             recycle_bin_days,
             modify_policy: policy,
+            quotas: None,
             figure: None,
             oversell: BTreeMap::new(),
             space_oversell: SpaceOversell::default(),
@@ -405,6 +406,10 @@ fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
             let instance_type = "m5.large".into();
             let address = HostAddress::Remote([10, 0, 0, b % 4].into());
             Command::RegisterHost { id: host(a), instance_type, address, tags: Tags::new() }
+        }
+        _ if c % 4 == 1 => {
+            let instance_type = ["m5.large", "m5.xlarge"][usize::from(b % 2)].into();
+            Command::SetHostType { id: host(a), instance_type }
         }
         _ if c % 4 == 0 => Command::DeregisterHost { id: host(a) },
         _ => {
