@@ -39,8 +39,8 @@ pub struct Exact {
     pub held_ns: Vec<(LimitKind, u64)>,
 }
 
-/// Sends the requests of a demand to a layout, at most so many to a volume; `None` if they are more,
-/// or if the scheduler does not take the layout.
+/// Sends the requests of a demand to a layout, at most so many to a volume; `None` if they are
+/// more, or if the scheduler does not take the layout.
 #[must_use]
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64) -> Option<Exact> {
     let pacing = space.rules.pacing(&layout.each);

@@ -719,8 +719,7 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         match command {
             Command::CreateVolume { id, request, begins, zone, tags, token } => {
-                let token = token.as_ref();
-                let new = NewVolume { id: *id, request, begins, zone, tags, token };
+                let new = NewVolume { id: *id, request, begins, zone, tags, token: token.as_ref() };
                 self.create_volume(settings, &new, now)
             }
             Command::AdoptVolume { id, is_encrypted, request, zone, tags } => {
@@ -766,9 +765,7 @@ impl Model {
             Command::PurgeSnapshot { id } => self.purge_snapshot(*id),
             Command::LockSnapshot { id, lock } => self.lock_snapshot(*id, lock, now),
             Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),
-            Command::ShareSnapshot { id, add, remove } => {
-                self.share_snapshot(*id, add, remove.as_ref())
-            }
+            Command::ShareSnapshot { id, add, remove } => self.share_snapshot(*id, add, remove),
             Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
             Command::SetEncryptByDefault(is_on) => Self::encrypt_by_default(settings, *is_on),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),

@@ -388,7 +388,7 @@ impl Model {
         &self,
         id: SnapshotId,
         add: &BTreeSet<String>,
-        remove: Option<&BTreeSet<String>>,
+        remove: &Option<BTreeSet<String>>,
     ) -> Result<Decision, Refusal> {
         let mut snapshot = self.snapshot(id)?.clone();
         match remove {

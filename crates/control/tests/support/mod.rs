@@ -144,11 +144,8 @@ impl FakeState {
             {
                 failed(FailedKind::Unsupported)
             }
-            Command::Snapshots => Reply::Snapshots(self.snapshots.values().copied().collect()),
-            Command::SnapshotsOf(ids) => {
-                let found = self.snapshots.values().filter(|stored| ids.contains(&stored.id));
-                Reply::Snapshots(found.copied().collect())
-            }
+            Command::Snapshots => self.stored_snapshots(|_| true),
+            Command::SnapshotsOf(ids) => self.stored_snapshots(|id| ids.contains(id)),
             &Command::Snapshot(of, id) => {
                 let (size, is_complete) = (self.volumes[&of].size, !self.snapshots_pend);
                 let (volume, data) = (Some(of), ByteCount(4_096));
@@ -204,6 +201,11 @@ impl FakeState {
             }
             _ => return None,
         })
+    }
+
+    fn stored_snapshots(&self, is_wanted: impl Fn(&SnapshotId) -> bool) -> Reply {
+        let found = self.snapshots.values().filter(|stored| is_wanted(&stored.id));
+        Reply::Snapshots(found.copied().collect())
     }
 
     fn start_snapshot(&mut self, new: NewSnapshot) -> Reply {

@@ -40,7 +40,12 @@ fn dispatches(events: &[Event]) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    // A third of the volumes never waits; with many cases that is more than may be rejected.
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        max_global_rejects: u32::MAX,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_ideal_server_keeps_any_promise(volume in volumes()) {
