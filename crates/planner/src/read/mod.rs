@@ -1,9 +1,31 @@
 //! Readers of what other tools have recorded. Each turns text into [`Trace`]s, a line or a value at
 //! a time, so that memory is bounded by the intervals and not by the file.
+//!
+//! [`detect`] tells the form of a text by its beginning, [`read`] reads it. What a text does not
+//! say stays a gap or becomes a note; nothing is filled in between.
+
+pub mod cloudwatch;
+mod collect;
+mod device;
+pub mod iostat;
+pub mod iostat_json;
+mod json;
+mod lines;
+mod merge;
+mod numbers;
 
 use std::fmt;
+use std::io::BufRead;
+
+pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
+pub use json::JSON_BYTES_MAX;
+pub use lines::LINE_BYTES_MAX;
+pub use merge::merge;
 
 use crate::trace::Trace;
+
+/// The most characters of a text that an error repeats.
+const FOUND_CHARS_MAX: usize = 80;
 
 /// What a text has that a reader does not understand.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,15 +50,36 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
+impl Broken {
+    /// What this line has instead of what was `expected`.
+    pub(crate) fn at(line: u64, found: &str, expected: impl Into<String>) -> Self {
+        Self { line: Some(line), ..Self::whole(found, expected) }
+    }
+
+    /// What the text as a whole, or the part of it that `found` names, has instead.
+    pub(crate) fn whole(found: &str, expected: impl Into<String>) -> Self {
+        let mut cut: String = found.trim().chars().take(FOUND_CHARS_MAX).collect();
+        if cut.len() < found.trim().len() {
+            cut.push('…');
+        }
+        Self { line: None, found: cut, expected: expected.into() }
+    }
+}
+
 /// What a reader must be told if the text does not say it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Hints {
-    /// The only volume or device that is wanted; all without it.
+    /// The only volume or device that is wanted; all without it. A text that has no names gets
+    /// this one.
     pub name: Option<String>,
     /// Milliseconds between two reports, where they have no times.
     pub interval_ms: Option<u64>,
     /// Whether a part of an answer will do.
     pub allows_partial: bool,
+    /// The queries of GetMetricData, in JSON: they say what its answer does not.
+    pub queries: Option<String>,
+    /// Whether the first report is of an interval, as with `iostat -y`, and not since boot.
+    pub keeps_first: bool,
 }
 
 /// The traces of a text, by name.

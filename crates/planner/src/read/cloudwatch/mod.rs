@@ -1,0 +1,388 @@
+//! CloudWatch's metrics of volumes: what the forms of its answers have in common.
+//!
+//! An answer has series of points. Those of one volume become intervals where all its series of
+//! requests and bytes have a point: CloudWatch has no point where it knows nothing, and absence is
+//! not zero.
+
+pub mod console;
+pub mod data;
+mod period;
+pub mod statistics;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+use crate::trace::{Clock, Columns, Interval, Kind, Note};
+
+use super::collect::{Traces, too_many_intervals, too_many_names};
+use super::numbers::{amount, show_time, time};
+use super::{Broken, Hints, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
+
+/// A metric that is taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Metric {
+    ReadOps,
+    WriteOps,
+    ReadBytes,
+    WriteBytes,
+    IdleTime,
+    ReadTime,
+    WriteTime,
+    QueueLength,
+    BurstBalance,
+    IopsExceeded,
+    ThroughputExceeded,
+}
+
+const METRICS: [(Metric, &str); 11] = [
+    (Metric::ReadOps, "VolumeReadOps"),
+    (Metric::WriteOps, "VolumeWriteOps"),
+    (Metric::ReadBytes, "VolumeReadBytes"),
+    (Metric::WriteBytes, "VolumeWriteBytes"),
+    (Metric::IdleTime, "VolumeIdleTime"),
+    (Metric::ReadTime, "VolumeTotalReadTime"),
+    (Metric::WriteTime, "VolumeTotalWriteTime"),
+    (Metric::QueueLength, "VolumeQueueLength"),
+    (Metric::BurstBalance, "BurstBalance"),
+    (Metric::IopsExceeded, "VolumeIOPSExceededCheck"),
+    (Metric::ThroughputExceeded, "VolumeThroughputExceededCheck"),
+];
+
+impl Metric {
+    /// The metric that a label names.
+    fn find(label: &str) -> Option<Self> {
+        METRICS.iter().find(|(_, name)| label.contains(name)).map(|(metric, _)| *metric)
+    }
+
+    fn name(self) -> &'static str {
+        METRICS.iter().find(|(metric, _)| *metric == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether it is a part of what was asked of the volume.
+    const fn is_amount(self) -> bool {
+        matches!(self, Self::ReadOps | Self::WriteOps | Self::ReadBytes | Self::WriteBytes)
+    }
+
+    /// Whether a statistic of it means what an interval has.
+    const fn takes(self, statistic: Statistic) -> bool {
+        match self {
+            Self::QueueLength | Self::BurstBalance => matches!(statistic, Statistic::Average),
+            // Whether it was 1 at all.
+            Self::IopsExceeded | Self::ThroughputExceeded => {
+                matches!(statistic, Statistic::Sum | Statistic::Average | Statistic::Maximum)
+            }
+            _ => matches!(statistic, Statistic::Sum),
+        }
+    }
+
+    /// The statistic to ask for.
+    const fn wanted(self) -> &'static str {
+        match self {
+            Self::QueueLength | Self::BurstBalance => "Average",
+            Self::IopsExceeded | Self::ThroughputExceeded => "Maximum",
+            _ => "Sum",
+        }
+    }
+}
+
+/// How CloudWatch makes one value of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Statistic {
+    Sum,
+    Average,
+    Minimum,
+    Maximum,
+    Other,
+}
+
+impl Statistic {
+    /// The statistic of a query.
+    fn of(text: &str) -> Self {
+        Self::find(text).unwrap_or(Self::Other)
+    }
+
+    /// The statistic that a label names.
+    fn find(label: &str) -> Option<Self> {
+        label.split(|c: char| !c.is_ascii_alphanumeric()).find_map(|word| {
+            Some(match word.to_ascii_lowercase().as_str() {
+                "sum" => Self::Sum,
+                "average" | "avg" => Self::Average,
+                "minimum" | "min" => Self::Minimum,
+                "maximum" | "max" => Self::Maximum,
+                "samplecount" | "p50" | "p90" | "p95" | "p99" => Self::Other,
+                _ => return None,
+            })
+        })
+    }
+}
+
+/// The id of a volume in a label.
+fn volume_in(label: &str) -> Option<&str> {
+    let from = label.get(label.find("vol-")?..)?;
+    let digits = from.get(4..)?.bytes().take_while(u8::is_ascii_hexdigit).count();
+    (digits >= 4).then(|| from.get(..4 + digits)).flatten()
+}
+
+/// Points of one metric of one volume.
+pub(super) struct Series {
+    /// What the text calls it, for errors.
+    pub place: String,
+    pub volume: Option<String>,
+    pub metric: Metric,
+    pub statistic: Option<Statistic>,
+    pub points: Vec<(u64, f64)>,
+}
+
+/// A timestamp of JSON: a text, or seconds since 1970.
+pub(super) struct Timestamp(pub u64);
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimestampVisitor)
+    }
+}
+
+struct TimestampVisitor;
+
+impl Visitor<'_> for TimestampVisitor {
+    type Value = Timestamp;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a time as 2026-11-25T19:00:00+00:00")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Timestamp, E> {
+        let time = time(text);
+        time.map(|time| Timestamp(time.unix_ms))
+            .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, seconds: f64) -> Result<Timestamp, E> {
+        Ok(Timestamp(amount(seconds * 1_000.0)))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, seconds: u64) -> Result<Timestamp, E> {
+        Ok(Timestamp(seconds.saturating_mul(1_000)))
+    }
+}
+
+/// The series of one volume, by metric.
+#[derive(Default)]
+struct Volume {
+    series: BTreeMap<Metric, BTreeMap<u64, f64>>,
+    unsaid: bool,
+    unsuitable: BTreeMap<Metric, String>,
+}
+
+/// Makes traces of series. `period_ms` is what the text or a query says, if it does.
+/// `needs_amounts` is whether a volume needs requests or bytes at once.
+pub(super) fn assemble(
+    series: Vec<Series>,
+    period_ms: Option<u64>,
+    needs_amounts: bool,
+    hints: &Hints,
+) -> Read {
+    let period_ms = hints.interval_ms.or(period_ms).filter(|ms| *ms > 0);
+    let volumes = gather(series, hints)?;
+    let mut traces = Traces::new(Clock::Unix);
+    let mut gaps = Vec::new();
+    for (name, volume) in &volumes {
+        volume.refuse_unsuitable(name, needs_amounts)?;
+        gaps.push(volume.intervals(name, period_ms, needs_amounts, &mut traces)?);
+    }
+    if traces.is_empty() {
+        let wanted = hints.name.as_deref().unwrap_or("no values");
+        return Err(Broken::whole(
+            wanted,
+            "VolumeReadOps, VolumeWriteOps, VolumeReadBytes or VolumeWriteBytes of a volume that \
+             is wanted",
+        ));
+    }
+    let mut traces = traces.finish(&[])?;
+    for trace in &mut traces {
+        let gap = volumes.keys().zip(&gaps).find(|(name, _)| **name == trace.name);
+        trace.notes.extend(gap.into_iter().flat_map(|(_, notes)| notes.iter().cloned()));
+    }
+    Ok(traces)
+}
+
+fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>, Broken> {
+    let mut volumes: BTreeMap<String, Volume> = BTreeMap::new();
+    let mut total = 0;
+    for one in series {
+        let fallback = || hints.name.clone().unwrap_or_else(|| "volume".to_owned());
+        let name = one.volume.unwrap_or_else(fallback);
+        if hints.name.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        if !volumes.contains_key(&name) && volumes.len() >= NAMES_MAX {
+            return Err(too_many_names(&name));
+        }
+        let volume = volumes.entry(name).or_default();
+        if one.statistic.is_some_and(|statistic| !one.metric.takes(statistic)) {
+            volume.unsuitable.insert(one.metric, one.place);
+            continue;
+        }
+        volume.unsaid |= one.statistic.is_none();
+        let points = volume.series.entry(one.metric).or_default();
+        total += one.points.len();
+        if total > 2 * INTERVALS_TOTAL_MAX {
+            return Err(too_many_intervals(&one.place));
+        }
+        for (start_ms, value) in one.points {
+            if !value.is_finite() || value < 0.0 {
+                let expected = format!("values that are not negative, not {value}");
+                return Err(Broken::whole(&one.place, expected));
+            }
+            let before = points.insert(start_ms, value);
+            if before.is_some_and(|before| before != value) {
+                let expected = format!(
+                    "one value of {} at {}; name the volume in the label of each series, and ask \
+                     for one statistic",
+                    one.metric.name(),
+                    show_time(start_ms)
+                );
+                return Err(Broken::whole(&one.place, expected));
+            }
+        }
+    }
+    Ok(volumes)
+}
+
+impl Volume {
+    /// Another statistic of a metric that is needed is an error, unless the right one is there.
+    fn refuse_unsuitable(&self, name: &str, needs_amounts: bool) -> Result<(), Broken> {
+        for (metric, place) in &self.unsuitable {
+            let is_needed = metric.is_amount() || !needs_amounts;
+            if is_needed && !self.series.contains_key(metric) {
+                let expected = format!(
+                    "the statistic {} of {} of {name}: others are per request on some hosts and \
+                     per period on others",
+                    metric.wanted(),
+                    metric.name()
+                );
+                return Err(Broken::whole(place, expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// The times at which all that is needed has a value, and how many have only a part.
+    fn starts(&self, needs_amounts: bool) -> (Vec<u64>, Vec<u64>) {
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut needed = 0;
+        let has_amounts = self.series.keys().any(|metric| metric.is_amount());
+        if !has_amounts && needs_amounts {
+            return (Vec::new(), Vec::new());
+        }
+        for (metric, points) in &self.series {
+            // Of a text without any amounts, all is needed: it is merged with others later.
+            if metric.is_amount() || !has_amounts {
+                needed += 1;
+                for start_ms in points.keys() {
+                    *counts.entry(*start_ms).or_default() += 1;
+                }
+            }
+        }
+        let whole = counts.iter().filter(|(_, count)| **count == needed);
+        let whole = whole.map(|(start_ms, _)| *start_ms).collect();
+        (whole, counts.into_keys().collect())
+    }
+
+    fn intervals(
+        &self,
+        name: &str,
+        period_ms: Option<u64>,
+        needs_amounts: bool,
+        traces: &mut Traces,
+    ) -> Result<Vec<Note>, Broken> {
+        let (whole, all) = self.starts(needs_amounts);
+        let mut remarks = Vec::new();
+        let lengths = period::lengths(&all, period_ms).ok_or_else(|| {
+            Broken::whole(
+                name,
+                "at least two points of a volume, to infer the period; or give it in milliseconds",
+            )
+        })?;
+        remarks.extend(period::remark(&all, &lengths, period_ms));
+        let mut whole_at = whole.iter().peekable();
+        let columns = self.columns();
+        for (start_ms, length_ms) in all.iter().zip(&lengths) {
+            if whole_at.next_if_eq(&start_ms).is_some() {
+                traces.push(name, self.interval(*start_ms, *length_ms), columns)?;
+            }
+        }
+        let partly = all.len() - whole.len();
+        if partly > 0 {
+            remarks.push(format!(
+                "periods left out, since a metric of requests or bytes has no value there: {partly}"
+            ));
+        }
+        if needs_amounts {
+            remarks.extend(self.missing());
+        }
+        if self.unsaid {
+            remarks.push(
+                "the statistic is not said; Sum is assumed, and Average of VolumeQueueLength and \
+                 BurstBalance"
+                    .to_owned(),
+            );
+        }
+        for metric in self.unsuitable.keys().filter(|metric| !self.series.contains_key(metric)) {
+            remarks.push(format!("{} left out: not {}", metric.name(), metric.wanted()));
+        }
+        Ok(remarks.into_iter().map(Note::Remark).collect())
+    }
+
+    /// The amounts that no series has.
+    fn missing(&self) -> Option<String> {
+        let is_missing = |metric: &Metric| metric.is_amount() && !self.series.contains_key(metric);
+        let missing: Vec<&str> = METRICS
+            .iter()
+            .filter(|(metric, _)| is_missing(metric))
+            .map(|(_, name)| *name)
+            .collect();
+        (!missing.is_empty())
+            .then(|| format!("not in the answer, and so unknown: {}", missing.join(", ")))
+    }
+
+    fn columns(&self) -> Columns {
+        let of = |metrics: [Metric; 2], kind| {
+            metrics.iter().any(|metric| self.series.contains_key(metric)).then_some(kind)
+        };
+        Columns {
+            requests: of([Metric::ReadOps, Metric::WriteOps], Kind::Sum),
+            bytes: of([Metric::ReadBytes, Metric::WriteBytes], Kind::Sum),
+            times: of([Metric::ReadTime, Metric::WriteTime], Kind::Sum),
+            queue: of([Metric::QueueLength; 2], Kind::Mean),
+        }
+    }
+
+    fn interval(&self, start_ms: u64, length_ms: u64) -> Interval {
+        let value = |metric| self.series.get(&metric)?.get(&start_ms).copied();
+        let sum = |metric| value(metric).map_or(0, amount);
+        let ns = |metric| value(metric).map(|seconds: f64| amount(seconds * 1e9));
+        let exceeded = [Metric::IopsExceeded, Metric::ThroughputExceeded].map(value);
+        Interval {
+            start_ms,
+            length_ms,
+            reads: sum(Metric::ReadOps),
+            writes: sum(Metric::WriteOps),
+            read_bytes: sum(Metric::ReadBytes),
+            write_bytes: sum(Metric::WriteBytes),
+            read_ns: ns(Metric::ReadTime),
+            write_ns: ns(Metric::WriteTime),
+            idle_ms: value(Metric::IdleTime).map(|seconds| amount(seconds * 1e3).min(length_ms)),
+            queued_milli: value(Metric::QueueLength).map(|queued| amount(queued * 1e3)),
+            balance_ppm: value(Metric::BurstBalance)
+                .and_then(|percent| u32::try_from(amount(percent.min(100.0) * 1e4)).ok()),
+            used_bytes: None,
+            is_censored: exceeded
+                .iter()
+                .any(Option::is_some)
+                .then(|| exceeded.iter().flatten().any(|value| *value > 0.0)),
+        }
+    }
+}

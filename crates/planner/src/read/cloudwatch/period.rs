@@ -1,0 +1,119 @@
+//! The periods of points, inferred from their spacing.
+//!
+//! CloudWatch keeps points of a minute for 15 days, of five minutes for 63, of an hour for 455. An
+//! answer of a month therefore has stretches of different periods, and they get finer with time,
+//! never coarser. So the period of a point is at most the least spacing seen up to it.
+
+use super::show_time;
+
+/// The periods in which CloudWatch keeps points, and the finer ones of its own metrics.
+const PERIODS_MS: [u64; 7] = [3_600_000, 300_000, 60_000, 30_000, 10_000, 5_000, 1_000];
+/// A spacing is a period of its own if it comes this often in a row: a gap in points of a minute
+/// may be of five minutes, too.
+const REPEATS_MIN: usize = 3;
+
+/// The length of each point's interval; `None` if nothing says it. `starts_ms` are in order.
+pub(super) fn lengths(starts_ms: &[u64], said_ms: Option<u64>) -> Option<Vec<u64>> {
+    let spacings: Vec<u64> =
+        starts_ms.windows(2).filter_map(|pair| Some(pair.get(1)? - pair.first()?)).collect();
+    let finest = said_ms.or_else(|| period_of(*spacings.iter().min()?));
+    if starts_ms.is_empty() {
+        return Some(Vec::new());
+    }
+    let finest = finest?;
+    let mut periods: Vec<u64> = PERIODS_MS
+        .into_iter()
+        .filter(|period| *period > finest && is_repeated(&spacings, *period))
+        .collect();
+    periods.push(finest);
+    let mut least = u64::MAX;
+    let mut lengths = Vec::with_capacity(starts_ms.len());
+    for index in 0..starts_ms.len() {
+        // The last point has no spacing of its own, and is like those before it.
+        least = least.min(spacings.get(index).copied().unwrap_or(least));
+        let period = periods.iter().find(|period| least.is_multiple_of(**period));
+        lengths.push(period.copied().unwrap_or(finest).min(least));
+    }
+    Some(lengths)
+}
+
+/// The period of points that are this far apart: a multiple of it is a gap.
+fn period_of(spacing_ms: u64) -> Option<u64> {
+    // A query may have any multiple of a minute as its period.
+    let is_asked = spacing_ms.is_multiple_of(60_000) && spacing_ms <= 86_400_000;
+    let is_kept = PERIODS_MS.contains(&spacing_ms);
+    (is_asked || is_kept)
+        .then_some(spacing_ms)
+        .or_else(|| PERIODS_MS.into_iter().find(|period| spacing_ms.is_multiple_of(*period)))
+}
+
+fn is_repeated(spacings: &[u64], period: u64) -> bool {
+    let mut in_a_row = 0;
+    spacings.iter().any(|spacing| {
+        in_a_row = if *spacing == period { in_a_row + 1 } else { 0 };
+        in_a_row >= REPEATS_MIN
+    })
+}
+
+/// What was inferred, stretch by stretch.
+pub(super) fn remark(starts: &[u64], lengths: &[u64], said_ms: Option<u64>) -> Option<String> {
+    let mut stretches: Vec<(u64, u64)> = Vec::new();
+    for (start_ms, length_ms) in starts.iter().zip(lengths) {
+        if stretches.last().is_none_or(|(_, before)| before != length_ms) {
+            stretches.push((*start_ms, *length_ms));
+        }
+    }
+    let is_as_said = matches!(stretches.as_slice(), [(_, ms)] if Some(*ms) == said_ms);
+    if stretches.is_empty() || is_as_said {
+        return None;
+    }
+    let show = |(start_ms, length_ms): &(u64, u64)| {
+        format!("{} s from {}", *length_ms as f64 / 1e3, show_time(*start_ms))
+    };
+    let all: Vec<String> = stretches.iter().map(show).collect();
+    Some(format!("periods inferred from the least spacing: {}", all.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minutes(starts: &[u64]) -> Vec<u64> {
+        let starts: Vec<u64> = starts.iter().map(|minute| minute * 60_000).collect();
+        let lengths = lengths(&starts, None).unwrap();
+        lengths.iter().map(|ms| ms / 60_000).collect()
+    }
+
+    #[test]
+    fn a_stretch_ends_where_points_get_closer() {
+        assert_eq!(minutes(&[0, 5, 10, 15, 16, 17]), [5, 5, 5, 1, 1, 1]);
+        let hours = [0, 60, 120, 180, 185, 190, 195, 200, 201];
+        assert_eq!(minutes(&hours), [60, 60, 60, 5, 5, 5, 5, 1, 1]);
+    }
+
+    #[test]
+    fn a_gap_is_no_period() {
+        assert_eq!(minutes(&[0, 1, 6, 7, 12, 13]), [1; 6]);
+        // A single gap of five minutes at the beginning, too.
+        assert_eq!(minutes(&[0, 5, 6, 7]), [1; 4]);
+        assert_eq!(minutes(&[0, 5, 15, 20]), [5; 4]);
+        assert_eq!(minutes(&[0, 60]), [60; 2]);
+        assert_eq!(lengths(&[60_000], None), None);
+        assert_eq!(lengths(&[60_000], Some(300_000)), Some(vec![300_000]));
+        assert_eq!(lengths(&[], None), Some(vec![]));
+    }
+
+    #[test]
+    fn intervals_never_overlap() {
+        for starts in
+            [[0, 1, 2, 1_000_000], [0, 7, 60_001, 360_001], [0, 300_000, 300_001, 9e9 as u64]]
+        {
+            for said in [None, Some(60_000)] {
+                let Some(lengths) = lengths(&starts, said) else { continue };
+                for (pair, length) in starts.windows(2).zip(&lengths) {
+                    assert!(*length > 0 && pair[0] + length <= pair[1], "{starts:?} {lengths:?}");
+                }
+            }
+        }
+    }
+}

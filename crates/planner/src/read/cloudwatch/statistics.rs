@@ -1,0 +1,130 @@
+//! The answer of GetMetricStatistics: one metric, which its `Label` names. Nothing in it says the
+//! volume. The answers of a volume's metrics are put together by [`merge`](crate::read::merge).
+
+use std::io::BufRead;
+
+use serde::Deserialize;
+
+use super::{Metric, Series, Statistic, Timestamp, assemble, volume_in};
+use crate::read::{Broken, Hints, Read, json};
+
+const FORM: &str = "the answer of GetMetricStatistics, with Label and Datapoints";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Answer {
+    label: String,
+    datapoints: Vec<Point>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Point {
+    timestamp: Timestamp,
+    sum: Option<f64>,
+    average: Option<f64>,
+    maximum: Option<f64>,
+    minimum: Option<f64>,
+    sample_count: Option<f64>,
+}
+
+impl Point {
+    /// A value that means what an interval has, and its statistic.
+    fn value(&self, metric: Metric) -> Option<(Statistic, f64)> {
+        // A sum is the mean of the samples times their number, whatever a sample is.
+        let sum = self.sum.or_else(|| Some(self.average? * self.sample_count?));
+        let all = [
+            (Statistic::Average, self.average),
+            (Statistic::Sum, sum),
+            (Statistic::Maximum, self.maximum),
+            (Statistic::Minimum, self.minimum),
+        ];
+        let mut said = all.into_iter().filter_map(|(statistic, value)| Some((statistic, value?)));
+        said.find(|(statistic, _)| metric.takes(*statistic))
+    }
+}
+
+/// Reads an answer; [`Hints::name`] is the volume's id.
+///
+/// # Errors
+/// [`Broken`].
+pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
+    let answer: Answer = json::read(input, FORM)?;
+    let Some(metric) = Metric::find(&answer.label) else {
+        return Err(Broken::whole(&answer.label, "a metric of a volume, as VolumeReadOps"));
+    };
+    let mut points = Vec::with_capacity(answer.datapoints.len());
+    for (index, point) in answer.datapoints.iter().enumerate() {
+        let Some((_, value)) = point.value(metric) else {
+            let place = format!("{}, Datapoints[{index}]", answer.label);
+            let expected = format!(
+                "the statistic {}: ask with --statistics {}",
+                metric.wanted(),
+                metric.wanted()
+            );
+            return Err(Broken::whole(&place, expected));
+        };
+        points.push((point.timestamp.0, value));
+    }
+    let volume = volume_in(&answer.label).map(str::to_owned);
+    let place = answer.label;
+    let statistic = match metric.wanted() {
+        "Average" => Statistic::Average,
+        _ => Statistic::Sum,
+    };
+    let series = Series { place, volume, metric, statistic: Some(statistic), points };
+    assemble(vec![series], None, false, hints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::merge;
+    use crate::trace::{Note, Trace};
+
+    fn read_text(text: &str) -> Trace {
+        let hints = Hints { name: Some("vol-0123".to_owned()), ..Hints::default() };
+        read(&mut text.as_bytes(), &hints).unwrap().remove(0)
+    }
+
+    fn both() -> (Trace, Trace) {
+        (
+            read_text(include_str!("../../../samples/cloudwatch_statistics_reads.json")),
+            read_text(include_str!("../../../samples/cloudwatch_statistics_writes.json")),
+        )
+    }
+
+    #[test]
+    fn points_are_put_in_order_and_means_of_samples_are_sums() {
+        let (reads, writes) = both();
+        let amounts: Vec<u64> = reads.intervals.iter().map(|interval| interval.reads).collect();
+        assert_eq!(amounts, [600, 601, 602, 603]);
+        assert_eq!(writes.intervals[0].writes, 60);
+        assert_eq!(writes.name, "vol-0123");
+    }
+
+    #[test]
+    fn metrics_of_a_volume_are_merged_by_time() {
+        let (reads, writes) = both();
+        let merged = merge(vec![writes.clone(), reads.clone()]).unwrap();
+        let amounts: Vec<(u64, u64)> =
+            merged.intervals.iter().map(|interval| (interval.reads, interval.writes)).collect();
+        assert_eq!(amounts, [(600, 60), (601, 60), (603, 60)]);
+        let gap = Note::Gap { start_ms: 1_795_633_320_000, length_ms: 60_000 };
+        assert!(merged.notes.contains(&gap), "{:?}", merged.notes);
+
+        let broken = merge(vec![reads.clone(), reads.clone()]).unwrap_err();
+        assert!(broken.expected.starts_with("each metric once"), "{broken}");
+        let mut other = reads.clone();
+        other.name = "vol-4567".to_owned();
+        assert!(merge(vec![reads.clone(), other]).is_err());
+        assert!(merge(Vec::new()).is_err());
+
+        // Days that follow each other stand in a row.
+        let mut later = reads.clone();
+        for interval in &mut later.intervals {
+            interval.start_ms += 3_600_000;
+        }
+        assert_eq!(merge(vec![later, reads]).unwrap().intervals.len(), 8);
+    }
+}

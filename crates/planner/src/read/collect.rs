@@ -1,0 +1,117 @@
+//! Traces while they are read: by name, with bounds on what is kept.
+
+use std::collections::BTreeMap;
+
+use super::Broken;
+use super::Read;
+use crate::trace::{Clock, Columns, INTERVALS_MAX, Interval, Malformed, Note, Trace};
+
+/// The most volumes or devices of one text.
+pub const NAMES_MAX: usize = 100_000;
+/// The most intervals of all traces of one text.
+pub const INTERVALS_TOTAL_MAX: usize = 4 * INTERVALS_MAX;
+
+/// A trace that is being read.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub intervals: Vec<Interval>,
+    pub columns: Columns,
+    pub remarks: Vec<String>,
+}
+
+/// The traces of a text that is being read.
+pub(crate) struct Traces {
+    clock: Clock,
+    by_name: BTreeMap<String, Pending>,
+    total: usize,
+}
+
+impl Traces {
+    pub const fn new(clock: Clock) -> Self {
+        Self { clock, by_name: BTreeMap::new(), total: 0 }
+    }
+
+    pub const fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The trace of this name, a new one if there is none.
+    pub fn of(&mut self, name: &str) -> Result<&mut Pending, Broken> {
+        if !self.by_name.contains_key(name) && self.by_name.len() >= NAMES_MAX {
+            return Err(too_many_names(name));
+        }
+        // `entry` would need an owned name for each interval.
+        if !self.by_name.contains_key(name) {
+            self.by_name.insert(name.to_owned(), Pending::default());
+        }
+        self.by_name.get_mut(name).ok_or_else(|| too_many_names(name))
+    }
+
+    /// Adds an interval to the trace of this name.
+    pub fn push(&mut self, name: &str, interval: Interval, of: Columns) -> Result<(), Broken> {
+        if self.total >= INTERVALS_TOTAL_MAX {
+            return Err(too_many_intervals(name));
+        }
+        self.total += 1;
+        let pending = self.of(name)?;
+        if pending.intervals.len() >= INTERVALS_MAX {
+            return Err(malformed(name, &Malformed::TooMany));
+        }
+        pending.intervals.push(interval);
+        pending.columns = either(pending.columns, of);
+        Ok(())
+    }
+
+    /// The traces, each with these remarks.
+    pub fn finish(self, remarks: &[String]) -> Read {
+        let mut traces = Vec::new();
+        for (name, pending) in self.by_name {
+            let trace = Trace::new(name.as_str(), self.clock, pending.columns, pending.intervals);
+            let mut trace = trace.map_err(|error| malformed(&name, &error))?;
+            let remarks = pending.remarks.into_iter().chain(remarks.iter().cloned());
+            trace.notes.extend(remarks.map(Note::Remark));
+            traces.push(trace);
+        }
+        Ok(traces)
+    }
+}
+
+/// What either has.
+pub(crate) fn either(one: Columns, other: Columns) -> Columns {
+    Columns {
+        requests: one.requests.or(other.requests),
+        bytes: one.bytes.or(other.bytes),
+        times: one.times.or(other.times),
+        queue: one.queue.or(other.queue),
+    }
+}
+
+pub(crate) fn too_many_names(name: &str) -> Broken {
+    let expected = format!("at most {NAMES_MAX} volumes or devices; split the file, or name one");
+    Broken::whole(name, expected)
+}
+
+pub(crate) fn too_many_intervals(name: &str) -> Broken {
+    let expected = format!(
+        "at most {INTERVALS_TOTAL_MAX} intervals of all volumes together; split the file, or name \
+         one volume"
+    );
+    Broken::whole(name, expected)
+}
+
+/// What a trace cannot be made of.
+pub(crate) fn malformed(name: &str, error: &Malformed) -> Broken {
+    let next = match error {
+        Malformed::Overlap(_) => "; give recordings of the same time one by one",
+        Malformed::Empty(_) | Malformed::TooMany => "",
+    };
+    Broken::whole(name, format!("intervals one after the other: {error}{next}"))
+}

@@ -1,0 +1,254 @@
+//! The columns of sysstat's reports on devices, by their names in every version.
+
+use crate::trace::{Columns, Interval, Kind};
+
+use super::numbers::amount;
+
+/// What a column says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Field {
+    Reads,
+    Writes,
+    /// Requests of all kinds together.
+    Transfers,
+    /// Bytes in one unit of the column.
+    ReadBytes(f64),
+    WriteBytes(f64),
+    /// Bytes of all kinds together.
+    Bytes(f64),
+    ReadWaitMs,
+    WriteWaitMs,
+    /// The mean of reads and writes together.
+    WaitMs,
+    Queue,
+    BusyPercent,
+    DiscardBytes(f64),
+}
+
+const KIB: f64 = 1_024.0;
+const MIB: f64 = 1_048_576.0;
+const SECTOR: f64 = 512.0;
+
+/// What the column of this name says; `None` if nothing that is taken.
+pub(crate) fn field(header: &str) -> Option<Field> {
+    Some(match header {
+        "r/s" => Field::Reads,
+        "w/s" => Field::Writes,
+        "tps" => Field::Transfers,
+        "rkB/s" | "kB_read/s" => Field::ReadBytes(KIB),
+        "wkB/s" | "kB_wrtn/s" => Field::WriteBytes(KIB),
+        "kB/s" => Field::Bytes(KIB),
+        "rMB/s" | "MB_read/s" => Field::ReadBytes(MIB),
+        "wMB/s" | "MB_wrtn/s" => Field::WriteBytes(MIB),
+        "MB/s" => Field::Bytes(MIB),
+        "rsec/s" | "rd_sec/s" | "Blk_read/s" => Field::ReadBytes(SECTOR),
+        "wsec/s" | "wr_sec/s" | "Blk_wrtn/s" => Field::WriteBytes(SECTOR),
+        "sec/s" => Field::Bytes(SECTOR),
+        "r_await" => Field::ReadWaitMs,
+        "w_await" => Field::WriteWaitMs,
+        "await" => Field::WaitMs,
+        "aqu-sz" | "avgqu-sz" => Field::Queue,
+        "%util" | "util" => Field::BusyPercent,
+        "dkB/s" | "kB_dscd/s" => Field::DiscardBytes(KIB),
+        "dMB/s" | "MB_dscd/s" => Field::DiscardBytes(MIB),
+        "dsec/s" | "Blk_dscd/s" => Field::DiscardBytes(SECTOR),
+        _ => return None,
+    })
+}
+
+/// What a report says of a device: rates a second, means and shares.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Rates {
+    reads: Option<f64>,
+    writes: Option<f64>,
+    transfers: Option<f64>,
+    read_bytes: Option<f64>,
+    write_bytes: Option<f64>,
+    bytes: Option<f64>,
+    read_wait_ms: Option<f64>,
+    write_wait_ms: Option<f64>,
+    wait_ms: Option<f64>,
+    queue: Option<f64>,
+    busy_percent: Option<f64>,
+    discard_bytes: f64,
+}
+
+/// What was assumed of a device, for its remarks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Assumed {
+    /// Requests were divided into reads and writes as bytes are.
+    pub splits_requests: bool,
+    /// Neither requests nor bytes say what is read; all count as reads.
+    pub splits_nothing: bool,
+    /// One mean time stands for reads and for writes.
+    pub shares_times: bool,
+    /// Requests of a report without bytes, as flushes are, were left out.
+    pub leaves_out: bool,
+    /// Discards were seen, which are not taken.
+    pub has_discards: bool,
+}
+
+impl Rates {
+    /// Takes the value of a column.
+    pub fn set(&mut self, field: Field, value: f64) {
+        match field {
+            Field::Reads => self.reads = Some(value),
+            Field::Writes => self.writes = Some(value),
+            Field::Transfers => self.transfers = Some(value),
+            Field::ReadBytes(unit) => self.read_bytes = Some(value * unit),
+            Field::WriteBytes(unit) => self.write_bytes = Some(value * unit),
+            Field::Bytes(unit) => self.bytes = Some(value * unit),
+            Field::ReadWaitMs => self.read_wait_ms = Some(value),
+            Field::WriteWaitMs => self.write_wait_ms = Some(value),
+            Field::WaitMs => self.wait_ms = Some(value),
+            Field::Queue => self.queue = Some(value),
+            Field::BusyPercent => self.busy_percent = Some(value),
+            Field::DiscardBytes(unit) => self.discard_bytes = value * unit,
+        }
+    }
+
+    /// The amounts of an interval of this length, their kinds, and what they assume.
+    pub fn interval(&self, start_ms: u64, length_ms: u64) -> (Interval, Columns, Assumed) {
+        let seconds = length_ms as f64 / 1_000.0;
+        let mut assumed = Assumed { has_discards: self.discard_bytes > 0.0, ..Assumed::default() };
+        let (reads, writes) = self.requests(&mut assumed);
+        let (read_bytes, write_bytes) = match self.bytes {
+            Some(bytes) => (bytes, 0.0),
+            None => (self.read_bytes.unwrap_or(0.0), self.write_bytes.unwrap_or(0.0)),
+        };
+        let read_wait_ms = self.read_wait_ms.or(self.wait_ms);
+        let write_wait_ms = self.write_wait_ms.or(self.wait_ms);
+        assumed.shares_times = self.read_wait_ms.is_none() && self.wait_ms.is_some();
+        let ns = |wait_ms: f64, rate: f64| amount(wait_ms * 1e6 * rate * seconds);
+        let idle = |busy: f64| amount((100.0 - busy.min(100.0)) / 100.0 * length_ms as f64);
+        let interval = Interval {
+            start_ms,
+            length_ms,
+            reads: amount(reads * seconds),
+            writes: amount(writes * seconds),
+            read_bytes: amount(read_bytes * seconds),
+            write_bytes: amount(write_bytes * seconds),
+            read_ns: read_wait_ms.map(|wait_ms| ns(wait_ms, reads)),
+            write_ns: write_wait_ms.map(|wait_ms| ns(wait_ms, writes)),
+            idle_ms: self.busy_percent.map(idle),
+            queued_milli: self.queue.map(|queue| amount(queue * 1_000.0)),
+            ..Interval::default()
+        };
+        let mean = |is_there: bool| is_there.then_some(Kind::Mean);
+        let columns = Columns {
+            requests: mean(self.reads.or(self.writes).or(self.transfers).is_some()),
+            bytes: mean(self.read_bytes.or(self.write_bytes).or(self.bytes).is_some()),
+            times: mean(read_wait_ms.or(write_wait_ms).is_some()),
+            queue: mean(self.queue.is_some()),
+        };
+        (interval, columns, assumed)
+    }
+
+    /// Reads and writes a second. Where only their sum is known, bytes say how it divides.
+    fn requests(&self, assumed: &mut Assumed) -> (f64, f64) {
+        let Some(transfers) = self.transfers else {
+            return (self.reads.unwrap_or(0.0), self.writes.unwrap_or(0.0));
+        };
+        let (Some(read), Some(written)) = (self.read_bytes, self.write_bytes) else {
+            assumed.splits_nothing = true;
+            return (transfers, 0.0);
+        };
+        assumed.splits_requests = true;
+        if read + written > 0.0 {
+            let reads = transfers * read / (read + written);
+            return (reads, transfers - reads);
+        }
+        assumed.leaves_out = transfers > 0.0;
+        (0.0, 0.0)
+    }
+}
+
+impl Assumed {
+    /// What was assumed in any interval.
+    pub const fn or(self, other: Self) -> Self {
+        Self {
+            splits_requests: self.splits_requests || other.splits_requests,
+            splits_nothing: self.splits_nothing || other.splits_nothing,
+            shares_times: self.shares_times || other.shares_times,
+            leaves_out: self.leaves_out || other.leaves_out,
+            has_discards: self.has_discards || other.has_discards,
+        }
+    }
+
+    /// A sentence for each.
+    pub fn remarks(self) -> Vec<String> {
+        let all = [
+            (
+                self.splits_requests,
+                "requests are not told apart; they are divided into reads and writes as the bytes \
+                 are",
+            ),
+            (self.splits_nothing, "reads and writes are not told apart; all count as reads"),
+            (self.shares_times, "one mean time stands for reads and for writes"),
+            (self.leaves_out, "requests of reports without bytes, as flushes are, are left out"),
+            (self.has_discards, "discards are left out"),
+        ];
+        let said = all.into_iter().filter(|(is_so, _)| *is_so);
+        said.map(|(_, sentence)| sentence.to_owned()).collect()
+    }
+}
+
+/// Why the requests of a device of this name are those of another one, too.
+pub(crate) fn repeats(name: &str) -> Option<String> {
+    let what = if name.starts_with("dm-") {
+        "a mapped device repeats the requests of the devices below it"
+    } else if name.strip_prefix("md").is_some_and(|rest| rest.starts_with(is_digit)) {
+        "an array repeats the requests of its members"
+    } else if is_partition(name) {
+        "a partition's requests are also those of its disk"
+    } else {
+        return None;
+    };
+    Some(format!("{what}: plan for one of them"))
+}
+
+const fn is_digit(character: char) -> bool {
+    character.is_ascii_digit()
+}
+
+fn is_partition(name: &str) -> bool {
+    let stem = name.trim_end_matches(is_digit);
+    if stem.len() == name.len() {
+        return false;
+    }
+    if name.starts_with("nvme") || name.starts_with("mmcblk") {
+        return stem.strip_suffix('p').is_some_and(|disk| disk.ends_with(is_digit));
+    }
+    let letters = ["xvd", "sd", "vd", "hd"].iter().find_map(|prefix| stem.strip_prefix(prefix));
+    letters.is_some_and(|letters| {
+        !letters.is_empty() && letters.bytes().all(|letter| letter.is_ascii_lowercase())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_that_repeat_others_are_known_by_name() {
+        for name in ["sda1", "xvda1", "nvme0n1p3", "mmcblk0p1", "dm-0", "md127"] {
+            assert!(repeats(name).is_some(), "{name}");
+        }
+        for name in ["sda", "vdb", "nvme0n1", "mmcblk0", "loop0", "zram0", "dev8-0", "data1"] {
+            assert_eq!(repeats(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_requests_is_divided_as_bytes_are() {
+        let mut rates = Rates::default();
+        for (header, value) in [("tps", 10.0), ("rd_sec/s", 24.0), ("wr_sec/s", 8.0)] {
+            rates.set(field(header).unwrap(), value);
+        }
+        let (interval, columns, assumed) = rates.interval(0, 2_000);
+        assert_eq!((interval.reads, interval.writes), (15, 5));
+        assert_eq!((interval.read_bytes, interval.write_bytes), (24_576, 8_192));
+        assert_eq!(columns.requests, Some(Kind::Mean));
+        assert!(assumed.splits_requests && !assumed.leaves_out);
+    }
+}

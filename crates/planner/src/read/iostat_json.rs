@@ -1,0 +1,109 @@
+//! `iostat -x -o JSON`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::device::{Rates, field};
+use super::iostat::Reports;
+use super::numbers::time;
+use super::{Broken, Hints, Read, json};
+
+const FORM: &str = "the JSON of `iostat -xt -o JSON 1`";
+
+#[derive(Deserialize)]
+struct Document {
+    sysstat: Sysstat,
+}
+
+#[derive(Deserialize)]
+struct Sysstat {
+    hosts: Vec<Host>,
+}
+
+#[derive(Deserialize)]
+struct Host {
+    statistics: Vec<Statistics>,
+}
+
+#[derive(Deserialize)]
+struct Statistics {
+    timestamp: Option<String>,
+    #[serde(default)]
+    disk: Vec<Disk>,
+}
+
+/// A device with its columns. Names of columns are many and not kept.
+struct Disk {
+    name: String,
+    rates: Rates,
+}
+
+impl<'de> Deserialize<'de> for Disk {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(DiskVisitor)
+    }
+}
+
+struct DiskVisitor;
+
+impl<'de> Visitor<'de> for DiskVisitor {
+    type Value = Disk;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a device of iostat")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Disk, A::Error> {
+        let mut disk = Disk { name: String::new(), rates: Rates::default() };
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "disk_device" {
+                disk.name = map.next_value()?;
+            } else if let Some(field) = field(&key) {
+                let value: f64 = map.next_value()?;
+                if value < 0.0 {
+                    return Err(serde::de::Error::custom(format!("{key} is {value}")));
+                }
+                disk.rates.set(field, value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        if disk.name.is_empty() {
+            return Err(serde::de::Error::missing_field("disk_device"));
+        }
+        Ok(disk)
+    }
+}
+
+/// Reads what `iostat -x -o JSON` prints.
+///
+/// # Errors
+/// [`Broken`].
+pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
+    let document: Document = json::read(input, FORM)?;
+    let mut reports = Reports::new(hints);
+    for host in document.sysstat.hosts {
+        reports.restart();
+        for statistics in host.statistics {
+            let unix_ms = match &statistics.timestamp {
+                None => None,
+                Some(text) => {
+                    let time = time(text).ok_or_else(|| {
+                        Broken::whole(text, "a timestamp as 2026-11-25T19:09:48+0000")
+                    })?;
+                    reports.see_zone(time.has_zone);
+                    Some(time.unix_ms)
+                }
+            };
+            let is_wanted = |name: &str| hints.name.as_deref().is_none_or(|wanted| wanted == name);
+            let disks = statistics.disk.into_iter().filter(|disk| is_wanted(&disk.name));
+            let report: BTreeMap<_, _> = disks.map(|disk| (disk.name, disk.rates)).collect();
+            reports.take(unix_ms, report)?;
+        }
+    }
+    reports.finish()
+}

@@ -1,0 +1,98 @@
+//! JSON texts, within a bound of their size.
+
+use std::io::{self, BufRead, Read};
+
+use serde::de::DeserializeOwned;
+
+use super::Broken;
+
+/// The most bytes of a JSON text.
+pub const JSON_BYTES_MAX: u64 = 256 << 20;
+
+/// Passes on at most [`JSON_BYTES_MAX`] bytes; says whether there were more.
+struct Limited<'a> {
+    input: &'a mut dyn BufRead,
+    left: u64,
+    is_over: bool,
+}
+
+impl Read for Limited<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let buffer = self.input.fill_buf()?;
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            self.is_over = true;
+            return Err(io::Error::other("too long"));
+        }
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let length = buffer.len().min(into.len()).min(left);
+        if let (Some(to), Some(from)) = (into.get_mut(..length), buffer.get(..length)) {
+            to.copy_from_slice(from);
+        }
+        self.input.consume(length);
+        self.left -= length as u64;
+        Ok(length)
+    }
+}
+
+/// The value of a text of this `form`.
+pub(crate) fn read<T: DeserializeOwned>(input: &mut dyn BufRead, form: &str) -> Result<T, Broken> {
+    read_within(input, form, JSON_BYTES_MAX)
+}
+
+fn read_within<T: DeserializeOwned>(
+    input: &mut dyn BufRead,
+    form: &str,
+    bytes_max: u64,
+) -> Result<T, Broken> {
+    let mut limited = Limited { input, left: bytes_max, is_over: false };
+    let result = serde_json::from_reader(io::BufReader::new(&mut limited));
+    if limited.is_over {
+        let expected = format!(
+            "a JSON text of at most {} MiB; ask for fewer volumes or days at a time, or split it",
+            bytes_max >> 20
+        );
+        return Err(Broken::whole(form, expected));
+    }
+    result.map_err(|error| broken(&error, form))
+}
+
+/// What a JSON text is not.
+pub(crate) fn broken(error: &serde_json::Error, form: &str) -> Broken {
+    let text = error.to_string();
+    // The line has a place of its own in our message.
+    let found = text.split(" at line ").next().unwrap_or_default();
+    let expected = match error.classify() {
+        serde_json::error::Category::Eof => format!("{form} to its end: is the file complete?"),
+        _ => form.to_owned(),
+    };
+    match error.line() {
+        0 => Broken::whole(found, expected),
+        line => Broken::at(line as u64, found, expected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_up_to_a_limit_only() {
+        let mut endless = io::BufReader::new(io::repeat(b' '));
+        let broken = read_within::<u64>(&mut endless, "a number", 2 << 20).unwrap_err();
+        assert_eq!(
+            broken.to_string(),
+            "\"a number\": expected a JSON text of at most 2 MiB; ask for fewer volumes or days \
+             at a time, or split it"
+        );
+        assert_eq!(read::<u64>(&mut " 7 ".as_bytes(), "a number"), Ok(7));
+        let broken = read::<Vec<u64>>(&mut "[1,\n2".as_bytes(), "numbers").unwrap_err();
+        assert_eq!(
+            broken.to_string(),
+            "line 2: \"EOF while parsing a list\": expected numbers to its end: is the file \
+             complete?"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Lines of a text, one at a time: a text without line ends is an error, not a full memory.
+
+use std::io::BufRead;
+
+use super::Broken;
+
+/// The most bytes of a line.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The lines of a text, with their numbers.
+pub(crate) struct Lines<'a> {
+    input: &'a mut dyn BufRead,
+    bytes: Vec<u8>,
+    text: String,
+    number: u64,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(input: &'a mut dyn BufRead) -> Self {
+        Self { input, bytes: Vec::new(), text: String::new(), number: 0 }
+    }
+
+    /// The number of the line that was read last, from 1 on.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line without its end; `None` after the last.
+    pub fn next(&mut self) -> Result<Option<&str>, Broken> {
+        if !self.fill()? {
+            return Ok(None);
+        }
+        let bytes = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
+        let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
+            Some(after_mark) if self.number == 1 => after_mark,
+            _ => bytes,
+        };
+        self.text.clear();
+        // Names of programs and devices may be of any encoding; what is read here is ASCII.
+        self.text.push_str(&String::from_utf8_lossy(bytes));
+        Ok(Some(&self.text))
+    }
+
+    /// Reads up to the next line end. Whether there was anything.
+    fn fill(&mut self) -> Result<bool, Broken> {
+        self.bytes.clear();
+        self.number += 1;
+        loop {
+            let buffer = match self.input.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(unreadable(self.number, &error)),
+            };
+            if buffer.is_empty() {
+                return Ok(!self.bytes.is_empty());
+            }
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let taken = end.unwrap_or(buffer.len());
+            if self.bytes.len() + taken > LINE_BYTES_MAX {
+                let found = String::from_utf8_lossy(&self.bytes);
+                let found = if found.is_empty() { "a long line".into() } else { found };
+                let expected = format!(
+                    "a line of at most {} KiB; is this the right file, with line ends?",
+                    LINE_BYTES_MAX >> 10
+                );
+                return Err(Broken::at(self.number, &found, expected));
+            }
+            self.bytes.extend(buffer.iter().take(taken));
+            self.input.consume(taken + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// A text that its source cannot deliver.
+pub(crate) fn unreadable(line: u64, error: &std::io::Error) -> Broken {
+    Broken::at(line, &error.to_string(), "a text that can be read to its end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_as_they_do_on_any_system() {
+        let mut text = "\u{feff}one\r\ntwo\n\nlast".as_bytes();
+        let mut lines = Lines::new(&mut text);
+        for expected in ["one", "two", "", "last"] {
+            assert_eq!(lines.next().unwrap(), Some(expected));
+        }
+        assert_eq!(lines.number(), 4);
+        assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_text_without_line_ends_is_refused_before_it_fills_the_memory() {
+        let mut text = std::io::BufReader::new(std::io::repeat(b'x'));
+        let broken = Lines::new(&mut text).next().unwrap_err();
+        assert_eq!(broken.line, Some(1));
+        assert!(broken.expected.starts_with("a line of at most 64 KiB"), "{broken}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Numbers and times as tools print them.
+
+/// A number, not negative: `12`, `0.50`, or `0,50` where a locale writes a comma.
+pub(crate) fn decimal(text: &str) -> Option<f64> {
+    // Words such as `inf` and `nan` are numbers to the standard library.
+    if !text.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    let value: f64 = match text.split_once(',') {
+        Some((whole, part)) if !text.contains('.') => format!("{whole}.{part}").parse().ok()?,
+        _ => text.parse().ok()?,
+    };
+    value.is_finite().then_some(value)
+}
+
+/// The nearest whole amount.
+pub(crate) fn amount(value: f64) -> u64 {
+    // A cast saturates, and makes 0 of what is negative or no number.
+    value.round() as u64
+}
+
+/// A time as the milliseconds since 1970, and whether its zone is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Time {
+    pub unix_ms: u64,
+    pub has_zone: bool,
+}
+
+/// A time in one of the forms that sysstat, CloudWatch and their locales print.
+pub(crate) fn time(text: &str) -> Option<Time> {
+    let text = text.trim();
+    let at = text.find(['T', ' '])?;
+    let (day, rest) = (text.get(..at)?, text.get(at + 1..)?);
+    let days = date(day)?;
+    let rest = rest.trim_start();
+    let end = rest.find(|c: char| !c.is_ascii_digit() && !":.,".contains(c)).unwrap_or(rest.len());
+    let (clock, zone) = (rest.get(..end)?, rest.get(end..)?.trim());
+    let mut ms = clock_ms(clock)?;
+    let (is_half, zone) = match zone.get(..2) {
+        Some(half @ ("AM" | "PM" | "am" | "pm")) => (Some(half), zone.get(2..)?.trim()),
+        _ => (None, zone),
+    };
+    if let Some(half) = is_half {
+        ms = half_day(ms, half.eq_ignore_ascii_case("pm"))?;
+    }
+    let offset_ms = match zone {
+        "" => 0,
+        _ => zone_ms(zone)?,
+    };
+    let unix_ms = days.checked_mul(86_400_000)?.checked_add(ms)?.checked_sub(offset_ms)?;
+    Some(Time { unix_ms: u64::try_from(unix_ms).ok()?, has_zone: !zone.is_empty() })
+}
+
+/// A time of day, `19:09:48` or `07:09:48 PM`, in milliseconds since midnight.
+pub(crate) fn time_of_day(clock: &str, half: Option<&str>) -> Option<u64> {
+    let ms = clock_ms(clock)?;
+    let ms = match half {
+        Some("AM" | "am") => half_day(ms, false)?,
+        Some("PM" | "pm") => half_day(ms, true)?,
+        _ => ms,
+    };
+    u64::try_from(ms).ok()
+}
+
+/// A day, `2026-11-25`, `2026/11/25`, `11/25/2026`, `11/25/26` or `25.11.2026`, since 1970.
+pub(crate) fn date(text: &str) -> Option<i64> {
+    let separator = text.chars().find(|c| !c.is_ascii_digit())?;
+    if !"-/.".contains(separator) {
+        return None;
+    }
+    let mut parts = text.split(separator);
+    let (a, b, c) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let (year, month, day) = match (a.len(), separator) {
+        (4, _) => (a, b, c),
+        (_, '.') => (c, b, a),
+        _ => (c, a, b),
+    };
+    let number = |text: &str| -> Option<i64> {
+        let is_digits = text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_digits.then(|| text.parse().ok()).flatten()
+    };
+    let year = number(year)? + if year.len() == 2 { 2_000 } else { 0 };
+    days(year, number(month)?, number(day)?)
+}
+
+/// The days from 1970-01-01 to a day of the Gregorian calendar.
+fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + i64::from(is_leap),
+        _ => return None,
+    };
+    if !(1970..=9999).contains(&year) || !(1..=length).contains(&day) {
+        return None;
+    }
+    // Years that begin in March: the leap day is the last of its year.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    Some(365 * year + year / 4 - year / 100 + year / 400 + of_year - 719_468)
+}
+
+/// `19:09`, `19:09:48` or `19:09:48.250` in milliseconds.
+fn clock_ms(text: &str) -> Option<i64> {
+    let (whole, part) = text.split_once(['.', ',']).unwrap_or((text, ""));
+    let mut units = whole.split(':').map(|unit| {
+        let is_digits = (1..=2).contains(&unit.len()) && unit.bytes().all(|b| b.is_ascii_digit());
+        is_digits.then(|| unit.parse::<i64>().ok()).flatten()
+    });
+    let (hours, minutes) = (units.next()??, units.next()??);
+    let seconds = units.next().map_or(Some(0), |seconds| seconds)?;
+    // A minute with a leap second has 61.
+    if units.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    if part.len() > 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let ms: String = part.chars().chain("000".chars()).take(3).collect();
+    Some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + ms.parse::<i64>().ok()?)
+}
+
+/// A time of a half day as one of a whole: 12 is the hour before 1.
+fn half_day(ms: i64, is_afternoon: bool) -> Option<i64> {
+    const HALF: i64 = 43_200_000;
+    (ms < HALF + 3_600_000).then_some(ms % HALF + if is_afternoon { HALF } else { 0 })
+}
+
+/// `Z`, `UTC`, `+0200` or `+02:00` in milliseconds.
+fn zone_ms(text: &str) -> Option<i64> {
+    if matches!(text, "Z" | "UTC" | "GMT") {
+        return Some(0);
+    }
+    let sign = match text.chars().next()? {
+        '+' => 1,
+        '-' => -1,
+        _ => return None,
+    };
+    let digits: String = text.chars().skip(1).filter(|c| *c != ':').collect();
+    if !matches!(digits.len(), 2 | 4) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let hours: i64 = digits.get(..2)?.parse().ok()?;
+    let minutes: i64 = digits.get(2..4).map_or(Some(0), |minutes| minutes.parse().ok())?;
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60_000)
+}
+
+/// A time for the reader of a note.
+pub(crate) fn show_time(unix_ms: u64) -> String {
+    let (day, of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000 / 1_000);
+    // The inverse of `days`, from March 1 of the year 0 on, in eras of 400 years.
+    let days = day + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let years = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * years + years / 4 - years / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month {
+        0..=9 => (era * 400 + years, month + 3),
+        _ => (era * 400 + years + 1, month - 9),
+    };
+    let (hours, minutes, seconds) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_locale_are_read() {
+        assert_eq!(decimal("12.50"), Some(12.5));
+        assert_eq!(decimal("12,50"), Some(12.5));
+        for not in ["", "-1", "inf", "NaN", "1,2.3", "1.2.3", "x", "1e999"] {
+            assert_eq!(decimal(not), None, "{not}");
+        }
+        assert_eq!((amount(1.5), amount(-3.0), amount(1e300)), (2, 0, u64::MAX));
+    }
+
+    #[test]
+    fn times_of_any_locale_are_read() {
+        let at = 1_795_633_788_000;
+        for text in [
+            "2026-11-25T19:09:48+0000",
+            "2026-11-25T19:09:48Z",
+            "2026-11-25T20:39:48.000+01:30",
+            "2026-11-25 19:09:48 UTC",
+        ] {
+            assert_eq!(time(text), Some(Time { unix_ms: at, has_zone: true }), "{text}");
+        }
+        for text in [
+            "11/25/26 19:09:48",
+            "11/25/2026 07:09:48 PM",
+            "25.11.2026 19:09:48",
+            "2026/11/25 19:09:48",
+        ] {
+            assert_eq!(time(text), Some(Time { unix_ms: at, has_zone: false }), "{text}");
+        }
+        for not in ["25/11/26 19:09:48", "2026-02-29 00:00:00", "11/25/26", "a b", "1/1/26 24:00"] {
+            assert_eq!(time(not), None, "{not}");
+        }
+        assert_eq!(time_of_day("12:00:01", Some("AM")), Some(1_000));
+        assert_eq!(time_of_day("12:00:01", Some("PM")), Some(43_201_000));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_shown_time_is_read_as_what_it_was(second in 0_u64..250_000_000_000) {
+            let read = time(&show_time(second * 1_000)).unwrap();
+            proptest::prop_assert_eq!(read, Time { unix_ms: second * 1_000, has_zone: true });
+        }
+    }
+}
