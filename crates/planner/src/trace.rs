@@ -216,10 +216,13 @@ impl Trace {
         self.intervals.iter().map(|interval| interval.length_ms).sum()
     }
 
-    /// The length of the longest interval: the resolution that can be relied on.
+    /// The length of the longest interval in which something happened: the resolution that can be
+    /// relied on. An interval in which nothing happened is the same in each of its seconds.
     #[must_use]
     pub fn resolution_ms(&self) -> u64 {
-        self.intervals.iter().map(|interval| interval.length_ms).max().unwrap_or_default()
+        let busy = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
+        let lengths = self.intervals.iter().filter(busy).map(|interval| interval.length_ms);
+        lengths.max().unwrap_or_default()
     }
 }
 
@@ -251,5 +254,11 @@ mod tests {
         let same = vec![at(7, 1), at(7, 1)];
         assert_eq!(new(same), Err(Malformed::Overlap(7)));
         assert_eq!(new(vec![]).unwrap().resolution_ms(), 0);
+    }
+
+    #[test]
+    fn a_long_idle_interval_does_not_blur_the_others() {
+        let idle = Interval { start_ms: 1_000, length_ms: 60_000, ..Interval::default() };
+        assert_eq!(new(vec![at(0, 1_000), idle]).unwrap().resolution_ms(), 1_000);
     }
 }

@@ -39,8 +39,9 @@ impl Traces {
         self.by_name.keys().map(String::as_str)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    /// Whether there is no interval.
+    pub const fn is_empty(&self) -> bool {
+        self.total == 0
     }
 
     /// The trace of this name, a new one if there is none.
@@ -70,8 +71,11 @@ impl Traces {
         Ok(())
     }
 
-    /// The traces, each with these remarks.
-    pub fn finish(self, remarks: &[String]) -> Read {
+    /// The traces, each with these remarks. Names without intervals are left out, and noted.
+    pub fn finish(mut self, remarks: &[String]) -> Read {
+        let mut remarks = remarks.to_vec();
+        remarks.extend(self.without_intervals());
+        self.by_name.retain(|_, pending| !pending.intervals.is_empty());
         let mut traces = Vec::new();
         for (name, pending) in self.by_name {
             let trace = Trace::new(name.as_str(), self.clock, pending.columns, pending.intervals);
@@ -81,6 +85,17 @@ impl Traces {
             traces.push(trace);
         }
         Ok(traces)
+    }
+
+    fn without_intervals(&self) -> Option<String> {
+        let is_empty = |pending: &Pending| pending.intervals.is_empty();
+        let empty = || self.by_name.iter().filter(|(_, pending)| is_empty(pending));
+        let first = empty().next()?.0;
+        let others = match empty().count() - 1 {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        Some(format!("left out, since no interval of it is known: {first}{others}"))
     }
 }
 

@@ -90,7 +90,7 @@ impl<'a> Reports<'a> {
             return Ok(());
         };
         let between = held.unix_ms.zip(unix_ms).map(|(from, to)| to.saturating_sub(from));
-        let nominal = between.filter(|ms| *ms > 0).or(self.hints.interval_ms).filter(|ms| *ms > 0);
+        let nominal = between.filter(|ms| *ms > 0).or(self.hints.interval());
         self.nominal_ms = Some(nominal.ok_or_else(|| Broken::whole("no times", ASKS_INTERVAL))?);
         if held.unix_ms.is_none() {
             self.traces.set_clock(Clock::Elapsed);
@@ -180,7 +180,7 @@ impl<'a> Reports<'a> {
             self.first_dropped += 1;
             return Ok(());
         }
-        let Some(interval_ms) = self.hints.interval_ms.filter(|ms| *ms > 0) else {
+        let Some(interval_ms) = self.hints.interval() else {
             return Err(Broken::whole(
                 "a single report",
                 "at least two reports, of which the first is since boot: record with `iostat -xt \
@@ -230,9 +230,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
         unix_ms: None,
         is_in_cpu: false,
     };
-    let mut number = 0;
-    while let Some(line) = lines.next()? {
-        number += 1;
+    while let Some((number, line)) = lines.next()? {
         reader
             .line(number, line)
             .map_err(|broken| Broken { line: broken.line.or(Some(number)), ..broken })?;

@@ -20,13 +20,8 @@ impl<'a> Lines<'a> {
         Self { input, bytes: Vec::new(), text: String::new(), number: 0 }
     }
 
-    /// The number of the line that was read last, from 1 on.
-    pub const fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The next line without its end; `None` after the last.
-    pub fn next(&mut self) -> Result<Option<&str>, Broken> {
+    /// The next line without its end, and its number from 1 on; `None` after the last.
+    pub fn next(&mut self) -> Result<Option<(u64, &str)>, Broken> {
         if !self.fill()? {
             return Ok(None);
         }
@@ -38,7 +33,7 @@ impl<'a> Lines<'a> {
         self.text.clear();
         // Names of programs and devices may be of any encoding; what is read here is ASCII.
         self.text.push_str(&String::from_utf8_lossy(bytes));
-        Ok(Some(&self.text))
+        Ok(Some((self.number, &self.text)))
     }
 
     /// Reads up to the next line end. Whether there was anything.
@@ -87,10 +82,9 @@ mod tests {
     fn lines_end_as_they_do_on_any_system() {
         let mut text = "\u{feff}one\r\ntwo\n\nlast".as_bytes();
         let mut lines = Lines::new(&mut text);
-        for expected in ["one", "two", "", "last"] {
+        for expected in [(1, "one"), (2, "two"), (3, ""), (4, "last")] {
             assert_eq!(lines.next().unwrap(), Some(expected));
         }
-        assert_eq!(lines.number(), 4);
         assert_eq!(lines.next().unwrap(), None);
     }
 

@@ -4,26 +4,38 @@
 //! [`detect`] tells the form of a text by its beginning, [`read`] reads it. What a text does not
 //! say stays a gap or becomes a note; nothing is filled in between.
 
+mod bins;
+pub mod blkparse;
 pub mod cloudwatch;
 mod collect;
+pub mod declared;
+mod detect;
 mod device;
+pub mod fio_log;
+pub mod iolog;
 pub mod iostat;
 pub mod iostat_json;
 mod json;
 mod lines;
 mod merge;
 mod numbers;
+pub mod prometheus;
+pub mod recorder;
+pub mod sar;
 
 use std::fmt;
-use std::io::BufRead;
+use std::ops::RangeInclusive;
 
 pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
+pub use detect::{Format, detect, read};
 pub use json::JSON_BYTES_MAX;
 pub use lines::LINE_BYTES_MAX;
 pub use merge::merge;
 
 use crate::trace::Trace;
 
+/// The lengths of an interval that someone may say: up to a year.
+const INTERVAL_MS: RangeInclusive<u64> = 1..=366 * 86_400_000;
 /// The most characters of a text that an error repeats.
 const FOUND_CHARS_MAX: usize = 80;
 
@@ -78,8 +90,19 @@ pub struct Hints {
     pub allows_partial: bool,
     /// The queries of GetMetricData, in JSON: they say what its answer does not.
     pub queries: Option<String>,
+    /// Which of fio's logs a text is.
+    pub fio_log: Option<fio_log::FioLog>,
+    /// Whether series of Prometheus are rates a second, and not counters.
+    pub are_rates: bool,
     /// Whether the first report is of an interval, as with `iostat -y`, and not since boot.
     pub keeps_first: bool,
+}
+
+impl Hints {
+    /// The interval, if one can be of this length.
+    pub(crate) fn interval(&self) -> Option<u64> {
+        self.interval_ms.filter(|ms| INTERVAL_MS.contains(ms))
+    }
 }
 
 /// The traces of a text, by name.

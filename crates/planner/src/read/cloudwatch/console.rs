@@ -20,12 +20,10 @@ const LABEL_ROWS_MAX: usize = 64;
 /// [`Broken`].
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut lines = Lines::new(input);
-    let mut number = 0;
     let mut labels: Vec<Vec<String>> = Vec::new();
     let mut columns: Option<Vec<Option<Series>>> = None;
     let mut has_zone = true;
-    while let Some(line) = lines.next()? {
-        number += 1;
+    while let Some((number, line)) = lines.next()? {
         let cells = cells(line);
         let Some(first) = cells.first().filter(|_| !line.trim().is_empty()) else { continue };
         let Some(time) = time(first) else {

@@ -18,7 +18,7 @@ use crate::trace::{Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
 use super::numbers::{amount, show_time, time};
-use super::{Broken, Hints, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
+use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
 
 /// A metric that is taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -184,13 +184,15 @@ pub(super) fn assemble(
     needs_amounts: bool,
     hints: &Hints,
 ) -> Read {
-    let period_ms = hints.interval_ms.or(period_ms).filter(|ms| *ms > 0);
+    let period_ms = hints.interval().or(period_ms.filter(|ms| INTERVAL_MS.contains(ms)));
     let volumes = gather(series, hints)?;
     let mut traces = Traces::new(Clock::Unix);
-    let mut gaps = Vec::new();
+    let mut remarks = BTreeMap::new();
     for (name, volume) in &volumes {
         volume.refuse_unsuitable(name, needs_amounts)?;
-        gaps.push(volume.intervals(name, period_ms, needs_amounts, &mut traces)?);
+        traces.of(name)?;
+        let notes = volume.intervals(name, period_ms, needs_amounts, &mut traces)?;
+        remarks.insert(name.clone(), notes);
     }
     if traces.is_empty() {
         let wanted = hints.name.as_deref().unwrap_or("no values");
@@ -202,8 +204,7 @@ pub(super) fn assemble(
     }
     let mut traces = traces.finish(&[])?;
     for trace in &mut traces {
-        let gap = volumes.keys().zip(&gaps).find(|(name, _)| **name == trace.name);
-        trace.notes.extend(gap.into_iter().flat_map(|(_, notes)| notes.iter().cloned()));
+        trace.notes.extend(remarks.remove(&trace.name).unwrap_or_default());
     }
     Ok(traces)
 }
