@@ -15,8 +15,8 @@ use super::{Broken, Hints, Read};
 /// The most requests that wait for their answer.
 pub const WAITING_MAX: usize = 65_536;
 const SECTOR_BYTES: u64 = 512;
-const EXPECTED: &str = "major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors: print with \
-     blkparse in its own format, without -f";
+const EXPECTED: &str = "major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + \
+                        sectors: print with blkparse in its own format, without -f";
 
 /// A request that arrived.
 #[derive(Clone, Copy)]
@@ -261,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_recording_keeps_its_seconds_only() {
+    fn long_recordings_keep_seconds() {
         read_generated(32 << 20);
     }
 
     #[test]
-    #[ignore = "full: crates/planner/src/read/blkparse.rs::a_long_recording_keeps_its_seconds_only stays"]
-    fn a_recording_of_a_gibibyte_keeps_its_seconds_only() {
+    #[ignore = "full: crates/planner/src/read/blkparse.rs::long_recordings_keep_seconds stays"]
+    fn a_recording_of_a_gibibyte_keeps_seconds() {
         read_generated(1 << 30);
     }
 

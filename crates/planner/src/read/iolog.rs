@@ -11,8 +11,8 @@ use super::bins::{Bins, Direction};
 use super::lines::Lines;
 use super::{Broken, Hints, Read};
 
-const EXPECTED: &str = "file, action and, of a request, offset and length; with a time in microseconds before them \
-     in version 3";
+const EXPECTED: &str = "file, action and, of a request, offset and length; with a time in \
+                        microseconds before them in version 3";
 
 /// Reads an iolog of either version. A file of the log is a trace.
 ///

@@ -18,8 +18,8 @@ use super::{Broken, Hints, Read};
 /// What is expected of the times of a recording without them.
 const ASKS_INTERVAL: &str = "a time before each report: record with `iostat -xt`, or give the \
                              interval in milliseconds";
-const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or 2026-11-25T19:09:48+0000: record with \
-     S_TIME_FORMAT=ISO";
+const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or \
+                             2026-11-25T19:09:48+0000: record with S_TIME_FORMAT=ISO";
 
 /// The most tables of a report; `--pretty` prints four.
 const TABLES_MAX: usize = 8;

@@ -7,9 +7,10 @@
 use std::io::BufRead;
 
 use super::{Metric, Series, Statistic, assemble, volume_in};
+use crate::read::collect::too_many_intervals;
 use crate::read::lines::Lines;
 use crate::read::numbers::{decimal, time};
-use crate::read::{Broken, Hints, Read};
+use crate::read::{Broken, Hints, INTERVALS_TOTAL_MAX, Read};
 
 /// The most rows before the values.
 const LABEL_ROWS_MAX: usize = 64;
@@ -23,6 +24,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut labels: Vec<Vec<String>> = Vec::new();
     let mut columns: Option<Vec<Option<Series>>> = None;
     let mut has_zone = true;
+    let mut points = 0;
     while let Some((number, line)) = lines.next()? {
         let cells = cells(line);
         let Some(first) = cells.first().filter(|_| !line.trim().is_empty()) else { continue };
@@ -48,6 +50,10 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             let value = decimal(cell).ok_or_else(|| {
                 Broken::at(number, cell, "a number, or nothing where there is no value")
             })?;
+            points += 1;
+            if points > INTERVALS_TOTAL_MAX {
+                return Err(too_many_intervals(&series.place));
+            }
             series.points.push((time.unix_ms, value));
         }
     }
