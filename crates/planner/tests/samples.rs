@@ -66,6 +66,7 @@ const READABLE: &[(&str, Format, usize, usize)] = &[
     ("prometheus_rates.json", Format::Prometheus, 1, 2),
     ("recorder.jsonl", Format::Recorder, 2, 3),
     ("sadf_d.txt", Format::Sadf, 2, 3),
+    ("sadf_d_10.txt", Format::Sadf, 1, 3),
     ("sar_d.txt", Format::Sar, 2, 3),
     ("sar_d_10.txt", Format::Sar, 1, 3),
 ];

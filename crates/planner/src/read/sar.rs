@@ -328,6 +328,10 @@ mod tests {
         let result = read_sadf(&mut text.as_bytes(), &Hints::default());
         let other = only(sar(include_str!("../../samples/sar_d.txt")), "vda");
         assert_eq!(only(result, "vda").intervals, other.intervals);
+        let text = include_str!("../../samples/sadf_d_10.txt");
+        let result = read_sadf(&mut text.as_bytes(), &Hints::default());
+        let other = only(sar(include_str!("../../samples/sar_d_10.txt")), "dev8-0");
+        assert_eq!(only(result, "dev8-0").intervals, other.intervals);
     }
 
     #[test]
