@@ -17,6 +17,7 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
+mod plan;
 mod pool;
 mod prove;
 mod sim;
@@ -30,6 +31,7 @@ pub use bench::{
     BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
+pub use plan::{Assumption, Plan};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
@@ -101,6 +103,12 @@ pub enum Verb {
     Doctor(Doctor),
     /// Run scenarios on the product's scheduler in virtual time, hours in seconds.
     Sim(Sim),
+    /// Name the cheapest volumes for a recorded workload, and what will happen on them.
+    ///
+    /// Replays the workload on every type, size, IOPS and throughput with the rules and prices of
+    /// EBS. The page docs/reference/plan.md has what is counted, and docs/reference/traces.md what
+    /// can be read.
+    Plan(Box<Plan>),
     /// Check whether a volume, an NBD export, a file or a block device keeps the promise of its
     /// type.
     ///

@@ -201,7 +201,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Renders CSV by RFC 4180 with plain newlines; a column's name is its title in lower case.
-fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
+pub fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
     let quoted = |text: &str| {
         if text.contains([',', '"', '\n', '\r']) {
             format!("\"{}\"", text.replace('"', "\"\""))

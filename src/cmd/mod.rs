@@ -18,6 +18,7 @@ mod events;
 mod export;
 mod host;
 mod man;
+mod plan;
 pub mod progress;
 mod prove;
 pub mod serve;
@@ -45,6 +46,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Events(arguments) => events::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
+        Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments.verb),
         Verb::Completions(arguments) => man::completions(&arguments),

@@ -1,0 +1,94 @@
+//! `evenkeel plan` from outside: from a file of another tool to the cheapest volumes, and what it
+//! says of mistakes.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
+
+/// A plan for a sample.
+fn plan(sample: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let command = command.arg("plan").arg(format!("{SAMPLES}/{sample}")).args(more);
+    command.output().expect("the program starts")
+}
+
+#[track_caller]
+fn answer(sample: &str, more: &[&str]) -> String {
+    let output = plan(sample, more);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[track_caller]
+fn refused(sample: &str, more: &[&str], code: i32) -> String {
+    let output = plan(sample, more);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    stderr
+}
+
+fn layouts(sample: &str, more: &[&str]) -> Value {
+    let text = answer(sample, &[more, &["-o", "json"]].concat());
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["schema"], "evenkeel.plan/1");
+    value
+}
+
+#[test]
+fn an_export_of_cloudwatch_becomes_a_ranking() {
+    let text = answer("cloudwatch_data.json", &["--capacity", "100"]);
+    for part in [
+        "gp3 100 GiB, 3000 IOPS, 125 MiB/s       8.00",
+        "gap: 60 s from 2026-11-25T19:03:00.000Z on are not known",
+        "evenkeel volume create --type gp3 --size 100 --iops 3000 --throughput 125",
+        "a trace of seconds tells which",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let csv = answer("cloudwatch_data.json", &["--capacity", "100", "-o", "csv", "--top", "2"]);
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+}
+
+#[test]
+fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
+    let value = layouts("declared.toml", &["--capacity", "100", "--types", "gp3"]);
+    let first = &value["layouts"][0];
+    assert_eq!((&first["volume_type"], &first["iops"]), (&"gp3".into(), &5_000.into()));
+    assert_eq!(first["throttled_ms_per_day"], 0);
+    // 5,400 s of 2,000 and more a second are too many to be sent one by one.
+    assert_eq!(value["cheapest_by_scheduler"], Value::Null, "{value}");
+    let few = layouts("cloudwatch_data.json", &["--capacity", "100"]);
+    assert_eq!(few["cheapest_by_scheduler"]["throttled_ms_per_day"], 0, "{few}");
+    assert_eq!(few["cheapest_by_scheduler"]["requests"], 225_000, "{few}");
+    let total = |value: &Value| value["layouts"][0]["monthly_micro_usd"]["total"].as_u64();
+    // Stripes bring 3,000 IOPS each; waiting is cheaper still.
+    let stripes = layouts("declared.toml", &["--capacity", "100", "--stripes", "4"]);
+    assert_eq!(stripes["layouts"][0]["volumes"], 4, "{stripes}");
+    let waits = layouts("declared.toml", &["--capacity", "100", "--throttled", "86400"]);
+    assert!(total(&waits) <= total(&stripes) && total(&stripes) < total(&value));
+    // Before gp3 there was io1, and before that only standard.
+    let before = layouts(
+        "declared.toml",
+        &["--capacity", "500", "--as-of", "2014-01-01", "--throttled", "86400"],
+    );
+    let types = before["layouts"].as_array().expect("layouts").iter();
+    let mut types: Vec<&str> = types.filter_map(|it| it["volume_type"].as_str()).collect();
+    types.sort_unstable();
+    assert_eq!(types, ["io1", "standard"]);
+}
+
+#[test]
+fn mistakes_are_named_with_the_next_step() {
+    let text = refused("cloudwatch_data.json", &[], 2);
+    assert!(text.contains("name it with --capacity GIB"), "{text}");
+    let text = refused("declared.toml", &["--capacity", "100", "--max-monthly", "1"], 1);
+    assert!(text.contains("no layout does this") && text.contains("--stripes"), "{text}");
+    let text = refused("iostat_12.1.txt", &["--capacity", "100"], 1);
+    assert!(text.contains("`iostat -xt`"), "{text}");
+    let text = refused("nothing.json", &["--capacity", "100"], 1);
+    assert!(text.contains("nothing.json: No such file"), "{text}");
+    let text = refused("declared.toml", &["--capacity", "100", "--instance", "m9.huge"], 2);
+    assert!(text.contains("no instance type with published EBS limits"), "{text}");
+}
