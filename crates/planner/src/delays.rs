@@ -42,7 +42,8 @@ impl Delays {
         }
         let (low, high) = (one_us.min(other_us), one_us.max(other_us));
         self.total += amount;
-        self.weighted += amount * (u128::from(low) + u128::from(high)) / 2;
+        let twice_mean = u128::from(low) + u128::from(high);
+        self.weighted = self.weighted.saturating_add(amount.saturating_mul(twice_mean) / 2);
         self.most_us = self.most_us.max(high);
         let (first, last) = (bucket(low), bucket(high));
         if self.buckets.len() <= last {
@@ -52,7 +53,7 @@ impl Delays {
         let mut rest = amount;
         for at in first..last {
             let span = begin(at + 1).saturating_sub(begin(at).max(low));
-            let share = (amount * u128::from(span) / width.max(1)).min(rest);
+            let share = (amount.saturating_mul(span.into()) / width.max(1)).min(rest);
             if let Some(sum) = self.buckets.get_mut(at) {
                 *sum += share;
             }

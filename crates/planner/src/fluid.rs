@@ -258,12 +258,12 @@ impl Fluid {
         let arrived_us = u64::try_from(arrived).unwrap_or(u64::MAX);
         let served = part.split(span_us, whole_us, arrived_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
-        let after_us = (self.free_us + span_us).saturating_sub(part.start_us);
+        let after_us = self.free_us.saturating_add(span_us).saturating_sub(part.start_us);
         self.delays.add(late_us, after_us, served.operations);
         if let Some(throttled) = self.throttled_us.get_mut(needed.by) {
-            *throttled += span_us;
+            *throttled = throttled.saturating_add(span_us);
         }
-        self.free_us += span_us;
+        self.free_us = self.free_us.saturating_add(span_us);
     }
 }
 

@@ -10,6 +10,12 @@ use std::fmt;
 
 /// The most intervals of one trace: a month of seconds.
 pub const INTERVALS_MAX: usize = 2_700_000;
+/// The most milliseconds of a trace: 30 years. What is longer was not recorded.
+pub const LENGTH_MS_MAX: u64 = 1_000_000_000_000;
+/// The most requests of a trace: a month at 386 million a second.
+pub const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
+/// The most bytes of a trace: an exabyte.
+pub const BYTES_MAX: u64 = 1_000_000_000_000_000_000;
 /// The most sizes that are told apart.
 pub const SIZES_MAX: usize = 64;
 
@@ -141,6 +147,8 @@ pub enum Malformed {
     Overlap(u64),
     /// There are more than [`INTERVALS_MAX`].
     TooMany,
+    /// It is longer, or has more requests or bytes, than a disk can have.
+    Impossible,
 }
 
 impl fmt::Display for Malformed {
@@ -152,6 +160,11 @@ impl fmt::Display for Malformed {
                 f,
                 "there are more than {INTERVALS_MAX} intervals, a month of seconds; use a shorter \
                  part of the recording"
+            ),
+            Self::Impossible => write!(
+                f,
+                "it has more than {LENGTH_MS_MAX} ms, {REQUESTS_MAX} requests or {BYTES_MAX} \
+                 bytes, which no disk has"
             ),
         }
     }
@@ -196,6 +209,15 @@ impl Trace {
         intervals.sort_by_key(|interval| interval.start_ms);
         if let Some(empty) = intervals.iter().find(|interval| interval.length_ms == 0) {
             return Err(Malformed::Empty(empty.start_ms));
+        }
+        let sum = |of: fn(&Interval) -> u64| {
+            intervals.iter().fold(0_u64, |sum, interval| sum.saturating_add(of(interval)))
+        };
+        if sum(|it| it.length_ms) > LENGTH_MS_MAX
+            || sum(Interval::requests) > REQUESTS_MAX
+            || sum(Interval::bytes) > BYTES_MAX
+        {
+            return Err(Malformed::Impossible);
         }
         let mut notes = Vec::new();
         for pair in intervals.windows(2) {
@@ -253,6 +275,13 @@ mod tests {
         assert_eq!(new(vec![at(0, 1_001), at(1_000, 1)]), Err(Malformed::Overlap(1_000)));
         let same = vec![at(7, 1), at(7, 1)];
         assert_eq!(new(same), Err(Malformed::Overlap(7)));
+        for interval in [
+            at(0, LENGTH_MS_MAX + 1),
+            Interval { reads: u64::MAX, writes: u64::MAX, ..at(0, 1) },
+            Interval { read_bytes: BYTES_MAX, write_bytes: 1, ..at(0, 1) },
+        ] {
+            assert_eq!(new(vec![interval]), Err(Malformed::Impossible), "{interval:?}");
+        }
         assert_eq!(new(vec![]).unwrap().resolution_ms(), 0);
     }
 

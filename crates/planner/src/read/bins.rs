@@ -213,7 +213,7 @@ mod tests {
         for size in 1..=1_000 {
             bins.add("a", 0, Direction::Read, size * 512).unwrap();
         }
-        bins.add("a", 0, Direction::Write, u64::MAX).unwrap();
+        bins.add("a", 0, Direction::Write, 1 << 40).unwrap();
         let sizes = bins.finish(Clock::Elapsed, false, &[]).unwrap().remove(0).sizes.unwrap();
         assert_eq!(sizes.reads.values().sum::<u64>(), 1_000);
         assert!(sizes.reads.keys().all(|size| size.is_power_of_two()));

@@ -124,9 +124,15 @@ pub(crate) fn too_many_intervals(name: &str) -> Broken {
 
 /// What a trace cannot be made of.
 pub(crate) fn malformed(name: &str, error: &Malformed) -> Broken {
-    let next = match error {
-        Malformed::Overlap(_) => "; give recordings of the same time one by one",
-        Malformed::Empty(_) | Malformed::TooMany => "",
+    let expected = match error {
+        Malformed::Overlap(_) => {
+            format!(
+                "intervals one after the other: {error}; give recordings of the same time one by \
+                 one"
+            )
+        }
+        Malformed::Empty(_) => format!("intervals one after the other: {error}"),
+        Malformed::TooMany | Malformed::Impossible => format!("a recording of a disk: {error}"),
     };
-    Broken::whole(name, format!("intervals one after the other: {error}{next}"))
+    Broken::whole(name, expected)
 }
