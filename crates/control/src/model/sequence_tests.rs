@@ -155,11 +155,16 @@ impl World {
         true
     }
 
-    /// The snapshots that a new volume begins as are asked for at once.
+    /// The snapshots that a new volume begins as are asked for at once. Without one of them it is
+    /// given up.
     fn make_own(&mut self, id: VolumeId, answer: Answer) {
         let own: Vec<SnapshotId> = self.model.made_for(id).map(|own| own.id).collect();
         for own in own {
             self.settle_snapshot(own, answer);
+            if !self.model.snapshots.contains_key(&own) {
+                let settled = Settled::Failed("what it begins as was not made");
+                return self.commit(self.model.settle(&self.settings, id, settled, self.now));
+            }
         }
     }
 
