@@ -87,6 +87,13 @@ fn mistakes_are_named_with_the_next_step() {
     assert!(text.contains("no layout does this") && text.contains("--stripes"), "{text}");
     let text = refused("iostat_12.1.txt", &["--capacity", "100"], 1);
     assert!(text.contains("`iostat -xt`"), "{text}");
+    // Only bytes, or only requests, are half a workload; a log of fio says by its name what it has.
+    let text = refused("fio_each_bw.log", &["--capacity", "100", "--types", "nothing"], 2);
+    assert!(text.contains("nothing"), "{text}");
+    let text = refused("cloudwatch_statistics_reads.json", &["--capacity", "100"], 1);
+    assert!(text.contains("the trace has no bytes") && text.contains("beside this one"), "{text}");
+    let value = layouts("fio_each_bw.log", &["--capacity", "100"]);
+    assert!(value["asked"]["peak_iops"].as_u64() > Some(0), "{value}");
     let text = refused("nothing.json", &["--capacity", "100"], 1);
     assert!(text.contains("nothing.json: No such file"), "{text}");
     let text = refused("declared.toml", &["--capacity", "100", "--instance", "m9.huge"], 2);

@@ -20,6 +20,18 @@ pub struct Plan {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub interval_ms: Option<u64>,
 
+    /// The queries to which an answer of GetMetricData belongs, as they were given to aws-cli.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub queries: Option<PathBuf>,
+
+    /// The series of an answer of Prometheus are rates a second, and not counters.
+    #[arg(long)]
+    pub rates: bool,
+
+    /// The first report of iostat is of an interval, as with -y, and not since boot.
+    #[arg(long)]
+    pub keep_first: bool,
+
     /// Take a part of an export for all of it.
     #[arg(long)]
     pub allow_partial: bool,

@@ -11,7 +11,7 @@ use evenkeel_planner::delays::Delays;
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::layout::{Layout, LimitKind};
-use evenkeel_planner::read::{self, Hints};
+use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::search::{self, Space, Wanted};
 use evenkeel_planner::trace::{Clock, Note, Trace};
 use serde_json::{Value, json};
@@ -76,20 +76,29 @@ fn nothing(demand: &Demand) -> Failure {
     );
     Failure::new(message).hint(
         "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or \
-         a higher cost (--max-monthly)",
+         a higher cost (--max-monthly); or ask for less --capacity",
     )
 }
 
 /// The one trace of all files that is meant.
 fn trace(arguments: &Plan) -> Result<Trace, Failure> {
+    let queries = arguments.queries.as_ref().map(|path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    });
     let hints = Hints {
         name: arguments.volume.clone(),
         interval_ms: arguments.interval_ms,
         allows_partial: arguments.allow_partial,
+        queries: queries.transpose()?,
+        are_rates: arguments.rates,
+        keeps_first: arguments.keep_first,
         ..Hints::default()
     };
     let mut all = Vec::new();
     for path in &arguments.traces {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let hints = Hints { fio_log: FioLog::of_file_name(name), ..hints.clone() };
         all.extend(read_file(path, &hints)?);
     }
     let names: BTreeSet<&str> = all.iter().map(|trace| trace.name.as_str()).collect();
@@ -105,6 +114,11 @@ fn trace(arguments: &Plan) -> Result<Trace, Failure> {
         return Err(Failure::new(message).exit(Exit::NotFound));
     }
     let mut trace = read::merge(all).map_err(|broken| Failure::new(broken.to_string()))?;
+    let columns = [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")];
+    if let Some((_, what)) = columns.into_iter().find(|(kind, _)| kind.is_none()) {
+        return Err(Failure::new(format!("{}: the trace has no {what}", trace.name))
+            .hint("both are needed: record them too, or give the other file beside this one"));
+    }
     if trace.intervals.is_empty() {
         return Err(Failure::new(format!("{} has no interval with values", trace.name)));
     }
@@ -263,8 +277,9 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
 
 /// Milliseconds a day in which requests wait by the replay that the search went by.
 fn assumed_ms(told: &Told<'_>, rated: &Rated) -> u64 {
-    let length_us: u64 = told.trace.known_ms().saturating_mul(1_000);
-    answer::ms_per_day(rated.found.outcome.waited_us(), length_us)
+    let outcome = &rated.found.outcome;
+    let length_us = told.trace.known_ms().saturating_mul(1_000);
+    answer::ms_per_day(outcome.waited_us(), length_us.max(outcome.end_us))
 }
 
 fn text(told: &Told<'_>) -> String {
@@ -357,7 +372,8 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
 
 /// Milliseconds a day in which requests wait on the scheduler.
 fn exact_ms(told: &Told<'_>, exact: &Exact) -> u64 {
-    answer::ms_per_day(exact.waited_us, told.trace.known_ms().saturating_mul(1_000))
+    let length_us = told.trace.known_ms().saturating_mul(1_000);
+    answer::ms_per_day(exact.waited_us, length_us.max(exact.waited_us))
 }
 
 /// Commands that make a layout.

@@ -251,3 +251,35 @@ fn a_client_token_makes_its_hosts_once() {
     run("1", "m5.large", "c").unwrap_err();
     assert_eq!(run("1", "m5.large", "c").unwrap().len(), 1);
 }
+
+#[test]
+fn a_volume_goes_with_its_host_only_if_it_is_its_and_marked_then() {
+    let Fixture { server, client, _folder } = fixture();
+    let run = |device: &str| {
+        let names = [
+            ("BlockDeviceMapping.1.DeviceName", device),
+            ("BlockDeviceMapping.1.Ebs.VolumeSize", "1"),
+        ];
+        let host: evenkeel_core::ids::InstanceId =
+            text(&run(&client, &names), "instanceId").parse().unwrap();
+        let volumes = client.call("DescribeVolumes", &[]).unwrap();
+        let its = volumes.items("volumeSet").iter().find(|volume| {
+            let attached = volume.items("attachmentSet");
+            attached.iter().any(|it| text(it, "instanceId") == host.to_string())
+        });
+        (host.to_string(), text(its.unwrap(), "volumeId").to_owned())
+    };
+    let ((one, kept), (other, gone)) = (run("/dev/sdf"), run("/dev/sdg"));
+    let unmark = [
+        ("InstanceId", one.as_str()),
+        ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),
+        ("BlockDeviceMapping.1.Ebs.DeleteOnTermination", "false"),
+    ];
+    client.call("ModifyInstanceAttribute", &unmark).unwrap();
+    let both = [("InstanceId.1", one.as_str()), ("InstanceId.2", other.as_str())];
+    client.call("TerminateInstances", &both).unwrap();
+    let left = client.call("DescribeVolumes", &[]).unwrap();
+    let left: Vec<&str> = left.items("volumeSet").iter().map(|it| text(it, "volumeId")).collect();
+    assert_eq!((left.as_slice(), gone == kept), ([kept.as_str()].as_slice(), false));
+    let _ = server;
+}

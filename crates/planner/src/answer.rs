@@ -51,7 +51,7 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Found) -> Rate
     let throttled = [Assume::Even, Assume::Active, Assume::Worst].map(|assume| {
         let demand = Demand::of(trace, assume);
         let (_, outcome) = replay(space, &demand, &layout);
-        ms_per_day(outcome.waited_us(), demand.length_us)
+        ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
     });
     Rated {
         throttled_ms_per_day: throttled,
@@ -92,10 +92,12 @@ fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHo
         let added = fluid.throttled_us().iter().zip(&before).map(|(now, before)| now - before);
         let added: Vec<u64> = added.collect();
         before = fluid.throttled_us().to_vec();
-        let waited_us = added.iter().sum();
+        let waited_us: u64 = added.iter().sum();
         let most = added.iter().zip(&limits).max_by_key(|(us, _)| **us);
         let is_worse = worst.as_ref().is_none_or(|worst: &WorstHour| waited_us > worst.waited_us);
         if let Some((_, limit)) = most.filter(|_| waited_us > 0 && is_worse) {
+            // What it leaves behind waits in the hours that follow.
+            let waited_us = waited_us.min(HOUR_US);
             worst = Some(WorstHour { start_us: hour * HOUR_US, waited_us, limit: *limit });
         }
     };

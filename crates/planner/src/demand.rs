@@ -104,11 +104,7 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
     let length_us = interval.length_ms.saturating_mul(US_PER_MS);
     match assume {
         Assume::Even => length_us,
-        Assume::Active => {
-            let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
-            let active_us = (interval.length_ms - idle_ms).saturating_mul(US_PER_MS);
-            if active_us == 0 { length_us } else { active_us }
-        }
+        Assume::Active => active_us(interval),
         Assume::Worst => {
             let at = |amount: u64, rate: Option<u64>| {
                 let us = u128::from(amount) * MICRO / u128::from(rate.filter(|rate| *rate > 0)?);
@@ -116,8 +112,18 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
             };
             let by_requests = at(interval.requests(), trace.source.iops);
             let by_bytes = at(interval.bytes(), trace.source.bytes_per_second);
-            by_requests.max(by_bytes).unwrap_or(1_000 * US_PER_MS)
+            let as_allowed = by_requests.max(by_bytes).unwrap_or(1_000 * US_PER_MS);
+            as_allowed.min(active_us(interval))
         }
+    }
+}
+
+/// Microseconds in which the volume was not idle; all of the interval if nothing is known of it.
+fn active_us(interval: &Interval) -> u64 {
+    let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
+    match (interval.length_ms - idle_ms).saturating_mul(US_PER_MS) {
+        0 => interval.length_ms.saturating_mul(US_PER_MS),
+        active_us => active_us,
     }
 }
 
@@ -151,6 +157,12 @@ mod tests {
         assert_eq!(lengths(Assume::Even), [60_000_000, 60_000_000]);
         assert_eq!(lengths(Assume::Active), [3_000_000, 60_000_000]);
         assert_eq!(lengths(Assume::Worst), [2_000_000, 20_000]);
+        // Where the source's limits are not known, the time without requests is.
+        let mut unknown = trace.clone();
+        unknown.source = SourceLimits::default();
+        unknown.intervals[0].idle_ms = Some(59_900);
+        let worst = Demand::of(&unknown, Assume::Worst);
+        assert_eq!(worst.spans[0].length_us, 100_000);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Fluid {
     /// Serves it as fast as the limits allow, until it ends, its backlog does, or credits do.
     fn drain(&mut self, part: &mut Part) {
         let needed = self.needed(part);
-        let late_us = self.free_us - part.start_us;
+        let late_us = self.free_us.saturating_sub(part.start_us);
         let whole_us = needed.us.max(1);
         let mut span_us = whole_us;
         if let Some(gain_us) = part.length_us.checked_sub(whole_us).filter(|gain| *gain > 0) {
@@ -255,7 +255,9 @@ impl Fluid {
         span_us = lasts.min().unwrap_or(span_us).clamp(1, span_us);
         // What is served in that time arrived in this time.
         let arrived = u128::from(part.length_us) * u128::from(span_us) / u128::from(whole_us);
+        // What is served has arrived: rounding must not say that it came later.
         let arrived_us = u64::try_from(arrived).unwrap_or(u64::MAX);
+        let arrived_us = arrived_us.min(late_us.saturating_add(span_us));
         let served = part.split(span_us, whole_us, arrived_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
         let after_us = self.free_us.saturating_add(span_us).saturating_sub(part.start_us);

@@ -12,8 +12,8 @@ use std::fmt;
 pub const INTERVALS_MAX: usize = 2_700_000;
 /// The most milliseconds of a trace: 30 years. What is longer was not recorded.
 pub const LENGTH_MS_MAX: u64 = 1_000_000_000_000;
-/// The most requests of a trace: a month at 386 million a second.
-pub const REQUESTS_MAX: u64 = 1_000_000_000_000_000;
+/// The most requests of a trace: a month at 3.8 million a second.
+pub const REQUESTS_MAX: u64 = 10_000_000_000_000;
 /// The most bytes of a trace: an exabyte.
 pub const BYTES_MAX: u64 = 1_000_000_000_000_000_000;
 /// The most sizes that are told apart.

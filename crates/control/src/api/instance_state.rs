@@ -1,12 +1,12 @@
 //! StartInstances, StopInstances, TerminateInstances. A client host is a record: nothing is booted
 //! and nothing is stopped. What is terminated loses its volumes first.
 
-use evenkeel_core::ids::InstanceId;
+use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::{Attachment, Command, HostState, Refusal, Volume};
+use crate::model::{Command, HostState, Refusal, Volume};
 
 pub const START: Action = Action { name: "StartInstances", mutates: true, run: start };
 pub const STOP: Action = Action { name: "StopInstances", mutates: true, run: stop };
@@ -54,21 +54,20 @@ fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 /// Detaches all volumes of a host, and deletes those that are marked for it. What was interrupted
 /// can be repeated: none of these is detached and not deleted.
 pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiError> {
-    let attached: Vec<_> = {
+    let attached: Vec<VolumeId> = {
         let model = call.plane.model();
-        // With Multi-Attach the last host decides.
-        let deletes = |volume: &Volume, attachment: &Attachment| {
-            attachment.delete_on_termination && volume.attachments.len() == 1
-        };
-        let each = model.attachments_of(instance);
-        each.map(|(volume, attachment)| (volume.id, deletes(volume, attachment))).collect()
+        model.attachments_of(instance).map(|(volume, _)| volume.id).collect()
     };
-    for (id, is_deleted) in attached {
-        let command = match is_deleted {
-            true => Command::DeleteWithHost { id, host: instance },
-            false => Command::DetachVolume { id, instance: Some(instance), device: None },
+    for id in attached {
+        let Err(error) = call.execute(&Command::DeleteWithHost { id, host: instance }) else {
+            continue;
         };
-        call.execute(&command)?;
+        let model = call.plane.model();
+        let is_here = |volume: &Volume| volume.attachments.iter().any(|it| it.instance == instance);
+        // A client may have detached or deleted it meanwhile.
+        if model.volumes.get(&id).is_some_and(is_here) {
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -398,8 +398,9 @@ pub enum Command {
         /// The volume.
         id: VolumeId,
     },
-    /// Delete a volume as [`Self::DeleteVolume`] does, and detach it from the only host that has
-    /// attached it: in one step, so that it does not stay when the server ends in between.
+    /// Release a volume from a host that ends: if it is marked to go with that host, and no other
+    /// has it, delete it as [`Self::DeleteVolume`] does; else detach it. In one step, so that it
+    /// does not stay when the server ends in between.
     DeleteWithHost {
         /// The volume.
         id: VolumeId,

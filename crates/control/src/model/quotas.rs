@@ -24,7 +24,8 @@ impl Model {
                 _ => {}
             }
         }
-        match self.snapshots.len() + snapshots <= quotas.snapshots || snapshots == 0 {
+        let shown = || self.snapshots.values().filter(|snapshot| snapshot.is_shown()).count();
+        match snapshots == 0 || shown() + snapshots <= quotas.snapshots {
             true => Ok(()),
             false => Err(Refusal::SnapshotQuota(quotas.snapshots)),
         }
@@ -39,7 +40,8 @@ impl Model {
         let is_more = |of: fn(&Volume) -> u64| of(after) > before.map_or(0, of);
         // Only what grows is added up: all volumes are looked at for that.
         let sum = |of: fn(&Volume) -> u64| {
-            let others = self.volumes.values().filter(same).filter(|it| it.id != after.id);
+            let shown = self.volumes.values().filter(|volume| volume.is_shown());
+            let others = shown.filter(same).filter(|it| it.id != after.id);
             others.map(of).sum::<u64>()
         };
         let tib = quotas.storage_tib(volume_type);

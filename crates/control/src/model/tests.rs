@@ -561,3 +561,41 @@ fn quotas_bound_what_becomes_more() {
     assert_eq!(refused, Refusal::IopsQuota { volume_type: io2, present, asked, most });
     world.run(&create(5, io2, 1_000, Some(36_000)), true).unwrap();
 }
+
+#[test]
+fn a_host_that_ends_takes_what_is_its_own_and_marked_at_that_moment() {
+    let release = |volume: u8, instance: u8| Command::DeleteWithHost {
+        id: vol(volume),
+        host: host(instance),
+    };
+    let mark = |instance: u8, device: &str, is_on: bool| Command::SetDeleteOnTermination {
+        instance: host(instance),
+        devices: vec![(device.into(), is_on)],
+    };
+    let mut world = World::new(ModifyPolicy::Immediate);
+    for volume in 0..4 {
+        world.run(&create(volume, 100, volume == 3), true).unwrap();
+    }
+    let devices = ["/dev/sdf", "/dev/sdg", "/dev/sdh", "/dev/sdi"];
+    for (volume, device) in (0..4).zip(devices) {
+        world.run(&attach(volume, 1, device), true).unwrap();
+        world.run(&mark(1, device, true), true).unwrap();
+    }
+    world.run(&attach(3, 2, "/dev/sdf"), true).unwrap();
+    // Detached since: it is nobody's, and stays.
+    world.run(&detach(0, Some(1)), true).unwrap();
+    let refused = world.run(&release(0, 1), true);
+    assert_eq!(refused, Err(Refusal::NotAttachedTo(vol(0), host(1))));
+    // No longer marked: it is detached. Marked: it goes. Of two hosts the last one decides.
+    world.run(&mark(1, "/dev/sdg", false), true).unwrap();
+    for volume in 1..4 {
+        world.run(&release(volume, 1), true).unwrap();
+    }
+    let hosts = |world: &World, volume| {
+        let found = world.model.volumes.get(&vol(volume));
+        found.map(|it| it.attachments.iter().map(|it| it.instance).collect::<Vec<_>>())
+    };
+    assert_eq!(hosts(&world, 1), Some(vec![]));
+    assert_eq!(hosts(&world, 2), None);
+    assert_eq!(hosts(&world, 3), Some(vec![host(2)]));
+}

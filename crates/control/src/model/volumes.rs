@@ -129,7 +129,9 @@ impl Model {
         self.delete(settings, id, None, now)
     }
 
-    /// As [`Self::delete_volume`]; `host` may have attached it.
+    /// What becomes of a volume when `host` ends: it is deleted if it is marked for that and no
+    /// other host has it, else detached. A client may have detached it, or removed the mark, since
+    /// the host's volumes were listed, so both are looked at here.
     pub(super) fn delete_with(
         &self,
         settings: &Settings,
@@ -137,7 +139,13 @@ impl Model {
         host: InstanceId,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        self.delete(settings, id, Some(host), now)
+        let attachments = &self.volume(id)?.attachments;
+        let of_host = attachments.iter().find(|attachment| attachment.instance == host);
+        let attachment = of_host.ok_or(Refusal::NotAttachedTo(id, host))?;
+        match attachment.delete_on_termination && attachments.len() == 1 {
+            true => self.delete(settings, id, Some(host), now),
+            false => self.detach(id, Some(host), None),
+        }
     }
 
     fn delete(

@@ -63,6 +63,19 @@ fn credits_carry_a_burst_and_run_out_to_the_second() {
     assert!((10 * S..13 * S).contains(&outcome.waited_us()), "{spent:?}");
 }
 
+#[test]
+fn a_backlog_that_ends_with_the_credits_is_no_time_before_it_came() {
+    // gp2 of 1 GiB; the backlog's end and the credits' fall into one microsecond.
+    let parts = [
+        part(0, S, 5_579_684, 0),
+        part(S, 1_804_481_000, 0, 0),
+        part(1_805_481_000, 100_000_000, 11_527, 0),
+    ];
+    let outcome = Fluid::replay(vec![burst(100, 3_000, 5_400_000)], parts);
+    assert_eq!(outcome.delays.total() / MICRO, 5_591_211);
+    assert!(outcome.waited_us() <= outcome.end_us);
+}
+
 /// A bucket and a queue, a millisecond at a time.
 fn stepped(rate: u64, refill: u64, capacity: u64, parts: &[Part]) -> (u64, u64) {
     let (mut queue, mut credits) = (VecDeque::new(), u128::from(capacity) * MICRO);

@@ -28,6 +28,7 @@ use std::ops::RangeInclusive;
 
 pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
 pub use detect::{Format, detect, read};
+pub use fio_log::FioLog;
 pub use json::JSON_BYTES_MAX;
 pub use lines::LINE_BYTES_MAX;
 pub use merge::merge;

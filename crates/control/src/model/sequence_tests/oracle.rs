@@ -12,7 +12,7 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         Command::SetAutoEnableIo { id, .. } => shown(world, id).is_some(),
         Command::DeleteVolume { id } => shown(world, id).is_some_and(|it| may_delete(world, it)),
         Command::DeleteWithHost { id, host } => {
-            shown(world, id).is_some_and(|it| may_delete_with(world, it, *host))
+            shown(world, id).is_some_and(|it| may_delete_with(it, *host))
         }
         Command::AttachVolume { id, instance, device } => {
             let host = model.hosts.get(instance);
@@ -88,18 +88,17 @@ fn may_become(world: &World, id: InstanceId, state: HostState) -> bool {
     })
 }
 
-fn may_delete_with(world: &World, volume: &Volume, host: InstanceId) -> bool {
+fn may_delete_with(volume: &Volume, host: InstanceId) -> bool {
     let is_its = |it: &Attachment| it.instance == host;
     let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
-    match (&volume.phase, volume.attachments.as_slice()) {
-        (_, []) => may_delete(world, volume),
-        (Phase::Ready, all) => {
-            let is_settled = !volume.is_being_modified() && all.iter().all(is_attached);
-            is_settled && all.iter().all(is_its)
-        }
-        (Phase::Error(_), all) => all.iter().all(is_its),
+    let all = &volume.attachments;
+    // Detached or deleted, it must be the host's.
+    let is_at_rest = match &volume.phase {
+        Phase::Ready => !volume.is_being_modified() && all.iter().all(is_attached),
+        Phase::Error(_) => true,
         _ => false,
-    }
+    };
+    is_at_rest && all.iter().any(is_its)
 }
 
 fn is_used(world: &World, host: InstanceId) -> bool {
