@@ -10,10 +10,9 @@ use crate::endpoint::Noted;
 use crate::events;
 use crate::message::{Exit, Failure};
 use evenkeel_control::events::webhook::Webhooks;
-use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, SpaceOversell, StoreKey, Timeouts};
+use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
-use evenkeel_core::quota::Quotas;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
@@ -45,22 +44,9 @@ pub struct Config {
     pub nbd_unix: Option<PathBuf>,
     /// The users that may use the unix socket.
     pub unix_access: UnixAccess,
-    pub region: String,
-    pub zone: String,
-    pub rules: &'static Rules,
-    pub modify_policy: ModifyPolicy,
-    pub quotas: Option<&'static Quotas>,
-    pub account: String,
-    pub any_region: bool,
-    pub api_rate: Option<u32>,
-    /// How many days deleted volumes and snapshots stay in the recycle bin.
-    pub recycle_bin_days: u32,
-    /// The operator's figure of what may be sold.
-    pub figure: Option<Figure>,
-    /// Types that are sold more than once, and how many times over.
-    pub oversell: BTreeMap<VolumeType, Oversell>,
-    /// How many times over the space of the store is sold.
-    pub space_oversell: SpaceOversell,
+    /// What the control plane decides by; without the key of the store, which is looked for when
+    /// the server starts.
+    pub settings: Settings,
     /// MiB a second of all background work.
     pub background_mibps: u32,
     /// The metrics of volumes on disk, at most.
@@ -151,11 +137,6 @@ pub struct Addresses {
 impl Config {
     /// The configuration that the flags describe.
     pub fn of(arguments: &Serve) -> Result<Self, Failure> {
-        let rules = match arguments.as_of {
-            None => Rules::newest(),
-            Some(date) => Rules::as_of(date)
-                .map_err(|error| Failure::new(error.to_string()).exit(Exit::Usage))?,
-        };
         let data_dir = std::path::absolute(&arguments.data_dir)
             .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
         let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
@@ -165,26 +146,7 @@ impl Config {
             nbd_listen: nbd_listen(arguments)?,
             nbd_unix: Some(nbd_unix),
             unix_access: unix_access(arguments)?,
-            region: arguments.region.clone(),
-            zone: arguments.zone.clone(),
-            rules,
-            modify_policy: match arguments.modify_policy {
-                cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
-                cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
-                cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
-                cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
-            },
-            quotas: match arguments.quotas {
-                cli::Quotas::None => None,
-                cli::Quotas::Ec2 => Some(&evenkeel_core::quota::EC2),
-            },
-            figure: figure(arguments)?,
-            oversell: oversell(arguments)?,
-            space_oversell: arguments.oversell_space,
-            account: arguments.account.clone(),
-            any_region: arguments.any_region,
-            api_rate: arguments.api_rate,
-            recycle_bin_days: arguments.recycle_bin_days,
+            settings: settings(arguments)?,
             background_mibps: arguments.background_rate,
             metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
             webhooks: events::webhooks(&arguments.events_webhook)?,
@@ -196,6 +158,39 @@ impl Config {
             cores: arguments.cores.unwrap_or_else(cores),
         })
     }
+}
+
+/// What the control plane decides by.
+fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+    let rules = match arguments.as_of {
+        None => Rules::newest(),
+        Some(date) => {
+            Rules::as_of(date).map_err(|error| Failure::new(error.to_string()).exit(Exit::Usage))?
+        }
+    };
+    Ok(Settings {
+        region: arguments.region.clone(),
+        zone: arguments.zone.clone(),
+        account: arguments.account.clone(),
+        any_region: arguments.any_region,
+        api_rate: arguments.api_rate,
+        key: None,
+        recycle_bin_days: arguments.recycle_bin_days,
+        rules,
+        modify_policy: match arguments.modify_policy {
+            cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,
+            cli::ModifyPolicy::Aws => ModifyPolicy::Aws,
+            cli::ModifyPolicy::Aws2026 => ModifyPolicy::Aws2026,
+            cli::ModifyPolicy::AwsClassic => ModifyPolicy::AwsClassic,
+        },
+        quotas: match arguments.quotas {
+            cli::Quotas::None => None,
+            cli::Quotas::Ec2 => Some(&evenkeel_core::quota::EC2),
+        },
+        figure: figure(arguments)?,
+        oversell: oversell(arguments)?,
+        space_oversell: arguments.oversell_space,
+    })
 }
 
 /// The addresses of NBD over TCP.
@@ -359,19 +354,7 @@ fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, 
         data_dir: config.data_dir.clone(),
         listen: config.listen,
         endpoints: nbd.iter().copied().map(Endpoint::NbdTcp).chain(unix).collect(),
-        region: config.region.clone(),
-        zone: config.zone.clone(),
-        account: config.account.clone(),
-        any_region: config.any_region,
-        api_rate: config.api_rate,
-        key,
-        recycle_bin_days: config.recycle_bin_days,
-        rules: config.rules,
-        modify_policy: config.modify_policy,
-        quotas: config.quotas,
-        figure: config.figure,
-        oversell: config.oversell.clone(),
-        space_oversell: config.space_oversell,
+        settings: Settings { key, ..config.settings.clone() },
         metrics_space: config.metrics_space,
         webhooks: config.webhooks.clone(),
         timeouts: Timeouts::default(),

@@ -7,7 +7,7 @@ use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
 use crate::server::{self, Addresses, Config, LocalOptions};
 use evenkeel_control::events::webhook::Webhooks;
-use evenkeel_control::{ModifyPolicy, SpaceOversell};
+use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_engine::UnixAccess;
@@ -17,7 +17,6 @@ use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume};
 use evenkeel_lab::files;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -73,19 +72,11 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         nbd_listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         nbd_unix: None,
         unix_access: UnixAccess::default(),
-        region: "local-1".to_owned(),
-        zone: "local-1a".to_owned(),
-        rules: Rules::newest(),
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        account: "000000000000".to_owned(),
-        any_region: false,
-        api_rate: None,
-        recycle_bin_days: 0,
-        figure: None,
-        oversell: BTreeMap::new(),
-        // Its volumes are deleted with it, and write far less than their size.
-        space_oversell: SpaceOversell::Unlimited,
+        settings: Settings {
+            // Its volumes are deleted with it, and write far less than their size.
+            space_oversell: SpaceOversell::Unlimited,
+            ..Settings::default()
+        },
         background_mibps: 256,
         metrics_space: evenkeel_control::METRICS_SPACE,
         webhooks: Webhooks::default(),
@@ -124,7 +115,7 @@ fn drive(
     running: &Running,
     folder: &Path,
 ) -> Result<evenkeel_lab::report::Report, Failure> {
-    let client = Client::of_server(running.api, &config.region, &config.data_dir)?;
+    let client = Client::of_server(running.api, &config.settings.region, &config.data_dir)?;
     let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
     let mut volumes = Vec::new();
     let mut balances = Vec::new();
@@ -134,7 +125,7 @@ fn drive(
         eprintln!("{:<7} {id}  {}", plan.name, shown(plan));
         balances.extend(plan.credits.map(|credits| (id.clone(), credits)));
         let export = Export { nbd: running.nbd, id: &id };
-        volumes.push(demo_volume(plan, config.rules, &export, Load { seed, duration_s })?);
+        volumes.push(demo_volume(plan, config.settings.rules, &export, Load { seed, duration_s })?);
     }
     // Set last, so that few credits are earned until the load begins.
     for (id, credits) in balances {

@@ -217,7 +217,7 @@ fn is_running(child: Pid) -> bool {
 
 fn greeting(config: &Config, addresses: &Addresses) -> String {
     let mut text = format!("evenkeel {} is serving\n", env!("CARGO_PKG_VERSION"));
-    let _ = writeln!(text, "  API    http://{}  region {}", addresses.api, config.region);
+    let _ = writeln!(text, "  API    http://{}  region {}", addresses.api, config.settings.region);
     for address in &addresses.nbd {
         let _ = writeln!(text, "  NBD    nbd://{address}/VOLUME");
     }
@@ -225,7 +225,7 @@ fn greeting(config: &Config, addresses: &Addresses) -> String {
         let _ = writeln!(text, "  NBD    nbd+unix:///VOLUME?socket={}", socket.display());
     }
     let _ = writeln!(text, "  data   {}", config.data_dir.display());
-    let _ = writeln!(text, "  rules  {}", config.rules.date());
+    let _ = writeln!(text, "  rules  {}", config.settings.rules.date());
     let _ = writeln!(text, "Ctrl-C stops it. In another shell, same folder:");
     let _ = writeln!(text, "  evenkeel volume create --size 10 --attach");
     let _ = writeln!(text, "  eval \"$(evenkeel env)\"; aws ec2 describe-volumes");

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{
-    Begins, Command, Event, Host, HostState, Phase, Tags, Token, Volume,
+    Begins, Command, Event, Host, HostState, Phase, Settings, Tags, Token, Volume,
 };
 use evenkeel_control::plane::Plane;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{Rules, VolumeChange};
 use evenkeel_wire::agent::HostAddress;
-use support::{HOSTS, Obedient, ZONE, host_id, now, request, settings, volume_id};
+use support::{HOSTS, Obedient, ZONE, host_id, now, request, volume_id};
 
 /// The default model sizes.
 const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
@@ -145,7 +145,7 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     fill(&path, volumes);
     let journal = Box::new(SqliteJournal::open(&path).unwrap());
     let agent = Obedient::slow(SLOW, SLOW_CREATE);
-    let plane = Plane::start(journal, settings(), Arc::new(agent)).unwrap();
+    let plane = Plane::start(journal, Settings::default(), Arc::new(agent)).unwrap();
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),

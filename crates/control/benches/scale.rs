@@ -10,7 +10,7 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,13 +27,13 @@ use evenkeel_control::model::{
     Attachment, AttachmentState, Event, Host, HostState, Phase, Snapshot, SnapshotPhase, Tags,
     Volume,
 };
-use evenkeel_control::{ControlConfig, DATABASE_FILE_NAME, SpaceOversell, Timeouts};
+use evenkeel_control::{ControlConfig, DATABASE_FILE_NAME, Settings, Timeouts};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{HostAddress, StoredSnapshot};
 use support::client::{Client, text};
-use support::{HOSTS, Obedient, ZONE, host_id, now, request, settings, stored};
+use support::{HOSTS, Obedient, ZONE, host_id, now, request, stored};
 
 /// The default sizes.
 const VOLUMES: u64 = 100_000;
@@ -135,24 +135,11 @@ fn serve(folder: &Path, volumes: u64, snapshots: u64) {
         stored(snapshot_id(number), volume_id(of), size)
     });
     let agent = Arc::new(Obedient::with_snapshots(stored));
-    let settings = settings();
     let config = ControlConfig {
         data_dir: folder.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
         endpoints: vec![],
-        region: settings.region,
-        zone: settings.zone,
-        account: settings.account,
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        rules: settings.rules,
-        modify_policy: settings.modify_policy,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
+        settings: Settings::default(),
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),

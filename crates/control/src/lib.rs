@@ -44,7 +44,6 @@ pub mod reconcile;
 pub mod scrub;
 mod space;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -52,17 +51,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use evenkeel_core::qos::admission::{Figure, Oversell};
-use evenkeel_core::quota::Quotas;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_wire::agent::Agent;
 use tracing::info;
 
 pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Timeouts};
-pub use model::{ModifyPolicy, SpaceOversell, StoreKey};
+pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;
 use crate::cloudwatch::{CloudWatch, Sampling};
@@ -71,7 +67,6 @@ use crate::events::Events;
 use crate::events::webhook::Webhooks;
 use crate::journal::Journal;
 use crate::journal::sqlite::{self, SqliteJournal};
-use crate::model::Settings;
 use crate::plane::{Plane, PlaneError};
 
 /// Name of the database in the data folder.
@@ -88,32 +83,8 @@ pub struct ControlConfig {
     pub listen: SocketAddr,
     /// Addresses of the data plane, which DescribeEndpoints returns.
     pub endpoints: Vec<Endpoint>,
-    /// The region that clients must sign for.
-    pub region: String,
-    /// The only availability zone.
-    pub zone: String,
-    /// The account that owns everything: twelve digits.
-    pub account: String,
-    /// Whether requests may be signed for any region.
-    pub any_region: bool,
-    /// How many requests a second the API answers in the long run; `None` without a limit.
-    pub api_rate: Option<u32>,
-    /// The key of the store; `None` if it has none.
-    pub key: Option<StoreKey>,
-    /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
-    pub recycle_bin_days: u32,
-    /// The volume rules in force.
-    pub rules: &'static Rules,
-    /// How often a volume may be modified.
-    pub modify_policy: ModifyPolicy,
-    /// What the account may have; `None` if only capacity counts.
-    pub quotas: Option<&'static Quotas>,
-    /// The operator's figure of what may be sold; `None` if only the calibration limits it.
-    pub figure: Option<Figure>,
-    /// Types that are sold more than once, and how many times over.
-    pub oversell: BTreeMap<VolumeType, Oversell>,
-    /// How many times over space for bytes at rest is sold.
-    pub space_oversell: SpaceOversell,
+    /// What decisions go by.
+    pub settings: Settings,
     /// The metrics of volumes on disk, at most.
     pub metrics_space: ByteCount,
     /// Where events are posted to.
@@ -187,26 +158,11 @@ pub fn run(
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
     let credentials =
         credentials::load_or_create(&config.data_dir).map_err(ControlError::Credentials)?;
-    let settings = Settings {
-        region: config.region,
-        zone: config.zone,
-        account: config.account,
-        any_region: config.any_region,
-        api_rate: config.api_rate,
-        key: config.key,
-        recycle_bin_days: config.recycle_bin_days,
-        rules: config.rules,
-        modify_policy: config.modify_policy,
-        quotas: config.quotas,
-        figure: config.figure,
-        oversell: config.oversell,
-        space_oversell: config.space_oversell,
-    };
     // Bound before anything else is touched, because this is the most likely step to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
     let journal = open_journal(&config.data_dir)?;
-    let plane = Plane::start(journal, settings, agent).map_err(ControlError::Start)?;
+    let plane = Plane::start(journal, config.settings, agent).map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);

@@ -7,13 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{ControlConfig, StoreKey};
+use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{Command, FailedKind, HostAddress, StoredSnapshot};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Refused, Server, config, create, local_instance, text};
+use support::{Client, FakeAgent, Refused, Server, config_with, create, local_instance, text};
 
 struct Fixture {
     server: Server,
@@ -208,11 +208,12 @@ const SNAPSHOT: &str = "snap-00000000000000abc";
 
 fn fixture_with_key_and_bin() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let config = ControlConfig {
+    let settings = Settings {
         key: Some(StoreKey { id: "01234567-89ab-cdef-0123-456789abcdef".into() }),
         recycle_bin_days: 1,
-        ..support::config(folder.path())
+        ..Settings::default()
     };
+    let config = config_with(folder.path(), settings);
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     Fixture { server, client, _folder: folder }
@@ -645,8 +646,8 @@ fn metrics_of_volumes_come_with_their_limits_and_in_pages() {
 #[test]
 fn the_rules_of_2012_can_be_served() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config(folder.path());
-    config.rules = Rules::as_of("2012-08".parse().unwrap()).unwrap();
+    let mut config = support::config(folder.path());
+    config.settings.rules = Rules::as_of("2012-08".parse().unwrap()).unwrap();
     let server = Server::start_with(config, Arc::new(FakeAgent::default())).unwrap();
     let client = server.client();
     let id = create(&client, &[]);

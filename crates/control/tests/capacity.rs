@@ -141,8 +141,8 @@ fn while_capacity_is_unknown_that_is_said() {
 fn a_figure_and_factors_are_the_operator_s_and_books_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());
-    config.figure = Some(Figure::new(10_000, 500).unwrap());
-    config.oversell.insert(VolumeType::Io2, "1.5".parse().unwrap());
+    config.settings.figure = Some(Figure::new(10_000, 500).unwrap());
+    config.settings.oversell.insert(VolumeType::Io2, "1.5".parse().unwrap());
     let server = Server::start_with(config.clone(), Arc::default()).unwrap();
     let client = server.client();
     create(&client, &[("VolumeType", "io2"), ("Size", "100"), ("Iops", "15000")]);
@@ -159,11 +159,11 @@ fn a_figure_and_factors_are_the_operator_s_and_books_come_back() {
     assert!(refused.contains(" This is with io2 sold 1.5 times over."), "{refused}");
     server.stop().unwrap();
     // Without the factor the same volumes are more than there is. They stay.
-    config.oversell.clear();
+    config.settings.oversell.clear();
     let server = Server::start_with(config.clone(), Arc::default()).unwrap();
     assert_eq!(device(&server.client()), [15_000, 10_000, 5_000]);
     server.stop().unwrap();
-    config.figure = Some(Figure::new(20_000, 500).unwrap());
+    config.settings.figure = Some(Figure::new(20_000, 500).unwrap());
     let server = Server::start_with(config, Arc::default()).unwrap();
     assert_eq!(device(&server.client()), [15_000, 20_000, 0]);
     assert_eq!(server.client().code("DescribeCapacity", &[("X", "1")]), "UnknownParameter");

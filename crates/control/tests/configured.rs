@@ -6,21 +6,21 @@ mod support;
 
 use std::sync::Arc;
 
-use evenkeel_control::ControlConfig;
+use evenkeel_control::Settings;
 use evenkeel_wire::aws::query;
-use support::{Server, config, create, text};
+use support::{Server, config_with, create, text};
 
 const ACCOUNT: &str = "123456789012";
 
-fn with(change: impl FnOnce(ControlConfig) -> ControlConfig) -> (tempfile::TempDir, Server) {
+fn with(settings: Settings) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start_with(change(config(folder.path())), Arc::default()).unwrap();
+    let server = Server::start_with(config_with(folder.path(), settings), Arc::default()).unwrap();
     (folder, server)
 }
 
 #[test]
 fn everything_belongs_to_the_account_that_was_named() {
-    let (_folder, server) = with(|it| ControlConfig { account: ACCOUNT.into(), ..it });
+    let (_folder, server) = with(Settings { account: ACCOUNT.into(), ..Settings::default() });
     let client = server.client();
     let volume = create(&client, &[]);
     let made = client.call("CreateSnapshot", &[("VolumeId", &volume)]).unwrap();
@@ -38,11 +38,11 @@ fn everything_belongs_to_the_account_that_was_named() {
 #[test]
 fn any_region_may_be_signed_for_if_the_operator_says_so() {
     // Clients sign for local-1.
-    let elsewhere = |it| ControlConfig { region: "eu-west-9".into(), ..it };
-    let (_folder, server) = with(elsewhere);
+    let elsewhere = || Settings { region: "eu-west-9".into(), ..Settings::default() };
+    let (_folder, server) = with(elsewhere());
     let refused = server.client().call("DescribeRegions", &[]).unwrap_err();
     assert_eq!((refused.status, refused.code.as_str()), (403, "SignatureDoesNotMatch"));
-    let (_folder, server) = with(|it| ControlConfig { any_region: true, ..elsewhere(it) });
+    let (_folder, server) = with(Settings { any_region: true, ..elsewhere() });
     let mut client = server.client();
     let regions = client.call("DescribeRegions", &[]).unwrap();
     assert_eq!(text(&regions.items("regionInfo")[0], "regionName"), "eu-west-9");
@@ -53,7 +53,7 @@ fn any_region_may_be_signed_for_if_the_operator_says_so() {
 
 #[test]
 fn more_requests_than_the_rate_are_refused_and_the_others_are_answered() {
-    let (_folder, server) = with(|it| ControlConfig { api_rate: Some(5), ..it });
+    let (_folder, server) = with(Settings { api_rate: Some(5), ..Settings::default() });
     let client = server.client();
     let body = query::encode([("Action", "DescribeRegions"), ("Version", "2016-11-15")]);
     let send = || {

@@ -6,11 +6,11 @@ mod support;
 
 use std::sync::Arc;
 
-use evenkeel_control::{ControlConfig, StoreKey};
+use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_wire::agent::{Bytes, Command, FailedKind, StoredSnapshot, UNIT_BYTES};
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, config, create, text};
+use support::{Client, Server, config_with, create, text};
 
 const KEY: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -26,7 +26,7 @@ fn key() -> Option<StoreKey> {
 
 fn fixture(key: Option<StoreKey>) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let config = ControlConfig { key, ..config(folder.path()) };
+    let config = config_with(folder.path(), Settings { key, ..Settings::default() });
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     Fixture { server, client, folder }
@@ -38,7 +38,7 @@ impl Fixture {
         let Self { server, folder, .. } = self;
         let agent = Arc::clone(&server.agent);
         server.stop().unwrap();
-        let config = ControlConfig { key, ..config(folder.path()) };
+        let config = config_with(folder.path(), Settings { key, ..Settings::default() });
         let server = Server::start_with(config, agent).unwrap();
         Self { client: server.client(), server, folder }
     }

@@ -19,13 +19,12 @@ use evenkeel_control::journal::memory::MemoryJournal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
 use evenkeel_control::model::{
-    Begins, Command as Order, Filled, HostState, Lock, LockMode, Model, ModifyPolicy, Phase,
-    Settings, Snapshot, SnapshotOfSet, SnapshotPhase, SpaceOversell, StoreKey, Tagged, Tags,
-    UnixMs, Volume,
+    Begins, Command as Order, Filled, HostState, Lock, LockMode, Model, Phase, Settings, Snapshot,
+    SnapshotOfSet, SnapshotPhase, StoreKey, Tagged, Tags, UnixMs, Volume,
 };
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, HostAddress, Reply, UNIT_BYTES};
 use evenkeel_wire::aws::checksum::{self, Linear};
 use evenkeel_wire::aws::query;
@@ -216,21 +215,7 @@ impl World {
 }
 
 fn settings(recycle_bin_days: u32) -> Settings {
-    Settings {
-        region: "local-1".into(),
-        zone: "local-1a".into(),
-        rules: Rules::newest(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: Some(StoreKey { id: "k".into() }),
-        recycle_bin_days,
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
-    }
+    Settings { key: Some(StoreKey { id: "k".into() }), recycle_bin_days, ..Settings::default() }
 }
 
 /// What clients see of a model, by object; without times, and without snapshots in error: their

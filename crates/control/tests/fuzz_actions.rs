@@ -16,16 +16,15 @@ use evenkeel_control::events::Events;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
-use evenkeel_control::model::{ModifyPolicy, Phase, Settings, SpaceOversell, StoreKey};
+use evenkeel_control::model::{Phase, Settings, StoreKey};
 use evenkeel_control::plane::Plane;
 use evenkeel_control::{DATABASE_FILE_NAME, Endpoint};
 use evenkeel_core::units::{ByteCount, GIB};
-use evenkeel_core::volume::Rules;
 use evenkeel_wire::agent::{Agent, Space};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
 use support::random::{Random, seeds};
-use support::{FakeAgent, REGION, execute};
+use support::{FakeAgent, execute};
 
 /// Histories of a plain run.
 const CASES: u64 = 8;
@@ -62,19 +61,9 @@ impl World {
         let (total, free) = (ByteCount(2_000 * GIB), ByteCount(1_000 * GIB));
         agent.with(|state| state.space = Some(Space { total, free }));
         let settings = Settings {
-            region: REGION.into(),
-            zone: "local-1a".into(),
-            rules: Rules::newest(),
-            account: "000000000000".into(),
-            any_region: false,
-            api_rate: None,
             key: random.one_in(2).then(|| StoreKey { id: "k".into() }),
             recycle_bin_days: random.below(2) as u32,
-            modify_policy: ModifyPolicy::Immediate,
-            quotas: None,
-            figure: None,
-            oversell: [].into(),
-            space_oversell: SpaceOversell::default(),
+            ..Settings::default()
         };
         let journal = SqliteJournal::open(&folder.path().join(DATABASE_FILE_NAME)).unwrap();
         let its = Arc::clone(&agent) as Arc<dyn Agent>;

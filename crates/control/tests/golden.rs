@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use evenkeel_control::api::ACTIONS;
-use evenkeel_control::{ControlConfig, StoreKey};
+use evenkeel_control::{Settings, StoreKey};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::time::Duration;
@@ -19,7 +19,7 @@ use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_wire::agent::{Capacity, Measured, Space, StoredSnapshot};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, FakeAgent, Server, config, text};
+use support::{Client, FakeAgent, Server, config_with, text};
 
 const ZONE: (&str, &str) = ("AvailabilityZone", "local-1a");
 const UNOWNED: &str = "vol-00000000000000abc";
@@ -165,11 +165,12 @@ fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {
         let (total, free) = (ByteCount(4_000 * GIB), ByteCount(3_000 * GIB));
         state.space = Some(Space { total, free });
     });
-    let config = ControlConfig {
+    let settings = Settings {
         key: Some(StoreKey { id: "01234567-89ab-cdef-0123-456789abcdef".into() }),
         recycle_bin_days: 1,
-        ..config(folder.path())
+        ..Settings::default()
     };
+    let config = config_with(folder.path(), settings);
     let server = Server::start_with(config, Arc::clone(&agent)).unwrap();
     let mut script = Script {
         client: server.client(),

@@ -7,9 +7,9 @@ mod support;
 
 use std::sync::Arc;
 
-use evenkeel_control::ControlConfig;
+use evenkeel_control::Settings;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, config, create, text};
+use support::{Client, Server, config_with, create, text};
 
 struct Fixture {
     server: Server,
@@ -19,7 +19,8 @@ struct Fixture {
 
 fn fixture(recycle_bin_days: u32) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let config = ControlConfig { recycle_bin_days, ..config(folder.path()) };
+    let settings = Settings { recycle_bin_days, ..Settings::default() };
+    let config = config_with(folder.path(), settings);
     let server = Server::start_with(config, Arc::default()).unwrap();
     let client = server.client();
     Fixture { server, client, _folder: folder }

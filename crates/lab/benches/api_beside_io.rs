@@ -8,7 +8,6 @@
 #[path = "../../control/benches/support/client.rs"]
 mod client;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,9 +18,8 @@ use std::time::{Duration, Instant};
 use client::{Client, text};
 use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::events::webhook::Webhooks;
-use evenkeel_control::{ControlConfig, ModifyPolicy, SpaceOversell, Timeouts};
+use evenkeel_control::{ControlConfig, Settings, SpaceOversell, Timeouts};
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::Rules;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job};
@@ -45,19 +43,7 @@ fn control(data_dir: &Path) -> ControlConfig {
         data_dir: data_dir.into(),
         listen: "127.0.0.1:0".parse().unwrap(),
         endpoints: vec![],
-        region: "local-1".into(),
-        zone: ZONE.into(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        rules: Rules::newest(),
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::Unlimited,
+        settings: Settings { space_oversell: SpaceOversell::Unlimited, ..Settings::default() },
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),

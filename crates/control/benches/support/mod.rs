@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_control::model::{ModifyPolicy, Settings, SpaceOversell, UnixMs};
+use evenkeel_control::model::UnixMs;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::time;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     self, Agent, Capacity, CreditReport, IoErrors, Measured, Reply, Report, Space, StoredSnapshot,
     VolumeReport, VolumeState,
@@ -145,25 +145,6 @@ fn capacity() -> Capacity {
         domain: DomainFloor::UNLIMITED,
         left_ppm: 1_000_000,
     })
-}
-
-/// Settings with every default.
-pub fn settings() -> Settings {
-    Settings {
-        region: "local-1".into(),
-        zone: ZONE.into(),
-        rules: Rules::newest(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
-    }
 }
 
 /// The time.

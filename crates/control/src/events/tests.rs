@@ -16,8 +16,8 @@ use super::log::{FILE_NAME, Page};
 use super::notice::{BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeEvent, VolumeNews};
 use super::*;
 use crate::model::{
-    Attachment, AttachmentState, FastRestore, Modification, ModificationPhase, ModifyPolicy, Phase,
-    Snapshot, SnapshotPhase, Volume,
+    Attachment, AttachmentState, FastRestore, Modification, ModificationPhase, Phase, Snapshot,
+    SnapshotPhase, Volume,
 };
 use crate::scrub::Target;
 
@@ -26,21 +26,7 @@ const VOLUME: VolumeId = VolumeId::from_bits(0xa);
 const SNAPSHOT: SnapshotId = SnapshotId::from_bits(0xb);
 
 fn settings() -> Settings {
-    Settings {
-        region: "local-1".into(),
-        zone: "local-1a".into(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        rules: Rules::newest(),
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: Default::default(),
-        space_oversell: Default::default(),
-    }
+    Settings { ..Settings::default() }
 }
 
 fn spec() -> VolumeSpec {

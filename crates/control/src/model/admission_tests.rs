@@ -5,7 +5,7 @@ use evenkeel_core::qos::admission::{
     Costs, DeviceFloor, DomainFloor, Figure, LinearCost, Oversell, Resource,
 };
 use evenkeel_core::time::Duration;
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{HostAddress, Measured};
 use proptest::prelude::*;
 
@@ -41,21 +41,7 @@ struct World {
 
 impl World {
     fn selling(capacity: Capacity) -> Self {
-        let settings = Settings {
-            region: "local-1".into(),
-            zone: "z".into(),
-            rules: Rules::newest(),
-            account: "000000000000".into(),
-            any_region: false,
-            api_rate: None,
-            key: None,
-            recycle_bin_days: 0,
-            modify_policy: ModifyPolicy::Immediate,
-            quotas: None,
-            figure: None,
-            oversell: BTreeMap::new(),
-            space_oversell: SpaceOversell::default(),
-        };
+        let settings = Settings { zone: "z".into(), ..Settings::default() };
         let mut world = Self { settings, capacity, model: Model::default(), now: UnixMs(1) };
         world.keep_books();
         let id = InstanceId::from_bits(HOST);

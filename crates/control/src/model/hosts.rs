@@ -124,9 +124,7 @@ impl Model {
         }
         Ok(Decision { events, ..Decision::default() })
     }
-}
 
-impl Model {
     /// Changes the type of a stopped host, and with it the limits of its volumes together. Credits
     /// stay as they are.
     pub(super) fn set_host_type(
@@ -135,7 +133,7 @@ impl Model {
         instance_type: &str,
     ) -> Result<Decision, Refusal> {
         let host = self.host(id)?;
-        if host.is_local() || host.instance_type == LOCAL_TYPE {
+        if host.instance_type == LOCAL_TYPE {
             return Err(Refusal::HostHasNoType(id));
         }
         if instance::by_name(instance_type).is_none() {

@@ -15,7 +15,7 @@ use super::*;
 use crate::model::Filled;
 use crate::model::{
     Attachment, AttachmentState, FastRestore, Host, HostState, Modification, ModificationPhase,
-    ModifyPolicy, Phase, Snapshot, SnapshotPhase, SpaceOversell, Tags, Token, UnixMs,
+    Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs,
 };
 
 const HOSTS: u128 = 3;
@@ -181,19 +181,10 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
     (figure, oversold, capacity()).prop_map(|(figure, oversold, capacity)| {
         let oversold = oversold.and_then(Oversell::from_ppm);
         let settings = Settings {
-            region: "local-1".into(),
             zone: "z".into(),
-            rules: Rules::newest(),
-            account: "000000000000".into(),
-            any_region: false,
-            api_rate: None,
-            key: None,
-            recycle_bin_days: 0,
-            modify_policy: ModifyPolicy::Immediate,
-            quotas: None,
             figure,
             oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
-            space_oversell: SpaceOversell::default(),
+            ..Settings::default()
         };
         (settings, capacity)
     })

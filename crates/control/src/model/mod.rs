@@ -661,6 +661,27 @@ pub struct Settings {
     pub space_oversell: SpaceOversell,
 }
 
+impl Default for Settings {
+    /// Those of a server that is told nothing, by the newest rules.
+    fn default() -> Self {
+        Self {
+            region: "local-1".into(),
+            zone: "local-1a".into(),
+            account: "000000000000".into(),
+            any_region: false,
+            api_rate: None,
+            key: None,
+            recycle_bin_days: 0,
+            rules: Rules::newest(),
+            modify_policy: ModifyPolicy::Immediate,
+            quotas: None,
+            figure: None,
+            oversell: BTreeMap::new(),
+            space_oversell: SpaceOversell::default(),
+        }
+    }
+}
+
 /// All volumes, hosts, client tokens and snapshots. Two models are equal if these are equal.
 ///
 /// Only [`Model::apply`] changes a model. It also updates the index that decisions use. Code that

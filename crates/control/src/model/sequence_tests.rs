@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::{ByteCount, GIB};
-use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{HostAddress, StoredSnapshot};
 use proptest::prelude::*;
 
@@ -85,19 +85,11 @@ struct World {
 impl World {
     fn new(has_key: bool, recycle_bin_days: u32, policy: ModifyPolicy) -> Self {
         let settings = Settings {
-            region: "local-1".into(),
             zone: ZONE.into(),
-            rules: Rules::newest(),
-            account: "000000000000".into(),
-            any_region: false,
-            api_rate: None,
             key: has_key.then(|| StoreKey { id: "k".into() }),
             recycle_bin_days,
             modify_policy: policy,
-            quotas: None,
-            figure: None,
-            oversell: BTreeMap::new(),
-            space_oversell: SpaceOversell::default(),
+            ..Settings::default()
         };
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];

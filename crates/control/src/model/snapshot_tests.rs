@@ -27,21 +27,7 @@ struct World {
 impl World {
     /// With one volume of 10 GiB.
     fn new(volume_type: VolumeType) -> Self {
-        let settings = Settings {
-            region: "local-1".into(),
-            zone: "z".into(),
-            rules: Rules::newest(),
-            account: "000000000000".into(),
-            any_region: false,
-            api_rate: None,
-            key: None,
-            recycle_bin_days: 0,
-            modify_policy: ModifyPolicy::Immediate,
-            quotas: None,
-            figure: None,
-            oversell: BTreeMap::new(),
-            space_oversell: SpaceOversell::default(),
-        };
+        let settings = Settings { zone: "z".into(), ..Settings::default() };
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
         let (model, stored, now) = (Model::default(), BTreeMap::new(), UnixMs(1));

@@ -16,18 +16,7 @@ const ZONE: &str = "local-1a";
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
 
 fn settings(modify_policy: ModifyPolicy) -> Settings {
-    let rules = Rules::newest();
-    let (figure, oversell) = (None, BTreeMap::new());
-    let (region, zone, space_oversell) = ("local-1".into(), ZONE.into(), SpaceOversell::default());
-    let (key, recycle_bin_days, api_rate, quotas) = (None, 0, None, None);
-    let (account, any_region) = ("000000000000".into(), false);
-    #[rustfmt::skip]
-    let settings = Settings {
-        region, zone, account, any_region, api_rate, key, recycle_bin_days, rules, modify_policy,
-        quotas,
-        figure, oversell, space_oversell,
-    };
-    settings
+    Settings { zone: ZONE.into(), modify_policy, ..Settings::default() }
 }
 
 fn vol(number: u8) -> VolumeId {

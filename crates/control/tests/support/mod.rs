@@ -19,17 +19,14 @@ use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Begins, Command as Change, Settings, Tags};
 use evenkeel_control::plane::Plane;
-use evenkeel_control::{
-    ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, ModifyPolicy, SpaceOversell,
-    Timeouts,
-};
+use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, Endpoint, Timeouts};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
-use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
     HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoredSnapshot,
@@ -409,23 +406,16 @@ pub fn config(data_dir: &Path) -> ControlConfig {
             Endpoint::NbdTcp("127.0.0.1:10809".parse().unwrap()),
             Endpoint::NbdUnix(data_dir.join("nbd.sock")),
         ],
-        region: REGION.into(),
-        zone: "local-1a".into(),
-        rules: Rules::newest(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
+        settings: Settings::default(),
         metrics_space: ByteCount(16 << 20),
         webhooks: Webhooks::default(),
         timeouts: Timeouts::default(),
     }
+}
+
+/// The same with other settings.
+pub fn config_with(data_dir: &Path, settings: Settings) -> ControlConfig {
+    ControlConfig { settings, ..config(data_dir) }
 }
 
 /// A control plane without its HTTP side.
@@ -435,23 +425,8 @@ pub fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
 
 /// The same over another data plane.
 pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
-    let settings = Settings {
-        region: "local-1".into(),
-        zone: "local-1a".into(),
-        rules: Rules::newest(),
-        account: "000000000000".into(),
-        any_region: false,
-        api_rate: None,
-        key: None,
-        recycle_bin_days: 0,
-        modify_policy: ModifyPolicy::Immediate,
-        quotas: None,
-        figure: None,
-        oversell: BTreeMap::new(),
-        space_oversell: SpaceOversell::default(),
-    };
     let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
-    Plane::start(Box::new(journal), settings, agent).unwrap()
+    Plane::start(Box::new(journal), Settings::default(), agent).unwrap()
 }
 
 /// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.
@@ -698,4 +673,15 @@ pub fn local_instance(client: &Client) -> String {
     let local = [("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", "evenkeel.local")];
     let reply = client.call("DescribeInstances", &local).unwrap();
     text(&reply.items("reservationSet")[0].items("instancesSet")[0], "instanceId").into()
+}
+
+/// Asks again until there is an answer, for a minute at most. Another thread brings it about, and
+/// there is nothing to wait for here.
+pub fn until<T>(ask: impl Fn() -> Option<T>) -> Option<T> {
+    (0..1_200).find_map(|_| {
+        ask().or_else(|| {
+            std::thread::park_timeout(Duration::from_millis(50));
+            None
+        })
+    })
 }
