@@ -45,8 +45,7 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         return Err(nothing(&demand));
     }
     found.truncate(arguments.top.into());
-    let rated: Vec<Rated> =
-        found.into_iter().map(|it| answer::rate(&space, &trace, &demand, it)).collect();
+    let rated = answer::rate(&space, &trace, &demand, found);
     let first = rated.first().map(|rated| rated.found.layout);
     let exact = first.and_then(|it| exact::replay(&space, &demand, &it, EXACT_REQUESTS_MAX));
     let asked = answer::asked(&demand);

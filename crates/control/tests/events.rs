@@ -11,7 +11,7 @@ use evenkeel_control::ControlConfig;
 use evenkeel_control::events::webhook::{Post, Webhooks};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, local_instance, text};
+use support::{Client, Server, local_instance, text, until};
 
 /// How long a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,19 +79,6 @@ fn page(client: &Client, params: &[(&str, &str)]) -> (Vec<(u64, String)>, Elemen
     let event =
         |item: &Element| (text(item, "sequence").parse().unwrap(), text(item, "event").to_owned());
     (reply.items("eventSet").iter().map(event).collect(), reply)
-}
-
-/// Asks again until there is an answer, for [`PATIENCE`] at most.
-fn until<T>(ask: impl Fn() -> Option<T>) -> Option<T> {
-    let pause = Duration::from_millis(50);
-    (0..PATIENCE.as_millis() / pause.as_millis()).find_map(|_| {
-        ask().or_else(|| {
-            // Another thread does it; there is nothing to wait for here.
-            let (never, waits) = (Mutex::new(()), Condvar::new());
-            drop(waits.wait_timeout(never.lock().unwrap(), pause).unwrap());
-            None
-        })
-    })
 }
 
 /// Waits until an event has these parts, and returns it.

@@ -4,12 +4,10 @@
 
 mod support;
 
-use std::time::Duration;
-
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
-use support::{Client, Server, create, local_instance, text};
+use support::{Client, Server, create, local_instance, text, until};
 
 /// The status of a volume, and its checks.
 fn checks(client: &Client, id: &str) -> (Element, String, Vec<String>) {
@@ -22,16 +20,13 @@ fn checks(client: &Client, id: &str) -> (Element, String, Vec<String>) {
     (item, status, details)
 }
 
-/// Waits until the status of a volume is this one, for a minute at most.
+/// Waits until the status of a volume is this one.
 fn becomes(client: &Client, id: &str, wanted: &str) -> (Element, Vec<String>) {
-    for _ in 0..600 {
+    let found = until(|| {
         let (item, status, details) = checks(client, id);
-        if status == wanted {
-            return (item, details);
-        }
-        std::thread::park_timeout(Duration::from_millis(100));
-    }
-    panic!("{id} does not become {wanted}: {:?}", checks(client, id));
+        (status == wanted).then_some((item, details))
+    });
+    found.unwrap_or_else(|| panic!("{id} does not become {wanted}: {:?}", checks(client, id)))
 }
 
 #[test]
@@ -66,19 +61,15 @@ fn missed_seconds_are_a_warning_and_a_failed_flush_impairs() {
     assert_eq!(by("volume-status.status", "warning"), 1);
 
     server.agent.with(|state| state.missed.insert(volume, 40));
-    let severe = (0..600).any(|_| {
-        std::thread::park_timeout(Duration::from_millis(100));
-        checks(&client, &id).2.contains(&"io-performance severely-degraded".to_owned())
-    });
+    let severely = "io-performance severely-degraded".to_owned();
+    let severe = until(|| checks(&client, &id).2.contains(&severely).then_some(())).is_some();
     assert!(severe, "{:?}", checks(&client, &id));
 
     server.agent.with(|state| state.flush_failed.insert(volume));
     let (_, details) = becomes(&client, &id, "impaired");
     assert_eq!(details, ["io-enabled failed", "io-performance severely-degraded"]);
-    let told = (0..600).any(|_| {
-        std::thread::park_timeout(Duration::from_millis(100));
-        by("event.event-type", "potential-data-inconsistency") == 1
-    });
+    let kind = "potential-data-inconsistency";
+    let told = until(|| (by("event.event-type", kind) == 1).then_some(())).is_some();
     assert!(told, "{:?}", checks(&client, &id));
 }
 

@@ -44,22 +44,25 @@ pub fn ms_per_day(waited_us: u64, length_us: u64) -> u64 {
     u64::try_from(ms).unwrap_or(u64::MAX)
 }
 
-/// Says what there is to say of a layout that was found for the demand of a trace.
+/// Says what there is to say of layouts that were found for the demand of a trace.
 #[must_use]
-pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Found) -> Rated {
-    let layout = found.layout;
-    let throttled = [Assume::Even, Assume::Active, Assume::Worst].map(|assume| {
-        let demand = Demand::of(trace, assume);
-        let (_, outcome) = replay(space, &demand, &layout);
-        ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
-    });
-    Rated {
-        throttled_ms_per_day: throttled,
-        used_permille: used(space, demand, &layout),
-        worst_hour: worst_hour(space, demand, &layout),
-        loss_ppb: layout.loss_ppb(space.rules),
-        found,
-    }
+pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) -> Vec<Rated> {
+    let all = [Assume::Even, Assume::Active, Assume::Worst].map(|it| Demand::of(trace, it));
+    let rated = |found: Found| {
+        let layout = found.layout;
+        let throttled_ms_per_day = all.each_ref().map(|demand| {
+            let (_, outcome) = replay(space, demand, &layout);
+            ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
+        });
+        Rated {
+            throttled_ms_per_day,
+            used_permille: used(space, demand, &layout),
+            worst_hour: worst_hour(space, demand, &layout),
+            loss_ppb: layout.loss_ppb(space.rules),
+            found,
+        }
+    };
+    found.into_iter().map(rated).collect()
 }
 
 /// How much of each limit the busiest span uses, in thousandths.
@@ -148,11 +151,11 @@ pub fn asked(demand: &Demand) -> Asked {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::price::PriceList;
-    use evenkeel_core::volume::{Rules, VolumeType};
+    use evenkeel_core::volume::VolumeType;
 
     use super::*;
     use crate::search::{Wanted, cheapest};
+    use crate::testing::space;
     use crate::trace::{Clock, Columns, Interval, SourceLimits};
 
     /// Minutes with so many requests of 4 KiB; the source allowed 6,000 a second.
@@ -177,14 +180,7 @@ mod tests {
         let trace = minutes(&all);
         let demand = Demand::of(&trace, Assume::Even);
         assert_eq!((asked(&demand).peak_iops, asked(&demand).mean_iops), (6_000, 1_041));
-        let space = Space {
-            rules: Rules::newest(),
-            prices: PriceList::newest(),
-            types: vec![VolumeType::Gp3],
-            volumes_max: 1,
-            stripe_bytes: 65_536,
-            instance: None,
-        };
+        let space = space(&[VolumeType::Gp3], 1);
         let wanted = Wanted {
             capacity_gib: 10,
             throttled_us_per_day_max: 86_400_000_000,
@@ -193,8 +189,8 @@ mod tests {
             multi_attach: false,
             monthly_max: None,
         };
-        let found = cheapest(&space, &demand, &wanted).remove(0);
-        let rated = rate(&space, &trace, &demand, found);
+        let found = cheapest(&space, &demand, &wanted);
+        let rated = rate(&space, &trace, &demand, found).remove(0);
         assert_eq!(
             rated.used_permille,
             [(LimitKind::VolumeIops, 2_000), (LimitKind::VolumeBytes, 187)]

@@ -70,10 +70,10 @@ impl Demand {
         volumes: u32,
         stripe_bytes: u32,
     ) -> impl Iterator<Item = Part> {
-        let volumes = u128::from(volumes.max(1));
+        let shares = u128::from(volumes.max(1));
         self.spans.iter().map(move |span| {
-            let counted =
-                u128::from(span.requests) * counted(span, counting, volumes, stripe_bytes);
+            let each = span.counted(counting, volumes, stripe_bytes);
+            let counted = u128::from(span.requests) * u128::from(each);
             let bytes = match counting.charge_whole_units {
                 true => counted * u128::from(counting.unit_bytes),
                 false => span.bytes.into(),
@@ -81,21 +81,31 @@ impl Demand {
             Part {
                 start_us: span.start_us,
                 length_us: span.length_us,
-                operations: (counted * MICRO).div_ceil(volumes),
-                bytes: (bytes * MICRO).div_ceil(volumes),
+                operations: (counted * MICRO).div_ceil(shares),
+                bytes: (bytes * MICRO).div_ceil(shares),
             }
         })
     }
 }
 
-/// Counted I/Os of a request of the mean size.
-fn counted(span: &Span, counting: CountingRule, volumes: u128, stripe_bytes: u32) -> u128 {
-    let mean = u128::from(span.bytes).div_ceil(u128::from(span.requests.max(1)));
-    let units = mean.div_ceil(u128::from(counting.unit_bytes.max(1))).max(1);
-    match volumes {
-        1 => units,
-        // Pieces of one volume that follow each other merge before it.
-        _ => units.max(mean.div_ceil(u128::from(stripe_bytes.max(1))).min(volumes)),
+impl Span {
+    /// Bytes of a request on average, rounded up; 0 if nothing is known of them.
+    #[must_use]
+    pub fn mean_bytes(&self) -> u64 {
+        self.bytes.div_ceil(self.requests.max(1))
+    }
+
+    /// Pieces of a request of the mean size, if `volumes` of a stripe share it: at most one for
+    /// each, because those of one volume that follow each other merge before it.
+    #[must_use]
+    pub fn pieces(&self, volumes: u32, stripe_bytes: u32) -> u64 {
+        self.mean_bytes().div_ceil(stripe_bytes.max(1).into()).clamp(1, volumes.max(1).into())
+    }
+
+    /// Counted I/Os of a request of the mean size.
+    fn counted(&self, counting: CountingRule, volumes: u32, stripe_bytes: u32) -> u64 {
+        let units = self.mean_bytes().div_ceil(counting.unit_bytes.max(1).into());
+        units.max(self.pieces(volumes, stripe_bytes))
     }
 }
 

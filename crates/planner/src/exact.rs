@@ -13,7 +13,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::Instant;
 
 use crate::delays::Delays;
-use crate::demand::Demand;
+use crate::demand::{Demand, Span};
 use crate::fluid::MICRO;
 use crate::layout::{Layout, LimitKind};
 use crate::search::Space;
@@ -67,13 +67,10 @@ struct Sent {
 }
 
 impl Sent {
-    fn of(span: &crate::demand::Span, space: &Space, layout: &Layout) -> Self {
+    fn of(span: &Span, space: &Space, layout: &Layout) -> Self {
         let volumes = u64::from(layout.volumes.max(1));
-        let mean = span.bytes.div_ceil(span.requests.max(1)).max(512);
-        let pieces = match volumes {
-            1 => 1,
-            _ => mean.div_ceil(u64::from(space.stripe_bytes.max(1))).min(volumes),
-        };
+        let mean = span.mean_bytes().max(512);
+        let pieces = span.pieces(layout.volumes, space.stripe_bytes);
         let count = span.requests.saturating_mul(pieces).div_ceil(volumes);
         // A piece that is too large for one request becomes several.
         let parts = mean.div_ceil(pieces).div_ceil(LENGTH_MAX);
@@ -218,53 +215,17 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use evenkeel_core::instance;
-    use evenkeel_core::price::PriceList;
-    use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+    use evenkeel_core::volume::VolumeType;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::demand::Span;
     use crate::search;
-
-    const S: u64 = 1_000_000;
-
-    fn space(instance: Option<&'static str>) -> Space {
-        Space {
-            rules: Rules::newest(),
-            prices: PriceList::newest(),
-            types: vec![],
-            volumes_max: 1,
-            stripe_bytes: 64 << 10,
-            instance: instance.and_then(instance::by_name),
-        }
-    }
-
-    fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Layout {
-        let request = VolumeRequest {
-            volume_type,
-            size_gib,
-            iops,
-            throughput_mibps: None,
-            multi_attach: false,
-        };
-        Layout { volumes, each: Rules::newest().resolve(&request).expect("a volume") }
-    }
-
-    fn seconds(all: &[(u64, u64)]) -> Demand {
-        let span = |(at, (requests, kib)): (u64, &(u64, u64))| Span {
-            start_us: at * S,
-            length_us: S,
-            requests: *requests,
-            bytes: requests * kib * 1_024,
-        };
-        let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
-        Demand { spans, length_us: all.len() as u64 * S }
-    }
+    use crate::testing::{layout, seconds, space};
 
     #[test]
     fn every_request_is_served_and_waits_for_what_binds() {
         let gp3 = layout(1, VolumeType::Gp3, 100, None);
-        let run = |demand: &Demand| replay(&space(None), demand, &gp3, 1_000_000).expect("few");
+        let run = |demand: &Demand| replay(&space(&[], 1), demand, &gp3, 1_000_000).expect("few");
         let fits = run(&seconds(&[(2_900, 4); 5]));
         assert_eq!((fits.requests, fits.waited_us), (14_500, 0));
         let late = run(&seconds(&[(6_000, 4)]));
@@ -273,13 +234,19 @@ mod tests {
         assert!((1_850_000..=2_000_000).contains(&late.waited_us), "{}", late.waited_us);
         let held = |kind| late.held_ns.iter().find(|(it, _)| *it == kind).map(|(_, ns)| *ns);
         assert!(held(LimitKind::VolumeIops) > held(LimitKind::VolumeBytes));
-        assert_eq!(replay(&space(None), &seconds(&[(6_000, 4)]), &gp3, 5_999), None);
+        assert_eq!(replay(&space(&[], 1), &seconds(&[(6_000, 4)]), &gp3, 5_999), None);
         // Five volumes of 3,000 take 15,000; an instance of 3,600 does not.
         let five = layout(5, VolumeType::Gp3, 100, None);
         let minute = seconds(&[(14_000, 4); 3]);
-        let free = replay(&space(None), &minute, &five, 1_000_000).expect("few");
+        let free = replay(&space(&[], 1), &minute, &five, 1_000_000).expect("few");
         assert_eq!((free.requests, free.waited_us), (8_400, 0));
-        let held = replay(&space(Some("m5.large")), &minute, &five, 1_000_000).expect("few");
+        let held = replay(
+            &Space { instance: instance::by_name("m5.large"), ..space(&[], 1) },
+            &minute,
+            &five,
+            1_000_000,
+        )
+        .expect("few");
         let at_instance = held.held_ns.iter().find(|(it, _)| *it == LimitKind::InstanceIops);
         assert_eq!(at_instance.map(|(_, ns)| *ns), Some(0), "it bursts to 18,750");
     }
@@ -300,7 +267,7 @@ mod tests {
                 1 => layout(volumes, VolumeType::Gp2, 20, None),
                 _ => layout(volumes, VolumeType::Io1, 100, Some(1_500)),
             };
-            let (demand, space) = (seconds(&all), space(None));
+            let (demand, space) = (seconds(&all), space(&[], 1));
             let exact = replay(&space, &demand, &layout, 1_000_000).expect("few");
             let (_, fluid) = search::replay(&space, &demand, &layout);
             // The tokens that are saved spare waiting: 50 ms of it whenever another limit binds.

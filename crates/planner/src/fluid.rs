@@ -183,18 +183,6 @@ impl Fluid {
         &self.throttled_us
     }
 
-    /// Until when the limits are busy.
-    #[must_use]
-    pub const fn free_us(&self) -> u64 {
-        self.free_us
-    }
-
-    /// The credits of a limit now, in millionths of what it can save.
-    #[must_use]
-    pub fn balance_ppm(&self, place: usize) -> u32 {
-        self.buckets.get(place).map_or(0, |bucket| ppm(bucket.credits, bucket.capacity))
-    }
-
     /// Serves a part, which begins no earlier than the one before.
     pub fn take(&mut self, mut part: Part) {
         if self.free_us < part.start_us {

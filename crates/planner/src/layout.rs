@@ -51,12 +51,6 @@ impl Layout {
         })
     }
 
-    /// GiB of all volumes.
-    #[must_use]
-    pub fn size_gib(&self) -> u64 {
-        u64::from(self.each.size_gib) * u64::from(self.volumes)
-    }
-
     /// How many layouts of a billion lose data within a year, from the best to the worst that is
     /// published of the type; `None` if nothing is. One lost volume is a lost layout.
     #[must_use]
@@ -138,35 +132,24 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::volume::{VolumeRequest, VolumeType};
+    use evenkeel_core::volume::VolumeType;
 
     use super::*;
-
-    fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32) -> Layout {
-        let iops = matches!(volume_type, VolumeType::Io1 | VolumeType::Io2).then_some(1_000);
-        let request = VolumeRequest {
-            volume_type,
-            size_gib,
-            iops,
-            throughput_mibps: None,
-            multi_attach: false,
-        };
-        Layout { volumes, each: Rules::newest().resolve(&request).expect("a volume") }
-    }
+    use crate::testing::layout;
 
     #[test]
     fn a_layout_costs_what_its_volumes_cost() {
         let prices = PriceList::newest();
-        let one = layout(1, VolumeType::Gp3, 100).monthly(prices).expect("prices");
-        let five = layout(5, VolumeType::Gp3, 100).monthly(prices).expect("prices");
+        let one = layout(1, VolumeType::Gp3, 100, None).monthly(prices).expect("prices");
+        let five = layout(5, VolumeType::Gp3, 100, None).monthly(prices).expect("prices");
         assert_eq!((one.total() * 5, five.total()), (five.total(), 40_000_000));
-        assert_eq!(layout(5, VolumeType::Gp3, 100).size_gib(), 500);
     }
 
     #[test]
     fn more_volumes_lose_data_more_often() {
         let rules = Rules::newest();
-        let loss = |volumes| layout(volumes, VolumeType::Gp3, 100).loss_ppb(rules).expect("known");
+        let loss =
+            |volumes| layout(volumes, VolumeType::Gp3, 100, None).loss_ppb(rules).expect("known");
         // 99.8 to 99.9 % of volumes are whole after a year.
         assert_eq!(loss(1), (1_000_000, 2_000_000));
         assert_eq!(loss(5), (4_990_010, 9_960_080));

@@ -15,4 +15,6 @@ pub mod fluid;
 pub mod layout;
 pub mod read;
 pub mod search;
+#[cfg(test)]
+mod testing;
 pub mod trace;

@@ -1,23 +1,28 @@
-//! The simulator is pure: it opens no file, starts no thread or process, has no socket and asks
-//! for no time. (core has no `std` at all, and the compiler says so.)
+//! Simulator and planner are pure: they open no file, start no thread or process, have no socket
+//! and ask for no time. (core has no `std` at all, and the compiler says so.)
 
 use super::Fault;
 use super::rust_text::RustText;
 
-/// Modules of `std` that the simulator must not use, its unit tests included.
+/// The crates that are pure.
+const PURE: [&str; 2] = ["sim", "planner"];
+
+/// Modules of `std` that they must not use, their unit tests included.
 const FORBIDDEN: [&str; 5] = ["std::fs", "std::process", "std::thread", "std::net", "std::time"];
 
 /// Checks one file of the tree.
 pub fn check(path: &str, text: &str) -> Vec<Fault> {
-    if !path.starts_with("crates/sim/src/") || !path.ends_with(".rs") {
+    let in_crate = |name: &&&str| path.starts_with(&format!("crates/{name}/src/"));
+    let Some(name) = PURE.iter().find(in_crate).filter(|_| path.ends_with(".rs")) else {
         return Vec::new();
-    }
+    };
     let code = RustText::new(text).code;
     let mut faults = Vec::new();
     for (line, number) in code.lines().zip(1..) {
         for module in FORBIDDEN {
             if uses(line, module) {
-                let message = format!("uses {module}: sim is pure; its caller gives what it needs");
+                let message =
+                    format!("uses {module}: {name} is pure; its caller gives what it needs");
                 faults.push(Fault::new(path, number, message));
             }
         }
@@ -51,6 +56,7 @@ mod tests {
         assert_eq!(faults("use std::{fmt, thread};\n"), 1);
         assert_eq!(faults("let now = std::time::Instant::now();\n"), 1);
         assert_eq!(faults("// std::fs\nuse std::path::Path;\nuse std::fsx;\n"), 0);
+        assert_eq!(check("crates/planner/src/a/b.rs", "use std::fs;\n").len(), 1);
         assert_eq!(check("crates/lab/src/a.rs", "use std::fs;\n"), []);
     }
 }

@@ -3,6 +3,7 @@
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_wire::agent::VolumeReport;
+use evenkeel_wire::aws::sigv4::sha256_hex;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
@@ -182,11 +183,9 @@ fn events(ailments: Ailments) -> Vec<StatusEvent> {
 impl StatusEvent {
     /// An id that stays the same while the event lasts.
     fn id(&self, volume: VolumeId) -> String {
-        let mut bits = volume.bits() ^ u128::from(self.since.0) << 20;
-        for byte in self.kind.bytes().chain(self.description.bytes()) {
-            bits = bits.rotate_left(5) ^ u128::from(byte);
-        }
-        format!("evol-{:017x}", (bits ^ bits >> 68) & ((1 << 68) - 1))
+        let Self { kind, description, since } = self;
+        let digest = sha256_hex(format!("{volume}\n{kind}\n{description}\n{}", since.0).as_bytes());
+        format!("evol-{}", &digest[..17])
     }
 
     fn item(&self, volume: VolumeId) -> Element {

@@ -119,12 +119,9 @@ fn made(
             None => clock::instance_id().map_err(PlaneError::from)?,
         };
         let known = call.plane.model().hosts.get(&id).map(|host| host.instance_type.clone());
-        if token.is_some()
-            && let Some(known) = known
-        {
+        if let (Some(token), Some(known)) = (token, known) {
             if known != wanted.instance_type {
-                let token = token.unwrap_or_default().to_owned();
-                return Err(Refusal::TokenReused(token).into());
+                return Err(Refusal::TokenReused(token.to_owned()).into());
             }
             hosts.push(id);
             continue;

@@ -4,20 +4,7 @@ use evenkeel_core::volume::Date;
 use proptest::prelude::*;
 
 use super::*;
-use crate::demand::Span;
-
-const S: u64 = 1_000_000;
-
-fn space(types: &[VolumeType], volumes_max: u32) -> Space {
-    Space {
-        rules: Rules::newest(),
-        prices: PriceList::newest(),
-        types: types.to_vec(),
-        volumes_max,
-        stripe_bytes: 64 << 10,
-        instance: None,
-    }
-}
+use crate::testing::{S, seconds, space};
 
 fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
     Wanted {
@@ -28,18 +15,6 @@ fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
         multi_attach: false,
         monthly_max: None,
     }
-}
-
-/// A second after the other: requests and KiB of each.
-fn seconds(all: &[(u64, u64)]) -> Demand {
-    let span = |(at, (requests, kib)): (u64, &(u64, u64))| Span {
-        start_us: at * S,
-        length_us: S,
-        requests: *requests,
-        bytes: requests * kib * 1_024,
-    };
-    let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
-    Demand { spans, length_us: all.len() as u64 * S }
 }
 
 fn best(space: &Space, demand: &Demand, wanted: &Wanted) -> Found {

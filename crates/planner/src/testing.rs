@@ -1,0 +1,42 @@
+//! What several unit tests of the planner begin with.
+
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+
+use crate::demand::{Demand, Span};
+use crate::layout::Layout;
+use crate::search::Space;
+
+/// Microseconds of a second.
+pub const S: u64 = 1_000_000;
+
+/// The newest rules and prices, for an instance without limits.
+pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
+    Space {
+        rules: Rules::newest(),
+        prices: PriceList::newest(),
+        types: types.to_vec(),
+        volumes_max,
+        stripe_bytes: 64 << 10,
+        instance: None,
+    }
+}
+
+/// Volumes by the newest rules.
+pub fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Layout {
+    let request =
+        VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach: false };
+    Layout { volumes, each: Rules::newest().resolve(&request).expect("a volume") }
+}
+
+/// A second after the other: requests and KiB of each.
+pub fn seconds(all: &[(u64, u64)]) -> Demand {
+    let span = |(at, (requests, kib)): (u64, &(u64, u64))| Span {
+        start_us: at * S,
+        length_us: S,
+        requests: *requests,
+        bytes: requests * kib * 1_024,
+    };
+    let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
+    Demand { spans, length_us: all.len() as u64 * S }
+}
