@@ -31,7 +31,7 @@ pub use bench::{
     BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
-pub use plan::{Assumption, Plan};
+pub use plan::{Assumption, Plan, PlanRules, PlanTraces, PlanWanted};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};

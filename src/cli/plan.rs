@@ -7,6 +7,27 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct Plan {
+    #[command(flatten)]
+    pub traces: PlanTraces,
+
+    #[command(flatten)]
+    pub rules: PlanRules,
+
+    #[command(flatten)]
+    pub wanted: PlanWanted,
+
+    /// The most layouts to list.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub top: u16,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// What was recorded, and what is known of how.
+#[derive(Args, Debug)]
+pub struct PlanTraces {
     /// What was recorded of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
     /// Prometheus, or a declared workload. `-` is standard input.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
@@ -36,6 +57,39 @@ pub struct Plan {
     #[arg(long)]
     pub allow_partial: bool,
 
+    /// How requests lie within an interval of the trace.
+    #[arg(long, value_enum, default_value_t = Assumption::Idle)]
+    pub assume: Assumption,
+
+    /// IOPS that the volume was limited to while the trace was recorded.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub source_iops: Option<u32>,
+
+    /// MiB/s that it was limited to.
+    #[arg(long, value_name = "MIB/S", value_parser = clap::value_parser!(u32).range(1..))]
+    pub source_throughput: Option<u32>,
+}
+
+/// The rules and prices that apply.
+#[derive(Args, Debug)]
+pub struct PlanRules {
+    /// Day whose volume rules and prices apply, such as 2021-06. [default: the newest]
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    pub as_of: Option<Date>,
+
+    /// The instance type of the host, whose limits apply, too.
+    #[arg(long, value_name = "TYPE")]
+    pub instance: Option<String>,
+
+    /// KiB in a row on one volume of a stripe.
+    #[arg(long, value_name = "KIB", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(4..=16_384))]
+    pub stripe_size: u32,
+}
+
+/// What a layout must do, and where it is looked for.
+#[derive(Args, Debug)]
+pub struct PlanWanted {
     /// GiB that the volumes must hold together. [default: what the trace says]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub capacity: Option<u64>,
@@ -66,15 +120,6 @@ pub struct Plan {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     pub stripes: u32,
 
-    /// KiB in a row on one volume of a stripe.
-    #[arg(long, value_name = "KIB", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(4..=16_384))]
-    pub stripe_size: u32,
-
-    /// The instance type of the host, whose limits apply, too.
-    #[arg(long, value_name = "TYPE")]
-    pub instance: Option<String>,
-
     /// The host boots from it.
     #[arg(long)]
     pub boots: bool,
@@ -86,30 +131,6 @@ pub struct Plan {
     /// The most US dollars that it may cost a month.
     #[arg(long, value_name = "USD", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_monthly: Option<u32>,
-
-    /// How requests lie within an interval of the trace.
-    #[arg(long, value_enum, default_value_t = Assumption::Idle)]
-    pub assume: Assumption,
-
-    /// IOPS that the volume was limited to while the trace was recorded.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub source_iops: Option<u32>,
-
-    /// MiB/s that it was limited to.
-    #[arg(long, value_name = "MIB/S", value_parser = clap::value_parser!(u32).range(1..))]
-    pub source_throughput: Option<u32>,
-
-    /// Day whose volume rules and prices apply, such as 2021-06. [default: the newest]
-    #[arg(long, value_name = "DATE", value_parser = date)]
-    pub as_of: Option<Date>,
-
-    /// The most layouts to list.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    pub top: u16,
-
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// How requests lie within an interval of a trace.

@@ -1,0 +1,149 @@
+//! From flags and files to what the planner takes.
+
+use crate::cli::{Assumption, PlanRules, PlanTraces, PlanWanted};
+use crate::message::{Exit, Failure};
+use evenkeel_core::instance;
+use evenkeel_core::price::PriceList;
+use evenkeel_core::units::{GIB, MIB};
+use evenkeel_core::volume::{Rules, VolumeType};
+use evenkeel_planner::demand::Assume;
+use evenkeel_planner::read::{self, FioLog, Hints};
+use evenkeel_planner::search::{Space, Wanted};
+use evenkeel_planner::trace::Trace;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// The bytes of a file by which its form is told.
+const HEAD_BYTES: usize = 64 << 10;
+/// Names that an error lists.
+const NAMES_SHOWN: usize = 8;
+
+/// The one trace of all files that is meant.
+pub fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
+    let queries = arguments.queries.as_ref().map(|path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    });
+    let hints = Hints {
+        name: arguments.volume.clone(),
+        interval_ms: arguments.interval_ms,
+        allows_partial: arguments.allow_partial,
+        queries: queries.transpose()?,
+        are_rates: arguments.rates,
+        keeps_first: arguments.keep_first,
+        ..Hints::default()
+    };
+    let mut all = Vec::new();
+    for path in &arguments.traces {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let hints = Hints { fio_log: FioLog::of_file_name(name), ..hints.clone() };
+        all.extend(read_file(path, &hints)?);
+    }
+    let names: BTreeSet<&str> = all.iter().map(|trace| trace.name.as_str()).collect();
+    if names.len() > 1 {
+        let shown: Vec<&str> = names.iter().copied().take(NAMES_SHOWN).collect();
+        let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
+        let message = format!("there are {} traces: {}{more}", names.len(), shown.join(", "));
+        return Err(Failure::new(message).hint("name one with --volume"));
+    }
+    if all.is_empty() {
+        let of = arguments.volume.as_deref().map_or_else(String::new, |name| format!(" of {name}"));
+        let message = format!("there is no trace{of} in these files");
+        return Err(Failure::new(message).exit(Exit::NotFound));
+    }
+    let mut trace = read::merge(all).map_err(|broken| Failure::new(broken.to_string()))?;
+    let columns = [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")];
+    if let Some((_, what)) = columns.into_iter().find(|(kind, _)| kind.is_none()) {
+        return Err(Failure::new(format!("{}: the trace has no {what}", trace.name))
+            .hint("both are needed: record them too, or give the other file beside this one"));
+    }
+    if trace.intervals.is_empty() {
+        return Err(Failure::new(format!("{} has no interval with values", trace.name)));
+    }
+    let source = &mut trace.source;
+    source.iops = arguments.source_iops.map(u64::from).or(source.iops);
+    let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
+    source.bytes_per_second = bytes.or(source.bytes_per_second);
+    Ok(trace)
+}
+
+fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
+    let name = path.display();
+    let input: Box<dyn std::io::Read> = match path.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(File::open(path).map_err(|error| Failure::new(format!("{name}: {error}")))?),
+    };
+    let mut input = BufReader::with_capacity(HEAD_BYTES, input);
+    let head = input.fill_buf().map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let Some(format) = read::detect(head) else {
+        return Err(Failure::new(format!("{name}: the form of this file is not known"))
+            .hint("docs/reference/traces.md lists what can be read, and how to record it"));
+    };
+    read::read(format, &mut input, hints)
+        .map_err(|broken| Failure::new(format!("{name}: {broken}")))
+}
+
+/// How requests are taken to lie within an interval.
+pub const fn assume(arguments: &PlanTraces) -> Assume {
+    match arguments.assume {
+        Assumption::Even => Assume::Even,
+        Assumption::Idle => Assume::Active,
+        Assumption::Worst => Assume::Worst,
+    }
+}
+
+/// Where layouts are looked for.
+pub fn space(arguments: &PlanRules, wanted: &PlanWanted) -> Result<Space, Failure> {
+    let fail = |error: String| Failure::new(error).exit(Exit::Usage);
+    let (mut rules, mut prices) = (Rules::newest(), PriceList::newest());
+    if let Some(date) = arguments.as_of {
+        rules = Rules::as_of(date).map_err(|error| fail(error.to_string()))?;
+        prices = PriceList::as_of(date).map_err(|error| fail(error.to_string()))?;
+    }
+    let named = |name: &String| {
+        let found = instance::by_name(name);
+        found.ok_or_else(|| fail(format!("{name:?} is no instance type with published EBS limits")))
+    };
+    let instance = arguments.instance.as_ref().map(named).transpose()?;
+    let types = match wanted.types.as_slice() {
+        [] => VolumeType::ALL.to_vec(),
+        types => types.to_vec(),
+    };
+    Ok(Space {
+        rules,
+        prices,
+        types,
+        volumes_max: wanted.stripes,
+        stripe_bytes: arguments.stripe_size << 10,
+        instance,
+    })
+}
+
+/// What a layout must do.
+pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> {
+    let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
+    let known = trace.source.capacity.or(used).map(|bytes| bytes.div_ceil(GIB));
+    let capacity_gib = arguments.capacity.or(known).ok_or_else(|| {
+        Failure::new("the trace does not tell how many bytes the volume must hold")
+            .exit(Exit::Usage)
+            .hint("name it with --capacity GIB")
+    })?;
+    let delays = [(500, arguments.p50), (990, arguments.p99), (999, arguments.p999)];
+    let delay = |(permille, ms): (u32, Option<u32>)| Some((permille, u64::from(ms?) * 1_000));
+    // Whoever bounds delays, and not the time, is content with the delays.
+    let has_delays = delays.iter().any(|(_, ms)| ms.is_some());
+    let throttled_s = match arguments.throttled {
+        0 if has_delays => 86_400,
+        seconds => seconds,
+    };
+    Ok(Wanted {
+        capacity_gib,
+        throttled_us_per_day_max: u64::from(throttled_s) * 1_000_000,
+        delays: delays.into_iter().filter_map(delay).collect(),
+        boots: arguments.boots,
+        multi_attach: arguments.multi_attach,
+        monthly_max: arguments.max_monthly.map(|usd| u64::from(usd) * 1_000_000),
+    })
+}
