@@ -1,14 +1,14 @@
 //! What there is to say of a layout beside its cost: how far its limits are, what binds and when,
 //! and how much of the answer hangs on what the trace does not tell.
 
+use crate::busy::DAY_US;
 use crate::demand::{Assume, Demand};
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
-use crate::search::{Found, Space, replay};
+use crate::search::{Found, Space, buckets};
 use crate::trace::Trace;
 
 const HOUR_US: u64 = 3_600_000_000;
-const DAY_US: u128 = 86_400_000_000;
 
 /// A layout with all that is known of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,14 +50,18 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
     let all = [Assume::Even, Assume::Active, Assume::Worst].map(|it| Demand::of(trace, it));
     let rated = |found: Found| {
         let layout = found.layout;
-        let throttled_ms_per_day = all.each_ref().map(|demand| {
-            let (_, outcome) = replay(space, demand, &layout);
-            ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
+        let throttled_ms_per_day = all.each_ref().map(|other| {
+            let (waited_us, end_us) = match other == demand {
+                true => (found.outcome.waited_us(), found.outcome.end_us),
+                false => waited(space, other, &layout),
+            };
+            ms_per_day(waited_us, other.length_us.max(end_us))
         });
+        let has_waited = found.outcome.waited_us() > 0;
         Rated {
             throttled_ms_per_day,
             used_permille: used(space, demand, &layout),
-            worst_hour: worst_hour(space, demand, &layout),
+            worst_hour: has_waited.then(|| worst_hour(space, demand, &layout)).flatten(),
             loss_ppb: layout.loss_ppb(space.rules),
             found,
         }
@@ -65,20 +69,30 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
     found.into_iter().map(rated).collect()
 }
 
+/// For how many microseconds requests wait, and when the last is served.
+fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
+    let counting = space.rules.pacing(&layout.each).counting;
+    let start_us = demand.spans.first().map_or(0, |span| span.start_us);
+    let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
+    for part in demand.parts(counting, layout.volumes, space.stripe_bytes) {
+        fluid.take(part);
+    }
+    (fluid.waited_us(), fluid.free_us())
+}
+
 /// How much of each limit the busiest span uses, in thousandths.
 fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)> {
     let pacing = space.rules.pacing(&layout.each);
     let (mut operations, mut bytes) = (0, 0);
     for part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
-        // Millionths a microsecond are units a second.
-        let per_second = |amount: u128| amount / u128::from(part.length_us.max(1));
-        operations = per_second(part.operations).max(operations);
-        bytes = per_second(part.bytes).max(bytes);
+        let (each_operations, each_bytes) = part.rates();
+        operations = each_operations.max(operations);
+        bytes = each_bytes.max(bytes);
     }
     let limits = layout.limits(&pacing, space.instance);
     let of = |(kind, limit): (LimitKind, u64)| {
         let peak = if kind.counts_bytes() { bytes } else { operations };
-        let used = peak * 1_000 / u128::from(limit.max(1));
+        let used = u128::from(peak) * 1_000 / u128::from(limit.max(1));
         (kind, u64::try_from(used).unwrap_or(u64::MAX))
     };
     limits.into_iter().map(of).collect()
@@ -86,9 +100,8 @@ fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)
 
 fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHour> {
     let pacing = space.rules.pacing(&layout.each);
-    let (limits, buckets): (Vec<_>, Vec<_>) =
-        layout.buckets(&pacing, space.instance).into_iter().unzip();
-    let mut fluid = Fluid::new(buckets, demand.spans.first()?.start_us);
+    let (limits, buckets) = buckets(space, layout);
+    let mut fluid = Fluid::new(buckets, demand.spans.first()?.start_us).without_delays();
     let mut before = fluid.throttled_us().to_vec();
     let (mut worst, mut hour): (Option<WorstHour>, u64) = (None, 0);
     let mut look = |fluid: &Fluid, hour: u64| {

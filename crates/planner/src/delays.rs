@@ -16,7 +16,7 @@ pub struct Delays {
 }
 
 /// The bucket of a delay: exact below [`PER_OCTAVE`], then sixteen for each doubling.
-const fn bucket(us: u64) -> usize {
+pub(crate) const fn bucket(us: u64) -> usize {
     if us < PER_OCTAVE {
         return us as usize;
     }
@@ -25,7 +25,7 @@ const fn bucket(us: u64) -> usize {
 }
 
 /// The least delay of a bucket.
-const fn begin(bucket: usize) -> u64 {
+pub(crate) const fn begin(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * PER_OCTAVE {
         return bucket;
@@ -38,6 +38,14 @@ impl Delays {
     /// Adds requests whose delays lie evenly between two.
     pub fn add(&mut self, one_us: u64, other_us: u64, amount: u128) {
         if amount == 0 {
+            return;
+        }
+        if one_us == 0 && other_us == 0 {
+            self.total += amount;
+            match self.buckets.first_mut() {
+                Some(first) => *first += amount,
+                None => self.buckets.push(amount),
+            }
             return;
         }
         let (low, high) = (one_us.min(other_us), one_us.max(other_us));

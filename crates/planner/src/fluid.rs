@@ -137,6 +137,8 @@ pub struct Fluid {
     least: Vec<u128>,
     throttled_us: Vec<u64>,
     delays: Delays,
+    /// Whether delays are of no interest: to spread them over their buckets takes the longest.
+    skips_delays: bool,
 }
 
 /// How long serving at all limits takes, and the place of the one that takes longest.
@@ -152,7 +154,14 @@ impl Fluid {
     pub fn new(buckets: Vec<Bucket>, start_us: u64) -> Self {
         let least = buckets.iter().map(|bucket| bucket.credits).collect();
         let throttled_us = vec![0; buckets.len()];
-        Self { buckets, free_us: start_us, least, throttled_us, delays: Delays::default() }
+        let delays = Delays::default();
+        Self { buckets, free_us: start_us, least, throttled_us, delays, skips_delays: false }
+    }
+
+    /// Counts no delays from now on.
+    #[must_use]
+    pub fn without_delays(self) -> Self {
+        Self { skips_delays: true, ..self }
     }
 
     /// Replays parts, in the order of their beginnings.
@@ -161,7 +170,9 @@ impl Fluid {
         let mut parts = parts.into_iter().peekable();
         let start_us = parts.peek().map_or(0, |first| first.start_us);
         let mut fluid = Self::new(buckets, start_us);
-        parts.for_each(|part| fluid.take(part));
+        for part in parts {
+            fluid.take(part);
+        }
         fluid.outcome()
     }
 
@@ -183,12 +194,34 @@ impl Fluid {
         &self.throttled_us
     }
 
-    /// Serves a part, which begins no earlier than the one before.
-    pub fn take(&mut self, mut part: Part) {
+    /// Microseconds in which requests waited until now.
+    #[must_use]
+    pub fn waited_us(&self) -> u64 {
+        self.throttled_us.iter().sum()
+    }
+
+    /// Until when the limits are busy with what has come.
+    #[must_use]
+    pub const fn free_us(&self) -> u64 {
+        self.free_us
+    }
+
+    /// Serves a part, which begins no earlier than the one before. Says whether it left no trace:
+    /// nothing waited and no credits were missing when it began, nor at its end.
+    pub fn take(&mut self, mut part: Part) -> bool {
         if self.free_us < part.start_us {
             let idle_us = part.start_us - self.free_us;
             self.buckets.iter_mut().for_each(|bucket| bucket.pass(0, idle_us));
             self.free_us = part.start_us;
+        }
+        let length_us = u128::from(part.length_us);
+        let is_untouched = |bucket: &Bucket| {
+            bucket.credits == bucket.capacity && bucket.amount(&part) <= bucket.refill * length_us
+        };
+        if self.free_us == part.start_us && self.buckets.iter().all(is_untouched) {
+            self.delays.add(0, 0, part.operations);
+            self.free_us = part.start_us + part.length_us;
+            return true;
         }
         while part.length_us > 0 {
             let length_us = u128::from(part.length_us);
@@ -203,6 +236,7 @@ impl Fluid {
                 *least = bucket.credits.min(*least);
             }
         }
+        false
     }
 
     fn needed(&self, part: &Part) -> Needed {
@@ -249,7 +283,9 @@ impl Fluid {
         let served = part.split(span_us, whole_us, arrived_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
         let after_us = self.free_us.saturating_add(span_us).saturating_sub(part.start_us);
-        self.delays.add(late_us, after_us, served.operations);
+        if !self.skips_delays {
+            self.delays.add(late_us, after_us, served.operations);
+        }
         if let Some(throttled) = self.throttled_us.get_mut(needed.by) {
             *throttled = throttled.saturating_add(span_us);
         }
@@ -258,6 +294,18 @@ impl Fluid {
 }
 
 impl Part {
+    /// Counted I/Os and bytes a second while it arrives.
+    #[must_use]
+    pub fn rates(&self) -> (u64, u64) {
+        let length_us = self.length_us.max(1);
+        // Millionths a microsecond are units a second. Most fit into the fast division.
+        let rate = |amount: u128| match u64::try_from(amount) {
+            Ok(amount) => amount / length_us,
+            Err(_) => u64::try_from(amount / u128::from(length_us)).unwrap_or(u64::MAX),
+        };
+        (rate(self.operations), rate(self.bytes))
+    }
+
     /// Cuts off what is served in `span_us` of the `whole_us` that all of it takes, and what
     /// arrived in `arrived_us`. The rest stays; nothing stays after the whole.
     fn split(&mut self, span_us: u64, whole_us: u64, arrived_us: u64) -> Self {

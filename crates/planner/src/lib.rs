@@ -7,9 +7,9 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod busy;
 pub mod delays;
 pub mod demand;
-
 pub mod exact;
 pub mod fluid;
 pub mod layout;

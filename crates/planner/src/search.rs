@@ -5,18 +5,23 @@
 //! facts. A volume is never worse with a higher limit, so the least one that will do is bisected.
 //! What a provisioned type does depends on its size only through what may be provisioned, so its
 //! size is the least that is allowed. Costs never fall with what is provisioned.
+//!
+//! It is fast because most of a demand need not be replayed: no layout does that is slower than the
+//! demand comes for too long ([`Floor`]), and what is quiet at the least limits that are left is so
+//! at all others ([`Parts`]).
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::qos::pacing::CountingRule;
 use evenkeel_core::volume::{
-    IopsRule, MultiAttach, Ratio, Rules, ThroughputRule, TypeRules, VolumeRequest, VolumeType,
+    IopsRule, MultiAttach, Ratio, Rules, ThroughputRule, TypeRules, VolumeRequest, VolumeSpec,
+    VolumeType,
 };
 
+use crate::busy::{DAY_US, Floor, Parts};
 use crate::demand::Demand;
-use crate::fluid::{Fluid, MICRO, Outcome};
+use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::layout::{Layout, LimitKind};
-
-const DAY_US: u128 = 86_400_000_000;
 
 /// What a layout must do.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,22 +83,45 @@ impl Found {
 /// The cheapest layout of each type and number of volumes that does what is wanted, cheapest first.
 #[must_use]
 pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
-    let mut found = Vec::new();
-    for &volume_type in &space.types {
-        let Some(rules) = space.rules.of(volume_type) else { continue };
-        if (wanted.boots && !rules.boot)
-            || (wanted.multi_attach && rules.multi_attach == MultiAttach::No)
-        {
-            continue;
-        }
-        let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
-        for volumes in 1..=space.volumes_max.min(attached) {
-            let search = Search { space, demand, wanted, rules, volumes };
+    cheapest_few(space, demand, wanted, usize::MAX)
+}
+
+/// The first so many of the [`cheapest`]. What is dearer than these is not replayed.
+#[must_use]
+pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
+    let is_legal = |rules: &&TypeRules| {
+        (rules.boot || !wanted.boots)
+            && (rules.multi_attach != MultiAttach::No || !wanted.multi_attach)
+    };
+    let rules = space.types.iter().filter_map(|it| space.rules.of(*it)).filter(is_legal);
+    let rules: Vec<&TypeRules> = rules.collect();
+    for volumes in 1..=space.volumes_max.min(attached) {
+        let mut floors: Vec<(CountingRule, Floor)> = Vec::new();
+        for rules in &rules {
+            // What costs as much as the last of those that are asked for comes behind it, because
+            // it has more volumes.
+            let last = count.checked_sub(1).and_then(|last| found.get(last));
+            let cost_max = last
+                .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
+            let cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
+            let floor = Floor::default();
+            let mut search = Search { space, demand, wanted, rules, volumes, floor, cost_max };
+            let Some(counting) = search.counting() else { continue };
+            let known = floors.iter().find(|(it, _)| *it == counting).map(|(_, floor)| *floor);
+            search.floor = known.unwrap_or_else(|| {
+                let by = (counting, volumes, space.stripe_bytes);
+                let floor = Floor::of(demand, by, wanted.throttled_us_per_day_max);
+                floors.push((counting, floor));
+                floor
+            });
             found.extend(search.best());
+            found.sort_by_key(|it| (it.total(), it.layout.volumes, it.layout.each.size_gib));
         }
     }
     found.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
-    found.sort_by_key(|it| (it.total(), it.layout.volumes, it.layout.each.size_gib));
+    found.truncate(count);
     found
 }
 
@@ -104,18 +132,25 @@ struct Search<'a> {
     wanted: &'a Wanted,
     rules: &'static TypeRules,
     volumes: u32,
+    floor: Floor,
+    /// What costs more in a month is not looked for.
+    cost_max: Option<u64>,
 }
 
 /// A volume of a layout: IOPS and MiB/s where they are provisioned.
 type Point = (u32, Option<u32>, Option<u32>);
 
+/// What came of trying a layout.
+enum Tried {
+    /// It does what is wanted.
+    Does(Box<Found>),
+    /// It does not, and only these parts matter at higher limits, if a replay told.
+    DoesNot(Option<Parts>),
+}
+
 impl Search<'_> {
     fn best(&self) -> Option<Found> {
-        let each_gib = self.wanted.capacity_gib.div_ceil(self.volumes.into());
-        let least_gib = u32::try_from(each_gib).ok()?.max(self.rules.size_gib_min);
-        if least_gib > self.rules.size_gib_max {
-            return None;
-        }
+        let least_gib = self.least_gib()?;
         match (self.rules.iops, self.rules.throughput) {
             (IopsRule::Provisioned { min, max, .. }, throughput) => {
                 let range = (min, max);
@@ -123,17 +158,38 @@ impl Search<'_> {
                     ThroughputRule::Provisioned {
                         min_mibps, max_mibps, mibps_per_iops, ..
                     } => self.of_both(least_gib, range, (min_mibps, max_mibps), mibps_per_iops),
-                    _ => {
-                        let at = |iops| self.try_at(self.sized(least_gib, iops, None)?);
-                        least(range, at).map(|(_, found)| found)
-                    }
+                    _ => self.of_one(range, |iops| self.sized(least_gib, iops, None)),
                 }
             }
             _ => {
                 let range = (least_gib, self.rules.size_gib_max);
-                least(range, |gib| self.try_at((gib, None, None))).map(|(_, found)| found)
+                self.of_one(range, |gib| Some((gib, None, None)))
             }
         }
+    }
+
+    /// The least size of a volume; `None` if there is none so large.
+    fn least_gib(&self) -> Option<u32> {
+        let each_gib = self.wanted.capacity_gib.div_ceil(self.volumes.into());
+        let least_gib = u32::try_from(each_gib).ok()?.max(self.rules.size_gib_min);
+        (least_gib <= self.rules.size_gib_max).then_some(least_gib)
+    }
+
+    /// The cheapest of a type of which one number is chosen.
+    fn of_one(
+        &self,
+        (from, to): (u32, u32),
+        point: impl Fn(u32) -> Option<Point>,
+    ) -> Option<Found> {
+        let is_fast = |number| self.layout(point(number)?).filter(|it| self.is_fast(it));
+        let (from, lowest) = least((from, to), is_fast)?;
+        self.is_affordable(lowest.monthly(self.space.prices)?)?;
+        let parts = self.parts(&lowest);
+        let at = |parts: &Parts, number| match point(number) {
+            Some(point) => self.try_at(parts, point),
+            None => Tried::DoesNot(None),
+        };
+        least_that_does((from, to), &parts, at).map(|(_, found)| found)
     }
 
     /// The cheapest of a type that sells IOPS and throughput.
@@ -144,11 +200,36 @@ impl Search<'_> {
         mibps: (u32, u32),
         ratio: Ratio,
     ) -> Option<Found> {
-        let at = |iops, mibps| self.try_at(self.sized(gib, iops, Some(mibps))?);
+        let at = |parts: &Parts, iops, mibps| match self.sized(gib, iops, Some(mibps)) {
+            Some(point) => self.try_at(parts, point),
+            None => Tried::DoesNot(None),
+        };
+        let limits = |iops, mibps| Layout {
+            volumes: self.volumes,
+            each: VolumeSpec {
+                volume_type: self.rules.volume_type,
+                size_gib: gib,
+                iops: Some(iops),
+                throughput_mibps: Some(mibps),
+                multi_attach: self.wanted.multi_attach,
+            },
+        };
+        let is_fast = |layout: Layout| self.is_fast(&layout).then_some(());
+        // What the demand's rates alone demand.
+        let (iops_from, ()) = least(iops, |iops| is_fast(limits(iops, mibps.1)))?;
+        let (mibps_from, ()) = least(mibps, |mibps| is_fast(limits(iops.1, mibps)))?;
+        self.is_affordable(limits(iops_from, mibps_from).monthly(self.space.prices)?)?;
+        let parts = self.parts(&limits(iops_from, mibps_from));
         // Whatever the other is, neither may be less than what it must be beside the most of it.
         let beside = |iops| mibps.1.min(most_beside(ratio, iops));
-        let (least_iops, _) = least(iops, |iops| at(iops, beside(iops)))?;
-        let (least_mibps, _) = least(mibps, |mibps| at(iops.1, mibps))?;
+        let (least_iops, _) = least_that_does((iops_from, iops.1), &parts, |parts, iops| {
+            at(parts, iops, beside(iops))
+        })?;
+        let (least_mibps, _) = least_that_does((mibps_from, mibps.1), &parts, |parts, mibps| {
+            at(parts, iops.1, mibps)
+        })?;
+        let buckets = buckets(self.space, &limits(least_iops, least_mibps)).1;
+        let parts = parts.replay(buckets, |_| false).higher;
         let (mut best, mut most_iops): (Option<Found>, u32) = (None, iops.1);
         for mibps in least_mibps..=mibps.1 {
             let floor = least_iops.max(least_beside(ratio, mibps));
@@ -163,13 +244,47 @@ impl Search<'_> {
                 break;
             }
             let range = (floor, most_iops.max(floor));
-            let Some((needed, found)) = least(range, |iops| at(iops, mibps)) else { continue };
+            let at_iops = |parts: &Parts, iops| at(parts, iops, mibps);
+            let Some((needed, found)) = least_that_does(range, &parts, at_iops) else { continue };
             most_iops = needed;
             if best.as_ref().is_none_or(|best| found.total() < best.total()) {
                 best = Some(found);
             }
         }
         best
+    }
+
+    /// Nothing, if a cost is above what is looked for.
+    fn is_affordable(&self, least_cost: Cost) -> Option<()> {
+        self.cost_max.is_none_or(|most| least_cost.total() <= most).then_some(())
+    }
+
+    /// How requests are counted by volumes of this type.
+    fn counting(&self) -> Option<CountingRule> {
+        let gib = self.least_gib()?;
+        let iops = match self.rules.iops {
+            IopsRule::Provisioned { min, .. } => Some(min),
+            _ => None,
+        };
+        let point = match iops {
+            Some(iops) => self.sized(gib, iops, None)?,
+            None => (gib, None, None),
+        };
+        Some(self.space.rules.pacing(&self.layout(point)?.each).counting)
+    }
+
+    /// Whether no limit is below what the demand's rates alone demand.
+    fn is_fast(&self, layout: &Layout) -> bool {
+        let pacing = self.space.rules.pacing(&layout.each);
+        let limits = layout.limits(&pacing, self.space.instance);
+        !limits.into_iter().any(|limit| self.floor.is_above(limit))
+    }
+
+    /// What is not quiet on a layout.
+    fn parts(&self, layout: &Layout) -> Parts {
+        let counting = self.space.rules.pacing(&layout.each).counting;
+        let all = self.demand.parts(counting, self.volumes, self.space.stripe_bytes);
+        Parts::of(buckets(self.space, layout).1, all)
     }
 
     /// A volume with provisioned IOPS, as large as these need.
@@ -204,38 +319,51 @@ impl Search<'_> {
         prices.requests(u64::try_from(month).unwrap_or(u64::MAX))
     }
 
-    /// A layout, if it does what is wanted.
-    fn try_at(&self, point: Point) -> Option<Found> {
-        let layout = self.layout(point)?;
-        let monthly = layout.monthly(self.space.prices)?;
-        let (limits, outcome) = replay(self.space, self.demand, &layout);
-        does(&outcome, self.demand, self.wanted).then_some(Found {
-            requests: self.requests(&outcome),
-            layout,
-            monthly,
-            outcome,
-            limits,
-        })
+    fn try_at(&self, parts: &Parts, point: Point) -> Tried {
+        let legal = self.layout(point).filter(|layout| self.is_fast(layout));
+        let priced = legal.and_then(|layout| Some((layout, layout.monthly(self.space.prices)?)));
+        let Some((layout, monthly)) = priced else { return Tried::DoesNot(None) };
+        let (limits, buckets) = buckets(self.space, &layout);
+        let waits_too_long =
+            |fluid: &Fluid| !may_wait(fluid.waited_us(), fluid.free_us(), self.demand, self.wanted);
+        let replayed = parts.replay(buckets, waits_too_long);
+        match replayed.outcome.filter(|it| does(it, self.demand, self.wanted)) {
+            Some(outcome) => {
+                let requests = self.requests(&outcome);
+                Tried::Does(Box::new(Found { layout, monthly, requests, outcome, limits }))
+            }
+            None => Tried::DoesNot(Some(replayed.higher)),
+        }
     }
+}
+
+/// The limits of a layout, full of credits, and their kinds.
+#[must_use]
+pub fn buckets(space: &Space, layout: &Layout) -> (Vec<LimitKind>, Vec<Bucket>) {
+    let pacing = space.rules.pacing(&layout.each);
+    layout.buckets(&pacing, space.instance).into_iter().unzip()
 }
 
 /// What happens on a layout.
 #[must_use]
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout) -> (Vec<LimitKind>, Outcome) {
-    let pacing = space.rules.pacing(&layout.each);
-    let buckets = layout.buckets(&pacing, space.instance);
-    let (limits, buckets) = buckets.into_iter().unzip();
-    let parts = demand.parts(pacing.counting, layout.volumes, space.stripe_bytes);
+    let counting = space.rules.pacing(&layout.each).counting;
+    let (limits, buckets) = buckets(space, layout);
+    let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
     (limits, Fluid::replay(buckets, parts))
 }
 
 /// Whether an outcome is as wanted.
 #[must_use]
 pub fn does(outcome: &Outcome, demand: &Demand, wanted: &Wanted) -> bool {
-    let known_us = u128::from(demand.length_us.max(outcome.end_us).max(1));
-    let throttled = u128::from(outcome.waited_us()) * DAY_US;
-    throttled <= u128::from(wanted.throttled_us_per_day_max) * known_us
+    may_wait(outcome.waited_us(), outcome.end_us, demand, wanted)
         && wanted.delays.iter().all(|(permille, us)| outcome.delays.permille(*permille) <= *us)
+}
+
+/// Whether requests may wait so long until a time. If not, they may not afterwards, either.
+fn may_wait(waited_us: u64, until_us: u64, demand: &Demand, wanted: &Wanted) -> bool {
+    let known_us = u128::from(demand.length_us.max(until_us).max(1));
+    u128::from(waited_us) * DAY_US <= u128::from(wanted.throttled_us_per_day_max) * known_us
 }
 
 /// The most MiB/s that may be provisioned beside so many IOPS.
@@ -260,6 +388,28 @@ fn least<T>((from, to): (u32, u32), at: impl Fn(u32) -> Option<T>) -> Option<(u3
         match at(middle) {
             Some(there) => found = (middle, there),
             None => low = middle + 1,
+        }
+    }
+    Some(found)
+}
+
+/// The least number of a range at which a layout does, and what it is.
+fn least_that_does(
+    (from, to): (u32, u32),
+    parts: &Parts,
+    at: impl Fn(&Parts, u32) -> Tried,
+) -> Option<(u32, Found)> {
+    let Tried::Does(found) = at(parts, to) else { return None };
+    let mut found = (to, *found);
+    let (mut low, mut higher) = (from, None);
+    while low < found.0 {
+        let middle = low + (found.0 - low) / 2;
+        match at(higher.as_ref().unwrap_or(parts), middle) {
+            Tried::Does(there) => found = (middle, *there),
+            Tried::DoesNot(parts) => {
+                low = middle + 1;
+                higher = parts.or(higher);
+            }
         }
     }
     Some(found)

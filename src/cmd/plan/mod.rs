@@ -24,11 +24,10 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let wanted = input::wanted(&arguments.wanted, &trace)?;
     let assume = input::assume(&arguments.traces);
     let demand = Demand::of(&trace, assume);
-    let mut found = search::cheapest(&space, &demand, &wanted);
+    let found = search::cheapest_few(&space, &demand, &wanted, arguments.top.into());
     if found.is_empty() {
         return Err(nothing(&demand));
     }
-    found.truncate(arguments.top.into());
     let rated = answer::rate(&space, &trace, &demand, found);
     let first = rated.first().map(|rated| rated.found.layout);
     let exact = first.and_then(|it| exact::replay(&space, &demand, &it, EXACT_REQUESTS_MAX));

@@ -184,6 +184,20 @@ proptest! {
     }
 
     #[test]
+    fn the_first_few_are_the_first_of_all(
+        demand in demand(),
+        gib in 1..3_000_u64,
+        throttled in prop_oneof![Just(0), 0..86_400_u64],
+        count in 0..12_usize,
+    ) {
+        let space = space(&VolumeType::ALL, 5);
+        let wanted = wanted(gib, throttled);
+        let mut all = cheapest(&space, &demand, &wanted);
+        all.truncate(count);
+        prop_assert_eq!(cheapest_few(&space, &demand, &wanted, count), all);
+    }
+
+    #[test]
     fn looser_is_never_dearer_and_more_is_never_cheaper(
         demand in demand(),
         gib in 1..3_000_u64,
