@@ -72,6 +72,19 @@ impl Delays {
         }
     }
 
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (sum, amount) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += amount;
+        }
+        self.total += other.total;
+        self.weighted = self.weighted.saturating_add(other.weighted);
+        self.most_us = self.most_us.max(other.most_us);
+    }
+
     /// The delay that so many thousandths of the requests do not exceed, in microseconds, rounded
     /// up by at most a sixteenth.
     #[must_use]

@@ -1,8 +1,12 @@
-//! The product's own scheduler under a demand, in virtual time: every request by itself.
+//! The product's own scheduler under a demand, in virtual time: request by request.
 //!
 //! One volume stands for all of a layout, because they are equal and share all requests evenly.
 //! Requests are sent when they come, whether earlier ones were served or not, to places that do not
 //! follow each other. Nothing lies below: what is measured is how long limits hold requests up.
+//!
+//! Requests that come slower than every limit lets them through do not wait, and the credits that
+//! they use are known. So only [stretches](Stretch) in which a [fluid](crate::fluid) waits, or is
+//! near to it, are sent; the credits at their beginnings are the fluid's.
 
 use std::collections::VecDeque;
 
@@ -14,9 +18,9 @@ use evenkeel_core::time::Instant;
 
 use crate::delays::Delays;
 use crate::demand::{Demand, Span};
-use crate::fluid::MICRO;
+use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
-use crate::search::Space;
+use crate::search::{Space, buckets};
 
 const NS_PER_US: u64 = 1_000;
 /// Distance of two places, in bytes: far enough that no request follows another.
@@ -25,12 +29,18 @@ const STRIDE: u64 = 16 << 20;
 const PLACES: u64 = 1 << 16;
 /// The largest request, in bytes: what is larger is sent in pieces.
 const LENGTH_MAX: u64 = 1 << 20;
+/// How near to a limit requests are sent, in thousandths of it: the first that makes few enough.
+const NEAR_PERMILLE: [u32; 3] = [900, 990, 1_000];
+/// A stretch goes on over what comes so soon after it: a pacer has all its tokens again then.
+const AFTER_US: u64 = 1_000_000;
 
 /// What the scheduler did.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Exact {
     /// Requests of one volume.
     pub requests: u64,
+    /// How many of them were sent: the others come too slowly to wait.
+    pub sent: u64,
     /// Microseconds in which requests waited.
     pub waited_us: u64,
     /// How long requests waited.
@@ -39,23 +49,91 @@ pub struct Exact {
     pub held_ns: Vec<(LimitKind, u64)>,
 }
 
-/// Sends the requests of a demand to a layout, at most so many to a volume; `None` if they are
-/// more, or if the scheduler does not take the layout.
+/// Sends the requests of a demand that may wait to a layout, at most so many to a volume; `None` if
+/// they are more, or if the scheduler does not take the layout.
 #[must_use]
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64) -> Option<Exact> {
-    let pacing = space.rules.pacing(&layout.each);
-    let spans: Vec<Sent> = demand.spans.iter().map(|it| Sent::of(it, space, layout)).collect();
-    if spans.iter().map(|span| span.count).sum::<u64>() > requests_max {
-        return None;
-    }
-    let mut run = Run::new(space, layout, &pacing)?;
-    for span in spans {
-        for number in 0..span.count {
-            run.send(span.at_ns(number), span.length);
+    let stretches = NEAR_PERMILLE.into_iter().find_map(|near| {
+        let stretches = stretches(space, demand, layout, near);
+        let all = stretches.iter().fold(0_u64, |all, it| all.saturating_add(it.requests));
+        (all <= requests_max).then_some(stretches)
+    })?;
+    send(space, demand, layout, &stretches)
+}
+
+/// Spans in which requests wait, or are near to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Stretch {
+    /// The first and the last span.
+    spans: (usize, usize),
+    requests: u64,
+    start_us: u64,
+    /// Credits at its beginning.
+    credits: Vec<(LimitKind, u64)>,
+    /// When all that came in it is served.
+    end_us: u64,
+}
+
+/// What has to be sent.
+fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<Stretch> {
+    let counting = space.rules.pacing(&layout.each).counting;
+    let (limits, buckets) = buckets(space, layout);
+    let start_us = demand.spans.first().map_or(0, |span| span.start_us);
+    let mut fluid = Fluid::new(buckets, start_us).without_delays();
+    let mut all: Vec<Stretch> = Vec::new();
+    let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
+    for (at, (span, part)) in demand.spans.iter().zip(parts).enumerate() {
+        let (waited_us, is_behind) = (fluid.waited_us(), fluid.free_us() > part.start_us);
+        fluid.rest(part.start_us);
+        let is_near = is_behind || fluid.is_near(&part, near);
+        let mut credits = [0; 4];
+        credits.iter_mut().zip(fluid.credits()).for_each(|(kept, now)| *kept = now);
+        fluid.take(part);
+        // Credits that end within a part make it wait, however few they seemed to be needed.
+        let is_near = is_near || fluid.waited_us() > waited_us;
+        let requests = Sent::of(span, space, layout).count;
+        let end_us = fluid.free_us().max(part.start_us + part.length_us);
+        match all.last_mut() {
+            Some(last) if part.start_us <= last.end_us.saturating_add(AFTER_US) => {
+                last.spans.1 = at;
+                last.requests = last.requests.saturating_add(requests);
+                if is_near {
+                    last.end_us = end_us;
+                }
+            }
+            _ if is_near => all.push(Stretch {
+                spans: (at, at),
+                start_us: part.start_us,
+                requests,
+                credits: limits.iter().copied().zip(credits).collect(),
+                end_us,
+            }),
+            _ => {}
         }
     }
-    run.drain();
-    Some(run.end())
+    all
+}
+
+fn send(space: &Space, demand: &Demand, layout: &Layout, stretches: &[Stretch]) -> Option<Exact> {
+    let pacing = space.rules.pacing(&layout.each);
+    let mut exact = Exact::default();
+    for stretch in stretches {
+        let mut run = Run::new(space, layout, &pacing, stretch)?;
+        let (first, last) = stretch.spans;
+        for span in demand.spans.get(first..=last)? {
+            let span = Sent::of(span, space, layout);
+            for number in 0..span.count {
+                run.send(span.at_ns(number), span.length);
+            }
+        }
+        run.drain();
+        run.end(&mut exact);
+    }
+    let counts = demand.spans.iter().map(|it| Sent::of(it, space, layout).count);
+    exact.requests = counts.fold(0, u64::saturating_add);
+    let quiet = u128::from(exact.requests.saturating_sub(exact.sent));
+    exact.delays.add(0, 0, quiet * MICRO);
+    Some(exact)
 }
 
 /// The requests of a span that one volume gets.
@@ -108,15 +186,26 @@ struct Run {
 }
 
 impl Run {
-    fn new(space: &Space, layout: &Layout, pacing: &Pacing) -> Option<Self> {
-        let mut scheduler = Scheduler::new(Instant::ZERO);
-        let volume = scheduler.add(Instant::ZERO, pacing, Balances::full(pacing)).ok()?;
+    /// A scheduler at the beginning of a stretch.
+    fn new(space: &Space, layout: &Layout, pacing: &Pacing, stretch: &Stretch) -> Option<Self> {
+        let now = Instant::from_ns(stretch.start_us.saturating_mul(NS_PER_US));
+        let of =
+            |kind| stretch.credits.iter().find(|(it, _)| *it == kind).map(|(_, credits)| *credits);
+        let has = |full: Balances, operations, bytes| Balances {
+            operations: full.operations.and(of(operations)),
+            bytes: full.bytes.and(of(bytes)),
+        };
+        let mut scheduler = Scheduler::new(now);
+        let full = Balances::full(pacing);
+        let balances = has(full, LimitKind::VolumeIops, LimitKind::VolumeBytes);
+        let volume = scheduler.add(now, pacing, balances).ok()?;
         let instance = space.instance.map(|instance| layout.instance_share(instance));
         if let Some(shared) = &instance {
             let full = Balances::full(&shared.as_volume());
-            let added = scheduler.add_instance(Instant::ZERO, shared, full).ok()?;
+            let balances = has(full, LimitKind::InstanceIops, LimitKind::InstanceBytes);
+            let added = scheduler.add_instance(now, shared, balances).ok()?;
             let claim = Claim::best_effort(pacing);
-            scheduler.share(Instant::ZERO, volume, pacing, (None, Some(added)), &claim).ok()?;
+            scheduler.share(now, volume, pacing, (None, Some(added)), &claim).ok()?;
         }
         Some(Self {
             scheduler,
@@ -197,7 +286,8 @@ impl Run {
         self.until(u64::MAX);
     }
 
-    fn end(self) -> Exact {
+    /// Adds what happened.
+    fn end(self, exact: &mut Exact) {
         let exceeded = self.scheduler.exceeded(self.volume);
         let mut held_ns = vec![
             (LimitKind::VolumeIops, exceeded.operations_ns),
@@ -207,8 +297,15 @@ impl Run {
             held_ns.push((LimitKind::InstanceIops, exceeded.instance_operations_ns));
             held_ns.push((LimitKind::InstanceBytes, exceeded.instance_bytes_ns));
         }
-        let waited_us = self.waited_ns / NS_PER_US;
-        Exact { requests: self.sent, waited_us, delays: self.delays, held_ns }
+        exact.sent += self.sent;
+        exact.waited_us += self.waited_ns / NS_PER_US;
+        exact.delays.merge(&self.delays);
+        for (kind, ns) in held_ns {
+            match exact.held_ns.iter_mut().find(|(it, _)| *it == kind) {
+                Some((_, sum)) => *sum += ns,
+                None => exact.held_ns.push((kind, ns)),
+            }
+        }
     }
 }
 
@@ -227,7 +324,9 @@ mod tests {
         let gp3 = layout(1, VolumeType::Gp3, 100, None);
         let run = |demand: &Demand| replay(&space(&[], 1), demand, &gp3, 1_000_000).expect("few");
         let fits = run(&seconds(&[(2_900, 4); 5]));
-        assert_eq!((fits.requests, fits.waited_us), (14_500, 0));
+        assert_eq!((fits.requests, fits.sent, fits.waited_us), (14_500, 14_500, 0));
+        let slow = run(&seconds(&[(1_900, 4); 5]));
+        assert_eq!((slow.requests, slow.sent, slow.delays.total()), (9_500, 0, 9_500 * MICRO));
         let late = run(&seconds(&[(6_000, 4)]));
         assert_eq!(late.requests, 6_000);
         // A second's 6,000 take two; 50 ms of tokens are saved at the start.
@@ -251,8 +350,57 @@ mod tests {
         assert_eq!(at_instance.map(|(_, ns)| *ns), Some(0), "it bursts to 18,750");
     }
 
+    #[test]
+    fn credits_are_known_where_nothing_is_sent() {
+        // gp2 of 100 GiB: 300 IOPS. 1,000 use up 5.4 million credits in 7,714 s; what comes in the
+        // 286 s that are left waits, until 200,000 are served.
+        let gp2 = layout(1, VolumeType::Gp2, 100, None);
+        let (demand, space) = (seconds(&[(1_000, 4); 8_000]), space(&[], 1));
+        let exact = replay(&space, &demand, &gp2, 1_000_000).expect("few");
+        assert_eq!(exact.requests, 8_000_000);
+        assert!((286_000..400_000).contains(&exact.sent), "{}", exact.sent);
+        let (_, fluid) = search::replay(&space, &demand, &gp2);
+        assert!((950_000_000..956_000_000).contains(&fluid.waited_us()), "{}", fluid.waited_us());
+        assert!(exact.waited_us.abs_diff(fluid.waited_us()) < 1_000_000, "{}", exact.waited_us);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// The oracle sends every request.
+        #[test]
+        fn what_is_not_sent_does_not_wait(
+            all in proptest::collection::vec(
+                prop_oneof![Just((0, 4)), (0..2_900_u64, 1..40_u64), (0..9_000_u64, 1..200_u64)],
+                1..16,
+            ),
+            kind in 0..4_usize,
+            volumes in 1..4_u32,
+        ) {
+            let layout = match kind {
+                0 => layout(volumes, VolumeType::Gp3, 100, Some(4_000)),
+                1 => layout(volumes, VolumeType::Gp2, 20, None),
+                2 => layout(volumes, VolumeType::St1, 125, None),
+                _ => layout(volumes, VolumeType::Io1, 100, Some(1_500)),
+            };
+            let mut space = space(&[], 1);
+            space.instance = instance::by_name("m5.large").filter(|_| kind == 3);
+            let demand = seconds(&all);
+            let few = replay(&space, &demand, &layout, 10_000_000).expect("few");
+            let stretches = stretches(&space, &demand, &layout, 0);
+            let whole = send(&space, &demand, &layout, &stretches).expect("few");
+            prop_assert_eq!(whole.sent, whole.requests);
+            prop_assert_eq!(few.requests, whole.requests);
+            prop_assert_eq!(few.delays.total(), whole.delays.total());
+            // A credit more or less at the beginning of a stretch, or a token.
+            let slack = 2_000 * all.len() as u64;
+            prop_assert!(
+                few.waited_us.abs_diff(whole.waited_us) <= slack + whole.waited_us / 200,
+                "{} {}", few.waited_us, whole.waited_us
+            );
+            let (one, other) = (few.delays.most_us(), whole.delays.most_us());
+            prop_assert!(one.abs_diff(other) <= 2_000 + other / 200, "{} {}", one, other);
+        }
 
         /// The fluid is what the search goes by. It differs by the tokens that a pacer saves, and
         /// by single requests.

@@ -206,14 +206,37 @@ impl Fluid {
         self.free_us
     }
 
+    /// Lets time pass in which nothing comes, if all that came before is served by then.
+    pub fn rest(&mut self, until_us: u64) {
+        if self.free_us < until_us {
+            let idle_us = until_us - self.free_us;
+            self.buckets.iter_mut().for_each(|bucket| bucket.pass(0, idle_us));
+            self.free_us = until_us;
+        }
+    }
+
+    /// The credits of each limit; zero of one without.
+    pub fn credits(&self) -> impl Iterator<Item = u64> {
+        let whole = |bucket: &Bucket| u64::try_from(bucket.credits / MICRO).unwrap_or(u64::MAX);
+        self.buckets.iter().map(whole)
+    }
+
+    /// Whether a part comes as fast as so many thousandths of what a limit lets through now, or
+    /// more, or a tenth of the rest of these thousandths is all that is left of credits.
+    #[must_use]
+    pub fn is_near(&self, part: &Part, permille: u32) -> bool {
+        let length_us = u128::from(part.length_us);
+        let (near, rest) = (u128::from(permille), u128::from(1_000_u32.saturating_sub(permille)));
+        self.buckets.iter().any(|bucket| {
+            bucket.amount(part) * 1_000 > bucket.now() * length_us * near
+                || bucket.credits * 10_000 < bucket.capacity * rest
+        })
+    }
+
     /// Serves a part, which begins no earlier than the one before. Says whether it left no trace:
     /// nothing waited and no credits were missing when it began, nor at its end.
     pub fn take(&mut self, mut part: Part) -> bool {
-        if self.free_us < part.start_us {
-            let idle_us = part.start_us - self.free_us;
-            self.buckets.iter_mut().for_each(|bucket| bucket.pass(0, idle_us));
-            self.free_us = part.start_us;
-        }
+        self.rest(part.start_us);
         let length_us = u128::from(part.length_us);
         let is_untouched = |bucket: &Bucket| {
             bucket.credits == bucket.capacity && bucket.amount(&part) <= bucket.refill * length_us

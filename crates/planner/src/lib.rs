@@ -13,6 +13,7 @@ pub mod demand;
 pub mod exact;
 pub mod fluid;
 pub mod layout;
+pub mod neighbours;
 pub mod read;
 pub mod search;
 #[cfg(test)]

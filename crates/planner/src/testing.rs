@@ -5,7 +5,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 
 use crate::demand::{Demand, Span};
 use crate::layout::Layout;
-use crate::search::Space;
+use crate::search::{Space, Wanted};
 
 /// Microseconds of a second.
 pub const S: u64 = 1_000_000;
@@ -39,4 +39,16 @@ pub fn seconds(all: &[(u64, u64)]) -> Demand {
     };
     let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
     Demand { spans, length_us: all.len() as u64 * S }
+}
+
+/// GiB, and seconds a day in which requests may wait.
+pub fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
+    Wanted {
+        capacity_gib,
+        throttled_us_per_day_max: throttled_s_per_day * S,
+        delays: vec![],
+        boots: false,
+        multi_attach: false,
+        monthly_max: None,
+    }
 }

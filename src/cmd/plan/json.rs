@@ -1,7 +1,7 @@
 //! The answer as JSON.
 
 use super::commands::commands;
-use super::words::limit_words;
+use super::words::{less_words, limit_words};
 use super::{Told, assumed_ms, exact_ms};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
@@ -10,14 +10,23 @@ use evenkeel_planner::trace::Note;
 use serde_json::{Value, json};
 
 pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { trace, asked, space, rated, exact } = told;
+    let Told { trace, asked, space, rated, exact, .. } = told;
     let cheapest = exact.as_ref().map(|exact| {
         json!({
             "requests": exact.requests,
+            "sent": exact.sent,
             "throttled_ms_per_day": exact_ms(told, exact),
             "delay_us": delays_json(&exact.delays),
         })
     });
+    let less: Vec<Value> = told
+        .less
+        .iter()
+        .map(|(less, exact)| {
+            let ms = exact.as_ref().map(|exact| exact_ms(told, exact));
+            json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms })
+        })
+        .collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(told, rated)).collect();
     let notes = trace.notes.iter().map(|note| match note {
         Note::Gap { start_ms, length_ms } => {
@@ -43,6 +52,7 @@ pub fn json_of(told: &Told<'_>) -> Value {
         "prices": space.prices.date().to_string(),
         "layouts": layouts,
         "cheapest_by_scheduler": cheapest,
+        "neighbours_by_scheduler": less,
     })
 }
 

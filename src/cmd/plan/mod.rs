@@ -12,11 +12,14 @@ use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::demand::Demand;
 use evenkeel_planner::exact::{self, Exact};
+use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Space};
 use evenkeel_planner::trace::Trace;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 const EXACT_REQUESTS_MAX: u64 = 20_000_000;
+/// The same of a layout that has one unit less than the cheapest.
+const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let trace = input::trace(&arguments.traces)?;
@@ -32,7 +35,12 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let first = rated.first().map(|rated| rated.found.layout);
     let exact = first.and_then(|it| exact::replay(&space, &demand, &it, EXACT_REQUESTS_MAX));
     let asked = answer::asked(&demand);
-    let told = Told { trace: &trace, asked, space: &space, rated: &rated, exact };
+    let less = first.map_or_else(Vec::new, |first| neighbours::one_less(&space, &wanted, &first));
+    let less = less.into_iter().map(|(less, layout)| {
+        (less, exact::replay(&space, &demand, &layout, NEIGHBOUR_REQUESTS_MAX))
+    });
+    let less = less.collect();
+    let told = Told { trace: &trace, asked, space: &space, rated: &rated, exact, less };
     match arguments.output.format {
         Format::Text => message::print(&text::text(&told)),
         Format::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
@@ -46,8 +54,10 @@ struct Told<'a> {
     asked: Asked,
     space: &'a Space,
     rated: &'a [Rated],
-    /// The cheapest, if it has few enough requests.
+    /// The cheapest, if few enough of its requests may wait.
     exact: Option<Exact>,
+    /// What the scheduler does with one unit less than the cheapest has.
+    less: Vec<(Less, Option<Exact>)>,
 }
 
 fn nothing(demand: &Demand) -> Failure {

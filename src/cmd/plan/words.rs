@@ -2,6 +2,7 @@
 
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::layout::{Layout, LimitKind};
+use evenkeel_planner::neighbours::Less;
 
 const MICRO_USD_PER_CENT: u64 = 10_000;
 
@@ -41,5 +42,14 @@ pub const fn limit_words(kind: LimitKind) -> &'static str {
         LimitKind::VolumeBytes => "MiB/s",
         LimitKind::InstanceIops => "instance IOPS",
         LimitKind::InstanceBytes => "instance MiB/s",
+    }
+}
+
+pub const fn less_words(less: Less) -> &'static str {
+    match less {
+        Less::Volumes => "volume",
+        Less::Gib => "GiB",
+        Less::Iops => "IOPS",
+        Less::Mibps => "MiB/s",
     }
 }

@@ -4,18 +4,7 @@ use evenkeel_core::volume::Date;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{S, seconds, space};
-
-fn wanted(capacity_gib: u64, throttled_s_per_day: u64) -> Wanted {
-    Wanted {
-        capacity_gib,
-        throttled_us_per_day_max: throttled_s_per_day * S,
-        delays: vec![],
-        boots: false,
-        multi_attach: false,
-        monthly_max: None,
-    }
-}
+use crate::testing::{seconds, space, wanted};
 
 fn best(space: &Space, demand: &Demand, wanted: &Wanted) -> Found {
     cheapest(space, demand, wanted).into_iter().next().expect("a layout")
