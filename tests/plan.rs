@@ -59,7 +59,10 @@ fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
     assert_eq!(first["throttled_ms_per_day"], 0);
     // Millions of requests, of which only the fast ones have to be sent one by one.
     let exact = &value["cheapest_by_scheduler"];
-    assert_eq!((&exact["throttled_ms_per_day"], &exact["requests"]), (&0.into(), &21_600_000.into()));
+    assert_eq!(
+        (&exact["throttled_ms_per_day"], &exact["requests"]),
+        (&0.into(), &21_600_000.into())
+    );
     let less = value["neighbours_by_scheduler"].as_array().expect("a list");
     let mibps = less.iter().find(|it| it["one_less"] == "MiB/s").expect("MiB/s are sold");
     // 312.5 MiB/s come in these minutes.

@@ -1,8 +1,8 @@
 //! The parts of a demand that a search must look at.
 //!
 //! A part that finds no queue and all credits, and leaves both so, changes nothing for those behind
-//! it. It does the same at higher limits. So what was quiet at the least limits of a search need not
-//! be looked at again, and neither need what was quiet at limits that turned out too low.
+//! it. It does the same at higher limits. So what was quiet at the least limits of a search need
+//! not be looked at again, and neither need what was quiet at limits that turned out too low.
 
 use evenkeel_core::qos::pacing::CountingRule;
 

@@ -40,6 +40,7 @@ fn hints_of(name: &str) -> Hints {
 /// Each sample: its form, its traces, and the intervals of the first.
 const READABLE: &[(&str, Format, usize, usize)] = &[
     ("blkparse.txt", Format::Blkparse, 1, 4),
+    ("btrfs.toml", Format::Declared, 1, 4_000),
     ("cloudwatch_console.csv", Format::CloudWatchConsole, 1, 4),
     ("cloudwatch_data.json", Format::CloudWatchData, 1, 9),
     ("cloudwatch_data_ids.json", Format::CloudWatchData, 1, 6),
