@@ -27,8 +27,8 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchClean, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchRun, BenchShow,
-    BenchVerb, Export, Floor, Results,
+    Bench, BenchClean, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchPlan, BenchRun,
+    BenchShow, BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use plan::{Assumption, Plan, PlanRules, PlanTraces, PlanWanted};

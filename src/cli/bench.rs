@@ -48,6 +48,9 @@ pub enum BenchVerb {
     /// Replay a live load in virtual time, and check that the simulator dispatches the same
     /// requests at the same times.
     Replay(BenchReplay),
+    /// Run workloads on volumes, plan from what was recorded what happens on others, and run them
+    /// there.
+    Plan(BenchPlan),
     /// Remove what killed runs of `bench`, `prove` and `demo` left behind: servers, mounts, loop
     /// devices and folders; exit code 1 if something remains.
     ///
@@ -317,6 +320,20 @@ pub struct BenchReplay {
     /// How the server talks to disks and sockets.
     #[arg(long, default_value = "auto", value_name = "WAY")]
     pub io: Io,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchPlan {
+    /// Duration of each of the two runs, such as 1min; at least half a minute.
+    #[arg(long, default_value = "1min", value_name = "TIME", value_parser = span)]
+    pub time: Duration,
+
+    /// Seed of the bursts.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
 
     #[command(flatten)]
     pub output: Output,

@@ -25,6 +25,8 @@ pub struct VolumeSample {
     pub counted_ios: u64,
     pub read_bytes: u64,
     pub write_bytes: u64,
+    /// Nanoseconds for which the limit in IOPS delayed the volume, and the limit in bytes.
+    pub exceeded_ns: [u64; 2],
     pub reads: Requests,
     pub writes: Requests,
     pub operations: Option<Limit>,
@@ -95,6 +97,9 @@ pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
             counted_ios: number(item, "countedIos"),
             read_bytes: number(item, "readBytes"),
             write_bytes: number(item, "writeBytes"),
+            exceeded_ns: item
+                .child("exceededNs")
+                .map_or([0; 2], |item| ["operations", "bytes"].map(|cause| number(item, cause))),
             reads: item.child("reads").map(requests).unwrap_or_default(),
             writes: item.child("writes").map(requests).unwrap_or_default(),
             operations: item.child("operations").map(limit),

@@ -23,6 +23,7 @@ use crate::layout::{Layout, LimitKind};
 use crate::search::{Space, buckets};
 
 const NS_PER_US: u64 = 1_000;
+const NS_PER_S: u64 = 1_000_000_000;
 /// Distance of two places, in bytes: far enough that no request follows another.
 const STRIDE: u64 = 16 << 20;
 /// Places.
@@ -112,6 +113,58 @@ fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<
         }
     }
     all
+}
+
+/// Nanoseconds of each second, from the demand's beginning on, for which each limit holds a volume
+/// up. All requests are sent, at most so many to a volume; `None` as of [`replay`].
+#[must_use]
+pub fn held_each_second(
+    space: &Space,
+    demand: &Demand,
+    layout: &Layout,
+    requests_max: u64,
+) -> Option<Vec<Vec<(LimitKind, u64)>>> {
+    let all = stretches(space, demand, layout, 0);
+    let requests = all.iter().fold(0_u64, |sum, it| sum.saturating_add(it.requests));
+    if requests > requests_max {
+        return None;
+    }
+    let pacing = space.rules.pacing(&layout.each);
+    let mut seconds: Vec<Vec<(LimitKind, u64)>> = Vec::new();
+    for stretch in &all {
+        let mut run = Run::new(space, layout, &pacing, stretch)?;
+        let mut before = run.held_ns();
+        let mut look = |run: &mut Run, end_ns: u64| {
+            run.until(end_ns);
+            let now = run.held_ns();
+            let at = usize::try_from((end_ns - 1) / NS_PER_S).unwrap_or(usize::MAX);
+            seconds.resize(seconds.len().max(at.saturating_add(1)), Vec::new());
+            let grown = now.iter().zip(&before);
+            let grown = grown.map(|((kind, ns), (_, before))| (*kind, ns - before));
+            if let Some(second) = seconds.get_mut(at) {
+                second.extend(grown);
+            }
+            before = now;
+        };
+        let mut end_ns = (stretch.start_us * NS_PER_US / NS_PER_S + 1) * NS_PER_S;
+        let (first, last) = stretch.spans;
+        for span in demand.spans.get(first..=last)? {
+            let span = Sent::of(span, space, layout);
+            for number in 0..span.count {
+                let at_ns = span.at_ns(number);
+                while at_ns >= end_ns {
+                    look(&mut run, end_ns);
+                    end_ns += NS_PER_S;
+                }
+                run.send(at_ns, span.length);
+            }
+        }
+        while run.scheduler.poll_timeout().is_some() {
+            look(&mut run, end_ns);
+            end_ns += NS_PER_S;
+        }
+    }
+    Some(seconds)
 }
 
 fn send(space: &Space, demand: &Demand, layout: &Layout, stretches: &[Stretch]) -> Option<Exact> {
@@ -286,8 +339,8 @@ impl Run {
         self.until(u64::MAX);
     }
 
-    /// Adds what happened.
-    fn end(self, exact: &mut Exact) {
+    /// Nanoseconds for which each limit held the volume up until now.
+    fn held_ns(&self) -> Vec<(LimitKind, u64)> {
         let exceeded = self.scheduler.exceeded(self.volume);
         let mut held_ns = vec![
             (LimitKind::VolumeIops, exceeded.operations_ns),
@@ -297,6 +350,12 @@ impl Run {
             held_ns.push((LimitKind::InstanceIops, exceeded.instance_operations_ns));
             held_ns.push((LimitKind::InstanceBytes, exceeded.instance_bytes_ns));
         }
+        held_ns
+    }
+
+    /// Adds what happened.
+    fn end(self, exact: &mut Exact) {
+        let held_ns = self.held_ns();
         exact.sent += self.sent;
         exact.waited_us += self.waited_ns / NS_PER_US;
         exact.delays.merge(&self.delays);
@@ -348,6 +407,25 @@ mod tests {
         .expect("few");
         let at_instance = held.held_ns.iter().find(|(it, _)| *it == LimitKind::InstanceIops);
         assert_eq!(at_instance.map(|(_, ns)| *ns), Some(0), "it bursts to 18,750");
+    }
+
+    #[test]
+    fn each_second_is_held_up_by_what_binds_in_it() {
+        // A second of 6,000, which takes two; a second of 200 MiB at 125, later.
+        let demand = seconds(&[(6_000, 4), (0, 4), (0, 4), (0, 4), (0, 4), (1_600, 128)]);
+        let (space, gp3) = (space(&[], 1), layout(1, VolumeType::Gp3, 100, None));
+        let held = held_each_second(&space, &demand, &gp3, 1_000_000).expect("few");
+        let most = |second: usize| {
+            let most = held[second].iter().max_by_key(|(_, ns)| *ns).expect("limits");
+            (most.0, most.1 / 1_000_000)
+        };
+        assert!(most(0).1 > 900 && most(1).1 > 900, "{held:?}");
+        assert_eq!((most(0).0, most(1).0), (LimitKind::VolumeIops, LimitKind::VolumeIops));
+        assert_eq!((held[3].len(), most(5).0), (0, LimitKind::VolumeBytes), "{held:?}");
+        let sum: u64 = held.iter().flatten().map(|(_, ns)| ns).sum();
+        let exact = replay(&space, &demand, &gp3, 1_000_000).expect("few");
+        assert_eq!(sum, exact.held_ns.iter().map(|(_, ns)| ns).sum::<u64>());
+        assert_eq!(held_each_second(&space, &demand, &gp3, 1_000), None);
     }
 
     #[test]

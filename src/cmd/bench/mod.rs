@@ -4,6 +4,7 @@
 mod api;
 mod clean;
 mod nbd;
+mod plan;
 mod results;
 mod suite;
 
@@ -51,6 +52,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
             }
             measure("replay", of.time, &of.output, |bench| replay::measure(bench, of.io.into()))
         }
+        BenchVerb::Plan(of) => plan::run(of),
         BenchVerb::Clean(arguments) => clean::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
         BenchVerb::Floor(arguments) => nbd::floor(arguments),
@@ -74,6 +76,7 @@ fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Instance(of) => &of.output,
         BenchVerb::Idle(of) => &of.output,
         BenchVerb::Replay(of) => &of.output,
+        BenchVerb::Plan(of) => &of.output,
     };
     if output.format != Format::Csv {
         return Ok(());

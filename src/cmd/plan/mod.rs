@@ -4,7 +4,7 @@ mod commands;
 mod input;
 mod json;
 mod text;
-mod words;
+pub mod words;
 
 use crate::cli::Plan;
 use crate::message::{self, Failure, Format};

@@ -22,11 +22,16 @@ pub fn seconds(ms: u64) -> String {
 
 /// A layout, such as `2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s`.
 pub fn layout_words(layout: &Layout) -> String {
-    let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, .. } = layout.each;
-    let mut words = match layout.volumes {
-        1 => format!("{volume_type} {size_gib} GiB"),
-        volumes => format!("{volumes} x {volume_type} {size_gib} GiB"),
-    };
+    match layout.volumes {
+        1 => spec_words(&layout.each),
+        volumes => format!("{volumes} x {}", spec_words(&layout.each)),
+    }
+}
+
+/// A volume, such as `gp3 100 GiB, 3000 IOPS, 125 MiB/s`.
+pub fn spec_words(spec: &VolumeSpec) -> String {
+    let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, .. } = spec;
+    let mut words = format!("{volume_type} {size_gib} GiB");
     if let Some(iops) = iops {
         words += &format!(", {iops} IOPS");
     }

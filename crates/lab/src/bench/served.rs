@@ -75,6 +75,8 @@ pub struct Served {
     _stdout: BufReader<ChildStdout>,
     /// Its control plane.
     pub api: Box<dyn ControlApi>,
+    /// Where its API listens.
+    pub address: SocketAddr,
     /// Where NBD is served on a unix socket.
     pub socket: PathBuf,
     /// From its start until every address answered.
@@ -116,9 +118,10 @@ impl Served {
                 LabError::failed(format!("no {before} in the greeting of the server"))
             })
         };
-        let api = connect(address("http://")?, data_dir)?;
+        let address = address("http://")?;
+        let api = connect(address, data_dir)?;
         let socket = data_dir.join("nbd.sock");
-        Ok(Self { child, _stdout: stdout, api, socket, start_time })
+        Ok(Self { child, _stdout: stdout, api, address, socket, start_time })
     }
 
     /// Its process id.

@@ -1,0 +1,450 @@
+//! `evenkeel bench plan`: workloads with bursts run on volumes that do not hold them up, what
+//! happens on smaller volumes is planned from what was recorded, and they run there.
+//!
+//! All volumes are driven at once, first the large ones and then the small ones. The trace is one
+//! of seconds, from the server's counters; the same, averaged to minutes, has to give an interval
+//! in which the truth lies.
+
+use super::api::connect;
+use super::{begin, print, seconds};
+use crate::api::Client;
+use crate::cli::BenchPlan;
+use crate::cmd::plan::words::{layout_words, spec_words};
+use crate::message::{self, Exit, Failure};
+use crate::top::sample::{self, VolumeSample};
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_lab::bench::Export;
+use evenkeel_lab::bench::fio::{self, Detail, Job};
+use evenkeel_lab::bench::served::Served;
+use evenkeel_planner::delays::Delays;
+use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::exact;
+use evenkeel_planner::layout::{Layout, LimitKind};
+use evenkeel_planner::search::{self, Space};
+use evenkeel_planner::trace::{Clock, Columns, Interval, SourceLimits, Trace};
+use evenkeel_sim::workload::Workload;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// The shortest run: the bursts of all workloads have to fit into it.
+const SECONDS_MIN: u32 = 30;
+/// Volumes rest for so long before and after the load.
+const REST: Duration = Duration::from_secs(2);
+/// Requests that wait at a client. More would be sent late, and count as not having come.
+const DEPTH: u32 = 1_024;
+/// The most requests that are replayed one by one.
+const REQUESTS_MAX: u64 = 50_000_000;
+/// The first that bursts may begin, and how long before the end the last may.
+const BURSTS_S: (u32, u32) = (5, 8);
+
+/// How far a plan may be from the truth: a share, or so much of it.
+const THROTTLED_WITHIN: f64 = 0.02;
+const THROTTLED_WITHIN_S: f64 = 1.0;
+const MEAN_WITHIN: f64 = 0.10;
+const P99_WITHIN: f64 = 0.20;
+/// A delay of a tenth of a millisecond is the machine's.
+const DELAY_WITHIN_MS: f64 = 0.1;
+/// Of the seconds in which a limit holds a volume up, so many have to be the plan's limit's.
+const SAME_LIMIT: f64 = 0.95;
+
+/// A workload, the volume on which it is recorded, and the one that is planned.
+struct Case {
+    name: &'static str,
+    kib: u32,
+    read_percent: u8,
+    /// Requests a second all the time.
+    steady_iops: u32,
+    /// When bursts begin, how long they last, and requests a second in them.
+    bursts: Vec<(u32, u32, u32)>,
+    recorded: VolumeRequest,
+    planned: VolumeRequest,
+}
+
+/// What was found of a workload.
+#[derive(Serialize)]
+struct Found {
+    name: &'static str,
+    recorded_on: String,
+    planned: String,
+    /// Seconds for which limits hold the volume up: planned, and measured.
+    throttled_s: [f64; 2],
+    /// The least and the most of them by the same trace in steps of a minute.
+    by_minutes_s: [f64; 2],
+    /// Mean of the time that a request takes, in milliseconds: planned, and measured.
+    mean_ms: [f64; 2],
+    /// The same of 99 of 100.
+    p99_ms: [f64; 2],
+    /// The limit that holds the volume up in most seconds, and its share of those measured in which
+    /// the plan names the limit that does.
+    limit: Option<&'static str>,
+    same_limit: f64,
+    misses: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Results {
+    schema: &'static str,
+    seconds: u32,
+    seed: u64,
+    workloads: Vec<Found>,
+}
+
+pub fn run(arguments: &BenchPlan) -> Result<(), Failure> {
+    let length_s = seconds(arguments.time);
+    if length_s < SECONDS_MIN {
+        let message = format!("time: the bursts do not fit into {length_s} s: use {SECONDS_MIN}s");
+        return Err(Failure::new(message).exit(Exit::Usage));
+    }
+    let folder = begin(&std::env::temp_dir(), "evenkeel-plan-")?;
+    let cases = cases(length_s, arguments.seed);
+    let recorded = drive(folder.path(), "recorded", &cases, length_s, |case| &case.recorded)?;
+    let measured = drive(folder.path(), "planned", &cases, length_s, |case| &case.planned)?;
+    let both = recorded.iter().zip(&measured);
+    let found = cases.iter().zip(both).map(|(case, (from, to))| compare(case, from, to));
+    let workloads = found.collect::<Result<Vec<Found>, Failure>>()?;
+    let is_missed = workloads.iter().any(|found| !found.misses.is_empty());
+    let (schema, seed) = ("evenkeel.bench.plan/1", arguments.seed);
+    print(&arguments.output, &Results { schema, seconds: length_s, seed, workloads }, words)?;
+    match is_missed {
+        true => Err(Failure::new("what happened is not what was planned")),
+        false => Ok(()),
+    }
+}
+
+/// The workloads: bursts of small requests, large reads that a limit in bytes holds up, and bursts
+/// at random.
+fn cases(length_s: u32, seed: u64) -> Vec<Case> {
+    let of = |volume_type, size_gib, iops, throughput_mibps| VolumeRequest {
+        volume_type,
+        size_gib,
+        iops,
+        throughput_mibps,
+        multi_attach: false,
+    };
+    let last = length_s - BURSTS_S.1;
+    let regular = |count: u32, length_s, iops| {
+        let every = (last - BURSTS_S.0) / count;
+        (0..count).map(|at| (BURSTS_S.0 + at * every, length_s, iops)).collect()
+    };
+    // xorshift64, from anything but zero.
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = |from: u32, to: u32| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        from + (random >> 33) as u32 % (to - from)
+    };
+    let bursts = (0..8).map(|_| (draw(BURSTS_S.0, last), draw(1, 4), draw(150, 600)));
+    let by_chance = bursts.collect();
+    vec![
+        Case {
+            name: "bursts",
+            kib: 4,
+            read_percent: 100,
+            steady_iops: 200,
+            bursts: regular(3, 4, 800),
+            recorded: of(VolumeType::Io2, 10, Some(4_000), None),
+            planned: of(VolumeType::Io2, 10, Some(800), None),
+        },
+        Case {
+            name: "large reads",
+            kib: 64,
+            read_percent: 100,
+            steady_iops: 300,
+            bursts: regular(4, 2, 2_100),
+            recorded: of(VolumeType::Gp3, 20, Some(6_000), Some(500)),
+            planned: of(VolumeType::Gp3, 20, Some(3_000), Some(125)),
+        },
+        Case {
+            name: "by chance",
+            kib: 16,
+            read_percent: 70,
+            steady_iops: 150,
+            bursts: by_chance,
+            recorded: of(VolumeType::Io1, 100, Some(4_000), None),
+            planned: of(VolumeType::Io1, 100, Some(600), None),
+        },
+    ]
+}
+
+/// What was measured on one volume.
+struct Measured {
+    /// Samples of its counters, about a second apart.
+    samples: Vec<VolumeSample>,
+    /// When the load began.
+    started_ms: u64,
+    delays: Delays,
+}
+
+/// Runs all workloads at once on volumes of a new server.
+fn drive(
+    folder: &Path,
+    name: &str,
+    cases: &[Case],
+    length_s: u32,
+    on: impl Fn(&Case) -> &VolumeRequest,
+) -> Result<Vec<Measured>, Failure> {
+    let data_dir = folder.join(name);
+    let server = Served::start(connect, &data_dir, "memory", &["--calibrate", "never"])?;
+    let client = Client::of_server(server.address, "local-1", &data_dir)?;
+    let exports: Vec<Export> =
+        cases.iter().map(|case| server.volume(on(case))).collect::<Result<_, _>>()?;
+    let mut jobs: Vec<(usize, Job)> = Vec::new();
+    for (of, (case, export)) in cases.iter().zip(&exports).enumerate() {
+        jobs.extend(self::jobs(case, export, length_s).into_iter().map(|job| (of, job)));
+    }
+    let (stop, stopped) = mpsc::channel::<()>();
+    let sampler = std::thread::spawn(move || samples(&client, &stopped));
+    let mut delays: Vec<Delays> = cases.iter().map(|_| Delays::default()).collect();
+    let only: Vec<Job> = jobs.iter().map(|(_, job)| job.clone()).collect();
+    let progress = &mut |_: &[fio::VolumeProgress]| {};
+    let run = fio::run_each(&only, Detail::EveryIo, folder, progress, &mut |job, io| {
+        let delay_us = io.latency_ns / 1_000;
+        if let Some(delays) = jobs.get(job).and_then(|(of, _)| delays.get_mut(*of)) {
+            delays.add(delay_us, delay_us, 1_000_000);
+        }
+    });
+    // What still waits is sampled, too.
+    let (_rests, rest) = mpsc::channel::<()>();
+    let _ = rest.recv_timeout(REST);
+    drop(stop);
+    let samples = sampler.join().map_err(|_| Failure::new("the sampler ended early"))??;
+    server.stop();
+    let run = run?;
+    run.is_well(name)?;
+    let started = run.measurements.iter().filter_map(|it| it.started_unix_ms).min();
+    let started_ms = started.ok_or_else(|| Failure::new("fio does not say when it began"))?;
+    let of_volume = |(export, delays): (&Export, Delays)| Measured {
+        samples: samples.iter().filter_map(|it| it.get(&export.name).cloned()).collect(),
+        started_ms,
+        delays,
+    };
+    Ok(exports.iter().zip(delays).map(of_volume).collect())
+}
+
+/// The jobs of fio that make a workload. A burst is several, because each has so many requests in
+/// flight at most.
+fn jobs(case: &Case, export: &Export, length_s: u32) -> Vec<Job> {
+    const IOPS_MAX: u32 = 500;
+    let workload = |rate_iops, length_s| Workload {
+        read_percent: case.read_percent,
+        rate_iops: Some(rate_iops),
+        ..Workload::random_read(case.kib << 10, DEPTH, length_s)
+    };
+    let mut all = vec![workload(case.steady_iops, length_s)];
+    for (start_s, length_s, iops) in &case.bursts {
+        let parts = iops.div_ceil(IOPS_MAX);
+        for _ in 0..parts {
+            let start_s = Some(*start_s);
+            all.push(Workload { start_s, ..workload(iops / parts, *length_s) });
+        }
+    }
+    let numbered = (1..).zip(all);
+    let job = |(seed, workload): (u64, Workload)| Job {
+        name: format!("{} {seed}", case.name),
+        target: export.uri().into(),
+        workload: Workload { seed, ..workload },
+    };
+    numbered.map(job).collect()
+}
+
+/// Samples the counters of all volumes every second until it is told to stop.
+fn samples(client: &Client, stopped: &mpsc::Receiver<()>) -> Result<Vec<sample::Sample>, Failure> {
+    let mut all = Vec::new();
+    loop {
+        all.push(sample::take(client)?);
+        if stopped.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {
+            all.push(sample::take(client)?);
+            return Ok(all);
+        }
+    }
+}
+
+/// The trace of a volume, in steps of at least so many milliseconds.
+fn trace(measured: &Measured, step_ms: u64, limits: SourceLimits) -> Result<Trace, Failure> {
+    let counts =
+        |of: &VolumeSample| [of.reads.count, of.writes.count, of.read_bytes, of.write_bytes];
+    let mut intervals: Vec<Interval> = Vec::new();
+    let mut samples = measured.samples.iter();
+    let Some(mut from) = samples.next() else { return Err(Failure::new("no samples")) };
+    for to in samples {
+        let length_ms = to.time_ms.saturating_sub(from.time_ms);
+        if length_ms < step_ms && measured.samples.last() != Some(to) {
+            continue;
+        }
+        let mut grown = counts(to);
+        grown.iter_mut().zip(counts(from)).for_each(|(to, from)| *to = to.saturating_sub(from));
+        let [reads, writes, read_bytes, write_bytes] = grown;
+        let start_ms = from.time_ms;
+        intervals.push(Interval {
+            start_ms,
+            length_ms,
+            reads,
+            writes,
+            read_bytes,
+            write_bytes,
+            ..Interval::default()
+        });
+        from = to;
+    }
+    intervals.retain(|interval| interval.length_ms > 0);
+    let trace = Trace::new("recorded", Clock::Unix, Columns::default(), intervals);
+    let mut trace = trace.map_err(|broken| Failure::new(broken.to_string()))?;
+    trace.source = limits;
+    Ok(trace)
+}
+
+fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Found, Failure> {
+    let space = Space {
+        rules: Rules::newest(),
+        prices: PriceList::newest(),
+        types: vec![case.planned.volume_type],
+        volumes_max: 1,
+        stripe_bytes: 64 << 10,
+        instance: None,
+    };
+    let spec =
+        |request| space.rules.resolve(request).map_err(|error| Failure::new(error.to_string()));
+    let layout = Layout { volumes: 1, each: spec(&case.planned)? };
+    let pacing = space.rules.pacing(&spec(&case.recorded)?);
+    let limits = SourceLimits {
+        iops: pacing.operations.map(|limit| limit.per_second),
+        bytes_per_second: pacing.bytes.map(|limit| limit.per_second),
+        ..SourceLimits::default()
+    };
+    let by_seconds = trace(recorded, 1, limits)?;
+    let demand = Demand::of(&by_seconds, Assume::Even);
+    let many = || Failure::new("the workload has too many requests to be replayed");
+    let exact = exact::replay(&space, &demand, &layout, REQUESTS_MAX).ok_or_else(many)?;
+    let each_second = exact::held_each_second(&space, &demand, &layout, REQUESTS_MAX);
+    let each_second = each_second.ok_or_else(many)?;
+    let start_ms = by_seconds.intervals.first().map_or(0, |first| first.start_ms);
+    let offset_ms = recorded.started_ms.saturating_sub(start_ms);
+    let (limit, same_limit) = same_limit(&each_second, offset_ms, measured);
+
+    let by_minutes = trace(recorded, 60_000, limits)?;
+    let by_minutes_s = [Assume::Even, Assume::Worst].map(|assume| {
+        let outcome = search::replay(&space, &Demand::of(&by_minutes, assume), &layout).1;
+        outcome.waited_us() as f64 / 1e6
+    });
+    let held_ns: u64 = exact.held_ns.iter().map(|(_, ns)| ns).sum();
+    let ms = |us: u64| us as f64 / 1e3;
+    // What a request takes where no limit holds it up.
+    let free = &recorded.delays;
+    let planned_p99_us = exact.delays.permille(990) + free.mean_us();
+    let mut found = Found {
+        name: case.name,
+        recorded_on: spec_words(&spec(&case.recorded)?),
+        planned: layout_words(&layout),
+        throttled_s: [held_ns as f64 / 1e9, held_s(measured)],
+        by_minutes_s,
+        mean_ms: [ms(exact.delays.mean_us() + free.mean_us()), ms(measured.delays.mean_us())],
+        p99_ms: [ms(planned_p99_us.max(free.permille(990))), ms(measured.delays.permille(990))],
+        limit,
+        same_limit,
+        misses: Vec::new(),
+    };
+    found.misses = misses(&found);
+    Ok(found)
+}
+
+/// Seconds for which limits held a volume up.
+fn held_s(measured: &Measured) -> f64 {
+    let sum = |of: Option<&VolumeSample>| of.map_or(0, |of| of.exceeded_ns.iter().sum::<u64>());
+    sum(measured.samples.last()).saturating_sub(sum(measured.samples.first())) as f64 / 1e9
+}
+
+/// The limit that holds the volume up the longest, and the share of this time in which the plan
+/// names the limit that does, within a second.
+fn same_limit(
+    planned: &[Vec<(LimitKind, u64)>],
+    offset_ms: u64,
+    measured: &Measured,
+) -> (Option<&'static str>, f64) {
+    const KINDS: [LimitKind; 2] = [LimitKind::VolumeIops, LimitKind::VolumeBytes];
+    let most = |held: [u64; 2]| if held[0] >= held[1] { 0 } else { 1 };
+    let (mut all, mut same, mut held) = (0_u64, 0_u64, [0_u64; 2]);
+    for pair in measured.samples.windows(2) {
+        let [from, to] = pair else { continue };
+        let mut grown = to.exceeded_ns;
+        grown.iter_mut().zip(from.exceeded_ns).for_each(|(to, from)| *to = to.saturating_sub(from));
+        let sum: u64 = grown.iter().sum();
+        if sum == 0 {
+            continue;
+        }
+        held.iter_mut().zip(grown).for_each(|(sum, ns)| *sum += ns);
+        // Both loads began at their second 0.
+        let at_ms = (from.time_ms + offset_ms).saturating_sub(measured.started_ms);
+        let at = usize::try_from(at_ms / 1_000).unwrap_or(usize::MAX);
+        let near = planned.iter().skip(at.saturating_sub(1)).take(4).flatten();
+        let mut of_plan = [0_u64; 2];
+        for (kind, ns) in near {
+            let sum = KINDS.iter().zip(&mut of_plan).find(|(it, _)| *it == kind);
+            if let Some((_, sum)) = sum {
+                *sum += ns;
+            }
+        }
+        all += sum;
+        if of_plan.iter().sum::<u64>() > 0 && most(of_plan) == most(grown) {
+            same += sum;
+        }
+    }
+    let name = ["IOPS", "MiB/s"].get(most(held)).copied().filter(|_| all > 0);
+    (name, if all > 0 { same as f64 / all as f64 } else { 1.0 })
+}
+
+/// What the plan was too far off.
+fn misses(found: &Found) -> Vec<&'static str> {
+    let within = |[planned, measured]: [f64; 2], share: f64, or: f64| {
+        (planned - measured).abs() <= (measured * share).max(or)
+    };
+    let [even_s, worst_s] = found.by_minutes_s;
+    let truth_s = found.throttled_s[1];
+    let all = [
+        (within(found.throttled_s, THROTTLED_WITHIN, THROTTLED_WITHIN_S), "throttled seconds"),
+        (within(found.mean_ms, MEAN_WITHIN, DELAY_WITHIN_MS), "mean delay"),
+        (within(found.p99_ms, P99_WITHIN, DELAY_WITHIN_MS), "p99"),
+        (found.same_limit >= SAME_LIMIT, "limit"),
+        ((even_s..=worst_s).contains(&truth_s), "interval of minutes"),
+    ];
+    all.into_iter().filter(|(is_met, _)| !is_met).map(|(_, what)| what).collect()
+}
+
+fn words(results: &Results) -> String {
+    let header = [
+        "WORKLOAD",
+        "RECORDED ON",
+        "PLANNED FOR",
+        "THROTTLED S",
+        "BY MINUTES",
+        "MEAN MS",
+        "P99 MS",
+        "LIMIT",
+        "SAME",
+        "MISSED",
+    ];
+    let pair = |[planned, measured]: [f64; 2]| format!("{planned:.2} {measured:.2}");
+    let rows: Vec<Vec<String>> = results
+        .workloads
+        .iter()
+        .map(|found| {
+            vec![
+                found.name.to_owned(),
+                found.recorded_on.clone(),
+                found.planned.clone(),
+                pair(found.throttled_s),
+                format!("{:.1} to {:.1}", found.by_minutes_s[0], found.by_minutes_s[1]),
+                pair(found.mean_ms),
+                pair(found.p99_ms),
+                message::or_dash(found.limit.map(str::to_owned)),
+                format!("{:.1} %", found.same_limit * 100.0),
+                message::or_dash((!found.misses.is_empty()).then(|| found.misses.join(", "))),
+            ]
+        })
+        .collect();
+    let table = message::table(&header, &rows);
+    format!("of two numbers, the first is planned and the second measured\n\n{table}")
+}
