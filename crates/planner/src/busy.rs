@@ -80,7 +80,8 @@ pub struct Floor {
 
 impl Floor {
     /// The rates that a demand comes at for more than so many microseconds a day: while requests
-    /// come faster than they are served, they wait.
+    /// come faster than they are served, they wait. If the source's limits held requests back for
+    /// longer, no less than the source's: how much more was wanted is not known.
     #[must_use]
     pub fn of(
         demand: &Demand,
@@ -97,7 +98,16 @@ impl Floor {
             bytes.add(each_bytes, part.length_us.max(1));
         }
         let allowed = u128::from(us_per_day) * u128::from(demand.length_us);
-        Self { operations: operations.above(allowed), bytes: bytes.above(allowed) }
+        let held = demand.held_back.unwrap_or_default();
+        let is_long = u128::from(held.length_ms) * 1_000 * DAY_US > allowed;
+        let at_source = |limit: Option<u64>| match limit {
+            Some(limit) if is_long => limit / u64::from(volumes.max(1)),
+            _ => 0,
+        };
+        Self {
+            operations: operations.above(allowed).max(at_source(held.iops)),
+            bytes: bytes.above(allowed).max(at_source(held.bytes_per_second)),
+        }
     }
 
     /// Whether a limit is too low.

@@ -3,6 +3,7 @@
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::fluid::{MICRO, Part};
+use crate::held_back::HeldBack;
 use crate::trace::{Interval, Trace};
 
 const US_PER_MS: u64 = 1_000;
@@ -40,6 +41,8 @@ pub struct Demand {
     pub spans: Vec<Span>,
     /// The length of all that is known, in microseconds.
     pub length_us: u64,
+    /// What the source's limits held back: more was wanted than the spans say.
+    pub held_back: Option<HeldBack>,
 }
 
 impl Demand {
@@ -59,7 +62,7 @@ impl Demand {
             }
             at_us = at_us.saturating_add(length_us);
         }
-        Self { spans, length_us: at_us }
+        Self { spans, length_us: at_us, held_back: HeldBack::of(trace) }
     }
 
     /// The parts of one of `volumes` that share all requests evenly, as `counting` counts them.

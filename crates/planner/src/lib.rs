@@ -12,6 +12,7 @@ pub mod delays;
 pub mod demand;
 pub mod exact;
 pub mod fluid;
+pub mod held_back;
 pub mod layout;
 pub mod neighbours;
 pub mod read;

@@ -38,7 +38,7 @@ pub fn seconds(all: &[(u64, u64)]) -> Demand {
         bytes: requests * kib * 1_024,
     };
     let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
-    Demand { spans, length_us: all.len() as u64 * S }
+    Demand { spans, length_us: all.len() as u64 * S, held_back: None }
 }
 
 /// GiB, and seconds a day in which requests may wait.

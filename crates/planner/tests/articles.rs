@@ -1,6 +1,7 @@
 //! Published articles about provisioned IOPS, recomputed: their credits, prices and durability, the
 //! slips in them, and their conclusions as plans. `docs/reference/plan_articles.md` tells them.
 #![allow(clippy::unwrap_used)] // a test may panic
+#![allow(clippy::inconsistent_digit_grouping)] // dollars and cents
 
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, InvalidSpec, Rules, VolumeRequest, VolumeType};
@@ -38,7 +39,7 @@ fn layout(
 /// So many requests of 4 KiB, evenly in so many seconds.
 fn evenly(requests: u64, seconds: u64) -> Demand {
     let span = Span { start_us: 0, length_us: seconds * S, requests, bytes: requests * 4_096 };
-    Demand { spans: vec![span], length_us: seconds * S }
+    Demand { spans: vec![span], length_us: seconds * S, held_back: None }
 }
 
 /// Milliseconds that a layout takes for requests that wait from the beginning.

@@ -1,15 +1,16 @@
 //! From flags and files to what the planner takes.
 
 use crate::cli::{Assumption, PlanRules, PlanTraces, PlanWanted};
-use crate::message::{Exit, Failure};
+use crate::message::{self, Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::demand::Assume;
+use evenkeel_planner::held_back::HeldBack;
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::search::{Space, Wanted};
-use evenkeel_planner::trace::Trace;
+use evenkeel_planner::trace::{Note, Trace};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -66,7 +67,29 @@ pub fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     source.iops = arguments.source_iops.map(u64::from).or(source.iops);
     let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
+    if let Some(held) = HeldBack::of(&trace) {
+        trace.notes.push(Note::Remark(held_back_words(&held)));
+    }
     Ok(trace)
+}
+
+/// What is to say of requests that the source's limits held back.
+fn held_back_words(held: &HeldBack) -> String {
+    let limits = [
+        held.iops.map(|iops| format!("{iops} IOPS")),
+        held.bytes_per_second.map(|bytes| format!("{} MiB/s", bytes / MIB)),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let least = match limits.is_empty() {
+        true => "name its limits with --source-iops and --source-throughput".to_owned(),
+        false => format!("no layout has less than its {}", limits.join(" and ")),
+    };
+    format!(
+        "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
+         than was recorded, so {least}, unless --throttled allows that long",
+        held.intervals,
+        message::span(held.length_ms.div_ceil(1_000)),
+    )
 }
 
 fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {

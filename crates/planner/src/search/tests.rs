@@ -66,6 +66,30 @@ fn stripes_and_types_are_compared_by_cost() {
     assert!(types.iter().all(|it| it.layout.each.volume_type == VolumeType::Io1));
 }
 
+#[test]
+fn what_was_held_back_is_no_reason_for_less() {
+    use crate::held_back::HeldBack;
+    let space = space(&[VolumeType::Io2, VolumeType::Gp3], 2);
+    let mut demand = seconds(&[(1_000, 4); 60]);
+    let one = |demand: &Demand, throttled| {
+        let found = cheapest(&space, demand, &wanted(100, throttled));
+        let io2 =
+            |it: &&Found| (it.layout.each.volume_type, it.layout.volumes) == (VolumeType::Io2, 1);
+        found.iter().find(io2).unwrap().layout.each.iops.unwrap()
+    };
+    assert_eq!(one(&demand, 0), 1_000);
+    // For 10 of the 60 s, the source's 1,500 IOPS held requests back.
+    demand.held_back =
+        Some(HeldBack { length_ms: 10_000, iops: Some(1_500), ..HeldBack::default() });
+    assert_eq!(one(&demand, 0), 1_500);
+    assert_eq!(one(&demand, 14_000), 1_500);
+    // Who allows that much waiting allows it to the recorded, too.
+    assert_eq!(one(&demand, 15_000), 1_000);
+    let two = cheapest(&space, &demand, &wanted(100, 0));
+    let striped = two.iter().find(|it| it.layout.each.iops == Some(750));
+    assert_eq!(striped.map(|it| it.layout.volumes), Some(2));
+}
+
 fn demand() -> impl Strategy<Value = Demand> {
     let one = prop_oneof![Just((0, 4)), (1..20_000_u64, 1..300_u64), (1..2_000_u64, 1..64_u64)];
     proptest::collection::vec(one, 1..12).prop_map(|all| seconds(&all))
