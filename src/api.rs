@@ -33,6 +33,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
 
+/// The most pages of one list: of 500 each, enough for twice as many volumes as a server holds.
+const PAGES_MAX: u32 = 264;
+
 /// Pause before a request is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -109,6 +112,27 @@ impl Client {
                 return self.read(action, status, &text);
             }
         }
+    }
+
+    /// Calls an action that lists, page by page, and returns what `read` makes of all pages.
+    pub fn list<T>(
+        &self,
+        action: &str,
+        parameters: &[(&str, &str)],
+        read: impl Fn(&Element) -> Vec<T>,
+    ) -> Result<Vec<T>, Failure> {
+        let (mut all, mut token) = (Vec::new(), None::<String>);
+        for _ in 0..PAGES_MAX {
+            let mut parameters = parameters.to_vec();
+            parameters.extend(token.as_deref().map(|token| ("NextToken", token)));
+            let answer = self.call(action, &parameters)?;
+            all.extend(read(&answer));
+            token = answer.child_text("nextToken").map(str::to_owned);
+            if token.is_none() {
+                return Ok(all);
+            }
+        }
+        Err(Failure::new(format!("{action} has more than {PAGES_MAX} pages")))
     }
 
     /// Signs and sends a request; returns the answer's status and text.

@@ -20,6 +20,7 @@ mod calibrate;
 mod plan;
 mod pool;
 mod prove;
+mod report;
 mod sim;
 mod snapshot;
 mod store;
@@ -34,6 +35,7 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use plan::{Assumption, Plan, PlanRules, PlanTraces, PlanWanted};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
+pub use report::{CostBy, Report, ReportCost, ReportVerb};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
     ExportAt, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
@@ -94,6 +96,8 @@ pub enum Verb {
     Calibrate(Calibrate),
     /// Show the load of volumes, their limits and where their requests spend time, live.
     Top(Top),
+    /// Add up what volumes and snapshots cost.
+    Report(Report),
     /// Print what has happened to volumes, snapshots and the server.
     ///
     /// With -o json, each line is one event in the envelope of EventBridge. The page

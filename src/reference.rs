@@ -133,8 +133,8 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            8,
-            "volume, snapshot, host, store, env, top, events, prove"
+            9,
+            "volume, snapshot, host, store, env, top, report, events, prove"
         );
         assert!(text.contains(
             "- `--region <NAME>`: The server's region; requests are signed for it. Default \

@@ -1,9 +1,10 @@
 //! Volumes and hosts, parsed from the API's XML.
 
-use crate::message::{Item, or_dash};
+use crate::message::{Failure, Item, or_dash};
 use evenkeel_core::qos::credit::Credit;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
+use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -247,6 +248,32 @@ impl VolumeDescription {
             tags: tags(item),
             error_reason: item.child_text("errorReason").map(str::to_owned),
         }
+    }
+}
+
+impl VolumeDescription {
+    /// The same in the product's own terms.
+    ///
+    /// # Errors
+    /// If the server knows types or numbers that this program does not.
+    pub fn spec(&self) -> Result<VolumeSpec, Failure> {
+        let unknown = |what: &str, value: &str| {
+            Failure::new(format!("{}: {what} {value} is not known", self.volume_id))
+                .hint("is the server of another version than this program?")
+        };
+        let whole =
+            |what, value: u64| u32::try_from(value).map_err(|_| unknown(what, &value.to_string()));
+        let volume_type = self.volume_type.parse();
+        Ok(VolumeSpec {
+            volume_type: volume_type.map_err(|_| unknown("the type", &self.volume_type))?,
+            size_gib: whole("a size in GiB of", self.size_gib)?,
+            iops: self.iops.map(|iops| whole("a number of IOPS of", iops)).transpose()?,
+            throughput_mibps: self
+                .throughput_mibps
+                .map(|mibps| whole("a throughput in MiB/s of", mibps))
+                .transpose()?,
+            multi_attach: self.multi_attach,
+        })
     }
 }
 

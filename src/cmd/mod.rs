@@ -21,6 +21,7 @@ mod man;
 mod plan;
 pub mod progress;
 mod prove;
+mod report;
 pub mod serve;
 mod sim;
 mod snapshot;
@@ -43,6 +44,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Report(arguments) => report::run(&arguments),
         Verb::Events(arguments) => events::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),

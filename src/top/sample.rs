@@ -7,9 +7,6 @@ use evenkeel_core::time::Duration;
 use evenkeel_wire::aws::xml::Element;
 use std::collections::BTreeMap;
 
-/// The most pages of one sample: enough for twice as many volumes as a server holds.
-const PAGES_MAX: u32 = 264;
-
 /// All volumes, by id.
 pub type Sample = BTreeMap<String, VolumeSample>;
 
@@ -71,19 +68,8 @@ pub struct Credit {
 
 /// Reads a sample from the server.
 pub fn take(client: &Client) -> Result<Sample, Failure> {
-    let mut sample = Sample::new();
-    let mut token: Option<String> = None;
-    for _ in 0..PAGES_MAX {
-        let parameters: Vec<_> =
-            token.as_deref().map(|token| ("NextToken", token)).into_iter().collect();
-        let answer = client.call("DescribeVolumeMetrics", &parameters)?;
-        sample.extend(read(&answer));
-        token = answer.child_text("nextToken").map(str::to_owned);
-        if token.is_none() {
-            return Ok(sample);
-        }
-    }
-    Err(Failure::new(format!("DescribeVolumeMetrics has more than {PAGES_MAX} pages")))
+    let all = client.list("DescribeVolumeMetrics", &[], |answer| read(answer).collect())?;
+    Ok(all.into_iter().collect())
 }
 
 /// Parses the volumes of one answer.

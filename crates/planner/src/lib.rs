@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod busy;
+pub mod cost;
 pub mod delays;
 pub mod demand;
 pub mod exact;

@@ -1,0 +1,353 @@
+//! `evenkeel report`: what volumes and snapshots cost a month.
+
+use crate::api::Client;
+use crate::api::model::VolumeDescription;
+use crate::api::snapshots::Snapshot;
+use crate::cli::{self, CostBy, ReportCost, ReportVerb};
+use crate::message::{self, Failure, Format};
+use evenkeel_core::price::PriceList;
+use evenkeel_planner::cost::{self, Cents, Items, Line};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Volumes or snapshots of one page.
+const PAGE: &str = "500";
+
+pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let ReportVerb::Cost(flags) = &arguments.verb;
+    let report = Report::of(&client, flags)?;
+    message::print(&match arguments.output.format {
+        Format::Text => report.text(),
+        Format::Csv => message::csv(&report.columns(), &report.rows(&report.cents())),
+        Format::Json => message::json(&report.json()),
+    })
+}
+
+/// What costs are added up for. The order is that of groups that cost the same.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Group {
+    /// A type, a tag's value, hosts or a volume.
+    Named(String),
+    /// Volumes without the tag, or attached to no host.
+    Rest,
+    /// Snapshots whose volume does not exist any more.
+    VolumeGone,
+}
+
+struct Report {
+    by: CostBy,
+    prices: &'static PriceList,
+    groups: Vec<(Group, Line)>,
+    total: Line,
+    unattached: Line,
+}
+
+impl Report {
+    fn of(client: &Client, flags: &ReportCost) -> Result<Self, Failure> {
+        let prices = match flags.as_of {
+            None => PriceList::newest(),
+            Some(date) => {
+                PriceList::as_of(date).map_err(|error| Failure::new(error.to_string()))?
+            }
+        };
+        let page = [("MaxResults", PAGE)];
+        let volumes = client.list("DescribeVolumes", &page, VolumeDescription::set)?;
+        let snapshots = client.list("DescribeSnapshots", &page, Snapshot::set)?;
+        let mut report = Self {
+            by: flags.by.clone(),
+            prices,
+            groups: vec![],
+            total: Line::default(),
+            unattached: Line::default(),
+        };
+        report.add_up(&volumes, &snapshots)?;
+        Ok(report)
+    }
+
+    fn add_up(
+        &mut self,
+        volumes: &[VolumeDescription],
+        snapshots: &[Snapshot],
+    ) -> Result<(), Failure> {
+        let mut lines = Vec::new();
+        let mut group_of: BTreeMap<&str, Group> = BTreeMap::new();
+        for volume in volumes {
+            let group = group(&self.by, volume);
+            group_of.insert(&volume.volume_id, group.clone());
+            let line = Line::volume(self.prices, &volume.spec()?);
+            if volume.attachments.is_empty() {
+                self.unattached.add(&line);
+            }
+            lines.push((group, line));
+        }
+        for snapshot in snapshots {
+            // What a snapshot that is not completed will hold is not known.
+            let Some(bytes) = snapshot.data_bytes else { continue };
+            let group = group_of.get(snapshot.volume_id.as_str());
+            let group = group.cloned().unwrap_or(Group::VolumeGone);
+            lines.push((group, Line::snapshot(self.prices, bytes)));
+        }
+        lines.iter().for_each(|(_, line)| self.total.add(line));
+        self.groups = cost::grouped(lines);
+        Ok(())
+    }
+
+    /// The cells of the table in cents, one row for each group.
+    fn cents(&self) -> Cents {
+        let items: Vec<Vec<u64>> =
+            self.groups.iter().map(|(_, line)| line.list.all().to_vec()).collect();
+        cost::in_cents(&items)
+    }
+
+    fn columns(&self) -> [&'static str; 9] {
+        let group = match self.by {
+            CostBy::Type => "TYPE",
+            CostBy::Tag(_) => "TAG",
+            CostBy::Host => "HOST",
+            CostBy::Volume => "VOLUME",
+        };
+        let counts = [group, "VOLUMES", "GIB", "SNAPSHOTS"];
+        let [group, volumes, gib, snapshots] = counts;
+        let items = ["STORAGE", "IOPS", "THROUGHPUT", "SNAPSHOT DATA", "USD/MONTH"];
+        let [storage, iops, throughput, data, total] = items;
+        [group, volumes, gib, snapshots, storage, iops, throughput, data, total]
+    }
+
+    fn rows(&self, cents: &Cents) -> Vec<Vec<String>> {
+        let rows = self.groups.iter().zip(&cents.rows);
+        rows.map(|((group, line), cents)| row(self.name(group), line, cents)).collect()
+    }
+
+    /// A group in words; a name in parentheses is none that somebody gave.
+    fn name(&self, group: &Group) -> String {
+        match (group, &self.by) {
+            (Group::Named(name), _) if name.is_empty() => "(empty)".to_owned(),
+            (Group::Named(name), _) => name.clone(),
+            (Group::Rest, CostBy::Tag(key)) => format!("(no tag {key})"),
+            (Group::Rest, _) => "(not attached)".to_owned(),
+            (Group::VolumeGone, _) => "(volume deleted)".to_owned(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let (date, region) = (self.prices.date(), self.prices.region());
+        let head = format!("list prices of {date} in {region}; a month has 30 days\n\n");
+        if self.groups.is_empty() {
+            return format!("{head}no volumes and no snapshots\n");
+        }
+        let cents = self.cents();
+        let mut rows = self.rows(&cents);
+        rows.push(row("total".to_owned(), &self.total, &cents.columns));
+        let mut text = head + &message::table(&self.columns(), &rows);
+        let notes = self.notes();
+        if !notes.is_empty() {
+            text.push('\n');
+        }
+        notes.iter().for_each(|note| text.push_str(&format!("{note}\n")));
+        text
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let Line { volumes, gib, list, .. } = &self.unattached;
+        if *volumes > 0 {
+            let usd = cost::rounded(list.total());
+            notes.push(format!("attached to no host: {volumes} volumes, {gib} GiB, {usd} USD"));
+        }
+        if self.total.snapshots > 0 {
+            notes.push(
+                "snapshots count with all their data, which they may share: EBS charges at most \
+                 this"
+                    .to_owned(),
+            );
+        }
+        if self.total.unpriced > 0 {
+            let (count, date) = (self.total.unpriced, self.prices.date());
+            notes.push(format!(
+                "the list of {date} has no price for {count} of them; they count as nothing"
+            ));
+        }
+        notes
+    }
+
+    fn json(&self) -> Value {
+        let group = |(group, line): &(Group, Line)| {
+            let mut value = json_of(line);
+            value["group"] = match group {
+                Group::Named(name) => name.as_str().into(),
+                Group::Rest | Group::VolumeGone => Value::Null,
+            };
+            value["volume_deleted"] = (*group == Group::VolumeGone).into();
+            value
+        };
+        json!({
+            "schema": "evenkeel.cost/1",
+            "by": self.by.to_string(),
+            "prices": self.prices.date().to_string(),
+            "region": self.prices.region(),
+            "groups": self.groups.iter().map(group).collect::<Vec<_>>(),
+            "total": json_of(&self.total),
+            "unattached": json_of(&self.unattached),
+        })
+    }
+}
+
+/// Where the cost of a volume goes.
+fn group(by: &CostBy, volume: &VolumeDescription) -> Group {
+    match by {
+        CostBy::Type => Group::Named(volume.volume_type.clone()),
+        CostBy::Volume => Group::Named(volume.volume_id.clone()),
+        CostBy::Tag(key) => volume.tags.get(key).cloned().map_or(Group::Rest, Group::Named),
+        CostBy::Host => {
+            let mut hosts: Vec<&str> =
+                volume.attachments.iter().map(|attachment| attachment.host_id.as_str()).collect();
+            hosts.sort_unstable();
+            // A volume of several hosts is none of one of them: it is a group of its own.
+            if hosts.is_empty() { Group::Rest } else { Group::Named(hosts.join(" ")) }
+        }
+    }
+}
+
+fn row(name: String, line: &Line, cents: &[u64]) -> Vec<String> {
+    let counts = [line.volumes, line.gib, line.snapshots].map(|count| count.to_string());
+    let sum = cents.iter().copied().fold(0, u64::saturating_add);
+    let money = cents.iter().chain([&sum]).map(|cents| cost::decimal(*cents));
+    std::iter::once(name).chain(counts).chain(money).collect()
+}
+
+/// A line in millionths of a dollar.
+fn json_of(line: &Line) -> Value {
+    let Items { storage, iops, throughput, snapshots } = line.list;
+    json!({
+        "volumes": line.volumes,
+        "gib": line.gib,
+        "snapshots": line.snapshots,
+        "snapshot_data_bytes": line.snapshot_bytes,
+        "unpriced": line.unpriced,
+        "monthly_micro_usd": {
+            "storage": storage,
+            "iops": iops,
+            "throughput": throughput,
+            "snapshots": snapshots,
+            "total": line.list.total(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::model::Attachment;
+
+    fn volume(
+        id: &str,
+        volume_type: &str,
+        hosts: &[&str],
+        team: Option<&str>,
+    ) -> VolumeDescription {
+        let attached =
+            |host: &&str| Attachment { host_id: (*host).into(), ..Attachment::default() };
+        VolumeDescription {
+            volume_id: id.to_owned(),
+            volume_type: volume_type.to_owned(),
+            size_gib: 10,
+            iops: Some(3_001),
+            throughput_mibps: (volume_type == "gp3").then_some(126),
+            attachments: hosts.iter().map(attached).collect(),
+            tags: team.map(|team| ("team".to_owned(), team.to_owned())).into_iter().collect(),
+            ..VolumeDescription::default()
+        }
+    }
+
+    fn report(by: &str) -> Report {
+        let mut report = Report {
+            by: by.parse().unwrap(),
+            prices: PriceList::as_of("2025-10-14".parse().unwrap()).unwrap(),
+            groups: vec![],
+            total: Line::default(),
+            unattached: Line::default(),
+        };
+        let volumes = [
+            volume("vol-1", "gp3", &["i-2", "i-1"], Some("db")),
+            volume("vol-2", "gp3", &["i-1"], None),
+            volume("vol-3", "io2", &[], Some("")),
+        ];
+        let snapshot = |volume: &str, data_bytes| Snapshot {
+            volume_id: volume.to_owned(),
+            data_bytes,
+            ..Snapshot::default()
+        };
+        let snapshots = [
+            snapshot("vol-1", Some(1 << 30)),
+            snapshot("vol-9", Some(1 << 29)),
+            snapshot("vol-9", None),
+        ];
+        report.add_up(&volumes, &snapshots).unwrap();
+        report
+    }
+
+    #[test]
+    fn a_table_by_type_adds_up() {
+        assert_eq!(
+            report("type").text(),
+            "list prices of 2025-10-14 in us-east-1; a month has 30 days\n\n\
+             TYPE              VOLUMES  GIB  SNAPSHOTS  STORAGE    IOPS  THROUGHPUT  \
+             SNAPSHOT DATA  USD/MONTH\n\
+             io2                     1   10          0     1.25  195.07        0.00  \
+             \x20        0.00     196.32\n\
+             gp3                     2   20          1     1.60    0.01        0.08  \
+             \x20        0.05       1.74\n\
+             (volume deleted)        0    0          1     0.00    0.00        0.00  \
+             \x20        0.02       0.02\n\
+             total                   3   30          2     2.85  195.08        0.08  \
+             \x20        0.07     198.08\n\n\
+             attached to no host: 1 volumes, 10 GiB, 196.32 USD\n\
+             snapshots count with all their data, which they may share: EBS charges at most this\n"
+        );
+    }
+
+    #[test]
+    fn what_has_no_tag_or_no_host_is_a_group_of_its_own() {
+        let names = |by: &str| {
+            let report = report(by);
+            report.groups.iter().map(|(group, _)| report.name(group)).collect::<Vec<_>>()
+        };
+        assert_eq!(names("tag:team"), ["(empty)", "db", "(no tag team)", "(volume deleted)"]);
+        assert_eq!(names("host"), ["(not attached)", "i-1 i-2", "i-1", "(volume deleted)"]);
+        assert_eq!(names("volume"), ["vol-3", "vol-1", "vol-2", "(volume deleted)"]);
+        for by in ["tag:", "tag", "hosts", ""] {
+            let error = by.parse::<CostBy>().unwrap_err();
+            assert_eq!(error, "expected type, tag:KEY, host or volume", "{by}");
+        }
+    }
+
+    /// The sums in JSON are exact, whatever they are added up by.
+    #[test]
+    fn every_report_has_the_same_total() {
+        for by in ["type", "tag:team", "host", "volume"] {
+            let value = report(by).json();
+            let totals = value["groups"].as_array().unwrap().iter();
+            let total = |value: &Value| value["monthly_micro_usd"]["total"].as_u64().unwrap();
+            assert_eq!(totals.map(total).sum::<u64>(), total(&value["total"]), "{by}");
+            // 10 GiB of io2 and twice of gp3, 3,001 IOPS of io2, one more than is free of gp3 and
+            // a MiB/s, and 1.5 GiB of snapshots.
+            let expected = 1_250_000 + 195_065_000 + 2 * (800_000 + 5_000 + 40_000) + 75_000;
+            assert_eq!(total(&value["total"]), expected, "{by}");
+        }
+    }
+
+    #[test]
+    fn csv_has_no_line_of_totals() {
+        let report = report("type");
+        let csv = message::csv(&report.columns(), &report.rows(&report.cents()));
+        assert_eq!(
+            csv.lines().take(2).collect::<Vec<_>>(),
+            [
+                "type,volumes,gib,snapshots,storage,iops,throughput,snapshot_data,usd_month",
+                "io2,1,10,0,1.25,195.07,0.00,0.00,196.32"
+            ]
+        );
+        assert_eq!(csv.lines().count(), 4);
+    }
+}
