@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::Value;
+use support::metrics::Metrics;
 use support::server::Server;
 
 /// More than a page of DescribeVolumes.
@@ -42,6 +43,25 @@ fn a_report_adds_up_by_whatever_is_asked_for() {
     // In 2013 neither gp3 nor io2 nor st1 had a price.
     let old = report(&server, "--as-of 2013-06");
     assert_eq!((total(&old["total"]), &old["total"]["unpriced"]), (0, &3.into()), "{old}");
+}
+
+#[test]
+fn each_volume_has_its_price_wherever_it_is_listed() {
+    let server = Server::start("--store memory");
+    let id = server.create("--type gp3 --size 100 --iops 4001");
+    let volumes = server.list("volume ls");
+    let monthly = volumes[0]["monthly_micro_usd"].as_u64().expect("a price");
+    assert_eq!(monthly, total(&report(&server, "")["total"]));
+    let usd = format!("{}.{:02}", monthly / 1_000_000, (monthly / 1_000 % 1_000 + 5) / 10);
+    let csv = server.evenkeel("volume ls -o csv").ok();
+    assert!(csv.contains(&format!("available,{usd},")), "{csv}");
+    let shown = server.evenkeel(&format!("volume show {id}")).ok();
+    assert!(shown.contains(&format!("{usd} USD a month")), "{shown}");
+    let rows = server.list("top --sort cost");
+    assert_eq!(rows[0]["monthly_micro_usd"].as_u64(), Some(monthly));
+    let metrics = Metrics::of(&server);
+    let price = metrics.sum("monthly_list_price_usd", &[&id]);
+    assert!((price * 1e6 - monthly as f64).abs() < 1.0, "{price}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Volumes and hosts, parsed from the API's XML.
 
 use crate::message::{Failure, Item, or_dash};
+use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::credit::Credit;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::cost;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,6 +32,8 @@ pub struct VolumeDescription {
     pub encrypted: bool,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
+    /// What it would cost at AWS a month, by the newest list prices; millionths of a dollar.
+    pub monthly_micro_usd: Option<u64>,
     /// The reason of the state `error`.
     pub error_reason: Option<String>,
 }
@@ -232,7 +236,7 @@ impl VolumeDescription {
             device: text(item, "device"),
             state: text(item, "status"),
         });
-        Self {
+        let mut volume = Self {
             volume_id: text(item, "volumeId"),
             volume_type: text(item, "volumeType"),
             size_gib: number(item, "size").unwrap_or_default(),
@@ -246,8 +250,13 @@ impl VolumeDescription {
             encrypted: item.child_text("encrypted") == Some("true"),
             attachments: attachments.collect(),
             tags: tags(item),
+            monthly_micro_usd: None,
             error_reason: item.child_text("errorReason").map(str::to_owned),
-        }
+        };
+        let spec = volume.spec().ok();
+        volume.monthly_micro_usd =
+            spec.and_then(|spec| PriceList::newest().monthly_micro_usd(&spec));
+        volume
     }
 }
 
@@ -343,7 +352,7 @@ impl Item for VolumeDescription {
     const SCHEMA: &'static str = "evenkeel.volumes/1";
     const FIELD: &'static str = "volumes";
     const COLUMNS: &'static [&'static str] =
-        &["VOLUME", "TYPE", "GIB", "IOPS", "MIB/S", "STATE", "ATTACHED TO", "NAME"];
+        &["VOLUME", "TYPE", "GIB", "IOPS", "MIB/S", "STATE", "USD/MONTH", "ATTACHED TO", "NAME"];
 
     fn cells(&self) -> Vec<String> {
         let hosts: Vec<&str> =
@@ -355,6 +364,7 @@ impl Item for VolumeDescription {
             or_dash(self.iops),
             or_dash(self.throughput_mibps),
             self.state.clone(),
+            or_dash(self.monthly_micro_usd.map(cost::rounded)),
             if hosts.is_empty() { "-".to_owned() } else { hosts.join(" ") },
             self.tags.get("Name").cloned().unwrap_or_default(),
         ]
@@ -401,9 +411,11 @@ mod tests {
         assert_eq!(volumes[0].attachments[0].device, "/dev/sdf");
         assert_eq!(
             crate::message::listing(&volumes, crate::message::Format::Text, ""),
-            "VOLUME                 TYPE  GIB  IOPS  MIB/S  STATE      ATTACHED TO          NAME\n\
-             vol-0000000000000000a  gp3   100  3000    125  in-use     i-0000000000000000b  log\n\
-             vol-0000000000000000c  st1   500     -      -  available  -\n"
+            "VOLUME                 TYPE  GIB  IOPS  MIB/S  STATE      USD/MONTH  \
+             ATTACHED TO          NAME\n\
+             vol-0000000000000000a  gp3   100  3000    125  in-use          8.00  \
+             i-0000000000000000b  log\n\
+             vol-0000000000000000c  st1   500     -      -  available      22.50  -\n"
         );
     }
 

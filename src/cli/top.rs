@@ -44,6 +44,8 @@ pub enum TopSort {
     Credits,
     /// Largest share of device time first.
     Device,
+    /// Highest list price first.
+    Cost,
     /// By id.
     Volume,
 }

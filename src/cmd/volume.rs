@@ -11,6 +11,7 @@ use crate::cli::{
 };
 use crate::clock::Deadline;
 use crate::message::{self, Exit, Failure, Format, Item, or_dash};
+use evenkeel_planner::cost;
 use serde_json::json;
 use std::time::Duration;
 
@@ -364,6 +365,11 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows.extend(volume.snapshot_id.iter().map(|id| ("snapshot", id.clone())));
     rows.extend(volume.source_volume_id.iter().map(|id| ("copy of", id.clone())));
     rows.push(("encrypted", if volume.encrypted { "yes" } else { "no" }.to_owned()));
+    rows.extend(
+        volume
+            .monthly_micro_usd
+            .map(|micros| ("list price", format!("{} USD a month at AWS", cost::rounded(micros)))),
+    );
     rows.push(("created", volume.create_time.clone()));
     for attachment in &volume.attachments {
         let crate::api::model::Attachment { host_id, device, state } = attachment;

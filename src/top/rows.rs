@@ -4,6 +4,7 @@ use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
 use crate::message::{self, Item, or_dash};
 use evenkeel_core::latency::Stage;
+use evenkeel_planner::cost;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -37,6 +38,8 @@ pub struct Row {
     pub time_shares: BTreeMap<String, f64>,
     /// Its share of the time that requests of all volumes spent in the device.
     pub device_share: Option<f64>,
+    /// List price of a month, in millionths of a dollar.
+    pub monthly_micro_usd: Option<u64>,
 }
 
 /// Returns one row for each volume of `later`, by id.
@@ -86,6 +89,7 @@ fn present(id: &str, now: &VolumeSample) -> Row {
         queue_length: now.queue_length,
         iops_limit: now.operations.map(allowed),
         bytes_per_second_limit: now.bytes.map(allowed),
+        monthly_micro_usd: now.monthly_micro_usd,
         credit_ratio: filled.map(|c| thousandths(real(c.balance) / real(c.capacity))),
         ..Row::default()
     }
@@ -195,6 +199,7 @@ pub fn sort(rows: &mut [Row], by: TopSort) {
             key(a).cmp(&key(b)).then(ratio(a).total_cmp(&ratio(b)))
         }
         TopSort::Device => highest(|row| row.device_share)(a, b),
+        TopSort::Cost => b.monthly_micro_usd.cmp(&a.monthly_micro_usd),
         TopSort::Volume => Ordering::Equal,
     };
     rows.sort_by(|a, b| order(a, b).then_with(|| a.volume_id.cmp(&b.volume_id)));
@@ -216,6 +221,7 @@ impl Item for Row {
         "CREDITS PCT",
         "EMPTY IN",
         "DEVICE PCT",
+        "USD/MONTH",
         "TIME GOES TO",
     ];
 
@@ -234,6 +240,7 @@ impl Item for Row {
             percent(self.credit_ratio),
             or_dash(self.credits_empty_in_s.map(message::span)),
             percent(self.device_share),
+            or_dash(self.monthly_micro_usd.map(cost::rounded)),
             self.time_goes_to(),
         ]
     }

@@ -14,6 +14,8 @@ pub type Sample = BTreeMap<String, VolumeSample>;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeSample {
     pub volume_type: String,
+    /// List price of a month; `None` if there is none.
+    pub monthly_micro_usd: Option<u64>,
     /// The time by the server's clock.
     pub time_ms: u64,
     pub connections: u64,
@@ -77,6 +79,9 @@ pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
     let volume = |item: &Element| {
         let volume = VolumeSample {
             volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
+            monthly_micro_usd: item
+                .child_text("monthlyMicroUsd")
+                .and_then(|text| text.parse().ok()),
             time_ms: number(item, "sampleTimeMs"),
             connections: number(item, "connections"),
             queue_length: number(item, "queueLength"),

@@ -30,11 +30,12 @@ fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
              </latencySet></{kind}>"
         )
     };
-    let item = |id: char, kind: &str, counters: String, limit: String| {
+    let item = |id: char, kind: &str, counters: String, limit: String, price: u64| {
         format!(
             "<item><volumeId>vol-0000000000000000{id}</volumeId><volumeType>{kind}</volumeType>\
              <sampleTimeMs>{time_ms}</sampleTimeMs><connections>1</connections>\
-             <queueLength>31</queueLength>{counters}<operations>{limit}</operations></item>"
+             <queueLength>31</queueLength>{counters}<operations>{limit}</operations>\
+             <monthlyMicroUsd>{price}</monthlyMicroUsd></item>"
         )
     };
     let (second, ms) = (1_000_000_000 * times, 1 << 20);
@@ -55,8 +56,8 @@ fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
          <capacity>5400000</capacity><balance>{balance}</balance>"
     );
     let items = [
-        item('a', "io2", io2, "<perSecond>1000</perSecond>".to_owned()),
-        item('b', "gp2", gp2, credit),
+        item('a', "io2", io2, "<perSecond>1000</perSecond>".to_owned(), 66_250_000),
+        item('b', "gp2", gp2, credit, 10_000_000),
     ];
     let text = format!(
         "<DescribeVolumeMetricsResponse><volumeMetricSet>{}{more}</volumeMetricSet>\
@@ -90,8 +91,9 @@ fn a_sample_in_csv_and_json() {
         csv.lines().take(2).collect::<Vec<_>>(),
         [
             "volume,type,iops,iops_limit,mib_s,mib_s_limit,p50_us,p99_us,queue,credits_pct,\
-             empty_in,device_pct,time_goes_to",
-            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,\
+             empty_in,device_pct,\
+             usd_month,time_goes_to",
+            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,66.25,\
              volume_iops 90% device 10%",
         ]
     );
@@ -116,6 +118,7 @@ fn rows_stand_in_the_order_asked_for() {
     assert_eq!(order(TopSort::Queue), "abc");
     assert_eq!(order(TopSort::Credits), "bca");
     assert_eq!(order(TopSort::Device), "bac");
+    assert_eq!(order(TopSort::Cost), "abc");
     assert_eq!(order(TopSort::Volume), "abc");
 }
 

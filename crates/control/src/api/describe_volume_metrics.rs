@@ -3,6 +3,7 @@
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
+use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_wire::agent::VolumeReport;
@@ -77,7 +78,10 @@ fn item(
         requests("reads", &latencies.reads),
         requests("writes", &latencies.writes),
     ];
-    Ok(Element::list("item", counters.into_iter().chain(limits.into_iter().flatten())))
+    let price = PriceList::newest().monthly_micro_usd(&volume.spec);
+    let price = price.map(|price| Element::text("monthlyMicroUsd", price));
+    let present = limits.into_iter().flatten().chain(price);
+    Ok(Element::list("item", counters.into_iter().chain(present)))
 }
 
 /// One limit, with its credits if it has some.

@@ -309,6 +309,12 @@ pub(super) const ALL: &[Family] = &[
          while they do not become fewer.",
         Of::Volume(burst_empty_eta),
     ),
+    Family::gauge(
+        "monthly_list_price_usd",
+        "Dollars that the volume would cost at AWS in a month of 30 days, by the newest list \
+         prices: its size, IOPS and throughput, used or not.",
+        Of::Volume(|v| Some(Value::Real(real(v.monthly_micro_usd?) / 1e6))),
+    ),
     Family::counter(
         "exceeded_iops_seconds",
         "Seconds in which the volume's limit in IOPS held it up.",

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::Latencies;
+use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
@@ -59,6 +60,7 @@ impl Scraper {
             Some(VolumeNow {
                 name: report.id.to_string(),
                 volume_type: volume.spec.volume_type.to_string(),
+                monthly_micro_usd: PriceList::newest().monthly_micro_usd(&volume.spec),
                 pacing: reconcile::pacing(&plane.settings, volume),
                 floor_iops: reconcile::floor_iops(&plane.settings, volume),
                 drain_per_second: self.trend.drain(report.id),
@@ -207,6 +209,8 @@ fn filled(limit: Option<Limit>, balance: Option<u64>) -> Option<f64> {
 struct VolumeNow {
     name: String,
     volume_type: String,
+    /// List price; `None` if there is none.
+    monthly_micro_usd: Option<u64>,
     pacing: Pacing,
     /// I/Os per second that it has reserved.
     floor_iops: u32,

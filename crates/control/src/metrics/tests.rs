@@ -23,6 +23,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
     VolumeNow {
         name: id.to_string(),
         volume_type: "gp2".into(),
+        monthly_micro_usd: Some(10_025_000),
         pacing: Pacing { operations, bytes, ..Pacing::UNLIMITED },
         floor_iops: 300,
         is_stalled: false,
@@ -220,6 +221,7 @@ fn what_is_known_is_told_in_base_units() {
         ("provisioned_throughput_bytes", THIRD, 300.0),
         ("burst_throughput_bytes", THIRD, 3_000.0),
         ("burst_empty_eta_seconds", FIRST, 2.5),
+        ("monthly_list_price_usd", FIRST, 10.025),
         ("exceeded_iops_seconds_total", FIRST, 1.5),
         ("contract_seconds_total", FIRST, 8.0),
         ("contract_missed_seconds_total", FIRST, 2.0),
