@@ -21,3 +21,4 @@ pub mod search;
 #[cfg(test)]
 mod testing;
 pub mod trace;
+pub mod words;

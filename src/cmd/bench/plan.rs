@@ -9,7 +9,6 @@ use super::api::connect;
 use super::{begin, print, seconds};
 use crate::api::Client;
 use crate::cli::BenchPlan;
-use crate::cmd::plan::words::{layout_words, spec_words};
 use crate::message::{self, Exit, Failure};
 use crate::top::sample::{self, VolumeSample};
 use evenkeel_core::price::PriceList;
@@ -337,8 +336,8 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
     let planned_p99_us = exact.delays.permille(990) + free.mean_us();
     let mut found = Found {
         name: case.name,
-        recorded_on: spec_words(&spec(&case.recorded)?),
-        planned: layout_words(&layout),
+        recorded_on: Layout { volumes: 1, each: spec(&case.recorded)? }.to_string(),
+        planned: layout.to_string(),
         throttled_s: [held_ns as f64 / 1e9, held_s(measured)],
         by_minutes_s,
         mean_ms: [ms(exact.delays.mean_us() + free.mean_us()), ms(measured.delays.mean_us())],

@@ -4,7 +4,7 @@ mod commands;
 mod input;
 mod json;
 mod text;
-pub mod words;
+mod words;
 
 use crate::cli::Plan;
 use crate::message::{self, Failure, Format};

@@ -1,7 +1,7 @@
 //! The answer as text and as a table.
 
 use super::commands::commands;
-use super::words::{layout_words, less_words, limit_words, seconds, usd};
+use super::words::{less_words, limit_words, seconds, usd};
 use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, exact_ms};
 use crate::message;
 use evenkeel_core::units::MIB;
@@ -40,7 +40,7 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
         }
     });
     vec![
-        layout_words(&found.layout),
+        found.layout.to_string(),
         usd(found.total()),
         seconds(assumed),
         seconds(even.min(assumed)),

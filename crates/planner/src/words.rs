@@ -1,0 +1,389 @@
+//! Layouts in words, such as `2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s`, and back.
+
+use core::fmt;
+
+use evenkeel_core::volume::{InvalidSpec, Rules, VolumeRequest, VolumeSpec, VolumeType};
+
+use crate::layout::Layout;
+
+/// The most volumes of a layout.
+pub const VOLUMES_MAX: u32 = 128;
+/// The most characters of a word that an error repeats.
+const FOUND_CHARS_MAX: usize = 40;
+const GIB_PER_TIB: u32 = 1_024;
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } = self.each;
+        if self.volumes > 1 {
+            write!(f, "{} x ", self.volumes)?;
+        }
+        write!(f, "{volume_type} {size_gib} GiB")?;
+        if let Some(iops) = iops {
+            write!(f, ", {iops} IOPS")?;
+        }
+        if let Some(mibps) = throughput_mibps {
+            write!(f, ", {mibps} MiB/s")?;
+        }
+        if multi_attach {
+            f.write_str(", Multi-Attach")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why words are no layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BadLayout {
+    /// A word that means nothing at its place, and what was expected there.
+    Word(String, &'static str),
+    /// The words end where more was expected.
+    Ends(&'static str),
+    /// A property is named twice.
+    Twice(&'static str),
+    /// So many volumes are none, or too many.
+    Volumes(u64),
+    /// The type's IOPS follow from its size, and are these.
+    Baseline {
+        /// The type.
+        volume_type: VolumeType,
+        /// Its size in GiB.
+        size_gib: u32,
+        /// IOPS that were named.
+        named: u32,
+        /// IOPS that it has.
+        has: u32,
+    },
+    /// The rules in force do not allow such a volume.
+    Rules(InvalidSpec),
+}
+
+impl fmt::Display for BadLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(found, expected) => write!(f, "{found:?}: expected {expected}"),
+            Self::Ends(expected) => write!(f, "it ends where {expected} is expected"),
+            Self::Twice(what) => write!(f, "{what} is named twice"),
+            Self::Volumes(volumes) => {
+                write!(f, "{volumes} volumes: a layout has 1 to {VOLUMES_MAX}")
+            }
+            Self::Baseline { volume_type, size_gib, named, has } => write!(
+                f,
+                "{named} IOPS: those of {volume_type} follow from its size, and {size_gib} GiB \
+                 have {has}; leave them out"
+            ),
+            Self::Rules(invalid) => invalid.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BadLayout {}
+
+impl From<InvalidSpec> for BadLayout {
+    fn from(invalid: InvalidSpec) -> Self {
+        Self::Rules(invalid)
+    }
+}
+
+/// What a part of the words is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Token {
+    Number(u64),
+    /// In lower case.
+    Word(String),
+}
+
+impl Token {
+    fn bad(&self, expected: &'static str) -> BadLayout {
+        let mut found = match self {
+            Self::Number(number) => number.to_string(),
+            Self::Word(word) => word.clone(),
+        };
+        if let Some((end, _)) = found.char_indices().nth(FOUND_CHARS_MAX) {
+            found.truncate(end);
+            found.push('…');
+        }
+        BadLayout::Word(found, expected)
+    }
+}
+
+const A_TYPE: &str = "standard, st1, sc1, gp2, gp3, io1 or io2";
+const A_SIZE: &str = "a size in GiB, such as 100 GiB";
+const A_UNIT: &str = "GiB, TiB, IOPS or MiB/s after the number";
+const MORE: &str = "a number with IOPS or MiB/s, or Multi-Attach";
+
+/// A layout in words, by the rules of a day: `gp3 100` has the defaults of its type. Case and
+/// spaces do not matter, and thousands may be separated.
+///
+/// # Errors
+/// [`BadLayout`].
+pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
+    let tokens = tokens(text);
+    let (volumes, rest) = match tokens.as_slice() {
+        [Token::Number(count), Token::Word(times), rest @ ..]
+            if ["x", "×", "*"].contains(&times.as_str()) =>
+        {
+            (*count, rest)
+        }
+        [Token::Number(_), other, ..] => {
+            return Err(other.bad("`x` between the number of volumes and their type"));
+        }
+        [Token::Number(_)] => return Err(BadLayout::Ends("a type of volume")),
+        rest => (1, rest),
+    };
+    let each = volume(rest, rules)?;
+    let count = u32::try_from(volumes).ok().filter(|count| (1..=VOLUMES_MAX).contains(count));
+    Ok(Layout { volumes: count.ok_or(BadLayout::Volumes(volumes))?, each })
+}
+
+/// One volume: its type, its size, and what may follow.
+fn volume(tokens: &[Token], rules: &Rules) -> Result<VolumeSpec, BadLayout> {
+    let (name, rest) = match tokens {
+        [Token::Word(name), rest @ ..] => (name, rest),
+        [other, ..] => return Err(other.bad(A_TYPE)),
+        [] => return Err(BadLayout::Ends("a type of volume")),
+    };
+    let volume_type =
+        name.parse::<VolumeType>().map_err(|_| Token::Word(name.clone()).bad(A_TYPE))?;
+    let (size_gib, mut rest) = size(rest)?;
+    let mut request = VolumeRequest {
+        volume_type,
+        size_gib,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    while !rest.is_empty() {
+        rest = property(&mut request, rest)?;
+    }
+    resolve(&request, rules)
+}
+
+fn size(tokens: &[Token]) -> Result<(u32, &[Token]), BadLayout> {
+    let (number, rest) = match tokens {
+        [Token::Number(number), rest @ ..] => (*number, rest),
+        [other, ..] => return Err(other.bad(A_SIZE)),
+        [] => return Err(BadLayout::Ends(A_SIZE)),
+    };
+    let (factor, rest) = match rest {
+        [Token::Word(unit), rest @ ..] if unit == "gib" => (1, rest),
+        [Token::Word(unit), rest @ ..] if unit == "tib" => (GIB_PER_TIB, rest),
+        [Token::Word(unit), ..] if unit != MULTI_ATTACH => {
+            return Err(rest[0].bad("GiB or TiB after the size"));
+        }
+        rest => (1, rest),
+    };
+    let gib = number.saturating_mul(factor.into());
+    Ok((u32::try_from(gib).unwrap_or(u32::MAX), rest))
+}
+
+const MULTI_ATTACH: &str = "multi-attach";
+
+/// The first of what follows a size; returns the others.
+fn property<'a>(
+    request: &mut VolumeRequest,
+    tokens: &'a [Token],
+) -> Result<&'a [Token], BadLayout> {
+    let (field, number, name, rest) = match tokens {
+        [Token::Word(word), rest @ ..] if word == MULTI_ATTACH => {
+            if request.multi_attach {
+                return Err(BadLayout::Twice("Multi-Attach"));
+            }
+            request.multi_attach = true;
+            return Ok(rest);
+        }
+        [Token::Number(number), Token::Word(unit), rest @ ..] => match unit.as_str() {
+            "iops" => (&mut request.iops, *number, "IOPS", rest),
+            "mib/s" | "mibps" => (&mut request.throughput_mibps, *number, "MiB/s", rest),
+            "gib" | "tib" => return Err(BadLayout::Twice("the size")),
+            _ => return Err(tokens[1].bad(A_UNIT)),
+        },
+        [Token::Number(_), other, ..] => return Err(other.bad(A_UNIT)),
+        [Token::Number(_)] => return Err(BadLayout::Ends(A_UNIT)),
+        [other, ..] => return Err(other.bad(MORE)),
+        [] => return Ok(tokens),
+    };
+    if field.is_some() {
+        return Err(BadLayout::Twice(name));
+    }
+    *field = Some(u32::try_from(number).unwrap_or(u32::MAX));
+    Ok(rest)
+}
+
+/// The volume by the rules. IOPS that follow from the size are shown, and so may be named.
+fn resolve(request: &VolumeRequest, rules: &Rules) -> Result<VolumeSpec, BadLayout> {
+    let has = rules.of(request.volume_type).and_then(|it| it.iops.baseline(request.size_gib));
+    let (Some(has), Some(named)) = (has, request.iops) else {
+        return Ok(rules.resolve(request)?);
+    };
+    let spec = rules.resolve(&VolumeRequest { iops: None, ..*request })?;
+    let VolumeRequest { volume_type, size_gib, .. } = *request;
+    match named == has {
+        true => Ok(spec),
+        false => Err(BadLayout::Baseline { volume_type, size_gib, named, has }),
+    }
+}
+
+/// The numbers and words of a text. Commas between them mean nothing.
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if first.is_ascii_digit() {
+            let (number, length) = number(rest);
+            tokens.push(Token::Number(number));
+            rest = &rest[length..];
+        } else if first.is_whitespace() || first == ',' {
+            rest = &rest[first.len_utf8()..];
+        } else if ['x', 'X', '×', '*'].contains(&first) {
+            tokens.push(Token::Word(first.to_lowercase().collect()));
+            rest = &rest[first.len_utf8()..];
+        } else {
+            // A type ends in a digit, a unit does not: `gp3` and `100GiB,3000IOPS`.
+            let ends = |c: char| c.is_whitespace() || c == ',';
+            let word = rest.split(ends).next().unwrap_or(rest);
+            tokens.push(Token::Word(word.to_lowercase()));
+            rest = &rest[word.len()..];
+        }
+    }
+    tokens
+}
+
+/// A number at the beginning of a text, with the length of its digits: `3000`, `3,000`, `3_000`,
+/// `3'000`. A separator has three digits behind it.
+fn number(text: &str) -> (u64, usize) {
+    let (mut number, mut length) = (0_u64, 0);
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut add = |digits: &str| {
+        for digit in digits.bytes() {
+            number = number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+        }
+    };
+    let first = digits(text);
+    add(&text[..first]);
+    length += first;
+    while let Some(separator) = text[length..].chars().next()
+        && THOUSANDS.contains(&separator)
+        && digits(&text[length + separator.len_utf8()..]) == 3
+    {
+        let from = length + separator.len_utf8();
+        add(&text[from..from + 3]);
+        length = from + 3;
+    }
+    (number, length)
+}
+
+/// What may separate thousands; the last two are spaces that do not break.
+const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<String, String> {
+        let layout = parse(text, Rules::newest()).map_err(|bad| bad.to_string())?;
+        Ok(layout.to_string())
+    }
+
+    #[test]
+    fn words_are_read_as_people_write_them() {
+        for (text, layout) in [
+            ("gp3 100", "gp3 100 GiB, 3000 IOPS, 125 MiB/s"),
+            ("  GP3   100gib ", "gp3 100 GiB, 3000 IOPS, 125 MiB/s"),
+            ("2x gp3 1 TiB,16,000iops,1'000 MIB/S", "2 x gp3 1024 GiB, 16000 IOPS, 1000 MiB/s"),
+            ("5×gp3 20 GiB", "5 x gp3 20 GiB, 3000 IOPS, 125 MiB/s"),
+            ("gp2 100", "gp2 100 GiB, 300 IOPS"),
+            ("gp2 100 GiB, 300 IOPS", "gp2 100 GiB, 300 IOPS"),
+            ("io2 100 GiB, 5_000 IOPS, multi-attach", "io2 100 GiB, 5000 IOPS, Multi-Attach"),
+            ("gp3 100 GiB 250 MiB/s 4000 IOPS", "gp3 100 GiB, 4000 IOPS, 250 MiB/s"),
+            ("st1 125 GiB", "st1 125 GiB"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(layout), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("", "it ends where a type of volume is expected"),
+            ("gp9 100", "\"gp9\": expected standard, st1, sc1, gp2, gp3, io1 or io2"),
+            ("gp3", "it ends where a size in GiB"),
+            ("gp3 many", "\"many\": expected a size in GiB"),
+            ("gp3 100 GB", "\"gb\": expected GiB or TiB"),
+            ("100 gp3", "\"gp3\": expected `x`"),
+            ("3", "it ends where a type"),
+            ("0 x gp3 100", "0 volumes: a layout has 1 to 128"),
+            ("129 x gp3 100", "129 volumes"),
+            ("gp3 100 GiB, 3000", "it ends where GiB, TiB, IOPS or MiB/s"),
+            ("gp3 100 GiB, 3000 MB/s", "\"mb/s\": expected GiB, TiB, IOPS or MiB/s"),
+            ("gp3 100 GiB, 3000 IOPS, 4000 IOPS", "IOPS is named twice"),
+            ("gp3 100 GiB, 100 GiB", "the size is named twice"),
+            ("gp3 100 GiB and more", "\"and\": expected a number with IOPS or MiB/s"),
+            ("gp2 100 GiB, 400 IOPS", "100 GiB have 300; leave them out"),
+            ("io1 100", "The parameter iops must be specified for io1 volumes."),
+            ("gp3 100 GiB, 1 IOPS", "Volume iops of 1 is too low; minimum is 3000"),
+            ("gp3 99999999999999999999 GiB", "too large for volume type gp3; maximum is"),
+            ("st1 100", "at least 125 GiB"),
+            ("st1 500 GiB, 500 IOPS", "The parameter iops is not supported for st1"),
+            ("gp3 100 GiB, Multi-Attach", "multi-attach-enabled is not supported for gp3"),
+        ] {
+            let told = read(text).expect_err(text);
+            assert!(told.contains(part), "{text}: {told}");
+        }
+        let before = parse("gp3 100", &Rules::all()[0]).expect_err("no gp3 then");
+        assert!(before.to_string().contains("Unsupported volume type 'gp3'"), "{before}");
+    }
+
+    fn layouts() -> impl Strategy<Value = Layout> {
+        let count = prop_oneof![Just(1), 1..=VOLUMES_MAX];
+        let kinds = proptest::sample::select(VolumeType::ALL.to_vec());
+        let iops = proptest::option::of(3_000..80_000_u32);
+        let all = (count, kinds, 1..20_000_u32, iops, proptest::option::of(125..2_000_u32));
+        all.prop_filter_map("legal", |(volumes, volume_type, size_gib, iops, throughput_mibps)| {
+            let multi_attach = size_gib % 2 == 0;
+            let request =
+                VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+            // As much of it as the type has.
+            let fewer = [
+                request,
+                VolumeRequest { multi_attach: false, ..request },
+                VolumeRequest { throughput_mibps: None, ..request },
+                VolumeRequest {
+                    iops: None,
+                    throughput_mibps: None,
+                    multi_attach: false,
+                    ..request
+                },
+            ];
+            let each = fewer.iter().find_map(|it| Rules::newest().resolve(it).ok())?;
+            Some(Layout { volumes, each })
+        })
+    }
+
+    proptest! {
+        /// The oracle is the layout that the words were made of.
+        #[test]
+        fn words_lead_back_to_their_layout(
+            layout in layouts(),
+            upper in any::<bool>(),
+            spaces in "[ \t]{1,3}",
+            tight in any::<bool>(),
+        ) {
+            let words = layout.to_string();
+            prop_assert_eq!(parse(&words, Rules::newest()), Ok(layout));
+            let words = if upper { words.to_uppercase() } else { words };
+            let words = if tight { words.replace(", ", ",").replace(" IOPS", "iops") } else { words };
+            let words = words.replace(' ', &spaces);
+            prop_assert_eq!(parse(&words, Rules::newest()), Ok(layout), "{}", words);
+        }
+
+        #[test]
+        fn any_text_is_a_layout_or_an_error(text in ".{0,40}") {
+            if let Err(bad) = parse(&text, Rules::newest()) {
+                prop_assert!(!bad.to_string().is_empty());
+            }
+        }
+    }
+}
