@@ -9,6 +9,8 @@
 //! Times are microseconds, amounts are millionths of a request or a byte: a rate of `r` a second is
 //! `r` millionths a microsecond, so all of it is whole numbers, rounded against the volume.
 
+mod look;
+
 use evenkeel_core::qos::pacing::Limit;
 
 use crate::delays::Delays;

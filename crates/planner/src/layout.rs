@@ -91,7 +91,8 @@ impl Layout {
         self.all(pacing, instance).map(|(kind, limit)| (kind, limit.per_second)).collect()
     }
 
-    fn all(
+    /// The limits themselves.
+    pub(crate) fn all(
         &self,
         pacing: &Pacing,
         instance: Option<&InstanceType>,

@@ -17,8 +17,10 @@ pub mod held_back;
 pub mod layout;
 pub mod neighbours;
 pub mod read;
+pub mod risk;
 pub mod search;
 #[cfg(test)]
 mod testing;
+pub mod timeline;
 pub mod trace;
 pub mod words;

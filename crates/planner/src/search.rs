@@ -10,6 +10,8 @@
 //! demand comes for too long ([`Floor`]), and what is quiet at the least limits that are left is so
 //! at all others ([`Parts`]).
 
+mod given;
+
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::{Cost, PriceList};
 use evenkeel_core::qos::pacing::CountingRule;
@@ -23,8 +25,10 @@ use crate::demand::Demand;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::layout::{Layout, LimitKind};
 
+pub use given::given;
+
 /// What a layout must do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Wanted {
     /// GiB of all volumes together.
     pub capacity_gib: u64,

@@ -1,0 +1,385 @@
+//! What may go wrong with a layout, in words: what a table of figures does not make anyone ask.
+
+use core::fmt;
+
+use crate::answer::Rated;
+use crate::demand::Demand;
+use crate::fluid::Part;
+use crate::layout::LimitKind;
+use crate::search::Space;
+use crate::timeline::cut;
+use crate::trace::{Note, Trace};
+
+const HOUR_US: u64 = 3_600_000_000;
+/// From here on a limit has no room for more.
+const NO_HEADROOM_PERMILLE: u64 = 950;
+/// Fewer credits than these deserve a word.
+const CREDITS_LOW_PPM: u32 = 250_000;
+
+/// Something that may go wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Risk {
+    /// The replay itself has requests wait.
+    Waits {
+        /// Milliseconds a day.
+        ms_per_day: u64,
+        /// The limit that they wait for the longest.
+        limit: LimitKind,
+    },
+    /// The busiest hour is above what is earned.
+    LivesOnCredits {
+        /// The limit.
+        limit: LimitKind,
+        /// Seconds after which full credits are gone at that hour's rate.
+        empty_after_s: u64,
+        /// The least credits of the replay, in millionths of what can be saved.
+        least_ppm: u32,
+    },
+    /// No hour is, but bursts leave little.
+    CreditsRunLow {
+        /// The limit.
+        limit: LimitKind,
+        /// The least credits of the replay, in millionths of what can be saved.
+        least_ppm: u32,
+    },
+    /// A limit is nearly reached.
+    NoHeadroom {
+        /// The limit.
+        limit: LimitKind,
+        /// How much of it the busiest interval uses, in thousandths.
+        permille: u64,
+    },
+    /// One lost volume loses all.
+    Stripe {
+        /// How many there are.
+        volumes: u32,
+        /// How many such layouts of a billion lose data within a year, best and worst.
+        loss_ppb: Option<(u64, u64)>,
+    },
+    /// Not every file system spreads what is busy over all volumes.
+    HotSet {
+        /// How many there are.
+        volumes: u32,
+    },
+    /// What happens within an interval is not known, and matters.
+    Steps {
+        /// The length of an interval in milliseconds.
+        resolution_ms: u64,
+        /// Milliseconds of waiting a day, at least and at most.
+        ms_per_day: (u64, u64),
+    },
+    /// The source was at its limit: more was wanted than was recorded.
+    Censored {
+        /// Intervals in which it was.
+        intervals: usize,
+        /// All intervals.
+        of: usize,
+    },
+    /// Some of the time is not known.
+    Gaps {
+        /// Milliseconds that are not known.
+        unknown_ms: u64,
+    },
+    /// Nobody says how often such a volume is lost.
+    NoDurability,
+}
+
+/// The name of a limit, as tables have it.
+#[must_use]
+pub const fn limit_words(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::VolumeIops => "IOPS",
+        LimitKind::VolumeBytes => "MiB/s",
+        LimitKind::InstanceIops => "instance IOPS",
+        LimitKind::InstanceBytes => "instance MiB/s",
+    }
+}
+
+impl Risk {
+    /// A short name for programs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Waits { .. } => "waits",
+            Self::LivesOnCredits { .. } => "lives_on_credits",
+            Self::CreditsRunLow { .. } => "credits_run_low",
+            Self::NoHeadroom { .. } => "no_headroom",
+            Self::Stripe { .. } => "stripe",
+            Self::HotSet { .. } => "hot_set",
+            Self::Steps { .. } => "steps",
+            Self::Censored { .. } => "censored",
+            Self::Gaps { .. } => "gaps",
+            Self::NoDurability => "no_durability",
+        }
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits { ms_per_day, limit } => {
+                let limit = limit_words(*limit);
+                write!(f, "requests wait {} s a day, mostly for {limit}", Tenths(*ms_per_day))
+            }
+            Self::LivesOnCredits { limit, empty_after_s, least_ppm } => write!(
+                f,
+                "lives on credits of {}: empty after {} at the busiest hour's rate; the least in \
+                 this trace is {} %",
+                limit_words(*limit),
+                Time(*empty_after_s),
+                least_ppm / 10_000,
+            ),
+            Self::CreditsRunLow { limit, least_ppm } => write!(
+                f,
+                "bursts leave {} % of the credits of {}",
+                least_ppm / 10_000,
+                limit_words(*limit)
+            ),
+            Self::NoHeadroom { limit, permille } => write!(
+                f,
+                "{} % of the {} limit in the busiest interval: no headroom",
+                permille / 10,
+                limit_words(*limit)
+            ),
+            Self::Stripe { volumes, loss_ppb } => stripe(f, *volumes, *loss_ppb),
+            Self::HotSet { volumes } => write!(
+                f,
+                "a file system that does not stripe keeps a hot set on one of the {volumes} \
+                 volumes, with its limits alone"
+            ),
+            Self::Steps { resolution_ms, ms_per_day: (least, most) } => write!(
+                f,
+                "steps of {} hide what happens within: requests wait {} to {} s a day; a trace of \
+                 seconds tells which",
+                Time(resolution_ms.div_ceil(1_000)),
+                Tenths(*least),
+                Tenths(*most)
+            ),
+            Self::Censored { intervals, of } => write!(
+                f,
+                "the source was at its limit in {intervals} of {of} intervals: more was wanted \
+                 than was recorded"
+            ),
+            Self::Gaps { unknown_ms } => {
+                write!(f, "{} of the time are not known", Time(unknown_ms.div_ceil(1_000)))
+            }
+            Self::NoDurability => f.write_str("no durability is published of this type"),
+        }
+    }
+}
+
+fn stripe(f: &mut fmt::Formatter<'_>, volumes: u32, loss: Option<(u64, u64)>) -> fmt::Result {
+    write!(f, "{volumes} volumes: one lost volume loses all")?;
+    let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
+    match loss {
+        None => Ok(()),
+        Some((best, worst)) if best == worst => write!(f, ", {} % a year", percent(best)),
+        Some((best, worst)) => write!(f, ", {}-{} % a year", percent(best), percent(worst)),
+    }
+}
+
+/// Milliseconds as seconds with tenths.
+struct Tenths(u64);
+
+impl fmt::Display for Tenths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 / 1_000, self.0 % 1_000 / 100)
+    }
+}
+
+/// Seconds, minutes, hours or days.
+struct Time(u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0..120 => write!(f, "{} s", self.0),
+            120..7_200 => write!(f, "{} min", self.0 / 60),
+            7_200..172_800 => write!(f, "{} h", self.0 / 3_600),
+            seconds => write!(f, "{} days", seconds / 86_400),
+        }
+    }
+}
+
+/// What may go wrong with a layout, the worst first.
+#[must_use]
+pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Vec<Risk> {
+    let mut risks = Vec::new();
+    let (found, layout) = (&rated.found, &rated.found.layout);
+    let length_us = demand.length_us.max(found.outcome.end_us);
+    if let Some(&limit) = found.outcome.binding().and_then(|place| found.limits.get(place)) {
+        let ms_per_day = crate::answer::ms_per_day(found.outcome.waited_us(), length_us);
+        risks.push(Risk::Waits { ms_per_day, limit });
+    }
+    let of_limits = used_risks(space, demand, rated);
+    risks.extend(of_limits);
+    if layout.volumes > 1 {
+        risks.push(Risk::Stripe { volumes: layout.volumes, loss_ppb: rated.loss_ppb });
+        risks.push(Risk::HotSet { volumes: layout.volumes });
+    }
+    if rated.loss_ppb.is_none() {
+        risks.push(Risk::NoDurability);
+    }
+    let [even, _, worst] = rated.throttled_ms_per_day;
+    let resolution_ms = trace.resolution_ms();
+    if resolution_ms > 1_000 && worst > even {
+        risks.push(Risk::Steps { resolution_ms, ms_per_day: (even, worst) });
+    }
+    let censored = trace.intervals.iter().filter(|it| it.is_censored == Some(true)).count();
+    if censored > 0 {
+        risks.push(Risk::Censored { intervals: censored, of: trace.intervals.len() });
+    }
+    let gap = |note: &Note| match note {
+        Note::Gap { length_ms, .. } => *length_ms,
+        Note::Remark(_) => 0,
+    };
+    let unknown_ms = trace.notes.iter().map(gap).fold(0_u64, u64::saturating_add);
+    if unknown_ms > 0 {
+        risks.push(Risk::Gaps { unknown_ms });
+    }
+    risks
+}
+
+/// What the limits and their credits come to.
+fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
+    let layout = &rated.found.layout;
+    let pacing = space.rules.pacing(&layout.each);
+    let parts = || demand.parts(pacing.counting, layout.volumes, space.stripe_bytes);
+    let hour = busiest_hour(parts(), demand.length_us);
+    let least = rated.found.outcome.least_ppm.iter();
+    let mut risks = Vec::new();
+    for ((kind, limit), least_ppm) in layout.all(&pacing, space.instance).zip(least) {
+        let Some(credit) = limit.credit else { continue };
+        let rate = if kind.counts_bytes() { hour.1 } else { hour.0 };
+        let above = rate.min(limit.per_second).saturating_sub(credit.refill_per_second);
+        let (limit, least_ppm) = (kind, *least_ppm);
+        if above > 0 {
+            let empty_after_s = credit.capacity / above;
+            risks.push(Risk::LivesOnCredits { limit, empty_after_s, least_ppm });
+        } else if least_ppm < CREDITS_LOW_PPM {
+            risks.push(Risk::CreditsRunLow { limit, least_ppm });
+        }
+    }
+    for (limit, permille) in &rated.used_permille {
+        if (NO_HEADROOM_PERMILLE..=1_000).contains(permille) {
+            risks.push(Risk::NoHeadroom { limit: *limit, permille: *permille });
+        }
+    }
+    risks
+}
+
+/// The most counted I/Os and the most bytes a second, on average over an hour of the clock that
+/// the trace has, or over all of a shorter one.
+fn busiest_hour(parts: impl Iterator<Item = Part>, length_us: u64) -> (u64, u64) {
+    let (mut hour, mut sums, mut most) = (0, (0, 0), (0, 0));
+    for mut part in parts {
+        while part.length_us > 0 {
+            let until_end_us = HOUR_US - part.start_us % HOUR_US;
+            let piece = cut(&mut part, until_end_us);
+            if piece.start_us / HOUR_US != hour {
+                (hour, sums) = (piece.start_us / HOUR_US, (0, 0));
+            }
+            sums = (sums.0 + piece.operations, sums.1 + piece.bytes);
+            most = (sums.0.max(most.0), sums.1.max(most.1));
+        }
+    }
+    let length_us = length_us.clamp(1, HOUR_US);
+    let rate = |sum: u128| u64::try_from(sum / u128::from(length_us)).unwrap_or(u64::MAX);
+    (rate(most.0), rate(most.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::volume::{Rules, VolumeType};
+
+    use super::*;
+    use crate::answer::rate;
+    use crate::demand::Assume;
+    use crate::search::given;
+    use crate::testing::space;
+    use crate::trace::{Clock, Columns, Interval};
+    use crate::words;
+
+    /// Minutes with so many requests of 4 KiB.
+    fn minutes(all: &[u64]) -> Trace {
+        let minute = |(at, reads): (u64, &u64)| Interval {
+            start_ms: at * 60_000,
+            length_ms: 60_000,
+            reads: *reads,
+            read_bytes: reads * 4_096,
+            ..Interval::default()
+        };
+        let intervals = (0..).zip(all).map(minute).collect();
+        Trace::new("v", Clock::Unix, Columns::default(), intervals).expect("a trace")
+    }
+
+    fn of(trace: &Trace, layout: &str) -> Vec<String> {
+        let (space, demand) = (space(&VolumeType::ALL, 1), Demand::of(trace, Assume::Even));
+        let layout = words::parse(layout, Rules::newest()).expect("a layout");
+        let found = given(&space, &demand, &layout).expect("a price");
+        let rated = rate(&space, trace, &demand, vec![found]).remove(0);
+        risks(&space, trace, &demand, &rated).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn each_risk_is_told_where_it_is() {
+        // 400 a second for an hour; 100 GiB of gp2 earn 300, and save 5.4 million.
+        let hour = minutes(&[24_000; 60]);
+        let told = of(&hour, "gp2 100");
+        assert_eq!(
+            told[0],
+            "lives on credits of IOPS: empty after 15 h at the busiest hour's rate; the least in \
+             this trace is 93 %"
+        );
+        assert!(told[1].starts_with("steps of 60 s hide what happens within"), "{told:?}");
+        assert!(of(&hour, "gp3 100").iter().all(|it| !it.contains("credits")));
+        let full = minutes(&[178_500; 3]);
+        let told = of(&full, "gp3 100");
+        assert_eq!(told[0], "99 % of the IOPS limit in the busiest interval: no headroom");
+        let told = of(&minutes(&[240_000]), "gp3 100");
+        // Of 80 s that it takes, all are spent waiting.
+        assert_eq!(told[0], "requests wait 86400.0 s a day, mostly for IOPS");
+        let told = of(&hour, "5 x gp3 100");
+        assert_eq!(told[0], "5 volumes: one lost volume loses all, 0.499-0.996 % a year");
+        assert!(told[1].starts_with("a file system that does not stripe"), "{told:?}");
+    }
+
+    #[test]
+    fn what_the_trace_lacks_is_told() {
+        let mut trace = minutes(&[60, 60, 60]);
+        trace.intervals[1].is_censored = Some(true);
+        trace.notes.push(Note::Gap { start_ms: 180_000, length_ms: 7_200_000 });
+        let told = of(&trace, "gp3 100");
+        let expected = [
+            "the source was at its limit in 1 of 3 intervals: more was wanted than was recorded",
+            "2 h of the time are not known",
+        ];
+        assert_eq!(told, expected);
+        assert!(
+            of(&trace, "standard 100").contains(&"no durability is published of this type".into())
+        );
+    }
+
+    #[test]
+    fn bursts_that_leave_little_are_told() {
+        // 6 minutes of 3,000 in an otherwise idle hour and a half: 5.4 million take 31 minutes.
+        let mut all = vec![180_000; 28];
+        all.extend([0; 92]);
+        let told = of(&minutes(&all), "gp2 100");
+        assert!(told[0].contains("the least in this trace is 16 %"), "{told:?}");
+        let names: Vec<&str> = [
+            Risk::CreditsRunLow { limit: LimitKind::VolumeIops, least_ppm: 120_000 },
+            Risk::NoDurability,
+        ]
+        .iter()
+        .map(Risk::name)
+        .collect();
+        assert_eq!(names, ["credits_run_low", "no_durability"]);
+        // Small volumes earn 100 a second: 99 on average of the hour, in one burst.
+        let mut burst = vec![0; 60];
+        burst[0] = 180_000;
+        burst[1] = 176_000;
+        let told = of(&minutes(&burst), "gp2 1");
+        assert!(told.iter().all(|it| !it.contains("lives on credits")), "{told:?}");
+    }
+}

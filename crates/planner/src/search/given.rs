@@ -1,0 +1,45 @@
+//! What a layout that someone names costs and does.
+
+use super::{Found, Search, Space, Wanted, replay};
+use crate::demand::Demand;
+use crate::layout::Layout;
+
+/// A layout that was named, and not looked for; `None` if there is no price or no rule of its type.
+#[must_use]
+pub fn given(space: &Space, demand: &Demand, layout: &Layout) -> Option<Found> {
+    let monthly = layout.monthly(space.prices)?;
+    let rules = space.rules.of(layout.each.volume_type)?;
+    let wanted = Wanted { throttled_us_per_day_max: u64::MAX, ..Wanted::default() };
+    let search = Search { space, demand, wanted: &wanted, rules, volumes: layout.volumes };
+    let (limits, outcome) = replay(space, demand, layout);
+    let requests = search.requests(&outcome);
+    Some(Found { layout: *layout, monthly, requests, outcome, limits })
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::volume::{Rules, VolumeType};
+
+    use super::*;
+    use crate::search::cheapest;
+    use crate::testing::{seconds, space};
+    use crate::words;
+
+    /// What the search finds is the same if it is named.
+    #[test]
+    fn a_named_layout_is_rated_as_a_found_one() {
+        let demand = seconds(&[(2_500, 16), (100, 4), (4_000, 64), (0, 1), (900, 4)]);
+        let space = space(&VolumeType::ALL, 3);
+        let wanted = Wanted {
+            capacity_gib: 200,
+            throttled_us_per_day_max: 86_400_000_000,
+            ..Wanted::default()
+        };
+        let found = cheapest(&space, &demand, &wanted);
+        assert!(found.len() > 10, "{}", found.len());
+        for it in found {
+            let layout = words::parse(&it.layout.to_string(), Rules::newest()).expect("words");
+            assert_eq!(given(&space, &demand, &layout), Some(it));
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! A replay step by step: what is asked for, what is served, what waits, what credits are left.
+//!
+//! It is the [fluid](crate::fluid) replay, fed a second at a time at most. What is served between
+//! two looks at it is taken to be served evenly.
+
+use crate::demand::Demand;
+use crate::fluid::{Fluid, Part};
+use crate::layout::{Layout, LimitKind};
+use crate::search::Space;
+use crate::trace::Trace;
+
+/// The most steps of a timeline.
+pub const STEPS_MAX: u64 = 300_000;
+/// The most limits of a layout.
+const LIMITS_MAX: usize = 4;
+const SECOND_US: u64 = 1_000_000;
+/// Looks at the replay at most, beside those at the ends of steps and of intervals.
+const LOOKS_MAX: u64 = 2_700_000;
+/// Two times of waiting are one if no more lies between them.
+const TOGETHER_US: u64 = SECOND_US;
+
+/// Counted I/Os and bytes, in millionths.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Amount {
+    /// Millionths of counted I/Os.
+    pub operations: u128,
+    /// Millionths of bytes.
+    pub bytes: u128,
+}
+
+impl Amount {
+    const fn plus(self, other: Self) -> Self {
+        Self { operations: self.operations + other.operations, bytes: self.bytes + other.bytes }
+    }
+
+    /// So many parts of so many.
+    fn share(self, of: u64, whole: u64) -> Self {
+        let share = |amount: u128| amount * u128::from(of) / u128::from(whole.max(1));
+        Self { operations: share(self.operations), bytes: share(self.bytes) }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(other.operations),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    /// The rate of a limit's unit a second, of an amount that came within so long.
+    #[must_use]
+    pub fn per_second(&self, counts_bytes: bool, length_us: u64) -> u64 {
+        let amount = if counts_bytes { self.bytes } else { self.operations };
+        u64::try_from(amount / u128::from(length_us.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// A step of a timeline. Amounts are those of one volume.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Step {
+    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    pub start_us: u64,
+    /// Its length.
+    pub length_us: u64,
+    /// What came in it.
+    pub asked: Amount,
+    /// What was served in it.
+    pub served: Amount,
+    /// What waited at its end.
+    pub queue: Amount,
+    /// Microseconds of it in which requests waited, by the limit's place.
+    waited_us: [u64; LIMITS_MAX],
+    /// The longest that a request waited that came in it.
+    pub delay_us: u64,
+    /// Credits at its end by the limit's place, in millionths of what can be saved.
+    balances_ppm: [Option<u32>; LIMITS_MAX],
+}
+
+impl Step {
+    /// Microseconds of it in which requests waited.
+    #[must_use]
+    pub fn waited_us(&self) -> u64 {
+        self.waited_us.iter().sum()
+    }
+
+    /// Credits of a limit at its end, in millionths of what can be saved.
+    #[must_use]
+    pub fn balance_ppm(&self, place: usize) -> Option<u32> {
+        self.balances_ppm.get(place).copied().flatten()
+    }
+
+    /// The least of the credits at its end.
+    #[must_use]
+    pub fn least_balance_ppm(&self) -> Option<u32> {
+        self.balances_ppm.iter().flatten().min().copied()
+    }
+
+    /// The place of the limit that requests waited for the longest.
+    #[must_use]
+    pub fn binding(&self) -> Option<usize> {
+        let waited = self.waited_us.iter().enumerate().filter(|(_, us)| **us > 0);
+        waited.rev().max_by_key(|(_, us)| **us).map(|(place, _)| place)
+    }
+}
+
+/// A time in which requests waited without a pause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Episode {
+    /// Its beginning, in microseconds since the trace's beginning, without gaps.
+    pub start_us: u64,
+    /// Its end.
+    pub end_us: u64,
+    /// The limit that requests waited for at first.
+    pub limit: LimitKind,
+}
+
+impl Episode {
+    /// Its length in microseconds.
+    #[must_use]
+    pub const fn length_us(&self) -> u64 {
+        self.end_us.saturating_sub(self.start_us)
+    }
+}
+
+/// All that happens on a layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Timeline {
+    /// The limits of one volume, in the order of their places.
+    pub limits: Vec<LimitKind>,
+    /// How many volumes share what is asked for.
+    pub volumes: u32,
+    /// The steps, until the trace ends.
+    pub steps: Vec<Step>,
+    /// When all is served, in microseconds since the trace's beginning.
+    pub end_us: u64,
+    /// The first time of waiting.
+    pub first: Option<Episode>,
+    /// The longest.
+    pub longest: Option<Episode>,
+    /// How many there are.
+    pub episodes: u64,
+}
+
+/// The least step, of whole seconds, that a demand may have for [`STEPS_MAX`].
+#[must_use]
+pub const fn least_step_us(demand: &Demand) -> u64 {
+    demand.length_us.div_ceil(STEPS_MAX).next_multiple_of(SECOND_US)
+}
+
+impl Timeline {
+    /// Replays a demand on a layout in steps, which are made longer where there would be more than
+    /// [`STEPS_MAX`].
+    #[must_use]
+    pub fn of(space: &Space, demand: &Demand, layout: &Layout, step_us: u64) -> Self {
+        let step_us = step_us.max(1).max(demand.length_us.div_ceil(STEPS_MAX));
+        let pacing = space.rules.pacing(&layout.each);
+        let (limits, buckets): (Vec<_>, Vec<_>) =
+            layout.buckets(&pacing, space.instance).into_iter().unzip();
+        let mut run = Run::new(demand, Fluid::new(buckets, 0), limits, step_us);
+        let look_us = SECOND_US.max(demand.length_us / LOOKS_MAX);
+        for mut part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+            while part.length_us > 0 {
+                let until_end = step_us - part.start_us % step_us;
+                let piece = cut(&mut part, until_end.min(look_us));
+                run.take(piece);
+            }
+        }
+        run.end(layout.volumes)
+    }
+}
+
+/// Cuts off the first microseconds of a part. What comes in all pieces is what comes in it.
+pub(crate) fn cut(part: &mut Part, length_us: u64) -> Part {
+    if length_us >= part.length_us {
+        let start_us = part.start_us + part.length_us;
+        return std::mem::replace(part, Part { start_us, ..Part::default() });
+    }
+    let share = |amount: u128| amount * u128::from(length_us) / u128::from(part.length_us);
+    let first =
+        Part { length_us, operations: share(part.operations), bytes: share(part.bytes), ..*part };
+    part.start_us += length_us;
+    part.length_us -= length_us;
+    part.operations -= first.operations;
+    part.bytes -= first.bytes;
+    first
+}
+
+/// A replay that is looked at.
+struct Run {
+    fluid: Fluid,
+    limits: Vec<LimitKind>,
+    step_us: u64,
+    /// The end of the last step.
+    end_us: u64,
+    steps: Vec<Step>,
+    waited_us: Vec<u64>,
+    open: Option<Episode>,
+    first: Option<Episode>,
+    longest: Option<Episode>,
+    episodes: u64,
+}
+
+impl Run {
+    fn new(demand: &Demand, fluid: Fluid, limits: Vec<LimitKind>, step_us: u64) -> Self {
+        let count = demand.length_us.div_ceil(step_us).max(1);
+        let step = |at: u64| Step {
+            start_us: at * step_us,
+            length_us: step_us.min(demand.length_us.saturating_sub(at * step_us)).max(1),
+            ..Step::default()
+        };
+        let waited_us = fluid.throttled_us().to_vec();
+        Self {
+            fluid,
+            limits,
+            step_us,
+            end_us: demand.length_us.max(1),
+            steps: (0..count).map(step).collect(),
+            waited_us,
+            open: None,
+            first: None,
+            longest: None,
+            episodes: 0,
+        }
+    }
+
+    /// The step at a time; `None` after the trace's end.
+    fn at(&mut self, us: u64) -> Option<&mut Step> {
+        let place = usize::try_from(us / self.step_us).ok()?;
+        self.steps.get_mut(place).filter(|_| us < self.end_us)
+    }
+
+    /// Takes what comes within a step.
+    fn take(&mut self, piece: Part) {
+        self.idle_until(piece.start_us);
+        let from_us = self.fluid.free_us().max(piece.start_us);
+        let late_us = from_us - piece.start_us;
+        self.fluid.take(piece);
+        let to_us = self.fluid.free_us();
+        let amount = Amount { operations: piece.operations, bytes: piece.bytes };
+        let after_us = to_us.saturating_sub(piece.start_us + piece.length_us);
+        if let Some(step) = self.at(piece.start_us) {
+            step.asked = step.asked.plus(amount);
+            step.delay_us = step.delay_us.max(late_us).max(after_us);
+        }
+        let mut added = [0; LIMITS_MAX];
+        let now = self.fluid.throttled_us().iter().zip(&mut self.waited_us);
+        for (added, (now, before)) in added.iter_mut().zip(now) {
+            *added = now - *before;
+            *before = *now;
+        }
+        self.spread(from_us, to_us, amount, &added);
+        self.note_waiting(from_us, to_us, late_us > 0, &added);
+        self.look(to_us);
+    }
+
+    /// Earns credits while nothing is asked for, and looks at them at the end of each step.
+    fn idle_until(&mut self, us: u64) {
+        while self.fluid.free_us() < us {
+            let from_us = self.fluid.free_us();
+            let to_us = us.min((from_us / self.step_us + 1) * self.step_us);
+            let (start_us, length_us) = (from_us, to_us - from_us);
+            self.fluid.take(Part { start_us, length_us, ..Part::default() });
+            self.look(to_us);
+        }
+    }
+
+    /// Credits at this time are those of the step that ends with it or has it.
+    fn look(&mut self, us: u64) {
+        let mut balances = [None; LIMITS_MAX];
+        balances.iter_mut().zip(self.fluid.balances_ppm()).for_each(|(to, now)| *to = now);
+        if let Some(step) = self.at(us.saturating_sub(1)) {
+            step.balances_ppm = balances;
+        }
+    }
+
+    /// What is served from one time to another, in the steps between them.
+    fn spread(&mut self, from: u64, to: u64, amount: Amount, waited_us: &[u64; LIMITS_MAX]) {
+        let length = to.saturating_sub(from);
+        let (mut at, mut done, mut waited) = (from, Amount::default(), [0; LIMITS_MAX]);
+        while at < to {
+            let next = to.min((at / self.step_us + 1) * self.step_us).min(self.end_us.max(at + 1));
+            let share = amount.share(next - from, length);
+            let Some(step) = self.at(at) else { return };
+            step.served = step.served.plus(share.minus(done));
+            for (place, us) in step.waited_us.iter_mut().enumerate() {
+                let until = u128::from(waited_us[place]) * u128::from(next - from);
+                let until = u64::try_from(until / u128::from(length)).unwrap_or(u64::MAX);
+                *us += until - waited[place];
+                waited[place] = until;
+            }
+            (at, done) = (next, share);
+        }
+    }
+
+    fn note_waiting(&mut self, from: u64, to: u64, was_late: bool, added: &[u64; LIMITS_MAX]) {
+        let all: u64 = added.iter().sum();
+        let binding = added.iter().enumerate().max_by_key(|(_, us)| **us);
+        let Some(&limit) = binding.and_then(|(place, _)| self.limits.get(place)) else { return };
+        // A microsecond is rounding.
+        if all <= 1 {
+            return;
+        }
+        // Who was late at first has caught up at some time; who was not has become late.
+        let (start_us, end_us) =
+            if was_late { (from, from + all) } else { (to.saturating_sub(all), to) };
+        match &mut self.open {
+            Some(open) if start_us <= open.end_us.saturating_add(TOGETHER_US) => {
+                open.end_us = end_us;
+            }
+            _ => {
+                self.close();
+                self.open = Some(Episode { start_us, end_us, limit });
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(episode) = self.open.take() else { return };
+        self.episodes += 1;
+        self.first.get_or_insert(episode);
+        if self.longest.is_none_or(|longest| episode.length_us() > longest.length_us()) {
+            self.longest = Some(episode);
+        }
+    }
+
+    fn end(mut self, volumes: u32) -> Timeline {
+        self.idle_until(self.end_us);
+        self.close();
+        let (mut queue, mut balances) = (Amount::default(), [None; LIMITS_MAX]);
+        balances.iter_mut().zip(self.fluid.balances_ppm()).for_each(|(first, now)| {
+            // Credits are full before the first request.
+            *first = now.map(|_| 1_000_000);
+        });
+        for step in &mut self.steps {
+            queue = queue.plus(step.asked).minus(step.served);
+            step.queue = queue;
+            // While requests wait that came before, nobody looks.
+            for (balance, before) in step.balances_ppm.iter_mut().zip(&mut balances) {
+                *balance = balance.or(*before);
+                *before = *balance;
+            }
+        }
+        Timeline {
+            limits: self.limits,
+            volumes,
+            steps: self.steps,
+            end_us: self.fluid.free_us(),
+            first: self.first,
+            longest: self.longest,
+            episodes: self.episodes,
+        }
+    }
+}
+
+/// From times of a demand, which has no gaps, to those of the trace's clock, and back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// Where a stretch without gaps begins: in microseconds of the demand, in milliseconds of the
+    /// trace.
+    stretches: Vec<(u64, u64)>,
+}
+
+impl Times {
+    /// Those of a trace.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Self {
+        let (mut stretches, mut at_us, mut end_ms) = (Vec::new(), 0_u64, None);
+        for interval in &trace.intervals {
+            if end_ms != Some(interval.start_ms) {
+                stretches.push((at_us, interval.start_ms));
+            }
+            at_us = at_us.saturating_add(interval.length_ms.saturating_mul(1_000));
+            end_ms = Some(interval.end_ms());
+        }
+        Self { stretches }
+    }
+
+    /// The trace's time in milliseconds.
+    #[must_use]
+    pub fn ms(&self, at_us: u64) -> u64 {
+        let after = self.stretches.partition_point(|(start_us, _)| *start_us <= at_us);
+        let stretch = after.checked_sub(1).and_then(|place| self.stretches.get(place));
+        stretch
+            .map_or(at_us / 1_000, |(start_us, ms)| ms.saturating_add((at_us - start_us) / 1_000))
+    }
+
+    /// The demand's time in microseconds. All of a gap is the time after it.
+    #[must_use]
+    pub fn us(&self, at_ms: u64) -> u64 {
+        let after = self.stretches.partition_point(|(_, ms)| *ms <= at_ms);
+        let Some(place) = after.checked_sub(1) else { return 0 };
+        let Some((start_us, ms)) = self.stretches.get(place) else { return 0 };
+        let us = start_us.saturating_add(at_ms.saturating_sub(*ms).saturating_mul(1_000));
+        self.stretches.get(after).map_or(us, |(next_us, _)| us.min(*next_us))
+    }
+
+    /// Where the trace goes on after a gap, in microseconds of the demand.
+    pub fn gaps_us(&self) -> impl Iterator<Item = u64> {
+        self.stretches.iter().skip(1).map(|(start_us, _)| *start_us)
+    }
+}
+
+#[cfg(test)]
+mod tests;
