@@ -32,7 +32,10 @@ pub use bench::{
     BenchShow, BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
-pub use plan::{Assumption, Plan, PlanRules, PlanTraces, PlanWanted};
+pub use plan::{
+    Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
+    PlanRules, PlanTraces, PlanVerb, PlanWanted,
+};
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
 pub use report::{CostBy, Report, ReportCost, ReportVerb};

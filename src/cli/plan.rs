@@ -1,12 +1,17 @@
 //! The flags of `evenkeel plan`.
 
-use super::{Output, date, volume_type};
-use clap::{Args, ValueEnum, ValueHint};
+use super::{date, volume_type};
+use crate::message::{Exit, Failure, Format};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Plan {
+    #[command(subcommand)]
+    pub verb: Option<PlanVerb>,
+
     #[command(flatten)]
     pub traces: PlanTraces,
 
@@ -21,8 +26,172 @@ pub struct Plan {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub top: u16,
 
+    /// Write the answer as a page with charts to this file, too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+
     #[command(flatten)]
-    pub output: Output,
+    pub output: PlanOutput,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum PlanVerb {
+    /// Check whether a layout carries a workload: for continuous integration.
+    ///
+    /// Exit code 0: it does; 1: requests wait longer than is allowed, or it is too small.
+    Check(Box<PlanCheck>),
+    /// Compare what layouts cost and do, side by side.
+    Compare(Box<PlanCompare>),
+    /// Tell step by step what happens on a layout.
+    Explain(Box<PlanExplain>),
+}
+
+#[derive(Args, Debug)]
+pub struct PlanCheck {
+    #[command(flatten)]
+    pub traces: PlanTraces,
+
+    #[command(flatten)]
+    pub rules: PlanRules,
+
+    #[command(flatten)]
+    pub allowed: PlanAllowed,
+
+    /// The volumes, such as "gp3 100" or "2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s".
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: String,
+
+    /// GiB that the volumes must hold together. [default: what the trace says is in use]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub capacity: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanCompare {
+    #[command(flatten)]
+    pub traces: PlanTraces,
+
+    #[command(flatten)]
+    pub rules: PlanRules,
+
+    /// A layout, such as "gp3 100" or "2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s"; two to six times.
+    /// Others are compared with the first.
+    #[arg(long = "layout", value_name = "LAYOUT", required = true)]
+    pub layouts: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanExplain {
+    #[command(flatten)]
+    pub traces: PlanTraces,
+
+    #[command(flatten)]
+    pub rules: PlanRules,
+
+    #[command(flatten)]
+    pub wanted: PlanWanted,
+
+    /// The layout, such as "gp3 100". [default: the cheapest that does what is wanted]
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<String>,
+
+    /// Seconds of a step. [default: a minute, or an interval of the trace if that is longer]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
+    pub step: Option<u32>,
+
+    /// The most lines: the steps with the longest waiting, and the others in between together.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    #[arg(value_parser = clap::value_parser!(u16).range(3..=10_000))]
+    pub top: u16,
+
+    /// The first time that is shown, such as 2026-11-25T19:00:00Z, or 90m after the beginning.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub from: Option<Moment>,
+
+    /// The time at which it ends.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub to: Option<Moment>,
+}
+
+/// A point in time of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// Milliseconds since 1970.
+    Unix(u64),
+    /// Milliseconds after the beginning.
+    After(u64),
+}
+
+/// Reads `2026-11-25T19:00:00Z`, or a time after the beginning: `90s`, `1h30m`.
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Some(ms) = evenkeel_wire::aws::timestamp::parse_extended(text) {
+        return Ok(Moment::Unix(ms));
+    }
+    let expected = "expected a time such as 2026-11-25T19:00:00Z, or 1h30m after the beginning";
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest[..digits].parse().map_err(|_| expected)?;
+        let unit = rest[digits..].chars().next().ok_or(expected)?;
+        let of_unit = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3_600,
+            'd' => 86_400,
+            _ => return Err(expected.to_owned()),
+        };
+        seconds = seconds.saturating_add(number.saturating_mul(of_unit));
+        rest = &rest[digits + 1..];
+    }
+    match text {
+        "" => Err(expected.to_owned()),
+        _ => Ok(Moment::After(seconds.saturating_mul(1_000))),
+    }
+}
+
+/// The form of a plan.
+#[derive(Args, Clone, Debug)]
+pub struct PlanOutput {
+    /// Form of the output.
+    #[arg(
+        short = 'o',
+        long = "output",
+        global = true,
+        env = "EVENKEEL_OUTPUT",
+        value_name = "FORMAT"
+    )]
+    #[arg(default_value = "text")]
+    pub format: PlanFormat,
+}
+
+/// The form of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum PlanFormat {
+    /// Tables and sentences for people.
+    #[default]
+    Text,
+    /// One JSON object with a `schema` field, its version.
+    Json,
+    /// A header line, then one line per item.
+    Csv,
+    /// One page with charts, of the layouts of a plan.
+    Html,
+}
+
+impl PlanOutput {
+    /// The form of an answer that is no page.
+    pub fn listing(&self) -> Result<Format, Failure> {
+        match self.format {
+            PlanFormat::Text => Ok(Format::Text),
+            PlanFormat::Json => Ok(Format::Json),
+            PlanFormat::Csv => Ok(Format::Csv),
+            PlanFormat::Html => {
+                Err(Failure::new("only `evenkeel plan TRACE...` makes a page; this is a table")
+                    .exit(Exit::Usage)
+                    .hint("choose text, json or csv with -o"))
+            }
+        }
+    }
 }
 
 /// What was recorded, and what is known of how.
@@ -61,6 +230,10 @@ pub struct PlanTraces {
     #[arg(long, value_enum, default_value_t = Assumption::Idle)]
     pub assume: Assumption,
 
+    /// The volume that was recorded, such as "gp2 500": its limits, and the way back to it.
+    #[arg(long, value_name = "LAYOUT")]
+    pub source: Option<String>,
+
     /// IOPS that the volume was limited to while the trace was recorded.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub source_iops: Option<u32>,
@@ -87,13 +260,9 @@ pub struct PlanRules {
     pub stripe_size: u32,
 }
 
-/// What a layout must do, and where it is looked for.
+/// How long requests may wait.
 #[derive(Args, Debug)]
-pub struct PlanWanted {
-    /// GiB that the volumes must hold together. [default: what the trace says]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    pub capacity: Option<u64>,
-
+pub struct PlanAllowed {
     /// Seconds a day in which requests may wait for a limit.
     #[arg(long, value_name = "S", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
@@ -110,6 +279,17 @@ pub struct PlanWanted {
     /// The same of 999 of 1,000 requests.
     #[arg(long, value_name = "MS")]
     pub p999: Option<u32>,
+}
+
+/// What a layout must do, and where it is looked for.
+#[derive(Args, Debug)]
+pub struct PlanWanted {
+    /// GiB that the volumes must hold together. [default: what the trace says]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub capacity: Option<u64>,
+
+    #[command(flatten)]
+    pub allowed: PlanAllowed,
 
     /// The types that come into question. [default: all]
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
@@ -142,4 +322,27 @@ pub enum Assumption {
     Idle,
     /// As fast as the source allowed: the most that a layout may have to do.
     Worst,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_of_the_clock_or_after_the_beginning() {
+        for (text, expected) in [
+            ("1970-01-01T00:01:00Z", Some(Moment::Unix(60_000))),
+            ("90s", Some(Moment::After(90_000))),
+            ("1h30m", Some(Moment::After(5_400_000))),
+            ("2d", Some(Moment::After(172_800_000))),
+            ("", None),
+            ("90", None),
+            ("h", None),
+            ("1w", None),
+            ("1\u{e4}", None),
+            ("99999999999999999999s", None),
+        ] {
+            assert_eq!(moment(text).ok(), expected, "{text}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::volume::{Rules, VolumeSpec};
 
 use crate::fluid::{Bucket, Counts};
+use crate::search::Space;
 
 /// A limit that a layout has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -89,6 +90,13 @@ impl Layout {
         instance: Option<&InstanceType>,
     ) -> Vec<(LimitKind, u64)> {
         self.all(pacing, instance).map(|(kind, limit)| (kind, limit.per_second)).collect()
+    }
+
+    /// Whether each limit, in the order of [`Self::limits`], saves credits.
+    #[must_use]
+    pub fn saves_credits(&self, space: &Space) -> Vec<bool> {
+        let pacing = space.rules.pacing(&self.each);
+        self.all(&pacing, space.instance).map(|(_, limit)| limit.credit.is_some()).collect()
     }
 
     /// The limits themselves.

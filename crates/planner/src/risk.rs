@@ -253,8 +253,7 @@ fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
         let rate = if kind.counts_bytes() { hour.1 } else { hour.0 };
         let above = rate.min(limit.per_second).saturating_sub(credit.refill_per_second);
         let (limit, least_ppm) = (kind, *least_ppm);
-        if above > 0 {
-            let empty_after_s = credit.capacity / above;
+        if let Some(empty_after_s) = credit.capacity.checked_div(above) {
             risks.push(Risk::LivesOnCredits { limit, empty_after_s, least_ppm });
         } else if least_ppm < CREDITS_LOW_PPM {
             risks.push(Risk::CreditsRunLow { limit, least_ppm });

@@ -374,7 +374,8 @@ mod tests {
             let words = layout.to_string();
             prop_assert_eq!(parse(&words, Rules::newest()), Ok(layout));
             let words = if upper { words.to_uppercase() } else { words };
-            let words = if tight { words.replace(", ", ",").replace(" IOPS", "iops") } else { words };
+            let tighter = words.replace(", ", ",").replace(" IOPS", "iops");
+            let words = if tight { tighter } else { words };
             let words = words.replace(' ', &spaces);
             prop_assert_eq!(parse(&words, Rules::newest()), Ok(layout), "{}", words);
         }

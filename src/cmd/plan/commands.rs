@@ -1,33 +1,226 @@
-//! Commands that make a layout.
+//! Commands that lead to a layout, and back to the volume that was recorded.
 
-use evenkeel_core::volume::VolumeSpec;
+mod terraform;
+
+use super::input::Case;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_planner::layout::Layout;
-use evenkeel_planner::search::Space;
+use serde_json::{Value, json};
 
-/// Commands that make a layout.
-pub fn commands(space: &Space, layout: &Layout) -> [String; 2] {
-    let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } = layout.each;
-    let sells = space.rules.of(volume_type).and_then(|rules| rules.iops_max(size_gib));
-    let iops = iops.filter(|_| sells.is_some());
+/// Commands of each tool.
+pub struct Commands {
+    /// This program's.
+    pub evenkeel: Vec<String>,
+    /// Those of aws-cli.
+    pub aws: Vec<String>,
+    /// Blocks of Terraform.
+    pub terraform: String,
+    /// Commands on the host that make a stripe of the volumes.
+    pub stripe: Vec<String>,
+    /// What stands in the way, or must be known.
+    pub notes: Vec<String>,
+    /// The way back.
+    pub back: Back,
+}
+
+/// The way back to what was before.
+#[derive(Default)]
+pub struct Back {
+    pub evenkeel: Vec<String>,
+    pub aws: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+/// The commands for a layout.
+pub fn commands(case: &Case, layout: &Layout) -> Commands {
+    match modified(case, layout) {
+        Ok((id, source)) => by_modifying(case, layout, &id, &source),
+        Err(reason) => by_creating(case, layout, reason),
+    }
+}
+
+/// The recorded volume, if it can be made this layout; or why not, if that is worth a word.
+fn modified(case: &Case, layout: &Layout) -> Result<(String, VolumeSpec), Option<String>> {
+    let id: VolumeId = case.trace.name.parse().map_err(|_| None)?;
+    let Some(source) = case.source else {
+        let reason = format!("say with --source what {id} is, and it is modified if that is legal");
+        return Err(Some(reason));
+    };
+    if (source.volumes, layout.volumes) != (1, 1) {
+        return Err(Some("a stripe is made of new volumes, and its bytes are copied".to_owned()));
+    }
+    match case.space.rules.modify(&source.each, &change(&source.each, &layout.each)) {
+        Ok(_) => Ok((id.to_string(), source.each)),
+        Err(invalid) => Err(Some(format!("{id} cannot be modified: {invalid}"))),
+    }
+}
+
+/// What makes one volume the other.
+fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
+    let request = to.request();
+    VolumeChange {
+        volume_type: Some(to.volume_type),
+        size_gib: Some(to.size_gib),
+        iops: request.iops,
+        throughput_mibps: request.throughput_mibps,
+        multi_attach: (from.multi_attach != to.multi_attach).then_some(to.multi_attach),
+    }
+}
+
+fn by_modifying(case: &Case, layout: &Layout, id: &str, source: &VolumeSpec) -> Commands {
+    let rules = case.space.rules;
+    let policy = rules.modify_rules().map(|rules| match rules.policy {
+        ModifyPolicy::Cooldown { hours } => {
+            format!("a volume is modified again after {hours} h at the earliest")
+        }
+        ModifyPolicy::Rolling { modifications_max, hours } => {
+            format!("a volume is modified at most {modifications_max} times in {hours} h")
+        }
+    });
+    let back = match rules.modify(&layout.each, &change(&layout.each, source)) {
+        Ok(_) => Back {
+            evenkeel: vec![evenkeel_modify(id, source)],
+            aws: vec![aws_modify(id, source)],
+            notes: policy.into_iter().collect(),
+        },
+        Err(invalid) => {
+            let was = Layout { volumes: 1, each: *source };
+            let note = format!(
+                "{id} cannot be modified back: {invalid}. Make a volume of what it was, {was}, \
+                 and copy the bytes to it"
+            );
+            Back { notes: vec![note], ..Back::default() }
+        }
+    };
+    Commands {
+        evenkeel: vec![evenkeel_modify(id, &layout.each)],
+        aws: vec![aws_modify(id, &layout.each)],
+        terraform: terraform::modified(id, &layout.each),
+        stripe: vec![],
+        notes: vec![],
+        back,
+    }
+}
+
+fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands {
+    let VolumeRequest { volume_type, size_gib, multi_attach, .. } = layout.each.request();
+    let [both, both_aws] =
+        if multi_attach { [" --multi-attach", " --multi-attach-enabled"] } else { ["", ""] };
+    let flags = flags(&layout.each);
+    let one = format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
+    let one_aws = format!(
+        "aws ec2 create-volume --availability-zone ZONE --volume-type {volume_type} --size \
+         {size_gib}{flags}{both_aws}"
+    );
+    let copy = "stop what writes, copy with `rsync -aHAXS OLD/ NEW/`, and start it on the copy";
+    let mut notes: Vec<String> = reason.into_iter().collect();
+    notes.push(copy.to_owned());
+    let (stripe, stripe_kib) = (layout.volumes > 1, case.space.stripe_bytes >> 10);
+    let back = Back {
+        evenkeel: vec!["evenkeel volume delete VOLUME".to_owned()],
+        aws: vec!["aws ec2 delete-volume --volume-id VOLUME".to_owned()],
+        notes: vec![
+            "the old volume stays as it is: start on it again, after copying what is newer, and \
+             delete the new ones"
+                .to_owned(),
+        ],
+    };
+    Commands {
+        evenkeel: vec![times(&one, layout.volumes)],
+        aws: vec![
+            times(&one_aws, layout.volumes),
+            "aws ec2 attach-volume --volume-id VOLUME --instance-id INSTANCE --device DEVICE"
+                .to_owned(),
+        ],
+        terraform: terraform::created(layout, stripe_kib),
+        stripe: if stripe { stripe_commands(layout.volumes, stripe_kib) } else { vec![] },
+        notes,
+        back,
+    }
+}
+
+/// A command as often as there are volumes.
+fn times(command: &str, volumes: u32) -> String {
+    match volumes {
+        1 => command.to_owned(),
+        _ => format!("for n in $(seq {volumes}); do {command}; done"),
+    }
+}
+
+/// What makes one device of several.
+fn stripe_commands(volumes: u32, stripe_kib: u32) -> Vec<String> {
+    vec![
+        format!(
+            "mdadm --create /dev/md0 --level=0 --chunk={stripe_kib}K --raid-devices={volumes} \
+             DEVICE..."
+        ),
+        format!(
+            "pvcreate DEVICE... && vgcreate plan DEVICE... && lvcreate --type striped --stripes \
+             {volumes} --stripesize {stripe_kib}k --extents 100%FREE --name data plan"
+        ),
+    ]
+}
+
+/// IOPS and throughput, where they are provisioned; both tools call them so.
+fn flags(each: &VolumeSpec) -> String {
+    let request = each.request();
     let flag = |name: &str, value: Option<u32>| {
         value.map_or_else(String::new, |value| format!(" {name} {value}"))
     };
-    let each =
-        if layout.volumes > 1 { format!("   # {} times", layout.volumes) } else { "".into() };
-    let both = if multi_attach { [" --multi-attach", " --multi-attach-enabled"] } else { ["", ""] };
-    [
-        format!(
-            "evenkeel volume create --type {volume_type} --size {size_gib}{}{}{}{each}",
-            flag("--iops", iops),
-            flag("--throughput", throughput_mibps),
-            both[0],
-        ),
-        format!(
-            "aws ec2 create-volume --availability-zone ZONE --volume-type {volume_type} --size \
-             {size_gib}{}{}{}{each}",
-            flag("--iops", iops),
-            flag("--throughput", throughput_mibps),
-            both[1],
-        ),
-    ]
+    flag("--iops", request.iops) + &flag("--throughput", request.throughput_mibps)
+}
+
+fn evenkeel_modify(id: &str, each: &VolumeSpec) -> String {
+    let VolumeSpec { volume_type, size_gib, .. } = each;
+    format!("evenkeel volume modify {id} --type {volume_type} --size {size_gib}{}", flags(each))
+}
+
+fn aws_modify(id: &str, each: &VolumeSpec) -> String {
+    let VolumeSpec { volume_type, size_gib, .. } = each;
+    let flags = flags(each);
+    format!(
+        "aws ec2 modify-volume --volume-id {id} --volume-type {volume_type} --size \
+         {size_gib}{flags}"
+    )
+}
+
+impl Commands {
+    pub fn json(&self) -> Value {
+        json!({
+            "evenkeel": self.evenkeel,
+            "aws": self.aws,
+            "terraform": self.terraform,
+            "stripe": self.stripe,
+            "notes": self.notes,
+            "back": {
+                "evenkeel": self.back.evenkeel,
+                "aws": self.back.aws,
+                "notes": self.back.notes,
+            },
+        })
+    }
+
+    /// The commands in a few lines.
+    pub fn text(&self) -> String {
+        let mut text = String::from("to make it:\n");
+        let first = |all: &[String]| all.first().cloned();
+        for line in first(&self.evenkeel).into_iter().chain(first(&self.aws)) {
+            text += &format!("  {line}\n");
+        }
+        if let Some(line) = self.stripe.first() {
+            text += &format!("  {line}\n");
+        }
+        for note in &self.notes {
+            text += &format!("  # {note}\n");
+        }
+        text += "to go back:\n";
+        for line in first(&self.back.evenkeel).into_iter().chain(first(&self.back.aws)) {
+            text += &format!("  {line}\n");
+        }
+        for note in &self.back.notes {
+            text += &format!("  # {note}\n");
+        }
+        text
+    }
 }

@@ -1,16 +1,19 @@
 //! From flags and files to what the planner takes.
 
-use crate::cli::{Assumption, PlanRules, PlanTraces, PlanWanted};
-use crate::message::{self, Exit, Failure};
+use super::words::plain;
+use crate::cli::{Assumption, PlanAllowed, PlanRules, PlanTraces, PlanWanted};
+use crate::message::{Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Rules, VolumeType};
-use evenkeel_planner::demand::Assume;
-use evenkeel_planner::held_back::HeldBack;
+use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::layout::Layout;
 use evenkeel_planner::read::{self, FioLog, Hints};
-use evenkeel_planner::search::{Space, Wanted};
-use evenkeel_planner::trace::{Note, Trace};
+use evenkeel_planner::search::{self, Space, Wanted};
+use evenkeel_planner::trace::Trace;
+use evenkeel_planner::words;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -21,8 +24,64 @@ const HEAD_BYTES: usize = 64 << 10;
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
 
+/// A recorded workload, and the rules by which it is looked at.
+pub struct Case {
+    pub trace: Trace,
+    pub space: Space,
+    pub demand: Demand,
+    /// The volume that was recorded, if it was named.
+    pub source: Option<Layout>,
+}
+
+impl Case {
+    /// Reads the files that flags name.
+    pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
+        let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
+        let source = source.transpose()?;
+        let mut trace = trace(traces)?;
+        if let Some(source) = &source {
+            limit_source(&mut trace, source, &space);
+        }
+        let demand = Demand::of(&trace, assume(traces));
+        Ok(Self { trace, space, demand, source })
+    }
+
+    /// A layout in words, and all that is known of it.
+    pub fn given(&self, text: &str) -> Result<Rated, Failure> {
+        let layout = layout("--layout", text, &self.space)?;
+        let found = search::given(&self.space, &self.demand, &layout).ok_or_else(|| {
+            let (volume_type, date) = (layout.each.volume_type, self.space.prices.date());
+            Failure::new(format!("no price of {volume_type} is known for {date}"))
+                .exit(Exit::Usage)
+                .hint("choose another day with --as-of, or another type")
+        })?;
+        let mut rated = answer::rate(&self.space, &self.trace, &self.demand, vec![found]);
+        rated.pop().ok_or_else(|| Failure::new("the layout was not rated"))
+    }
+}
+
+/// A layout in words.
+fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
+    words::parse(text, space.rules).map_err(|bad| {
+        Failure::new(format!("{flag} {text:?}: {bad}"))
+            .exit(Exit::Usage)
+            .hint("it is written as in the column LAYOUT: 2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s")
+    })
+}
+
+/// The limits of the volume that was recorded, where nothing else says them.
+fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
+    let pacing = space.rules.pacing(&layout.each);
+    let all = |per_second: u64| per_second.saturating_mul(layout.volumes.into());
+    let source = &mut trace.source;
+    source.iops = source.iops.or(pacing.operations.map(|limit| all(limit.per_second)));
+    let bytes = pacing.bytes.map(|limit| all(limit.per_second));
+    source.bytes_per_second = source.bytes_per_second.or(bytes);
+    source.capacity = source.capacity.or(Some(all(u64::from(layout.each.size_gib) * GIB)));
+}
+
 /// The one trace of all files that is meant.
-pub fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
+fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     let queries = arguments.queries.as_ref().map(|path| {
         std::fs::read_to_string(path)
             .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
@@ -44,52 +103,33 @@ pub fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     }
     let names: BTreeSet<&str> = all.iter().map(|trace| trace.name.as_str()).collect();
     if names.len() > 1 {
-        let shown: Vec<&str> = names.iter().copied().take(NAMES_SHOWN).collect();
+        let shown: Vec<String> = names.iter().copied().take(NAMES_SHOWN).map(plain).collect();
         let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
         let message = format!("there are {} traces: {}{more}", names.len(), shown.join(", "));
         return Err(Failure::new(message).hint("name one with --volume"));
     }
     if all.is_empty() {
-        let of = arguments.volume.as_deref().map_or_else(String::new, |name| format!(" of {name}"));
+        let of = arguments
+            .volume
+            .as_deref()
+            .map_or_else(String::new, |name| format!(" of {}", plain(name)));
         let message = format!("there is no trace{of} in these files");
         return Err(Failure::new(message).exit(Exit::NotFound));
     }
     let mut trace = read::merge(all).map_err(|broken| Failure::new(broken.to_string()))?;
     let columns = [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")];
     if let Some((_, what)) = columns.into_iter().find(|(kind, _)| kind.is_none()) {
-        return Err(Failure::new(format!("{}: the trace has no {what}", trace.name))
+        return Err(Failure::new(format!("{}: the trace has no {what}", plain(&trace.name)))
             .hint("both are needed: record them too, or give the other file beside this one"));
     }
     if trace.intervals.is_empty() {
-        return Err(Failure::new(format!("{} has no interval with values", trace.name)));
+        return Err(Failure::new(format!("{} has no interval with values", plain(&trace.name))));
     }
     let source = &mut trace.source;
     source.iops = arguments.source_iops.map(u64::from).or(source.iops);
     let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
-    if let Some(held) = HeldBack::of(&trace) {
-        trace.notes.push(Note::Remark(held_back_words(&held)));
-    }
     Ok(trace)
-}
-
-/// What is to say of requests that the source's limits held back.
-fn held_back_words(held: &HeldBack) -> String {
-    let limits = [
-        held.iops.map(|iops| format!("{iops} IOPS")),
-        held.bytes_per_second.map(|bytes| format!("{} MiB/s", bytes / MIB)),
-    ];
-    let limits: Vec<String> = limits.into_iter().flatten().collect();
-    let least = match limits.is_empty() {
-        true => "name its limits with --source-iops and --source-throughput".to_owned(),
-        false => format!("no layout has less than its {}", limits.join(" and ")),
-    };
-    format!(
-        "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
-         than was recorded, so {least}, unless --throttled allows that long",
-        held.intervals,
-        message::span(held.length_ms.div_ceil(1_000)),
-    )
 }
 
 fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
@@ -104,12 +144,16 @@ fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
         return Err(Failure::new(format!("{name}: the form of this file is not known"))
             .hint("docs/reference/traces.md lists what can be read, and how to record it"));
     };
-    read::read(format, &mut input, hints)
-        .map_err(|broken| Failure::new(format!("{name}: {broken}")))
+    read::read(format, &mut input, hints).map_err(|broken| {
+        let is_name = broken.line.is_none()
+            && hints.name.as_deref().is_some_and(|name| name.trim() == broken.found);
+        let exit = if is_name { Exit::NotFound } else { Exit::Failed };
+        Failure::new(format!("{name}: {broken}")).exit(exit)
+    })
 }
 
 /// How requests are taken to lie within an interval.
-pub const fn assume(arguments: &PlanTraces) -> Assume {
+const fn assume(arguments: &PlanTraces) -> Assume {
     match arguments.assume {
         Assumption::Even => Assume::Even,
         Assumption::Idle => Assume::Active,
@@ -118,7 +162,11 @@ pub const fn assume(arguments: &PlanTraces) -> Assume {
 }
 
 /// Where layouts are looked for.
-pub fn space(arguments: &PlanRules, wanted: &PlanWanted) -> Result<Space, Failure> {
+pub fn space(
+    arguments: &PlanRules,
+    types: &[VolumeType],
+    volumes_max: u32,
+) -> Result<Space, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
     let (mut rules, mut prices) = (Rules::newest(), PriceList::newest());
     if let Some(date) = arguments.as_of {
@@ -130,29 +178,51 @@ pub fn space(arguments: &PlanRules, wanted: &PlanWanted) -> Result<Space, Failur
         found.ok_or_else(|| fail(format!("{name:?} is no instance type with published EBS limits")))
     };
     let instance = arguments.instance.as_ref().map(named).transpose()?;
-    let types = match wanted.types.as_slice() {
-        [] => VolumeType::ALL.to_vec(),
-        types => types.to_vec(),
-    };
+    // A type that is named twice is one type.
+    let is_meant = |it: &VolumeType| types.is_empty() || types.contains(it);
+    let types = VolumeType::ALL.into_iter().filter(is_meant).collect();
     Ok(Space {
         rules,
         prices,
         types,
-        volumes_max: wanted.stripes,
+        volumes_max,
         stripe_bytes: arguments.stripe_size << 10,
         instance,
     })
 }
 
+/// The GiB that are in use in a trace, if it says so.
+fn used_gib(trace: &Trace) -> Option<u64> {
+    let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
+    used.map(|bytes| bytes.div_ceil(GIB))
+}
+
 /// What a layout must do.
 pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> {
-    let used = trace.intervals.iter().filter_map(|interval| interval.used_bytes).max();
-    let known = trace.source.capacity.or(used).map(|bytes| bytes.div_ceil(GIB));
+    let of_source = trace.source.capacity.map(|bytes| bytes.div_ceil(GIB));
+    let known = of_source.or(used_gib(trace));
     let capacity_gib = arguments.capacity.or(known).ok_or_else(|| {
         Failure::new("the trace does not tell how many bytes the volume must hold")
             .exit(Exit::Usage)
             .hint("name it with --capacity GIB")
     })?;
+    Ok(Wanted {
+        capacity_gib,
+        boots: arguments.boots,
+        multi_attach: arguments.multi_attach,
+        monthly_max: arguments.max_monthly.map(|usd| u64::from(usd) * 1_000_000),
+        ..allowed(&arguments.allowed)
+    })
+}
+
+/// What a layout that is named must hold and do.
+pub fn wanted_of_given(capacity: Option<u64>, waiting: &PlanAllowed, trace: &Trace) -> Wanted {
+    let capacity_gib = capacity.or_else(|| used_gib(trace)).unwrap_or_default();
+    Wanted { capacity_gib, ..allowed(waiting) }
+}
+
+/// How long requests may wait.
+fn allowed(arguments: &PlanAllowed) -> Wanted {
     let delays = [(500, arguments.p50), (990, arguments.p99), (999, arguments.p999)];
     let delay = |(permille, ms): (u32, Option<u32>)| Some((permille, u64::from(ms?) * 1_000));
     // Whoever bounds delays, and not the time, is content with the delays.
@@ -161,12 +231,9 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
         0 if has_delays => 86_400,
         seconds => seconds,
     };
-    Ok(Wanted {
-        capacity_gib,
+    Wanted {
         throttled_us_per_day_max: u64::from(throttled_s) * 1_000_000,
         delays: delays.into_iter().filter_map(delay).collect(),
-        boots: arguments.boots,
-        multi_attach: arguments.multi_attach,
-        monthly_max: arguments.max_monthly.map(|usd| u64::from(usd) * 1_000_000),
-    })
+        ..Wanted::default()
+    }
 }

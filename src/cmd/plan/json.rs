@@ -1,33 +1,42 @@
 //! The answer as JSON.
 
 use super::commands::commands;
-use super::words::{less_words, limit_words};
+use super::input::Case;
+use super::words::limit_words;
 use super::{Told, assumed_ms, exact_ms};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
-use evenkeel_planner::trace::Note;
+use evenkeel_planner::exact::Exact;
+use evenkeel_planner::risk::{self, Risk};
+use evenkeel_planner::timeline::{Step, Timeline};
+use evenkeel_planner::trace::{Note, Trace};
 use serde_json::{Value, json};
 
+/// The most points of a curve of credits: two months of hours.
+const CURVE_POINTS_MAX: u64 = 1_500;
+const HOUR_US: u64 = 3_600_000_000;
+
 pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { trace, asked, space, rated, exact, .. } = told;
-    let cheapest = exact.as_ref().map(|exact| {
-        json!({
-            "requests": exact.requests,
-            "sent": exact.sent,
-            "throttled_ms_per_day": exact_ms(told, exact),
-            "delay_us": delays_json(&exact.delays),
-        })
-    });
-    let less: Vec<Value> = told
-        .less
-        .iter()
-        .map(|(less, exact)| {
-            let ms = exact.as_ref().map(|exact| exact_ms(told, exact));
-            json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms })
-        })
-        .collect();
-    let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(told, rated)).collect();
+    let Told { case, asked, rated, exact } = told;
+    let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
+    json!({
+        "schema": "evenkeel.plan/1",
+        "trace": trace_json(&case.trace),
+        "asked": {
+            "peak_iops": asked.peak_iops,
+            "peak_bytes_per_second": asked.peak_bytes_per_second,
+            "mean_iops": asked.mean_iops,
+            "mean_bytes_per_second": asked.mean_bytes_per_second,
+        },
+        "rules": case.space.rules.date().to_string(),
+        "prices": case.space.prices.date().to_string(),
+        "layouts": layouts,
+        "cheapest_by_scheduler": exact.as_ref().map(|exact| exact_json(case, exact)),
+    })
+}
+
+pub fn trace_json(trace: &Trace) -> Value {
     let notes = trace.notes.iter().map(|note| match note {
         Note::Gap { start_ms, length_ms } => {
             json!({ "gap": { "start_ms": start_ms, "length_ms": length_ms } })
@@ -35,24 +44,18 @@ pub fn json_of(told: &Told<'_>) -> Value {
         Note::Remark(remark) => json!({ "remark": remark }),
     });
     json!({
-        "schema": "evenkeel.plan/1",
-        "trace": {
-            "name": trace.name,
-            "known_ms": trace.known_ms(),
-            "resolution_ms": trace.resolution_ms(),
-            "notes": notes.collect::<Vec<_>>(),
-        },
-        "asked": {
-            "peak_iops": asked.peak_iops,
-            "peak_bytes_per_second": asked.peak_bytes_per_second,
-            "mean_iops": asked.mean_iops,
-            "mean_bytes_per_second": asked.mean_bytes_per_second,
-        },
-        "rules": space.rules.date().to_string(),
-        "prices": space.prices.date().to_string(),
-        "layouts": layouts,
-        "cheapest_by_scheduler": cheapest,
-        "neighbours_by_scheduler": less,
+        "name": trace.name,
+        "known_ms": trace.known_ms(),
+        "resolution_ms": trace.resolution_ms(),
+        "notes": notes.collect::<Vec<_>>(),
+    })
+}
+
+pub fn exact_json(case: &Case, exact: &Exact) -> Value {
+    json!({
+        "requests": exact.requests,
+        "throttled_ms_per_day": exact_ms(case, exact),
+        "delay_us": delays_json(&exact.delays),
     })
 }
 
@@ -66,13 +69,15 @@ fn delays_json(delays: &Delays) -> Value {
     })
 }
 
-fn layout_json(told: &Told<'_>, rated: &Rated) -> Value {
+pub fn layout_json(case: &Case, rated: &Rated) -> Value {
     let found = &rated.found;
     let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach } =
         found.layout.each;
     let [even, active, worst] = rated.throttled_ms_per_day;
-    let used = rated.used_permille.iter();
-    let used = used.map(|(kind, used)| json!({ "limit": limit_words(*kind), "permille": used }));
+    let used = rated.used_permille.iter().map(|(kind, used)| {
+        let headroom = 1_000 - i64::try_from(*used).unwrap_or(i64::MAX);
+        json!({ "limit": limit_words(*kind), "permille": used, "headroom_permille": headroom })
+    });
     let hour = rated.worst_hour.map(|hour| {
         json!({
             "start_s": hour.start_us / 1_000_000,
@@ -80,7 +85,10 @@ fn layout_json(told: &Told<'_>, rated: &Rated) -> Value {
             "limit": limit_words(hour.limit),
         })
     });
+    let risks = risk::risks(&case.space, &case.trace, &case.demand, rated);
+    let risk = |risk: &Risk| json!({ "risk": risk.name(), "words": risk.to_string() });
     json!({
+        "layout": found.layout.to_string(),
         "volumes": found.layout.volumes,
         "volume_type": volume_type.to_string(),
         "size_gib": size_gib,
@@ -94,12 +102,36 @@ fn layout_json(told: &Told<'_>, rated: &Rated) -> Value {
             "requests": found.requests,
             "total": found.total(),
         },
-        "throttled_ms_per_day": assumed_ms(told, rated),
+        "throttled_ms_per_day": assumed_ms(case, rated),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
         "delay_us": delays_json(&found.outcome.delays),
         "used": used.collect::<Vec<_>>(),
+        "credits": credits_json(case, rated),
         "worst_hour": hour,
         "loss_ppb_per_year": rated.loss_ppb.map(|(best, worst)| json!([best, worst])),
-        "commands": commands(told.space, &found.layout),
+        "risks": risks.iter().map(risk).collect::<Vec<_>>(),
+        "commands": commands(case, &found.layout).json(),
     })
+}
+
+/// The credits of each limit that has some, at the end of each hour; of some hours of what is
+/// long.
+fn credits_json(case: &Case, rated: &Rated) -> Vec<Value> {
+    let layout = &rated.found.layout;
+    let saves = layout.saves_credits(&case.space);
+    if !saves.contains(&true) {
+        return Vec::new();
+    }
+    let hours = case.demand.length_us.div_ceil(HOUR_US).div_ceil(CURVE_POINTS_MAX).max(1);
+    let timeline = Timeline::of(&case.space, &case.demand, layout, hours * HOUR_US);
+    let of_limits = timeline.limits.iter().enumerate().zip(saves).filter(|(_, saves)| *saves);
+    let curve = of_limits.map(|((place, kind), _)| {
+        let percent = |step: &Step| step.balance_ppm(place).unwrap_or_default() / 10_000;
+        json!({
+            "limit": limit_words(*kind),
+            "step_s": hours * HOUR_US / 1_000_000,
+            "percent": timeline.steps.iter().map(percent).collect::<Vec<_>>(),
+        })
+    });
+    curve.collect()
 }

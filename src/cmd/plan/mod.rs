@@ -1,86 +1,128 @@
-//! `evenkeel plan`: the cheapest layouts for a recorded workload.
+//! `evenkeel plan`: the cheapest layouts for a recorded workload, and what happens on layouts.
 
+mod check;
 mod commands;
+mod compare;
+mod explain;
 mod input;
 mod json;
 mod text;
 mod words;
 
-use crate::cli::Plan;
-use crate::message::{self, Failure, Format};
+use crate::cli::{Plan, PlanFormat, PlanVerb, PlanWanted};
+use crate::message::{self, Failure};
 use evenkeel_core::units::MIB;
+use evenkeel_core::volume::MultiAttach;
 use evenkeel_planner::answer::{self, Asked, Rated};
-use evenkeel_planner::demand::Demand;
 use evenkeel_planner::exact::{self, Exact};
-use evenkeel_planner::neighbours::{self, Less};
-use evenkeel_planner::search::{self, Space};
-use evenkeel_planner::trace::Trace;
+use evenkeel_planner::layout::Layout;
+use evenkeel_planner::search::{self, Found, Space, Wanted};
+use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 const EXACT_REQUESTS_MAX: u64 = 20_000_000;
-/// The same of a layout that has one unit less than the cheapest.
-const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
-    let trace = input::trace(&arguments.traces)?;
-    let space = input::space(&arguments.rules, &arguments.wanted)?;
-    let wanted = input::wanted(&arguments.wanted, &trace)?;
-    let assume = input::assume(&arguments.traces);
-    let demand = Demand::of(&trace, assume);
-    let found = search::cheapest_few(&space, &demand, &wanted, arguments.top.into());
-    if found.is_empty() {
-        return Err(nothing(&demand));
+    let output = &arguments.output;
+    match &arguments.verb {
+        None => plan(arguments),
+        Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
+        Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
+        Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
     }
-    let rated = answer::rate(&space, &trace, &demand, found);
-    let first = rated.first().map(|rated| rated.found.layout);
-    let exact = first.and_then(|it| exact::replay(&space, &demand, &it, EXACT_REQUESTS_MAX));
-    let asked = answer::asked(&demand);
-    let less = first.map_or_else(Vec::new, |first| neighbours::one_less(&space, &wanted, &first));
-    let less = less.into_iter().map(|(less, layout)| {
-        (less, exact::replay(&space, &demand, &layout, NEIGHBOUR_REQUESTS_MAX))
-    });
-    let less = less.collect();
-    let told = Told { trace: &trace, asked, space: &space, rated: &rated, exact, less };
+}
+
+fn plan(arguments: &Plan) -> Result<(), Failure> {
+    let space = space_of(arguments)?;
+    let case = Case::read(&arguments.traces, space)?;
+    let mut found = cheapest(&case, &arguments.wanted)?;
+    found.truncate(arguments.top.into());
+    let rated = answer::rate(&case.space, &case.trace, &case.demand, found);
+    let exact = rated.first().and_then(|rated| by_scheduler(&case, &rated.found.layout));
+    let told = Told { case: &case, asked: answer::asked(&case.demand), rated: &rated, exact };
     match arguments.output.format {
-        Format::Text => message::print(&text::text(&told)),
-        Format::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
-        Format::Json => message::print(&message::json(&json::json_of(&told))),
+        PlanFormat::Text => message::print(&text::text(&told)),
+        PlanFormat::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
+        PlanFormat::Json => message::print(&message::json(&json::json_of(&told))),
+        PlanFormat::Html => Err(Failure::new("not made")),
     }
 }
 
 /// What an answer is made of.
 struct Told<'a> {
-    trace: &'a Trace,
+    case: &'a Case,
     asked: Asked,
-    space: &'a Space,
     rated: &'a [Rated],
-    /// The cheapest, if few enough of its requests may wait.
+    /// The cheapest, if it has few enough requests.
     exact: Option<Exact>,
-    /// What the scheduler does with one unit less than the cheapest has.
-    less: Vec<(Less, Option<Exact>)>,
 }
 
-fn nothing(demand: &Demand) -> Failure {
-    let Asked { peak_iops, peak_bytes_per_second, .. } = answer::asked(demand);
+/// What the product's scheduler does, if it has few enough requests.
+fn by_scheduler(case: &Case, layout: &Layout) -> Option<Exact> {
+    exact::replay(&case.space, &case.demand, layout, EXACT_REQUESTS_MAX)
+}
+
+fn space_of(arguments: &Plan) -> Result<Space, Failure> {
+    input::space(&arguments.rules, &arguments.wanted.types, arguments.wanted.stripes)
+}
+
+/// The layouts that do what is wanted, cheapest first; there is one at least.
+fn cheapest(case: &Case, arguments: &PlanWanted) -> Result<Vec<Found>, Failure> {
+    let wanted = input::wanted(arguments, &case.trace)?;
+    let found = search::cheapest(&case.space, &case.demand, &wanted);
+    if found.is_empty() { Err(nothing(case, &wanted)) } else { Ok(found) }
+}
+
+fn nothing(case: &Case, wanted: &Wanted) -> Failure {
+    let most = largest(&case.space, wanted);
+    if most.is_none() {
+        let message = format!(
+            "none of these types comes into question: by the rules of {} they are not sold, boot \
+             no host, or are for one host only",
+            case.space.rules.date()
+        );
+        return Failure::new(message).hint("name others with --types, or another day with --as-of");
+    }
+    if let Some(most) = most.filter(|most| *most < wanted.capacity_gib) {
+        let message = format!(
+            "no layout holds {} GiB: with at most {} volumes the largest has {most} GiB",
+            wanted.capacity_gib, case.space.volumes_max
+        );
+        return Failure::new(message)
+            .hint("allow more volumes (--stripes) or types (--types), or ask for less --capacity");
+    }
+    let Asked { peak_iops, peak_bytes_per_second, .. } = answer::asked(&case.demand);
     let message = format!(
         "no layout does this: the busiest interval has {peak_iops} requests and {} MiB a second",
         peak_bytes_per_second / MIB
     );
     Failure::new(message).hint(
-        "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or \
-         a higher cost (--max-monthly); or ask for less --capacity",
+        "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or a \
+         higher cost (--max-monthly); or ask for less --capacity",
     )
 }
 
+/// The GiB of the largest layout of the types that are allowed; `None` if no type is.
+fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
+    let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
+    let volumes = u64::from(space.volumes_max.min(attached));
+    let of_types = space.types.iter().filter_map(|it| space.rules.of(*it));
+    let may = of_types.filter(|rules| {
+        (rules.boot || !wanted.boots)
+            && (rules.multi_attach != MultiAttach::No || !wanted.multi_attach)
+    });
+    may.map(|rules| u64::from(rules.size_gib_max) * volumes).max()
+}
+
 /// Milliseconds a day in which requests wait by the replay that the search went by.
-fn assumed_ms(told: &Told<'_>, rated: &Rated) -> u64 {
+fn assumed_ms(case: &Case, rated: &Rated) -> u64 {
     let outcome = &rated.found.outcome;
-    let length_us = told.trace.known_ms().saturating_mul(1_000);
+    let length_us = case.trace.known_ms().saturating_mul(1_000);
     answer::ms_per_day(outcome.waited_us(), length_us.max(outcome.end_us))
 }
 
 /// Milliseconds a day in which requests wait on the scheduler.
-fn exact_ms(told: &Told<'_>, exact: &Exact) -> u64 {
-    let length_us = told.trace.known_ms().saturating_mul(1_000);
+fn exact_ms(case: &Case, exact: &Exact) -> u64 {
+    let length_us = case.trace.known_ms().saturating_mul(1_000);
     answer::ms_per_day(exact.waited_us, length_us.max(exact.waited_us))
 }

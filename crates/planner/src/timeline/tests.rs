@@ -100,8 +100,8 @@ proptest! {
         let end_us = outcome.end_us.max(demand.length_us);
         prop_assert!(timeline.end_us.abs_diff(end_us) <= pieces, "{} {end_us}", timeline.end_us);
         let pacing = space.rules.pacing(&layout.each);
-        let asked: u128 =
-            demand.parts(pacing.counting, volumes, space.stripe_bytes).map(|it| it.operations).sum();
+        let parts = demand.parts(pacing.counting, volumes, space.stripe_bytes);
+        let asked: u128 = parts.map(|it| it.operations).sum();
         let sum = |pick: fn(&Step) -> u128| timeline.steps.iter().map(pick).sum::<u128>();
         prop_assert_eq!(sum(|it| it.asked.operations), asked);
         let last = timeline.steps.last().expect("a step");
@@ -134,7 +134,8 @@ proptest! {
                 served += now;
             }
             let step = &timeline.steps[second];
-            let near = |one: u128, other: u64| (one / (MICRO / 1_000)).abs_diff(other.into()) < 8_000;
+            let milli = |one: u128| one / (MICRO / 1_000);
+            let near = |one: u128, other: u64| milli(one).abs_diff(other.into()) < 8_000;
             prop_assert!(near(step.queue.operations, queue), "{second} {step:?} {queue}");
             prop_assert!(near(step.served.operations, served), "{second} {step:?} {served}");
         }

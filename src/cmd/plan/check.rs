@@ -1,0 +1,206 @@
+//! `evenkeel plan check`: does a layout carry a workload.
+
+use super::input::{self, Case};
+use super::json;
+use super::words::{at, plain, seconds, span_us};
+use super::{assumed_ms, by_scheduler, exact_ms};
+use crate::cli::PlanCheck;
+use crate::message::{self, Failure, Format};
+use evenkeel_planner::answer::Rated;
+use evenkeel_planner::exact::Exact;
+use evenkeel_planner::risk::limit_words;
+use evenkeel_planner::search::{self, Wanted};
+use evenkeel_planner::timeline::{Episode, Timeline, Times};
+use serde_json::{Value, json};
+
+pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
+    let space = input::space(&arguments.rules, &[], 1)?;
+    let case = Case::read(&arguments.traces, space)?;
+    let rated = case.given(&arguments.layout)?;
+    let wanted = input::wanted_of_given(arguments.capacity, &arguments.allowed, &case.trace);
+    let exact = by_scheduler(&case, &rated.found.layout);
+    let checked = Checked::of(&case, &rated, &wanted, exact);
+    message::print(&match format {
+        Format::Text => checked.text(),
+        Format::Csv => message::csv(&COLUMNS, &checked.rows()),
+        Format::Json => message::json(&checked.json()),
+    })?;
+    if checked.passes() {
+        return Ok(());
+    }
+    let mut failed: Vec<String> =
+        checked.checks.iter().filter(|it| !it.pass).map(Check::words).collect();
+    if let Some(first) = checked.timeline.first {
+        failed.push(format!("requests wait first {}", checked.episode(&first)));
+    }
+    let (layout, name) = (rated.found.layout, plain(&case.trace.name));
+    Err(Failure::new(format!("{layout} does not carry {name}: {}", failed.join("; ")))
+        .hint("`evenkeel plan` with the same traces and flags names the cheapest that does"))
+}
+
+const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
+
+/// Something that was wanted.
+struct Check {
+    what: &'static str,
+    unit: &'static str,
+    allowed: u64,
+    found: u64,
+    pass: bool,
+}
+
+impl Check {
+    fn shown(&self, value: u64) -> String {
+        if self.unit == "s" { seconds(value) } else { value.to_string() }
+    }
+
+    fn words(&self) -> String {
+        let Self { what, unit, .. } = self;
+        let (allowed, found) = (self.shown(self.allowed), self.shown(self.found));
+        match *what {
+            "capacity" => format!("it has {allowed} {unit}, and must hold {found}"),
+            what => format!("{what}: {found} {unit}, allowed are {allowed}"),
+        }
+    }
+}
+
+struct Checked<'a> {
+    case: &'a Case,
+    rated: &'a Rated,
+    checks: Vec<Check>,
+    timeline: Timeline,
+    times: Times,
+    exact: Option<Exact>,
+}
+
+impl<'a> Checked<'a> {
+    fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted, exact: Option<Exact>) -> Self {
+        let outcome = &rated.found.outcome;
+        let waiting = Wanted { delays: vec![], ..wanted.clone() };
+        let mut checks = vec![Check {
+            what: "throttled a day",
+            unit: "s",
+            allowed: wanted.throttled_us_per_day_max / 1_000,
+            found: assumed_ms(case, rated),
+            pass: search::does(outcome, &case.demand, &waiting),
+        }];
+        for (permille, most_us) in &wanted.delays {
+            let what = match permille {
+                500 => "p50 wait",
+                990 => "p99 wait",
+                _ => "p99.9 wait",
+            };
+            let found_us = outcome.delays.permille(*permille);
+            checks.push(Check {
+                what,
+                unit: "ms",
+                allowed: most_us / 1_000,
+                found: found_us.div_ceil(1_000),
+                pass: found_us <= *most_us,
+            });
+        }
+        let layout = &rated.found.layout;
+        let has = u64::from(layout.each.size_gib) * u64::from(layout.volumes);
+        if wanted.capacity_gib > 0 {
+            checks.push(Check {
+                what: "capacity",
+                unit: "GiB",
+                allowed: has,
+                found: wanted.capacity_gib,
+                pass: wanted.capacity_gib <= has,
+            });
+        }
+        // Only the times of waiting are looked at, and not the steps.
+        let timeline = Timeline::of(&case.space, &case.demand, layout, case.demand.length_us);
+        Self { case, rated, checks, timeline, times: Times::of(&case.trace), exact }
+    }
+
+    fn passes(&self) -> bool {
+        self.checks.iter().all(|check| check.pass)
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |check: &Check| {
+            vec![
+                format!("{} {}", check.what, check.unit),
+                check.shown(check.allowed),
+                check.shown(check.found),
+                if check.pass { "ok" } else { "failed" }.to_owned(),
+            ]
+        };
+        self.checks.iter().map(row).collect()
+    }
+
+    fn text(&self) -> String {
+        let trace = &self.case.trace;
+        let verdict = if self.passes() { "carries" } else { "does not carry" };
+        let layout = self.rated.found.layout;
+        let mut text = format!("{layout} {verdict} {}\n\n", plain(&trace.name));
+        text += &message::table(&COLUMNS, &self.rows());
+        text.push('\n');
+        if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
+            text += &format!("requests wait first {}\n", self.episode(&first));
+            if self.timeline.episodes > 1 {
+                let episodes = self.timeline.episodes;
+                text += &format!("the longest of {episodes} times: {}\n", self.episode(&longest));
+            }
+        }
+        if let Some(exact) = &self.exact {
+            text += &format!(
+                "request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
+                seconds(exact_ms(self.case, exact)),
+                exact.delays.permille(990).div_ceil(1_000),
+            );
+        }
+        let [even, _, worst] = self.rated.throttled_ms_per_day;
+        if worst > even {
+            text += &format!(
+                "whatever the steps of the trace hide: {} to {} s of waiting a day\n",
+                seconds(even),
+                seconds(worst)
+            );
+        }
+        text
+    }
+
+    fn episode(&self, episode: &Episode) -> String {
+        format!(
+            "from {} on for {}, at the limit of {}",
+            at(&self.case.trace, self.times.ms(episode.start_us)),
+            span_us(episode.length_us()),
+            limit_words(episode.limit),
+        )
+    }
+
+    fn json(&self) -> Value {
+        let check = |check: &Check| {
+            json!({
+                "check": check.what,
+                "unit": if check.unit == "s" { "ms" } else { check.unit },
+                "allowed": check.allowed,
+                "found": check.found,
+                "pass": check.pass,
+            })
+        };
+        let episode = |episode: Episode| {
+            json!({
+                "start_ms": self.times.ms(episode.start_us),
+                "length_ms": episode.length_us() / 1_000,
+                "limit": limit_words(episode.limit),
+            })
+        };
+        json!({
+            "schema": "evenkeel.plan.check/1",
+            "trace": json::trace_json(&self.case.trace),
+            "pass": self.passes(),
+            "checks": self.checks.iter().map(check).collect::<Vec<_>>(),
+            "waiting": {
+                "times": self.timeline.episodes,
+                "first": self.timeline.first.map(episode),
+                "longest": self.timeline.longest.map(episode),
+            },
+            "layout": json::layout_json(self.case, self.rated),
+            "by_scheduler": self.exact.as_ref().map(|exact| json::exact_json(self.case, exact)),
+        })
+    }
+}

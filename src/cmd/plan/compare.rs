@@ -1,0 +1,163 @@
+//! `evenkeel plan compare`: layouts side by side.
+
+use super::assumed_ms;
+use super::input::{self, Case};
+use super::json;
+use super::words::{limit_words, lost, plain, seconds, usd, usd_more};
+use crate::cli::PlanCompare;
+use crate::message::{self, Exit, Failure, Format, or_dash};
+use evenkeel_planner::answer::Rated;
+use evenkeel_planner::layout::LimitKind;
+use evenkeel_planner::risk;
+use serde_json::{Value, json};
+
+/// Layouts that are compared at once.
+const LAYOUTS: std::ops::RangeInclusive<usize> = 2..=6;
+
+pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
+    let count = arguments.layouts.len();
+    if !LAYOUTS.contains(&count) {
+        let (least, most) = (LAYOUTS.start(), LAYOUTS.end());
+        return Err(Failure::new(format!("{count} layouts: {least} to {most} are compared"))
+            .exit(Exit::Usage)
+            .hint("name each with --layout"));
+    }
+    let space = input::space(&arguments.rules, &[], 1)?;
+    let case = Case::read(&arguments.traces, space)?;
+    let rated: Vec<Rated> =
+        arguments.layouts.iter().map(|text| case.given(text)).collect::<Result<_, _>>()?;
+    message::print(&match format {
+        Format::Text => text(&case, &rated),
+        Format::Csv => {
+            let layouts = rated.iter().map(|it| it.found.layout.to_string());
+            let mut all = vec![std::iter::once("layout".to_owned()).chain(layouts).collect()];
+            all.extend(rows(&case, &rated));
+            message::csv(&columns(&letters(rated.len())), &all)
+        }
+        Format::Json => message::json(&json_of(&case, &rated)),
+    })
+}
+
+/// A name for each layout.
+fn letters(count: usize) -> Vec<String> {
+    ('A'..).take(count).map(String::from).collect()
+}
+
+fn columns(letters: &[String]) -> Vec<&str> {
+    std::iter::once("WHAT").chain(letters.iter().map(String::as_str)).collect()
+}
+
+fn text(case: &Case, rated: &[Rated]) -> String {
+    let letters = letters(rated.len());
+    let mut text = format!("{}\n", plain(&case.trace.name));
+    for (letter, it) in letters.iter().zip(rated) {
+        text += &format!("{letter}: {}\n", it.found.layout);
+    }
+    text.push('\n');
+    text += &message::table(&columns(&letters), &rows(case, rated));
+    text.push('\n');
+    if let [first, others @ ..] = rated {
+        for (letter, other) in letters.iter().skip(1).zip(others) {
+            text += &format!("{letter} against A: {}\n", better(case, first, other));
+        }
+    }
+    for (letter, it) in letters.iter().zip(rated) {
+        for risk in risk::risks(&case.space, &case.trace, &case.demand, it) {
+            text += &format!("risk of {letter}: {risk}\n");
+        }
+    }
+    text
+}
+
+/// In what one layout is better than another, and in what it is worse.
+fn better(case: &Case, first: &Rated, other: &Rated) -> String {
+    let mut words = Vec::new();
+    let (a, b) = (first.found.total(), other.found.total());
+    words.push(format!("{} USD a month, {} a year", usd_more(b, a), usd_more(b * 12, a * 12)));
+    let (a, b) = (assumed_ms(case, first), assumed_ms(case, other));
+    words.push(match a.cmp(&b) {
+        std::cmp::Ordering::Equal => "requests wait as long".to_owned(),
+        std::cmp::Ordering::Less => format!("requests wait {} s a day longer", seconds(b - a)),
+        std::cmp::Ordering::Greater => format!("requests wait {} s a day less", seconds(a - b)),
+    });
+    if let (Some(a), Some(b)) = (first.loss_ppb, other.loss_ppb) {
+        words.push(match a.cmp(&b) {
+            std::cmp::Ordering::Equal => "as durable".to_owned(),
+            std::cmp::Ordering::Less => "less durable".to_owned(),
+            std::cmp::Ordering::Greater => "more durable".to_owned(),
+        });
+    }
+    words.join("; ")
+}
+
+fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |what: &str, of: &dyn Fn(&Rated) -> String| {
+        let cells = rated.iter().map(of);
+        rows.push(std::iter::once(what.to_owned()).chain(cells).collect());
+    };
+    row("storage USD/month", &|it| usd(it.found.monthly.storage));
+    row("IOPS USD/month", &|it| usd(it.found.monthly.iops));
+    row("throughput USD/month", &|it| usd(it.found.monthly.throughput));
+    row("requests USD/month", &|it| usd(it.found.requests));
+    row("all USD/month", &|it| usd(it.found.total()));
+    row("all USD/year", &|it| usd(it.found.total().saturating_mul(12)));
+    row("throttled s/day", &|it| seconds(assumed_ms(case, it)));
+    row("  at least", &|it| seconds(it.throttled_ms_per_day[0].min(assumed_ms(case, it))));
+    row("  at most", &|it| seconds(it.throttled_ms_per_day[2].max(assumed_ms(case, it))));
+    let wait = |permille| move |it: &Rated| ms(it.found.outcome.delays.permille(permille));
+    row("p50 wait ms", &wait(500));
+    row("p99 wait ms", &wait(990));
+    row("p99.9 wait ms", &wait(999));
+    row("longest wait ms", &|it| ms(it.found.outcome.delays.most_us()));
+    for kind in [
+        LimitKind::VolumeIops,
+        LimitKind::VolumeBytes,
+        LimitKind::InstanceIops,
+        LimitKind::InstanceBytes,
+    ] {
+        let used = |it: &Rated| it.used_permille.iter().find(|(of, _)| *of == kind).map(|it| it.1);
+        if rated.iter().any(|it| used(it).is_some()) {
+            let cell = |it: &Rated| or_dash(used(it).map(|used| format!("{} %", used / 10)));
+            row(&format!("{} used", limit_words(kind)), &cell);
+        }
+    }
+    row("least credits", &|it| or_dash(least_credits(case, it)));
+    row("lost/year", &|it| or_dash(it.loss_ppb.map(lost)));
+    rows
+}
+
+fn ms(us: u64) -> String {
+    us.div_ceil(1_000).to_string()
+}
+
+/// The least credits of the replay, where there are any.
+fn least_credits(case: &Case, rated: &Rated) -> Option<String> {
+    let saves = rated.found.layout.saves_credits(&case.space);
+    let least = rated.found.outcome.least_ppm.iter().zip(saves);
+    let least = least.filter(|(_, saves)| *saves).map(|(ppm, _)| *ppm).min()?;
+    Some(format!("{} %", least / 10_000))
+}
+
+fn json_of(case: &Case, rated: &[Rated]) -> Value {
+    let signed = |of: u64, than: u64| i128::from(of) - i128::from(than);
+    let first = rated.first();
+    let difference = |it: &Rated| {
+        first.map(|first| {
+            let monthly = signed(it.found.total(), first.found.total());
+            json!({
+                "monthly_micro_usd": i64::try_from(monthly).unwrap_or(i64::MAX),
+                "yearly_micro_usd": i64::try_from(monthly * 12).unwrap_or(i64::MAX),
+                "throttled_ms_per_day":
+                    i64::try_from(signed(assumed_ms(case, it), assumed_ms(case, first))).ok(),
+                "words": better(case, first, it),
+            })
+        })
+    };
+    json!({
+        "schema": "evenkeel.plan.compare/1",
+        "trace": json::trace_json(&case.trace),
+        "layouts": rated.iter().map(|it| json::layout_json(case, it)).collect::<Vec<_>>(),
+        "against_the_first": rated.iter().skip(1).map(difference).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,328 @@
+//! `evenkeel plan explain`: step by step what happens on a layout.
+
+use super::input::{self, Case};
+use super::json;
+use super::words::{at, limit_words, plain, seconds, span_us};
+use super::{cheapest, words};
+use crate::cli::{Moment, PlanExplain};
+use crate::message::{self, Exit, Failure, Format, or_dash};
+use evenkeel_core::units::MIB;
+use evenkeel_planner::answer::{self, Rated};
+use evenkeel_planner::layout::LimitKind;
+use evenkeel_planner::timeline::{STEPS_MAX, Step, Timeline, Times, least_step_us};
+use evenkeel_planner::trace::Clock;
+use serde_json::{Value, json};
+
+const SECOND_US: u64 = 1_000_000;
+const MINUTE_US: u64 = 60 * SECOND_US;
+/// Less waiting than this in a step is rounding.
+const WAITING_US_MIN: u64 = 1_000;
+const MICRO: u128 = 1_000_000;
+
+pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
+    let wanted = &arguments.wanted;
+    let space = input::space(&arguments.rules, &wanted.types, wanted.stripes)?;
+    let case = Case::read(&arguments.traces, space)?;
+    let rated = match &arguments.layout {
+        Some(text) => case.given(text)?,
+        None => {
+            let mut found = cheapest(&case, wanted)?;
+            found.truncate(1);
+            let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);
+            rated.pop().ok_or_else(|| Failure::new("no layout was rated"))?
+        }
+    };
+    let step_us = step_us(&case, arguments.step)?;
+    let timeline = Timeline::of(&case.space, &case.demand, &rated.found.layout, step_us);
+    let times = Times::of(&case.trace);
+    let shown = shown(&case, &times, &timeline, arguments)?;
+    let lines = lines(&timeline, shown, arguments.top.into());
+    let told = Explained { case: &case, rated: &rated, timeline: &timeline, times, step_us };
+    message::print(&match format {
+        Format::Text => told.text(&lines),
+        Format::Csv => message::csv(&COLUMNS, &told.rows(&lines)),
+        Format::Json => message::json(&told.json(&lines)),
+    })
+}
+
+/// A step: as said, or a minute, or an interval of the trace.
+fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Failure> {
+    let least_us = least_step_us(&case.demand);
+    let Some(said_s) = said_s else {
+        let resolution_us = case.trace.resolution_ms().saturating_mul(1_000);
+        return Ok(MINUTE_US.max(resolution_us).max(least_us));
+    };
+    let said_us = u64::from(said_s) * SECOND_US;
+    if said_us < least_us {
+        let all = message::span(case.demand.length_us / SECOND_US);
+        let message =
+            format!("--step {said_s}: {all} have more than {STEPS_MAX} steps of {said_s} s");
+        let hint = format!("take at least {} s", least_us / SECOND_US);
+        return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
+    }
+    Ok(said_us)
+}
+
+/// The steps that are asked for.
+fn shown(
+    case: &Case,
+    times: &Times,
+    timeline: &Timeline,
+    arguments: &PlanExplain,
+) -> Result<std::ops::Range<usize>, Failure> {
+    let begin_ms = times.ms(0);
+    let us = |moment: Moment| match (moment, case.trace.clock) {
+        (Moment::After(ms), _) => Ok(times.us(begin_ms.saturating_add(ms))),
+        (Moment::Unix(ms), Clock::Unix) => Ok(times.us(ms)),
+        (Moment::Unix(_), Clock::Elapsed) => {
+            Err(Failure::new("the trace does not say at what time of day it was recorded")
+                .exit(Exit::Usage)
+                .hint("give --from and --to as times after its beginning, such as 1h30m"))
+        }
+    };
+    let from_us = arguments.from.map_or(Ok(0), us)?;
+    let to_us = arguments.to.map_or(Ok(u64::MAX), us)?;
+    let all = &timeline.steps;
+    let first = all.partition_point(|step| step.start_us + step.length_us <= from_us);
+    let end = all.partition_point(|step| step.start_us < to_us);
+    if first >= end {
+        let (from, to) = (at(&case.trace, begin_ms), at(&case.trace, end_ms(case)));
+        return Err(Failure::new("nothing of the trace lies between --from and --to")
+            .exit(Exit::Usage)
+            .hint(format!("it goes from {from} to {to}")));
+    }
+    Ok(first..end)
+}
+
+fn end_ms(case: &Case) -> u64 {
+    case.trace.intervals.last().map_or(0, |interval| interval.end_ms())
+}
+
+/// What requests do in a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Quiet,
+    /// More credits are spent than are earned.
+    Spends,
+    Waits,
+}
+
+impl State {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Spends => "spends credits",
+            Self::Waits => "waits",
+        }
+    }
+}
+
+fn state(timeline: &Timeline, place: usize) -> State {
+    let balance = |place: usize| timeline.steps.get(place).and_then(Step::least_balance_ppm);
+    let Some(step) = timeline.steps.get(place) else { return State::Quiet };
+    // Credits are full before the first request.
+    let before = place.checked_sub(1).map_or(Some(1_000_000), balance).unwrap_or_default();
+    match step.waited_us() {
+        WAITING_US_MIN.. => State::Waits,
+        _ if step.least_balance_ppm().is_some_and(|now| now < before) => State::Spends,
+        _ => State::Quiet,
+    }
+}
+
+/// Steps that are shown in one line, by their places.
+struct Line {
+    steps: std::ops::Range<usize>,
+    state: State,
+}
+
+/// Lines of the steps of a range, at most so many: each step that waits has its own, until they
+/// would be too many. Then the ones that wait the longest have, and what lies between them
+/// is together.
+fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec<Line> {
+    let states: Vec<State> = shown.clone().map(|place| state(timeline, place)).collect();
+    let all = folded(&shown, &states, &|_, state| state == State::Waits);
+    if all.len() <= most {
+        return all;
+    }
+    let waited = |place: usize| timeline.steps.get(place).map_or(0, Step::waited_us);
+    let mut longest: Vec<usize> = shown
+        .clone()
+        .zip(&states)
+        .filter(|(_, state)| **state == State::Waits)
+        .map(|(place, _)| place)
+        .collect();
+    longest.sort_by_key(|place| (std::cmp::Reverse(waited(*place)), *place));
+    // Between two of them lies one line at most, and one before and one after all.
+    longest.truncate(most.saturating_sub(1) / 2);
+    longest.sort_unstable();
+    let alike: Vec<State> = states.iter().map(|_| State::Quiet).collect();
+    let mut lines = folded(&shown, &alike, &|place, _| longest.binary_search(&place).is_ok());
+    for line in &mut lines {
+        let of = line.steps.clone().map(|place| state(timeline, place));
+        line.state = of.max_by_key(|state| *state as u8).unwrap_or(State::Quiet);
+    }
+    lines
+}
+
+/// Steps of the same state that follow each other are one line, but for those that stay alone.
+fn folded(
+    shown: &std::ops::Range<usize>,
+    states: &[State],
+    is_alone: &dyn Fn(usize, State) -> bool,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut before_alone = true;
+    for (place, state) in shown.clone().zip(states) {
+        let alone = is_alone(place, *state);
+        match lines.last_mut().filter(|line| !alone && !before_alone && line.state == *state) {
+            Some(line) => line.steps.end = place + 1,
+            None => lines.push(Line { steps: place..place + 1, state: *state }),
+        }
+        before_alone = alone;
+    }
+    lines
+}
+
+const COLUMNS: [&str; 12] = [
+    "TIME",
+    "FOR",
+    "STATE",
+    "ASKED IOPS",
+    "ASKED MIB/S",
+    "SERVED IOPS",
+    "SERVED MIB/S",
+    "QUEUE",
+    "CREDITS",
+    "WAITING S",
+    "LIMIT",
+    "LONGEST WAIT MS",
+];
+
+/// The figures of a line: the most of its steps, the least credits, all waiting.
+struct Figures {
+    start_us: u64,
+    length_us: u64,
+    asked: [u64; 2],
+    served: [u64; 2],
+    queue: u64,
+    balance_ppm: Option<u32>,
+    waited_us: u64,
+    limit: Option<LimitKind>,
+    delay_us: u64,
+}
+
+struct Explained<'a> {
+    case: &'a Case,
+    rated: &'a Rated,
+    timeline: &'a Timeline,
+    times: Times,
+    step_us: u64,
+}
+
+impl Explained<'_> {
+    fn figures(&self, line: &Line) -> Figures {
+        let steps = self.timeline.steps.get(line.steps.clone()).unwrap_or_default();
+        let volumes = u64::from(self.timeline.volumes);
+        let rate = |pick: fn(&Step) -> evenkeel_planner::timeline::Amount, bytes: bool| {
+            let of = |step: &Step| pick(step).per_second(bytes, step.length_us);
+            steps.iter().map(of).max().unwrap_or_default().saturating_mul(volumes)
+        };
+        let queue = steps.iter().map(|step| step.queue.operations).max().unwrap_or_default();
+        let worst = steps.iter().max_by_key(|step| step.waited_us());
+        let limit = worst.filter(|_| line.state == State::Waits).and_then(Step::binding);
+        Figures {
+            start_us: steps.first().map_or(0, |step| step.start_us),
+            length_us: steps.iter().map(|step| step.length_us).sum(),
+            asked: [rate(|step| step.asked, false), rate(|step| step.asked, true)],
+            served: [rate(|step| step.served, false), rate(|step| step.served, true)],
+            queue: u64::try_from(queue * u128::from(volumes) / MICRO).unwrap_or(u64::MAX),
+            balance_ppm: steps.iter().filter_map(Step::least_balance_ppm).min(),
+            waited_us: steps.iter().map(Step::waited_us).sum(),
+            limit: limit.and_then(|place| self.timeline.limits.get(place)).copied(),
+            delay_us: steps.iter().map(|step| step.delay_us).max().unwrap_or_default(),
+        }
+    }
+
+    fn rows(&self, lines: &[Line]) -> Vec<Vec<String>> {
+        lines.iter().map(|line| self.row(line)).collect()
+    }
+
+    fn row(&self, line: &Line) -> Vec<String> {
+        let figures = self.figures(line);
+        let mib = |bytes: u64| bytes.div_ceil(MIB).to_string();
+        vec![
+            at(&self.case.trace, self.times.ms(figures.start_us)),
+            span_us(figures.length_us),
+            line.state.name().to_owned(),
+            figures.asked[0].to_string(),
+            mib(figures.asked[1]),
+            figures.served[0].to_string(),
+            mib(figures.served[1]),
+            figures.queue.to_string(),
+            or_dash(figures.balance_ppm.map(|ppm| format!("{} %", ppm / 10_000))),
+            seconds(figures.waited_us / 1_000),
+            or_dash(figures.limit.map(limit_words)),
+            (figures.delay_us / 1_000).to_string(),
+        ]
+    }
+
+    fn text(&self, lines: &[Line]) -> String {
+        let (trace, layout) = (&self.case.trace, self.rated.found.layout);
+        let mut text = format!(
+            "{} on {layout}: {} USD a month\n",
+            plain(&trace.name),
+            words::usd(self.rated.found.total())
+        );
+        text += &format!(
+            "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
+            span_us(self.step_us)
+        );
+        text += &message::table(&COLUMNS, &self.rows(lines));
+        let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
+        if after_us >= WAITING_US_MIN {
+            text +=
+                &format!("\nafter the end, what waits is served within {}\n", span_us(after_us));
+        }
+        if let Some(longest) = self.timeline.longest {
+            text += &format!(
+                "\nrequests wait {} times; the longest from {} on for {}, at the limit of {}\n",
+                self.timeline.episodes,
+                at(trace, self.times.ms(longest.start_us)),
+                span_us(longest.length_us()),
+                limit_words(longest.limit),
+            );
+        }
+        text
+    }
+
+    fn json(&self, lines: &[Line]) -> Value {
+        let line = |line: &Line| {
+            let figures = self.figures(line);
+            json!({
+                "start_ms": self.times.ms(figures.start_us),
+                "length_ms": figures.length_us / 1_000,
+                "steps": line.steps.len(),
+                "state": line.state.name(),
+                "asked_iops": figures.asked[0],
+                "asked_bytes_per_second": figures.asked[1],
+                "served_iops": figures.served[0],
+                "served_bytes_per_second": figures.served[1],
+                "queue": figures.queue,
+                "credits_ppm": figures.balance_ppm,
+                "waited_ms": figures.waited_us / 1_000,
+                "limit": figures.limit.map(limit_words),
+                "longest_wait_ms": figures.delay_us / 1_000,
+            })
+        };
+        let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
+        json!({
+            "schema": "evenkeel.plan.explain/1",
+            "trace": json::trace_json(&self.case.trace),
+            "layout": json::layout_json(self.case, self.rated),
+            "step_ms": self.step_us / 1_000,
+            "lines": lines.iter().map(line).collect::<Vec<_>>(),
+            "after_the_end_ms": after_us / 1_000,
+            "times_of_waiting": self.timeline.episodes,
+        })
+    }
+}

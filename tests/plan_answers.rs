@@ -1,0 +1,277 @@
+//! The verbs of `evenkeel plan` from outside: layouts that someone names, checked, compared and
+//! explained; and commands that lead to one and back.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples");
+
+/// `plan` with these words; `@name` is a sample.
+fn plan(words: &[&str]) -> Output {
+    let word = |word: &&str| match word.strip_prefix('@') {
+        Some(sample) => format!("{SAMPLES}/{sample}"),
+        None => (*word).to_owned(),
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let command = command.arg("plan").args(words.iter().map(word)).env_remove("EVENKEEL_OUTPUT");
+    command.output().expect("the program starts")
+}
+
+/// What it prints, and what it says, with this exit code.
+#[track_caller]
+fn told(words: &[&str], code: i32) -> (String, String) {
+    let output = plan(words);
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {stdout}{stderr}");
+    (stdout, stderr)
+}
+
+#[track_caller]
+fn json_of(words: &[&str], code: i32) -> Value {
+    let (stdout, _) = told(&[words, &["-o", "json"]].concat(), code);
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+/// A trace in a file: seconds with so many requests of 4 KiB.
+fn recorded(name: &str, seconds: &[u64]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("trace.toml");
+    let mut text = format!("name = {}\nrepeat = 1\n", json!(name));
+    for requests in seconds {
+        text += &format!(
+            "[[phase]]\nname = \"p\"\nfor = \"1s\"\nrate_iops = {requests}\nsize_kib = 4\n\
+             read_percent = 50\ndepth = 1\n"
+        );
+    }
+    std::fs::write(&path, text).expect("written");
+    (folder, path)
+}
+
+#[test]
+fn a_workload_is_checked_on_a_layout() {
+    let words = ["check", "@declared.toml", "--layout"];
+    let with = |more: &[&'static str]| [&words[..], more].concat();
+    let (text, _) = told(&with(&["gp3 100, 5000 IOPS, 500 MiB/s"]), 0);
+    assert!(text.contains("carries orders") && text.contains("ok"), "{text}");
+    // 625 MiB/s are asked for in two of ten minutes, and 125 are served.
+    let (text, error) = told(&with(&["gp3 100"]), 1);
+    assert!(text.contains("does not carry orders"), "{text}");
+    assert!(
+        error.contains(
+            "throttled a day: 14400 s, allowed are 0.0; requests wait first from 1:00:00 \
+                        on for 5 min, at the limit of MiB/s"
+        ),
+        "{error}"
+    );
+    assert!(error.contains("names the cheapest that does"), "{error}");
+    told(&with(&["gp3 100", "--throttled", "14400"]), 0);
+    told(&with(&["gp3 100", "--throttled", "14399"]), 1);
+    told(&with(&["gp3 100", "--p99", "190000"]), 0);
+    let value = json_of(&with(&["gp3 100", "--p99", "100", "--capacity", "200"]), 1);
+    let verdicts: Vec<&Value> =
+        value["checks"].as_array().expect("checks").iter().map(|it| &it["pass"]).collect();
+    // Who bounds delays is content with them; 200 GiB are more than 100.
+    assert_eq!(verdicts, [true, false, false], "{value}");
+    assert_eq!(value["waiting"]["times"], 6, "{value}");
+    assert_eq!(value["waiting"]["first"]["start_ms"], 3_600_000, "{value}");
+    assert_eq!(value["layout"]["layout"], "gp3 100 GiB, 3000 IOPS, 125 MiB/s");
+    let (csv, _) = told(&with(&["gp3 100", "-o", "csv"]), 1);
+    assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14400,failed\n");
+}
+
+/// What a plan names passes the check, and its words are taken back.
+#[test]
+fn what_a_plan_names_passes_the_check() {
+    let plan = json_of(&["@declared.toml", "--capacity", "100", "--stripes", "3"], 0);
+    let layouts = plan["layouts"].as_array().expect("layouts");
+    assert!(layouts.len() > 5);
+    for layout in layouts {
+        let words = layout["layout"].as_str().expect("words");
+        let value = json_of(&["check", "@declared.toml", "--layout", words], 0);
+        assert_eq!(&value["layout"], layout, "{words}");
+    }
+}
+
+#[test]
+fn layouts_are_compared_side_by_side() {
+    let words = ["compare", "@declared.toml", "--layout", "5 x gp3 20", "--layout", "gp2 500 GiB"];
+    let (text, _) = told(&words, 0);
+    for part in [
+        "A: 5 x gp3 20 GiB, 3000 IOPS, 125 MiB/s\nB: gp2 500 GiB, 1500 IOPS\n",
+        "all USD/month         8.00           50.00\n",
+        "all USD/year          96.00          600.00\n",
+        "IOPS used             33 %           166 %\n",
+        "B against A: +42.00 USD a month, +504.00 a year; requests wait",
+        "a day longer; more durable",
+        "risk of A: a file system that does not stripe keeps a hot set on one of the 5 volumes",
+        "risk of B: lives on credits of IOPS",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let value = json_of(&words, 0);
+    let total = |at: usize| value["layouts"][at]["monthly_micro_usd"]["total"].as_i64();
+    let more = value["against_the_first"][0]["monthly_micro_usd"].as_i64();
+    assert_eq!(total(1).zip(total(0)).map(|(one, other)| one - other), more, "{value}");
+    let (csv, _) = told(&[&words[..], &["-o", "csv"]].concat(), 0);
+    let layouts = "layout,\"5 x gp3 20 GiB, 3000 IOPS, 125 MiB/s\",\"gp2 500 GiB, 1500 IOPS\"\n";
+    assert!(csv.starts_with(&format!("what,a,b\n{layouts}storage USD/month,8.00,")), "{csv}");
+    let (_, error) = told(&words[..4], 2);
+    assert!(error.contains("1 layouts: 2 to 6 are compared"), "{error}");
+}
+
+#[test]
+fn what_happens_is_explained_step_by_step() {
+    // 7,500 requests in a second take two and a half.
+    let (_folder, path) = recorded("burst", &[1_000, 7_500, 1, 1_000, 1, 1]);
+    let path = path.to_str().expect("UTF-8");
+    let words = ["explain", path, "--layout", "gp3 100", "--step", "1"];
+    let value = json_of(&words, 0);
+    let lines = value["lines"].as_array().expect("lines");
+    let of = |key: &str| lines.iter().map(|it| it[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("asked_iops"), [1_000, 7_500, 1, 1_000, 1], "{value}");
+    assert_eq!(of("state"), ["quiet", "waits", "waits", "waits", "quiet"], "{value}");
+    let queues: Vec<u64> = of("queue").iter().filter_map(Value::as_u64).collect();
+    assert!(queues[1].abs_diff(4_500) < 5 && queues[2].abs_diff(1_501) < 5, "{value}");
+    // The last two seconds are one line; a line less, and those that wait the shortest share one.
+    assert_eq!(of("steps"), [1, 1, 1, 1, 2], "{value}");
+    let few = json_of(&[&words[..], &["--top", "3"]].concat(), 0);
+    let steps: Vec<&Value> =
+        few["lines"].as_array().expect("lines").iter().map(|it| &it["steps"]).collect();
+    assert_eq!(steps, [1, 1, 4], "{few}");
+    let waited = |value: &Value| {
+        value["lines"]
+            .as_array()
+            .expect("lines")
+            .iter()
+            .map(|it| it["waited_ms"].as_u64())
+            .sum::<Option<u64>>()
+    };
+    assert!(waited(&few).unwrap().abs_diff(waited(&value).unwrap()) <= 3, "{few}");
+    let (text, _) = told(&[&words[..], &["--from", "1s", "--to", "3s"]].concat(), 0);
+    assert!(text.contains("0:00:01") && !text.contains("0:00:03  "), "{text}");
+    let (_, error) = told(&[&words[..], &["--from", "1h"]].concat(), 2);
+    assert!(error.contains("it goes from 0:00:00 to 0:00:06"), "{error}");
+    let (_, error) = told(&[&words[..], &["--from", "2026-01-01T00:00:00Z"]].concat(), 2);
+    assert!(error.contains("does not say at what time of day"), "{error}");
+    // Without a layout it is the cheapest.
+    let value = json_of(&["explain", path, "--capacity", "1", "--types", "gp3"], 0);
+    assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7500 IOPS, 125 MiB/s", "{value}");
+}
+
+#[test]
+fn words_that_are_no_layout_are_named() {
+    for (layout, part) in [
+        ("gp9 100", "--layout \"gp9 100\": \"gp9\": expected standard, st1"),
+        ("gp3 100 GiB, 1 IOPS", "Volume iops of 1 is too low; minimum is 3000"),
+        ("io1 100", "The parameter iops must be specified for io1 volumes."),
+    ] {
+        let (_, error) = told(&["check", "@declared.toml", "--layout", layout], 2);
+        assert!(error.contains(part) && error.contains("as in the column LAYOUT"), "{error}");
+    }
+    let (_, error) =
+        told(&["check", "@declared.toml", "--layout", "gp3 100", "--as-of", "2014-07"], 2);
+    assert!(error.contains("Unsupported volume type 'gp3'"), "{error}");
+    let (_, error) = told(&["check", "@declared.toml"], 2);
+    assert!(error.contains("--layout"), "{error}");
+    let (_, error) = told(&["check", "@declared.toml", "--layout", "gp3 9", "-o", "html"], 2);
+    assert!(error.contains("only `evenkeel plan TRACE...` makes a page"), "{error}");
+}
+
+/// The volume of this export, modified and modified back, or copied where it cannot shrink.
+#[test]
+fn commands_lead_to_a_layout_and_back() {
+    let commands = |more: &[&str]| {
+        let words = [&["@cloudwatch_data.json", "--types", "gp3"], more].concat();
+        json_of(&words, 0)["layouts"][0]["commands"].clone()
+    };
+    let id = "vol-0123456789abcdef0";
+    let there = commands(&["--source", "gp2 100"]);
+    let gp3 = format!(
+        "aws ec2 modify-volume --volume-id {id} --volume-type gp3 --size 100 --iops \
+                       3000 --throughput 125"
+    );
+    let gp2 = format!("aws ec2 modify-volume --volume-id {id} --volume-type gp2 --size 100");
+    assert_eq!((&there["aws"], &there["back"]["aws"]), (&json!([gp3]), &json!([gp2])), "{there}");
+    let gp2 = format!("evenkeel volume modify {id} --type gp2 --size 100");
+    assert_eq!(there["back"]["evenkeel"], json!([gp2]));
+    assert_eq!(there["back"]["notes"][0], "a volume is modified at most 4 times in 24 h");
+    let terraform = there["terraform"].as_str().expect("a block");
+    assert!(terraform.contains(&format!("terraform import aws_ebs_volume.plan {id}")));
+    // A volume cannot shrink: not there, and not back.
+    let shrinks = commands(&["--source", "gp2 500", "--capacity", "100"]);
+    let words = shrinks["notes"][0].as_str().expect("a note");
+    assert!(words.contains("cannot be modified: New size cannot be smaller"), "{words}");
+    assert_eq!(shrinks["back"]["aws"], json!(["aws ec2 delete-volume --volume-id VOLUME"]));
+    let grows = commands(&["--source", "gp2 50", "--capacity", "100"]);
+    assert!(grows["aws"][0].as_str().is_some_and(|it| it.contains("modify-volume")), "{grows}");
+    assert_eq!(grows["back"]["aws"], json!([]));
+    let words = grows["back"]["notes"][0].as_str().expect("a note");
+    assert!(words.contains("Make a volume of what it was, gp2 50 GiB, 150 IOPS"), "{words}");
+    // Before volumes could be modified, all was copied.
+    let before = json_of(
+        &[
+            "@cloudwatch_data.json",
+            "--types",
+            "gp2",
+            "--source",
+            "standard 100",
+            "--as-of",
+            "2016-06",
+        ],
+        0,
+    );
+    let words = before["layouts"][0]["commands"]["notes"][0].as_str().expect("a note");
+    assert!(words.contains("ModifyVolume is not part of the rules"), "{words}");
+    // A stripe is made of new ones.
+    let words =
+        ["@declared.toml", "--capacity", "100", "--stripes", "2", "--types", "gp3", "--top", "1"];
+    let stripe = json_of(&words, 0)["layouts"][0]["commands"].clone();
+    let loops = stripe["evenkeel"][0].as_str().expect("a command");
+    assert!(
+        loops.starts_with("for n in $(seq 2); do evenkeel volume create --type gp3"),
+        "{loops}"
+    );
+    let raid = stripe["stripe"][0].as_str().expect("a command");
+    assert!(raid.starts_with("mdadm --create /dev/md0 --level=0 --chunk=64K --raid-devices=2"));
+    assert!(stripe["terraform"].as_str().is_some_and(|it| it.contains("count = 2")));
+}
+
+#[test]
+fn credits_and_headroom_are_told() {
+    let value =
+        json_of(&["compare", "@declared.toml", "--layout", "gp2 500", "--layout", "gp3 100"], 0);
+    let [gp2, gp3] = [0, 1].map(|at| &value["layouts"][at]);
+    let curve = gp2["credits"][0]["percent"].as_array().expect("a curve");
+    assert_eq!((curve.len(), &gp2["credits"][0]["limit"]), (3, &json!("IOPS")), "{gp2}");
+    assert!(curve[0].as_u64() < Some(40) && curve[2] == 0, "{gp2}");
+    assert_eq!(gp3["credits"], json!([]));
+    for used in gp3["used"].as_array().expect("limits") {
+        let sum = used["permille"].as_i64().zip(used["headroom_permille"].as_i64());
+        assert_eq!(sum.map(|(used, free)| used + free), Some(1_000), "{used}");
+    }
+    let risks = gp2["risks"].as_array().expect("risks").iter().map(|it| it["risk"].as_str());
+    assert_eq!(risks.collect::<Vec<_>>(), [Some("waits"), Some("lives_on_credits")], "{gp2}");
+}
+
+#[test]
+fn odd_names_types_and_traces_are_taken_for_what_they_are() {
+    let (_folder, path) = recorded("a\u{1b}[31m\u{202e}b", &[10, 10]);
+    let path = path.to_str().expect("UTF-8");
+    let (text, _) = told(&[path, "--capacity", "1"], 0);
+    assert!(text.starts_with("a\\u{1b}[31m\\u{202e}b: 2 s, in steps of 1 s"), "{text}");
+    assert!(!text.contains(['\u{1b}', '\u{202e}']));
+    let value = json_of(&[path, "--capacity", "1", "--types", "gp3,gp3,gp3"], 0);
+    assert_eq!(value["layouts"].as_array().map(Vec::len), Some(1));
+    let (_, error) = told(&["@cloudwatch_data.json", "--capacity", "1", "--volume", "nosuch"], 3);
+    assert!(error.contains("nosuch"), "{error}");
+    let (_, error) = told(&["@iostat_x.txt", "--capacity", "1", "--volume", "nosuch"], 3);
+    assert!(error.contains("nosuch"), "{error}");
+    let (_, error) = told(&[path, "--capacity", "900000"], 1);
+    assert!(error.contains("no layout holds 900000 GiB"), "{error}");
+    assert!(!error.contains("busiest"), "{error}");
+    let (_, error) = told(&[path, "--capacity", "9", "--types", "st1", "--boots"], 1);
+    assert!(error.contains("none of these types comes into question"), "{error}");
+}
