@@ -99,6 +99,15 @@ impl Layout {
         self.all(&pacing, space.instance).map(|(_, limit)| limit.credit.is_some()).collect()
     }
 
+    /// What is left of each limit, in the order of [`Self::limits`], when its credits are gone.
+    #[must_use]
+    pub fn refills(&self, space: &Space) -> Vec<u64> {
+        let pacing = space.rules.pacing(&self.each);
+        let refill =
+            |limit: Limit| limit.credit.map_or(limit.per_second, |it| it.refill_per_second);
+        self.all(&pacing, space.instance).map(|(_, limit)| refill(limit)).collect()
+    }
+
     /// The limits themselves.
     pub(crate) fn all(
         &self,

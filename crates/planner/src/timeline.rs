@@ -151,20 +151,33 @@ impl Timeline {
     /// [`STEPS_MAX`].
     #[must_use]
     pub fn of(space: &Space, demand: &Demand, layout: &Layout, step_us: u64) -> Self {
-        let step_us = step_us.max(1).max(demand.length_us.div_ceil(STEPS_MAX));
+        Self::within(space, demand, layout, step_us, (0, demand.length_us))
+    }
+
+    /// The same with the steps of a time alone. All of it is replayed.
+    #[must_use]
+    pub fn within(
+        space: &Space,
+        demand: &Demand,
+        layout: &Layout,
+        step_us: u64,
+        (from_us, to_us): (u64, u64),
+    ) -> Self {
+        let to_us = to_us.min(demand.length_us).max(from_us.saturating_add(1));
+        let step_us = step_us.max(1).max((to_us - from_us).div_ceil(STEPS_MAX));
         let pacing = space.rules.pacing(&layout.each);
         let (limits, buckets): (Vec<_>, Vec<_>) =
             layout.buckets(&pacing, space.instance).into_iter().unzip();
-        let mut run = Run::new(demand, Fluid::new(buckets, 0), limits, step_us);
+        let mut run = Run::new(Fluid::new(buckets, 0), limits, step_us, (from_us, to_us));
         let look_us = SECOND_US.max(demand.length_us / LOOKS_MAX);
         for mut part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
             while part.length_us > 0 {
-                let until_end = step_us - part.start_us % step_us;
-                let piece = cut(&mut part, until_end.min(look_us));
+                let length_us = run.next(part.start_us) - part.start_us;
+                let piece = cut(&mut part, length_us.min(look_us));
                 run.take(piece);
             }
         }
-        run.end(layout.volumes)
+        run.end(layout.volumes, demand.length_us)
     }
 }
 
@@ -189,9 +202,15 @@ struct Run {
     fluid: Fluid,
     limits: Vec<LimitKind>,
     step_us: u64,
-    /// The end of the last step.
+    /// The beginning of the first step.
+    from_us: u64,
+    /// The end of the last.
     end_us: u64,
     steps: Vec<Step>,
+    /// What waits when the first step begins.
+    queue: Amount,
+    /// Credits then.
+    balances_ppm: [Option<u32>; LIMITS_MAX],
     waited_us: Vec<u64>,
     open: Option<Episode>,
     first: Option<Episode>,
@@ -200,32 +219,59 @@ struct Run {
 }
 
 impl Run {
-    fn new(demand: &Demand, fluid: Fluid, limits: Vec<LimitKind>, step_us: u64) -> Self {
-        let count = demand.length_us.div_ceil(step_us).max(1);
-        let step = |at: u64| Step {
-            start_us: at * step_us,
-            length_us: step_us.min(demand.length_us.saturating_sub(at * step_us)).max(1),
-            ..Step::default()
+    fn new(
+        fluid: Fluid,
+        limits: Vec<LimitKind>,
+        step_us: u64,
+        (from_us, end_us): (u64, u64),
+    ) -> Self {
+        let count = (end_us - from_us).div_ceil(step_us);
+        let step = |at: u64| {
+            let start_us = from_us + at * step_us;
+            Step { start_us, length_us: step_us.min(end_us - start_us), ..Step::default() }
         };
         let waited_us = fluid.throttled_us().to_vec();
-        Self {
+        let mut run = Self {
             fluid,
             limits,
             step_us,
-            end_us: demand.length_us.max(1),
+            from_us,
+            end_us,
             steps: (0..count).map(step).collect(),
+            queue: Amount::default(),
+            balances_ppm: [None; LIMITS_MAX],
             waited_us,
             open: None,
             first: None,
             longest: None,
             episodes: 0,
-        }
+        };
+        run.balances_ppm = run.balances();
+        run
     }
 
-    /// The step at a time; `None` after the trace's end.
+    fn balances(&self) -> [Option<u32>; LIMITS_MAX] {
+        let mut balances = [None; LIMITS_MAX];
+        balances.iter_mut().zip(self.fluid.balances_ppm()).for_each(|(to, now)| *to = now);
+        balances
+    }
+
+    /// The step at a time; `None` before the first and after the last.
     fn at(&mut self, us: u64) -> Option<&mut Step> {
-        let place = usize::try_from(us / self.step_us).ok()?;
+        let place = usize::try_from(us.checked_sub(self.from_us)? / self.step_us).ok()?;
         self.steps.get_mut(place).filter(|_| us < self.end_us)
+    }
+
+    /// Where the step ends that a time is in.
+    const fn next(&self, us: u64) -> u64 {
+        if us < self.from_us {
+            return self.from_us;
+        }
+        if us >= self.end_us {
+            return u64::MAX;
+        }
+        let next = us - (us - self.from_us) % self.step_us + self.step_us;
+        if next > self.end_us { self.end_us } else { next }
     }
 
     /// Takes what comes within a step.
@@ -240,6 +286,8 @@ impl Run {
         if let Some(step) = self.at(piece.start_us) {
             step.asked = step.asked.plus(amount);
             step.delay_us = step.delay_us.max(late_us).max(after_us);
+        } else if piece.start_us < self.from_us {
+            self.queue = self.queue.plus(amount);
         }
         let mut added = [0; LIMITS_MAX];
         let now = self.fluid.throttled_us().iter().zip(&mut self.waited_us);
@@ -256,7 +304,7 @@ impl Run {
     fn idle_until(&mut self, us: u64) {
         while self.fluid.free_us() < us {
             let from_us = self.fluid.free_us();
-            let to_us = us.min((from_us / self.step_us + 1) * self.step_us);
+            let to_us = us.min(self.next(from_us));
             let (start_us, length_us) = (from_us, to_us - from_us);
             self.fluid.take(Part { start_us, length_us, ..Part::default() });
             self.look(to_us);
@@ -265,9 +313,10 @@ impl Run {
 
     /// Credits at this time are those of the step that ends with it or has it.
     fn look(&mut self, us: u64) {
-        let mut balances = [None; LIMITS_MAX];
-        balances.iter_mut().zip(self.fluid.balances_ppm()).for_each(|(to, now)| *to = now);
-        if let Some(step) = self.at(us.saturating_sub(1)) {
+        let balances = self.balances();
+        if us <= self.from_us {
+            self.balances_ppm = balances;
+        } else if let Some(step) = self.at(us - 1) {
             step.balances_ppm = balances;
         }
     }
@@ -276,18 +325,22 @@ impl Run {
     fn spread(&mut self, from: u64, to: u64, amount: Amount, waited_us: &[u64; LIMITS_MAX]) {
         let length = to.saturating_sub(from);
         let (mut at, mut done, mut waited) = (from, Amount::default(), [0; LIMITS_MAX]);
-        while at < to {
-            let next = to.min((at / self.step_us + 1) * self.step_us).min(self.end_us.max(at + 1));
+        while at < to.min(self.end_us) {
+            let next = to.min(self.next(at));
             let share = amount.share(next - from, length);
-            let Some(step) = self.at(at) else { return };
-            step.served = step.served.plus(share.minus(done));
-            for (place, us) in step.waited_us.iter_mut().enumerate() {
-                let until = u128::from(waited_us[place]) * u128::from(next - from);
-                let until = u64::try_from(until / u128::from(length)).unwrap_or(u64::MAX);
-                *us += until - waited[place];
-                waited[place] = until;
+            let until = waited_us.map(|us| {
+                let until = u128::from(us) * u128::from(next - from) / u128::from(length);
+                u64::try_from(until).unwrap_or(u64::MAX)
+            });
+            if let Some(step) = self.at(at) {
+                step.served = step.served.plus(share.minus(done));
+                for (place, us) in step.waited_us.iter_mut().enumerate() {
+                    *us += until[place] - waited[place];
+                }
+            } else {
+                self.queue = self.queue.minus(share.minus(done));
             }
-            (at, done) = (next, share);
+            (at, done, waited) = (next, share, until);
         }
     }
 
@@ -322,14 +375,10 @@ impl Run {
         }
     }
 
-    fn end(mut self, volumes: u32) -> Timeline {
-        self.idle_until(self.end_us);
+    fn end(mut self, volumes: u32, length_us: u64) -> Timeline {
+        self.idle_until(length_us);
         self.close();
-        let (mut queue, mut balances) = (Amount::default(), [None; LIMITS_MAX]);
-        balances.iter_mut().zip(self.fluid.balances_ppm()).for_each(|(first, now)| {
-            // Credits are full before the first request.
-            *first = now.map(|_| 1_000_000);
-        });
+        let (mut queue, mut balances) = (self.queue, self.balances_ppm);
         for step in &mut self.steps {
             queue = queue.plus(step.asked).minus(step.served);
             step.queue = queue;

@@ -166,7 +166,7 @@ impl<'a> Checked<'a> {
     fn episode(&self, episode: &Episode) -> String {
         format!(
             "from {} on for {}, at the limit of {}",
-            at(&self.case.trace, self.times.ms(episode.start_us)),
+            at(self.case.trace.clock, self.times.ms(episode.start_us)),
             span_us(episode.length_us()),
             limit_words(episode.limit),
         )

@@ -26,7 +26,7 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let rated = match &arguments.layout {
         Some(text) => case.given(text)?,
         None => {
-            let mut found = cheapest(&case, wanted)?;
+            let mut found = cheapest(&case, &input::wanted(wanted, &case.trace)?)?;
             found.truncate(1);
             let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);
             rated.pop().ok_or_else(|| Failure::new("no layout was rated"))?
@@ -86,7 +86,7 @@ fn shown(
     let first = all.partition_point(|step| step.start_us + step.length_us <= from_us);
     let end = all.partition_point(|step| step.start_us < to_us);
     if first >= end {
-        let (from, to) = (at(&case.trace, begin_ms), at(&case.trace, end_ms(case)));
+        let (from, to) = (at(case.trace.clock, begin_ms), at(case.trace.clock, end_ms(case)));
         return Err(Failure::new("nothing of the trace lies between --from and --to")
             .exit(Exit::Usage)
             .hint(format!("it goes from {from} to {to}")));
@@ -251,7 +251,7 @@ impl Explained<'_> {
         let figures = self.figures(line);
         let mib = |bytes: u64| bytes.div_ceil(MIB).to_string();
         vec![
-            at(&self.case.trace, self.times.ms(figures.start_us)),
+            at(self.case.trace.clock, self.times.ms(figures.start_us)),
             span_us(figures.length_us),
             line.state.name().to_owned(),
             figures.asked[0].to_string(),
@@ -287,7 +287,7 @@ impl Explained<'_> {
             text += &format!(
                 "\nrequests wait {} times; the longest from {} on for {}, at the limit of {}\n",
                 self.timeline.episodes,
-                at(trace, self.times.ms(longest.start_us)),
+                at(trace.clock, self.times.ms(longest.start_us)),
                 span_us(longest.length_us()),
                 limit_words(longest.limit),
             );

@@ -28,6 +28,8 @@ const NAMES_SHOWN: usize = 8;
 pub struct Case {
     pub trace: Trace,
     pub space: Space,
+    /// How requests are taken to lie within an interval.
+    pub assume: Assume,
     pub demand: Demand,
     /// The volume that was recorded, if it was named.
     pub source: Option<Layout>,
@@ -42,8 +44,9 @@ impl Case {
         if let Some(source) = &source {
             limit_source(&mut trace, source, &space);
         }
-        let demand = Demand::of(&trace, assume(traces));
-        Ok(Self { trace, space, demand, source })
+        let assume = assume(traces);
+        let demand = Demand::of(&trace, assume);
+        Ok(Self { trace, space, assume, demand, source })
     }
 
     /// A layout in words, and all that is known of it.

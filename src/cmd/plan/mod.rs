@@ -4,15 +4,17 @@ mod check;
 mod commands;
 mod compare;
 mod explain;
+mod html;
 mod input;
 mod json;
 mod text;
 mod words;
 
-use crate::cli::{Plan, PlanFormat, PlanVerb, PlanWanted};
+use crate::cli::{Plan, PlanFormat, PlanVerb};
 use crate::message::{self, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::MultiAttach;
+use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::layout::Layout;
@@ -35,16 +37,20 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
 fn plan(arguments: &Plan) -> Result<(), Failure> {
     let space = space_of(arguments)?;
     let case = Case::read(&arguments.traces, space)?;
-    let mut found = cheapest(&case, &arguments.wanted)?;
+    let wanted = input::wanted(&arguments.wanted, &case.trace)?;
+    let mut found = cheapest(&case, &wanted)?;
     found.truncate(arguments.top.into());
     let rated = answer::rate(&case.space, &case.trace, &case.demand, found);
     let exact = rated.first().and_then(|rated| by_scheduler(&case, &rated.found.layout));
     let told = Told { case: &case, asked: answer::asked(&case.demand), rated: &rated, exact };
+    if let Some(path) = &arguments.html {
+        files::write(path, &html::page(&told, &wanted)?)?;
+    }
     match arguments.output.format {
         PlanFormat::Text => message::print(&text::text(&told)),
         PlanFormat::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
         PlanFormat::Json => message::print(&message::json(&json::json_of(&told))),
-        PlanFormat::Html => Err(Failure::new("not made")),
+        PlanFormat::Html => message::print(&html::page(&told, &wanted)?),
     }
 }
 
@@ -67,10 +73,9 @@ fn space_of(arguments: &Plan) -> Result<Space, Failure> {
 }
 
 /// The layouts that do what is wanted, cheapest first; there is one at least.
-fn cheapest(case: &Case, arguments: &PlanWanted) -> Result<Vec<Found>, Failure> {
-    let wanted = input::wanted(arguments, &case.trace)?;
-    let found = search::cheapest(&case.space, &case.demand, &wanted);
-    if found.is_empty() { Err(nothing(case, &wanted)) } else { Ok(found) }
+fn cheapest(case: &Case, wanted: &Wanted) -> Result<Vec<Found>, Failure> {
+    let found = search::cheapest(&case.space, &case.demand, wanted);
+    if found.is_empty() { Err(nothing(case, wanted)) } else { Ok(found) }
 }
 
 fn nothing(case: &Case, wanted: &Wanted) -> Failure {

@@ -79,7 +79,10 @@ fn header(told: &Told<'_>) -> String {
             Note::Gap { start_ms, length_ms } if shown < GAPS_SHOWN => {
                 shown += 1;
                 let length = message::span(length_ms.div_ceil(1_000));
-                text += &format!("gap: {length} from {} on are not known\n", at(trace, *start_ms));
+                text += &format!(
+                    "gap: {length} from {} on are not known\n",
+                    at(trace.clock, *start_ms)
+                );
             }
             Note::Gap { .. } => {}
         }

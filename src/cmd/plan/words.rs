@@ -2,7 +2,7 @@
 
 use crate::message;
 pub use evenkeel_planner::risk::limit_words;
-use evenkeel_planner::trace::{Clock, Trace};
+use evenkeel_planner::trace::Clock;
 
 const MICRO_USD_PER_CENT: u64 = 10_000;
 
@@ -45,8 +45,8 @@ fn is_unseen(c: char) -> bool {
 }
 
 /// A time of a trace.
-pub fn at(trace: &Trace, ms: u64) -> String {
-    match trace.clock {
+pub fn at(clock: Clock, ms: u64) -> String {
+    match clock {
         Clock::Unix => evenkeel_wire::aws::timestamp::extended(ms),
         Clock::Elapsed => {
             let seconds = ms / 1_000;

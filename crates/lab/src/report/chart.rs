@@ -294,6 +294,19 @@ pub(super) fn mesh<Y>(
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    mesh_with(chart, lines, &|second| format!("{second:.0} s"), format)
+}
+
+/// The same with other words below.
+pub(super) fn mesh_with<Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
+    lines: usize,
+    below: &dyn Fn(&f64) -> String,
+    format: &dyn Fn(&f64) -> String,
+) -> Drawn
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     let ink = Ink::Text.colour();
     let style = TextStyle::from(("sans-serif", 12 * SCALE).into_font()).color(&ink);
     chart
@@ -306,7 +319,7 @@ where
         .axis_style(Ink::Grid.line(2))
         .set_all_tick_mark_size(5 * SCALE)
         .label_style(style)
-        .x_label_formatter(&|second| format!("{second:.0} s"))
+        .x_label_formatter(&below)
         .y_label_formatter(&format)
         .draw()?;
     Ok(())
@@ -353,7 +366,7 @@ pub(super) fn end_labels(area: &Area<'_>, mut labels: Vec<((i32, i32), String, I
     Ok(())
 }
 
-fn name_at(area: &Area<'_>, at: (i32, i32), name: String, ink: Ink) -> Drawn {
+pub(super) fn name_at(area: &Area<'_>, at: (i32, i32), name: String, ink: Ink) -> Drawn {
     let font = ("sans-serif", 12 * SCALE).into_font().style(FontStyle::Bold);
     let colour = ink.colour();
     let style = TextStyle::from(font).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));

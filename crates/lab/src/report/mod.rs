@@ -3,6 +3,7 @@
 mod chart;
 mod curves;
 mod html;
+pub mod plan;
 pub mod plots;
 mod proof;
 pub mod simulated;

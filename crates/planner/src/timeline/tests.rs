@@ -115,6 +115,24 @@ proptest! {
         for step in &timeline.steps {
             prop_assert!(step.waited_us() <= step.length_us + 30, "{step:?}");
         }
+        // A part of it is that part.
+        let from = all.len() / 3;
+        let window = (from as u64 * step_us, (from as u64 + 2) * step_us);
+        if window.1 <= demand.length_us {
+            let part = Timeline::within(&space, &demand, &layout, step_us, window);
+            let whole = &timeline.steps[from..from + 2];
+            prop_assert_eq!(part.steps.len(), 2);
+            for (one, other) in part.steps.iter().zip(whole) {
+                // What lies before it is looked at elsewhere, so microseconds differ.
+                let near = |one: u128, other: u128| one.abs_diff(other) <= 20_000 * MICRO / 1_000;
+                prop_assert!(near(one.queue.operations, other.queue.operations), "{one:?} {other:?}");
+                prop_assert!(near(one.served.operations, other.served.operations));
+                prop_assert!(one.waited_us().abs_diff(other.waited_us()) <= 100);
+                let [one, other] = [one, other].map(|it| it.least_balance_ppm().unwrap_or(0));
+                // Credits are looked at when what came is served: a second's is 600 ppm.
+                prop_assert!(one.abs_diff(other) <= 5_000, "{one} {other}");
+            }
+        }
     }
 
     #[test]

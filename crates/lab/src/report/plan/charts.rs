@@ -1,0 +1,215 @@
+//! The charts of a plan: demand against limits over time, and cost against waiting.
+
+use plotters::prelude::*;
+
+use crate::LabError;
+use crate::report::chart::{
+    Area, Drawn, Ink, SCALE, SERIES_COLOURS, dash_series, end_labels, figure, mesh_with,
+};
+use evenkeel_sim::text;
+
+/// Curves over time.
+pub struct Over {
+    /// The time that is shown.
+    pub axis: Axis,
+    /// What the values are, for the scale.
+    pub unit: &'static str,
+    /// The curves; the first has the first colour.
+    pub curves: Vec<Curve>,
+    /// Times of which nothing is known, in seconds.
+    pub gaps: Vec<(f64, f64)>,
+    /// The highest value; of the curves if there is none.
+    pub top: Option<f64>,
+}
+
+/// The axis of time.
+pub struct Axis {
+    /// The first second.
+    pub from_s: f64,
+    /// The last.
+    pub to_s: f64,
+    /// How a second is written.
+    pub words: Box<dyn Fn(f64) -> String>,
+}
+
+/// Values at equal distances over the whole axis.
+pub struct Curve {
+    /// Stands at its right end.
+    pub name: String,
+    /// How it is drawn.
+    pub shape: Shape,
+    /// The values; `None` where nothing is known.
+    pub values: Vec<Option<f64>>,
+}
+
+/// How a curve is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// Filled down to zero.
+    Area,
+    /// A line of steps.
+    Line,
+}
+
+/// Layouts by cost and waiting.
+pub struct Frontier {
+    /// The layouts.
+    pub dots: Vec<Dot>,
+}
+
+/// A layout in a [`Frontier`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Dot {
+    /// Its number in the table.
+    pub number: usize,
+    /// What it costs a month.
+    pub usd: f64,
+    /// Seconds of waiting a day.
+    pub throttled_s: f64,
+    /// Whether none is cheaper that waits no longer.
+    pub is_best: bool,
+}
+
+impl Over {
+    /// The chart as SVG.
+    pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
+        figure((940, 260), label, |area| self.draw_on(area)).map(dash_series)
+    }
+
+    fn draw_on(&self, area: &Area<'_>) -> Drawn {
+        let highest = self.curves.iter().flat_map(|curve| curve.values.iter().flatten());
+        let highest = highest.copied().fold(1e-9, f64::max);
+        let top = self.top.unwrap_or(highest * 1.12);
+        let (from, to) = (self.axis.from_s, self.axis.to_s.max(self.axis.from_s + 1e-3));
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10 * SCALE)
+            .margin_right(190 * SCALE)
+            .x_label_area_size(28 * SCALE)
+            .y_label_area_size(84 * SCALE)
+            .build_cartesian_2d(from..to, 0.0..top)?;
+        for (start, end) in &self.gaps {
+            // As wide as the eye needs.
+            let end = end.max(start + (to - from) / 400.0).min(to);
+            let mark = Rectangle::new([(*start, 0.0), (end, top)], Ink::Stall.colour().filled());
+            chart.draw_series([mark])?;
+        }
+        let unit = self.unit;
+        let value = |value: f64| format!("{} {unit}", rounded(value));
+        mesh_with(&mut chart, 5, &|second| (self.axis.words)(*second), &|it| value(*it))?;
+        let mut labels = Vec::new();
+        for (number, curve) in self.curves.iter().enumerate() {
+            let ink = Ink::Series(number % SERIES_COLOURS);
+            let runs = curve.runs(from, to, top);
+            if let Some(&last) = runs.last().and_then(|run| run.last()) {
+                labels.push((chart.backend_coord(&last), curve.name.clone(), ink));
+            }
+            for run in runs {
+                if curve.shape == Shape::Area {
+                    let fill = ink.colour().mix(0.16);
+                    chart.draw_series(AreaSeries::new(run.iter().copied(), 0.0, fill))?;
+                }
+                chart.draw_series(LineSeries::new(run, ink.line(3)))?;
+            }
+        }
+        end_labels(area, labels)
+    }
+}
+
+/// A value of a scale: whole, or with tenths where they matter.
+fn rounded(value: f64) -> String {
+    match value {
+        value if value >= 10.0 || value.fract() == 0.0 => {
+            text::thousands(value.max(0.0).round() as u64)
+        }
+        value => format!("{value:.1}"),
+    }
+}
+
+impl Curve {
+    /// The corners of its steps; a run ends where nothing is known.
+    fn runs(&self, from: f64, to: f64, top: f64) -> Vec<Vec<(f64, f64)>> {
+        let width = (to - from) / self.values.len().max(1) as f64;
+        let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
+        let mut is_open = false;
+        for (place, value) in self.values.iter().enumerate() {
+            let Some(value) = value.map(|value| value.min(top)) else {
+                is_open = false;
+                continue;
+            };
+            let (start, end) = (from + place as f64 * width, from + (place + 1) as f64 * width);
+            match runs.last_mut() {
+                Some(run) if is_open => match run.last_mut() {
+                    // Steps of the same height are one.
+                    Some(last) if last.1 == value => last.0 = end,
+                    _ => run.extend([(start, value), (end, value)]),
+                },
+                _ => runs.push(vec![(start, value), (end, value)]),
+            }
+            is_open = true;
+        }
+        runs
+    }
+}
+
+impl Frontier {
+    /// The chart as SVG. Waiting is on a logarithmic scale, where a second is as good as none.
+    pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
+        figure((940, 300), label, |area| self.draw_on(area))
+    }
+
+    fn draw_on(&self, area: &Area<'_>) -> Drawn {
+        let dearest = self.dots.iter().map(|dot| dot.usd).fold(1.0, f64::max) * 1.08;
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10 * SCALE)
+            .margin_right(60 * SCALE)
+            .x_label_area_size(28 * SCALE)
+            .y_label_area_size(110 * SCALE)
+            .build_cartesian_2d(0.0..dearest, -0.3..5.2)?;
+        let seconds = |height: &f64| match height.round() {
+            height if height <= 0.0 => "no waiting".to_owned(),
+            height => format!("{} s/day", text::thousands(10_f64.powf(height) as u64)),
+        };
+        mesh_with(&mut chart, 6, &|usd| format!("{usd:.0} USD"), &seconds)?;
+        let height = |dot: &Dot| dot.throttled_s.max(1.0).log10();
+        let mut best: Vec<&Dot> = self.dots.iter().filter(|dot| dot.is_best).collect();
+        best.sort_by(|one, other| one.usd.total_cmp(&other.usd));
+        let mut corners = Vec::new();
+        for dot in &best {
+            if let Some((_, before)) = corners.last().copied() {
+                corners.push((dot.usd, before));
+            }
+            corners.push((dot.usd, height(dot)));
+        }
+        chart.draw_series(LineSeries::new(corners, Ink::Series(0).line(3)))?;
+        for dot in &self.dots {
+            let at = (dot.usd, height(dot));
+            let size = 5 * SCALE as i32;
+            let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
+            match dot.is_best {
+                true => chart.draw_series([Circle::new(at, size, ink.colour().filled())])?,
+                false => chart.draw_series([Cross::new(at, size, ink.line(3))])?,
+            };
+        }
+        let labels = self.dots.iter().map(|dot| {
+            let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
+            (chart.backend_coord(&(dot.usd, height(dot))), dot.number.to_string(), ink)
+        });
+        beside(area, labels.collect())
+    }
+}
+
+/// Numbers beside their dots, moved to the right where they would hide each other.
+fn beside(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
+    labels.sort_by_key(|((x, y), _, _)| (*y, *x));
+    let mut taken: Vec<(i32, i32)> = Vec::new();
+    let (wide, high) = (22 * SCALE as i32, 14 * SCALE as i32);
+    for ((x, y), name, ink) in labels {
+        let (mut at_x, at_y) = (x + 8 * SCALE as i32, y - 9 * SCALE as i32);
+        while taken.iter().any(|(x, y)| (x - at_x).abs() < wide && (y - at_y).abs() < high) {
+            at_x += wide;
+        }
+        taken.push((at_x, at_y));
+        crate::report::chart::name_at(area, (at_x, at_y), name, ink)?;
+    }
+    Ok(())
+}

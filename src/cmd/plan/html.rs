@@ -1,0 +1,208 @@
+//! The answer as a page: the figures of its charts. How they look is the laboratory's.
+
+mod curves;
+
+use super::commands::commands;
+use super::input::Case;
+use super::words::{at, plain, seconds, usd};
+use super::{Told, assumed_ms, text};
+use crate::message::{self, Failure};
+use curves::{DRAWN_MAX, Drawn};
+use evenkeel_core::units::MIB;
+use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table};
+use evenkeel_planner::demand::Assume;
+use evenkeel_planner::risk;
+use evenkeel_planner::search::{self, Found, Wanted};
+use evenkeel_planner::trace::Note;
+
+/// Seconds of waiting a day that other layouts of the frontier may have, beside what is wanted.
+const ALLOWANCES_S: [u64; 4] = [60, 600, 3_600, 86_400];
+/// The most layouts of the frontier.
+const DOTS_MAX: usize = 40;
+/// Notes that are shown.
+const NOTES_MAX: usize = 20;
+
+/// The page of a plan.
+pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
+    let Told { case, rated, .. } = *told;
+    let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
+    let drawn = Drawn::of(case, rated);
+    let mut charts = drawn.sections();
+    charts.push(frontier(told, wanted));
+    let risks = risk::risks(&case.space, &case.trace, &case.demand, first);
+    let total = usd(first.found.total());
+    let throttled = seconds(assumed_ms(case, first));
+    let page = PlanPage {
+        title: plain(&case.trace.name),
+        about: about(told),
+        headline: format!(
+            "{}: {total} USD a month, requests wait {throttled} s a day",
+            first.found.layout
+        ),
+        is_good: assumed_ms(case, first) == 0,
+        warnings: risks.iter().map(ToString::to_string).collect(),
+        layouts: layouts(told),
+        charts,
+        commands: all_commands(case, first),
+        assumptions: assumptions(told, wanted),
+    };
+    Ok(page.to_html()?)
+}
+
+fn about(told: &Told<'_>) -> Vec<String> {
+    let (trace, asked) = (&told.case.trace, &told.asked);
+    let begin = trace.intervals.first().map_or(0, |interval| interval.start_ms);
+    let end = trace.intervals.last().map_or(0, |interval| interval.end_ms());
+    vec![
+        format!(
+            "{} to {} · {} are known, in steps of {}",
+            at(trace.clock, begin),
+            at(trace.clock, end),
+            message::span(trace.known_ms() / 1_000),
+            message::span(trace.resolution_ms().div_ceil(1_000)),
+        ),
+        format!(
+            "asked for: at most {} requests and {} MiB a second, on average {} and {}",
+            asked.peak_iops,
+            asked.peak_bytes_per_second.div_ceil(MIB),
+            asked.mean_iops,
+            asked.mean_bytes_per_second.div_ceil(MIB),
+        ),
+    ]
+}
+
+/// The letter of a layout in charts; those that are not drawn have none.
+fn letter(place: usize) -> String {
+    let mut letters = ('A'..).take(DRAWN_MAX);
+    letters.nth(place).map_or_else(String::new, String::from)
+}
+
+/// The table of the text, with a letter for each that the charts have.
+fn layouts(told: &Told<'_>) -> Table {
+    let columns = std::iter::once("").chain(text::COLUMNS);
+    let rows = text::rows(told).into_iter().enumerate();
+    let rows = rows.map(|(place, row)| std::iter::once(letter(place)).chain(row).collect());
+    Table { columns: columns.map(str::to_owned).collect(), rows: rows.collect(), words: vec![0, 1] }
+}
+
+/// The layouts that other allowances lead to, beside those of the answer.
+fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
+    let case = told.case;
+    let mut all: Vec<Found> = told.rated.iter().map(|rated| rated.found.clone()).collect();
+    for allowed_s in ALLOWANCES_S {
+        let throttled_us_per_day_max = allowed_s * 1_000_000;
+        let looser = Wanted { throttled_us_per_day_max, delays: vec![], ..wanted.clone() };
+        all.extend(search::cheapest(&case.space, &case.demand, &looser));
+    }
+    let waits = |found: &Found| {
+        let length_us = case.demand.length_us.max(found.outcome.end_us);
+        evenkeel_planner::answer::ms_per_day(found.outcome.waited_us(), length_us)
+    };
+    all.sort_by_key(|found| (found.total(), waits(found), found.layout.to_string()));
+    all.dedup_by_key(|found| found.layout);
+    let mut least_ms = u64::MAX;
+    let mut dots = Vec::new();
+    for found in all {
+        let ms = waits(&found);
+        // None that is cheaper waits as short.
+        let is_best = ms < least_ms;
+        least_ms = least_ms.min(ms);
+        dots.push((found, ms, is_best));
+    }
+    // The best are kept, if there are too many.
+    let best = dots.iter().filter(|(_, _, is_best)| *is_best).count();
+    let mut left = DOTS_MAX.saturating_sub(best);
+    dots.retain(|(_, _, is_best)| {
+        let stays = *is_best || left > 0;
+        left -= usize::from(stays && !*is_best);
+        stays
+    });
+    let row = |(place, (found, ms, is_best)): (usize, &(Found, u64, bool))| {
+        let best = if *is_best { "yes" } else { "" };
+        let (number, layout) = ((place + 1).to_string(), found.layout.to_string());
+        vec![number, layout, usd(found.total()), seconds(*ms), best.to_owned()]
+    };
+    let columns = ["", "LAYOUT", "USD/MONTH", "THROTTLED S/DAY", "NONE CHEAPER WAITS LESS"];
+    let numbers = Table {
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: dots.iter().enumerate().map(row).collect(),
+        words: vec![1, 4],
+    };
+    let dot = |(place, (found, ms, is_best)): (usize, &(Found, u64, bool))| Dot {
+        number: place + 1,
+        usd: found.total() as f64 / 1e6,
+        throttled_s: *ms as f64 / 1_000.0,
+        is_best: *is_best,
+    };
+    Section {
+        title: "Cost against waiting".to_owned(),
+        caption:
+            "What a month costs, and for how long requests wait a day, on a logarithmic scale. \
+                  Dots on the line: no cheaper layout of these waits as short. Crosses: one does. \
+                  Found by allowing a minute, ten, an hour and a day of waiting a day."
+                .to_owned(),
+        chart: Chart::Frontier(Frontier { dots: dots.iter().enumerate().map(dot).collect() }),
+        numbers,
+        shows_numbers: true,
+    }
+}
+
+fn all_commands(case: &Case, first: &evenkeel_planner::answer::Rated) -> Vec<(String, String)> {
+    let all = commands(case, &first.found.layout);
+    let notes = |notes: &[String]| notes.iter().map(|note| format!("# {note}")).collect();
+    let joined = |parts: [&[String]; 3]| parts.concat().join("\n");
+    let (there, back): (Vec<String>, Vec<String>) = (notes(&all.notes), notes(&all.back.notes));
+    let mut told = vec![
+        ("aws-cli".to_owned(), joined([&all.aws, &all.stripe, &there])),
+        ("evenkeel".to_owned(), joined([&all.evenkeel, &all.stripe, &there])),
+        ("Terraform".to_owned(), all.terraform.trim_end().to_owned()),
+        ("Back, with aws-cli".to_owned(), joined([&all.back.aws, &back, &[]])),
+        ("Back, with evenkeel".to_owned(), joined([&all.back.evenkeel, &back, &[]])),
+    ];
+    told.retain(|(_, lines)| !lines.is_empty());
+    told
+}
+
+fn assumptions(told: &Told<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> {
+    let case = told.case;
+    let mut all = vec![
+        ("Rules", format!("of {}", case.space.rules.date())),
+        ("Prices", format!("of {}, {}", case.space.prices.date(), case.space.prices.region())),
+        ("Capacity", format!("{} GiB", wanted.capacity_gib)),
+        ("Allowed", format!("{} s of waiting a day", wanted.throttled_us_per_day_max / 1_000_000)),
+    ];
+    for (permille, us) in &wanted.delays {
+        let share = format!("{} of 1,000 requests wait at most {} ms", permille, us / 1_000);
+        all.push(("Allowed", share));
+    }
+    let within = match case.assume {
+        Assume::Even => "requests come evenly within an interval",
+        Assume::Active => {
+            "requests come evenly in the time in which the volume was not idle, where the trace \
+             tells that"
+        }
+        Assume::Worst => "requests come as fast as the source allowed",
+    };
+    all.push(("Within intervals", within.to_owned()));
+    if let Some(instance) = case.space.instance {
+        all.push(("Instance", instance.name.to_string()));
+    }
+    let stripe = format!("{} KiB in a row on one volume", case.space.stripe_bytes >> 10);
+    all.push(("Stripes", stripe));
+    all.push(("Gaps", "nothing comes in them, and no credits are earned".to_owned()));
+    let notes = case.trace.notes.iter().map(|note| match note {
+        Note::Remark(remark) => plain(remark),
+        Note::Gap { start_ms, length_ms } => {
+            let length = message::span(length_ms.div_ceil(1_000));
+            format!("{length} from {} on are not known", at(case.trace.clock, *start_ms))
+        }
+    });
+    all.extend(notes.take(NOTES_MAX).map(|note| ("Note", note)));
+    let more = case.trace.notes.len().saturating_sub(NOTES_MAX);
+    if more > 0 {
+        all.push(("Note", format!("{more} more, in the JSON")));
+    }
+    let made = format!("evenkeel {}", env!("CARGO_PKG_VERSION"));
+    all.push(("Made by", made));
+    all
+}
