@@ -190,24 +190,6 @@ impl Fluid {
         }
     }
 
-    /// Microseconds in which requests waited until now, by the limit that they waited for.
-    #[must_use]
-    pub fn throttled_us(&self) -> &[u64] {
-        &self.throttled_us
-    }
-
-    /// Microseconds in which requests waited until now.
-    #[must_use]
-    pub fn waited_us(&self) -> u64 {
-        self.throttled_us.iter().sum()
-    }
-
-    /// Until when the limits are busy with what has come.
-    #[must_use]
-    pub const fn free_us(&self) -> u64 {
-        self.free_us
-    }
-
     /// Lets time pass in which nothing comes, if all that came before is served by then.
     pub fn rest(&mut self, until_us: u64) {
         if self.free_us < until_us {
@@ -215,24 +197,6 @@ impl Fluid {
             self.buckets.iter_mut().for_each(|bucket| bucket.pass(0, idle_us));
             self.free_us = until_us;
         }
-    }
-
-    /// The credits of each limit; zero of one without.
-    pub fn credits(&self) -> impl Iterator<Item = u64> {
-        let whole = |bucket: &Bucket| u64::try_from(bucket.credits / MICRO).unwrap_or(u64::MAX);
-        self.buckets.iter().map(whole)
-    }
-
-    /// Whether a part comes as fast as so many thousandths of what a limit lets through now, or
-    /// more, or a tenth of the rest of these thousandths is all that is left of credits.
-    #[must_use]
-    pub fn is_near(&self, part: &Part, permille: u32) -> bool {
-        let length_us = u128::from(part.length_us);
-        let (near, rest) = (u128::from(permille), u128::from(1_000_u32.saturating_sub(permille)));
-        self.buckets.iter().any(|bucket| {
-            bucket.amount(part) * 1_000 > bucket.now() * length_us * near
-                || bucket.credits * 10_000 < bucket.capacity * rest
-        })
     }
 
     /// Serves a part, which begins no earlier than the one before. Says whether it left no trace:

@@ -315,14 +315,6 @@ impl Search<'_> {
         self.layout(point)?.monthly(self.space.prices)
     }
 
-    /// What the requests of a month of 30 days cost.
-    fn requests(&self, outcome: &Outcome) -> u64 {
-        let Some(prices) = self.space.prices.of(self.rules.volume_type) else { return 0 };
-        let all = outcome.delays.total() / MICRO * u128::from(self.volumes);
-        let month = all * 30 * DAY_US / u128::from(self.demand.length_us.max(1));
-        prices.requests(u64::try_from(month).unwrap_or(u64::MAX))
-    }
-
     fn try_at(&self, parts: &Parts, point: Point) -> Tried {
         let legal = self.layout(point).filter(|layout| self.is_fast(layout));
         let priced = legal.and_then(|layout| Some((layout, layout.monthly(self.space.prices)?)));
@@ -333,12 +325,20 @@ impl Search<'_> {
         let replayed = parts.replay(buckets, waits_too_long);
         match replayed.outcome.filter(|it| does(it, self.demand, self.wanted)) {
             Some(outcome) => {
-                let requests = self.requests(&outcome);
+                let requests = requests(self.space, self.demand, &layout, &outcome);
                 Tried::Does(Box::new(Found { layout, monthly, requests, outcome, limits }))
             }
             None => Tried::DoesNot(Some(replayed.higher)),
         }
     }
+}
+
+/// What the requests of a month of 30 days cost.
+fn requests(space: &Space, demand: &Demand, layout: &Layout, outcome: &Outcome) -> u64 {
+    let Some(prices) = space.prices.of(layout.each.volume_type) else { return 0 };
+    let all = outcome.delays.total() / MICRO * u128::from(layout.volumes);
+    let month = all * 30 * DAY_US / u128::from(demand.length_us.max(1));
+    prices.requests(u64::try_from(month).unwrap_or(u64::MAX))
 }
 
 /// The limits of a layout, full of credits, and their kinds.

@@ -26,8 +26,7 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let rated = match &arguments.layout {
         Some(text) => case.given(text)?,
         None => {
-            let mut found = cheapest(&case, &input::wanted(wanted, &case.trace)?)?;
-            found.truncate(1);
+            let found = cheapest(&case, &input::wanted(wanted, &case.trace)?, 1)?;
             let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);
             rated.pop().ok_or_else(|| Failure::new("no layout was rated"))?
         }

@@ -2,17 +2,18 @@
 
 use super::words::plain;
 use crate::cli::{Assumption, PlanAllowed, PlanRules, PlanTraces, PlanWanted};
-use crate::message::{Exit, Failure};
+use crate::message::{self, Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::held_back::HeldBack;
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::search::{self, Space, Wanted};
-use evenkeel_planner::trace::Trace;
+use evenkeel_planner::trace::{Note, Trace};
 use evenkeel_planner::words;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -43,6 +44,9 @@ impl Case {
         let mut trace = trace(traces)?;
         if let Some(source) = &source {
             limit_source(&mut trace, source, &space);
+        }
+        if let Some(held) = HeldBack::of(&trace) {
+            trace.notes.push(Note::Remark(held_back_words(&held)));
         }
         let assume = assume(traces);
         let demand = Demand::of(&trace, assume);
@@ -133,6 +137,25 @@ fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
     Ok(trace)
+}
+
+/// What is to say of requests that the source's limits held back.
+fn held_back_words(held: &HeldBack) -> String {
+    let limits = [
+        held.iops.map(|iops| format!("{iops} IOPS")),
+        held.bytes_per_second.map(|bytes| format!("{} MiB/s", bytes / MIB)),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let least = match limits.is_empty() {
+        true => "name its limits with --source-iops and --source-throughput".to_owned(),
+        false => format!("no layout has less than its {}", limits.join(" and ")),
+    };
+    format!(
+        "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
+         than was recorded, so {least}, unless --throttled allows that long",
+        held.intervals,
+        message::span(held.length_ms.div_ceil(1_000)),
+    )
 }
 
 fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {

@@ -2,7 +2,7 @@
 
 use super::commands::commands;
 use super::input::Case;
-use super::words::limit_words;
+use super::words::{less_words, limit_words};
 use super::{Told, assumed_ms, exact_ms};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
@@ -18,7 +18,12 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { case, asked, rated, exact } = told;
+    let Told { case, asked, rated, exact, less } = told;
+    let less = less.iter().map(|(less, exact)| {
+        let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
+        json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms })
+    });
+    let less: Vec<Value> = less.collect();
     let layouts: Vec<Value> = rated.iter().map(|rated| layout_json(case, rated)).collect();
     json!({
         "schema": "evenkeel.plan/1",
@@ -33,6 +38,7 @@ pub fn json_of(told: &Told<'_>) -> Value {
         "prices": case.space.prices.date().to_string(),
         "layouts": layouts,
         "cheapest_by_scheduler": exact.as_ref().map(|exact| exact_json(case, exact)),
+        "neighbours_by_scheduler": less,
     })
 }
 
@@ -54,6 +60,7 @@ pub fn trace_json(trace: &Trace) -> Value {
 pub fn exact_json(case: &Case, exact: &Exact) -> Value {
     json!({
         "requests": exact.requests,
+        "sent": exact.sent,
         "throttled_ms_per_day": exact_ms(case, exact),
         "delay_us": delays_json(&exact.delays),
     })

@@ -18,11 +18,14 @@ use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
 use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 const EXACT_REQUESTS_MAX: u64 = 20_000_000;
+/// The same of a layout that has one unit less than the cheapest.
+const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
 
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let output = &arguments.output;
@@ -38,11 +41,17 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let space = space_of(arguments)?;
     let case = Case::read(&arguments.traces, space)?;
     let wanted = input::wanted(&arguments.wanted, &case.trace)?;
-    let mut found = cheapest(&case, &wanted)?;
-    found.truncate(arguments.top.into());
+    let found = cheapest(&case, &wanted, arguments.top.into())?;
     let rated = answer::rate(&case.space, &case.trace, &case.demand, found);
     let exact = rated.first().and_then(|rated| by_scheduler(&case, &rated.found.layout));
-    let told = Told { case: &case, asked: answer::asked(&case.demand), rated: &rated, exact };
+    let less = rated.first().map_or_else(Vec::new, |rated| {
+        neighbours::one_less(&case.space, &wanted, &rated.found.layout)
+    });
+    let less = less.into_iter().map(|(less, layout)| {
+        (less, exact::replay(&case.space, &case.demand, &layout, NEIGHBOUR_REQUESTS_MAX))
+    });
+    let (asked, less) = (answer::asked(&case.demand), less.collect());
+    let told = Told { case: &case, asked, rated: &rated, exact, less };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
@@ -59,11 +68,13 @@ struct Told<'a> {
     case: &'a Case,
     asked: Asked,
     rated: &'a [Rated],
-    /// The cheapest, if it has few enough requests.
+    /// The cheapest, if few enough of its requests may wait.
     exact: Option<Exact>,
+    /// What the scheduler does with one unit less than the cheapest has.
+    less: Vec<(Less, Option<Exact>)>,
 }
 
-/// What the product's scheduler does, if it has few enough requests.
+/// What the product's scheduler does, if few enough requests may wait.
 fn by_scheduler(case: &Case, layout: &Layout) -> Option<Exact> {
     exact::replay(&case.space, &case.demand, layout, EXACT_REQUESTS_MAX)
 }
@@ -72,9 +83,9 @@ fn space_of(arguments: &Plan) -> Result<Space, Failure> {
     input::space(&arguments.rules, &arguments.wanted.types, arguments.wanted.stripes)
 }
 
-/// The layouts that do what is wanted, cheapest first; there is one at least.
-fn cheapest(case: &Case, wanted: &Wanted) -> Result<Vec<Found>, Failure> {
-    let found = search::cheapest(&case.space, &case.demand, wanted);
+/// The first so many layouts that do what is wanted, cheapest first; there is one at least.
+fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Found>, Failure> {
+    let found = search::cheapest_few(&case.space, &case.demand, wanted, count);
     if found.is_empty() { Err(nothing(case, wanted)) } else { Ok(found) }
 }
 

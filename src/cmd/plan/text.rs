@@ -1,7 +1,7 @@
 //! The answer as text and as a table.
 
 use super::commands::commands;
-use super::words::{at, limit_words, lost, plain, seconds, usd};
+use super::words::{at, less_words, limit_words, lost, plain, seconds, usd};
 use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, exact_ms};
 use crate::message;
 use evenkeel_core::units::MIB;
@@ -103,9 +103,18 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
             exact.delays.permille(990).div_ceil(1_000),
         ),
         None => format!(
-            "not replayed request by request: a volume has more than {EXACT_REQUESTS_MAX} of them\n"
+            "not replayed request by request: more than {EXACT_REQUESTS_MAX} requests of a volume \
+             may wait\n"
         ),
     };
+    let less = told.less.iter().filter_map(|(less, exact)| {
+        let ms = exact_ms(told.case, exact.as_ref()?);
+        Some(format!("one {} less: {} s", less_words(*less), seconds(ms)))
+    });
+    let less: Vec<String> = less.collect();
+    if !less.is_empty() {
+        text += &format!("the same with {}\n", less.join(", "));
+    }
     let found = &rated.found;
     if let Some(hour) = rated.worst_hour {
         text += &format!(

@@ -1,6 +1,7 @@
 //! The words for costs, times, names and limits that all answers share.
 
 use crate::message;
+use evenkeel_planner::neighbours::Less;
 pub use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::trace::Clock;
 
@@ -69,6 +70,16 @@ pub fn lost((best, worst): (u64, u64)) -> String {
     match best == worst {
         true => format!("{} %", percent(best)),
         false => format!("{}-{} %", percent(best), percent(worst)),
+    }
+}
+
+/// What a neighbour has one less of.
+pub const fn less_words(less: Less) -> &'static str {
+    match less {
+        Less::Volumes => "volume",
+        Less::Gib => "GiB",
+        Less::Iops => "IOPS",
+        Less::Mibps => "MiB/s",
     }
 }
 

@@ -1,18 +1,15 @@
 //! What a layout that someone names costs and does.
 
-use super::{Found, Search, Space, Wanted, replay};
+use super::{Found, Space, replay, requests};
 use crate::demand::Demand;
 use crate::layout::Layout;
 
-/// A layout that was named, and not looked for; `None` if there is no price or no rule of its type.
+/// A layout that was named, and not looked for; `None` if there is no price of its type.
 #[must_use]
 pub fn given(space: &Space, demand: &Demand, layout: &Layout) -> Option<Found> {
     let monthly = layout.monthly(space.prices)?;
-    let rules = space.rules.of(layout.each.volume_type)?;
-    let wanted = Wanted { throttled_us_per_day_max: u64::MAX, ..Wanted::default() };
-    let search = Search { space, demand, wanted: &wanted, rules, volumes: layout.volumes };
     let (limits, outcome) = replay(space, demand, layout);
-    let requests = search.requests(&outcome);
+    let requests = requests(space, demand, layout, &outcome);
     Some(Found { layout: *layout, monthly, requests, outcome, limits })
 }
 
@@ -21,7 +18,7 @@ mod tests {
     use evenkeel_core::volume::{Rules, VolumeType};
 
     use super::*;
-    use crate::search::cheapest;
+    use crate::search::{Wanted, cheapest};
     use crate::testing::{seconds, space};
     use crate::words;
 
