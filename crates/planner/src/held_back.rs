@@ -39,8 +39,8 @@ impl HeldBack {
             let reached = match interval.is_censored {
                 Some(false) => continue,
                 Some(true) => match is_near(NEAR_PERCENT) {
-                    // It may have been either, for a part of the interval.
-                    [false, false] => [true, true],
+                    // For a part of the interval: it was the one of which more was used.
+                    [false, false] => more_used(interval, limits),
                     near => near,
                 },
                 None => is_near(REACHED_PERCENT),
@@ -63,6 +63,19 @@ fn is_reached(interval: &Interval, amount: u64, limit: Option<u64>, percent: u12
     let Some(limit) = limit.filter(|limit| *limit > 0) else { return false };
     let allowed = u128::from(limit) * u128::from(interval.length_ms) * percent;
     u128::from(amount) * 1_000 * 100 >= allowed
+}
+
+/// The limit of which more is used: requests, or bytes.
+fn more_used(interval: &Interval, [iops, bytes]: [Option<u64>; 2]) -> [bool; 2] {
+    let product = |amount: u64, limit: u64| u128::from(amount) * u128::from(limit);
+    match (iops, bytes) {
+        (Some(iops), Some(bytes)) => {
+            let is_iops = product(interval.requests(), bytes) >= product(interval.bytes(), iops);
+            [is_iops, !is_iops]
+        }
+        (_, None) => [true, false],
+        (None, _) => [false, true],
+    }
 }
 
 #[cfg(test)]
@@ -93,9 +106,9 @@ mod tests {
         let held = HeldBack::of(&trace(&[(100, None), (2_970, None), (3_000, None)])).unwrap();
         assert_eq!((held.intervals, held.length_ms, held.first_ms), (2, 2_000, 1_000));
         assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
-        // A burst within the interval, by either limit.
+        // A burst within the interval: 500 of 3,000 are more than 2 of 125 MiB.
         let held = HeldBack::of(&trace(&[(500, Some(true))])).unwrap();
-        assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), Some(125 << 20)));
+        assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
         let mut unknown = trace(&[(500, Some(true))]);
         unknown.source = SourceLimits::default();
         let held = HeldBack::of(&unknown).unwrap();

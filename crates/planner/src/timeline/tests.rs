@@ -125,7 +125,8 @@ proptest! {
             for (one, other) in part.steps.iter().zip(whole) {
                 // What lies before it is looked at elsewhere, so microseconds differ.
                 let near = |one: u128, other: u128| one.abs_diff(other) <= 20_000 * MICRO / 1_000;
-                prop_assert!(near(one.queue.operations, other.queue.operations), "{one:?} {other:?}");
+                let (queue, others) = (one.queue.operations, other.queue.operations);
+                prop_assert!(near(queue, others), "{one:?} {other:?}");
                 prop_assert!(near(one.served.operations, other.served.operations));
                 prop_assert!(one.waited_us().abs_diff(other.waited_us()) <= 100);
                 let [one, other] = [one, other].map(|it| it.least_balance_ppm().unwrap_or(0));
