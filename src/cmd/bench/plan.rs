@@ -13,8 +13,9 @@ use crate::message::{self, Exit, Failure};
 use crate::top::sample::{self, VolumeSample};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+use evenkeel_lab::LabError;
 use evenkeel_lab::bench::Export;
-use evenkeel_lab::bench::fio::{self, Detail, Job};
+use evenkeel_lab::bench::open_loop::{self, Due, Sent};
 use evenkeel_lab::bench::served::Served;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::demand::{Assume, Demand};
@@ -22,7 +23,6 @@ use evenkeel_planner::exact;
 use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::search::{self, Space};
 use evenkeel_planner::trace::{Clock, Columns, Interval, SourceLimits, Trace};
-use evenkeel_sim::workload::Workload;
 use serde::Serialize;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -32,8 +32,6 @@ use std::time::Duration;
 const SECONDS_MIN: u32 = 30;
 /// Volumes rest for so long before and after the load.
 const REST: Duration = Duration::from_secs(2);
-/// Requests that wait at a client. More would be sent late, and count as not having come.
-const DEPTH: u32 = 1_024;
 /// The most requests that are replayed one by one.
 const REQUESTS_MAX: u64 = 50_000_000;
 /// The first that bursts may begin, and how long before the end the last may.
@@ -68,7 +66,7 @@ struct Found {
     name: &'static str,
     recorded_on: String,
     planned: String,
-    /// Seconds for which limits hold the volume up: planned, and measured.
+    /// Seconds in which requests wait: planned, and measured by the client.
     throttled_s: [f64; 2],
     /// The least and the most of them by the same trace in steps of a minute.
     by_minutes_s: [f64; 2],
@@ -99,8 +97,9 @@ pub fn run(arguments: &BenchPlan) -> Result<(), Failure> {
     }
     let folder = begin(&std::env::temp_dir(), "evenkeel-plan-")?;
     let cases = cases(length_s, arguments.seed);
-    let recorded = drive(folder.path(), "recorded", &cases, length_s, |case| &case.recorded)?;
-    let measured = drive(folder.path(), "planned", &cases, length_s, |case| &case.planned)?;
+    let of = (length_s, arguments.seed);
+    let recorded = drive(folder.path(), "recorded", &cases, of, |case| &case.recorded)?;
+    let measured = drive(folder.path(), "planned", &cases, of, |case| &case.planned)?;
     let both = recorded.iter().zip(&measured);
     let found = cases.iter().zip(both).map(|(case, (from, to))| compare(case, from, to));
     let workloads = found.collect::<Result<Vec<Found>, Failure>>()?;
@@ -128,14 +127,8 @@ fn cases(length_s: u32, seed: u64) -> Vec<Case> {
         let every = (last - BURSTS_S.0) / count;
         (0..count).map(|at| (BURSTS_S.0 + at * every, length_s, iops)).collect()
     };
-    // xorshift64, from anything but zero.
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut draw = |from: u32, to: u32| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        from + (random >> 33) as u32 % (to - from)
-    };
+    let mut random = Random::new(seed);
+    let mut draw = |from: u32, to: u32| from + random.below(to - from);
     let bursts = (0..8).map(|_| (draw(BURSTS_S.0, last), draw(1, 4), draw(150, 600)));
     let by_chance = bursts.collect();
     vec![
@@ -175,6 +168,8 @@ struct Measured {
     samples: Vec<VolumeSample>,
     /// When the load began.
     started_ms: u64,
+    /// When each request was due, in microseconds after the beginning, and how long it took.
+    requests: Vec<(u64, u64)>,
     delays: Delays,
 }
 
@@ -183,7 +178,7 @@ fn drive(
     folder: &Path,
     name: &str,
     cases: &[Case],
-    length_s: u32,
+    (length_s, seed): (u32, u64),
     on: impl Fn(&Case) -> &VolumeRequest,
 ) -> Result<Vec<Measured>, Failure> {
     let data_dir = folder.join(name);
@@ -191,63 +186,81 @@ fn drive(
     let client = Client::of_server(server.address, "local-1", &data_dir)?;
     let exports: Vec<Export> =
         cases.iter().map(|case| server.volume(on(case))).collect::<Result<_, _>>()?;
-    let mut jobs: Vec<(usize, Job)> = Vec::new();
-    for (of, (case, export)) in cases.iter().zip(&exports).enumerate() {
-        jobs.extend(self::jobs(case, export, length_s).into_iter().map(|job| (of, job)));
-    }
     let (stop, stopped) = mpsc::channel::<()>();
     let sampler = std::thread::spawn(move || samples(&client, &stopped));
-    let mut delays: Vec<Delays> = cases.iter().map(|_| Delays::default()).collect();
-    let only: Vec<Job> = jobs.iter().map(|(_, job)| job.clone()).collect();
-    let progress = &mut |_: &[fio::VolumeProgress]| {};
-    let run = fio::run_each(&only, Detail::EveryIo, folder, progress, &mut |job, io| {
-        let delay_us = io.latency_ns / 1_000;
-        if let Some(delays) = jobs.get(job).and_then(|(of, _)| delays.get_mut(*of)) {
-            delays.add(delay_us, delay_us, 1_000_000);
-        }
+    let due: Vec<Vec<Due>> = cases.iter().map(|case| due(case, length_s, seed)).collect();
+    let sent: Vec<Result<Sent, LabError>> = std::thread::scope(|scope| {
+        let all = exports.iter().zip(&due);
+        let all = all.map(|(export, due)| scope.spawn(move || open_loop::run(export, due)));
+        let all: Vec<_> = all.collect();
+        let ended = |_| LabError::Failed { what: "a client ended early".to_owned(), hint: None };
+        all.into_iter().map(|it| it.join().map_err(ended).flatten()).collect()
     });
-    // What still waits is sampled, too.
+    // What came last is sampled, too.
     let (_rests, rest) = mpsc::channel::<()>();
     let _ = rest.recv_timeout(REST);
     drop(stop);
     let samples = sampler.join().map_err(|_| Failure::new("the sampler ended early"))??;
     server.stop();
-    let run = run?;
-    run.is_well(name)?;
-    let started = run.measurements.iter().filter_map(|it| it.started_unix_ms).min();
-    let started_ms = started.ok_or_else(|| Failure::new("fio does not say when it began"))?;
-    let of_volume = |(export, delays): (&Export, Delays)| Measured {
-        samples: samples.iter().filter_map(|it| it.get(&export.name).cloned()).collect(),
-        started_ms,
-        delays,
+    let of_volume = |((export, due), sent): ((&Export, &Vec<Due>), Result<Sent, LabError>)| {
+        let Sent { started_unix_ms, delays_ns } = sent?;
+        let delays_us = delays_ns.iter().map(|ns| ns / 1_000);
+        let requests: Vec<(u64, u64)> = due.iter().map(|it| it.at_us).zip(delays_us).collect();
+        let mut delays = Delays::default();
+        requests.iter().for_each(|(_, us)| delays.add(*us, *us, 1_000_000));
+        Ok(Measured {
+            samples: samples.iter().filter_map(|it| it.get(&export.name).cloned()).collect(),
+            started_ms: started_unix_ms,
+            requests,
+            delays,
+        })
     };
-    Ok(exports.iter().zip(delays).map(of_volume).collect())
+    exports.iter().zip(&due).zip(sent).map(of_volume).collect()
 }
 
-/// The jobs of fio that make a workload. A burst is several, because each has so many requests in
-/// flight at most.
-fn jobs(case: &Case, export: &Export, length_s: u32) -> Vec<Job> {
-    const IOPS_MAX: u32 = 500;
-    let workload = |rate_iops, length_s| Workload {
-        read_percent: case.read_percent,
-        rate_iops: Some(rate_iops),
-        ..Workload::random_read(case.kib << 10, DEPTH, length_s)
-    };
-    let mut all = vec![workload(case.steady_iops, length_s)];
-    for (start_s, length_s, iops) in &case.bursts {
-        let parts = iops.div_ceil(IOPS_MAX);
-        for _ in 0..parts {
-            let start_s = Some(*start_s);
-            all.push(Workload { start_s, ..workload(iops / parts, *length_s) });
+/// The requests of a workload, at exponentially distributed distances.
+fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
+    const PLACES: u64 = 1 << 12;
+    let mut random = Random::new(seed);
+    let length = case.kib << 10;
+    let mut all = Vec::new();
+    let mut at_us = 0.0;
+    loop {
+        let at_s = (at_us / 1e6) as u32;
+        if at_s >= length_s {
+            return all;
         }
+        let is_now = |(start_s, length_s, _): &&(u32, u32, u32)| {
+            (*start_s..start_s + length_s).contains(&at_s)
+        };
+        let bursts: u32 = case.bursts.iter().filter(is_now).map(|(_, _, iops)| iops).sum();
+        all.push(Due {
+            at_us: at_us as u64,
+            offset: u64::from(random.below(1 << 12)) % PLACES * u64::from(length),
+            length,
+            writes: random.below(100) >= case.read_percent.into(),
+        });
+        let rate = f64::from(case.steady_iops + bursts);
+        // A part of 2^24 that is not zero.
+        let part = f64::from(random.below(1 << 24) + 1) / f64::from(1 << 24);
+        at_us -= part.ln() / rate * 1e6;
     }
-    let numbered = (1..).zip(all);
-    let job = |(seed, workload): (u64, Workload)| Job {
-        name: format!("{} {seed}", case.name),
-        target: export.uri().into(),
-        workload: Workload { seed, ..workload },
-    };
-    numbered.map(job).collect()
+}
+
+/// xorshift64.
+struct Random(u64);
+
+impl Random {
+    const fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    const fn below(&mut self, end: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) as u32 % end
+    }
 }
 
 /// Samples the counters of all volumes every second until it is told to stop.
@@ -329,7 +342,6 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
         let outcome = search::replay(&space, &Demand::of(&by_minutes, assume), &layout).1;
         outcome.waited_us() as f64 / 1e6
     });
-    let held_ns: u64 = exact.held_ns.iter().map(|(_, ns)| ns).sum();
     let ms = |us: u64| us as f64 / 1e3;
     // What a request takes where no limit holds it up.
     let free = &recorded.delays;
@@ -338,7 +350,7 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
         name: case.name,
         recorded_on: Layout { volumes: 1, each: spec(&case.recorded)? }.to_string(),
         planned: layout.to_string(),
-        throttled_s: [held_ns as f64 / 1e9, held_s(measured)],
+        throttled_s: [exact.waited_us as f64 / 1e6, waited_s(measured, free.permille(990))],
         by_minutes_s,
         mean_ms: [ms(exact.delays.mean_us() + free.mean_us()), ms(measured.delays.mean_us())],
         p99_ms: [ms(planned_p99_us.max(free.permille(990))), ms(measured.delays.permille(990))],
@@ -350,10 +362,16 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
     Ok(found)
 }
 
-/// Seconds for which limits held a volume up.
-fn held_s(measured: &Measured) -> f64 {
-    let sum = |of: Option<&VolumeSample>| of.map_or(0, |of| of.exceeded_ns.iter().sum::<u64>());
-    sum(measured.samples.last()).saturating_sub(sum(measured.samples.first())) as f64 / 1e9
+/// Seconds in which requests waited: from when each is due until what it takes without limits is
+/// left.
+fn waited_s(measured: &Measured, free_us: u64) -> f64 {
+    let (mut waited_us, mut until_us) = (0, 0);
+    for (at_us, delay_us) in &measured.requests {
+        let end_us = at_us + delay_us.saturating_sub(free_us);
+        waited_us += end_us.saturating_sub(until_us.max(*at_us));
+        until_us = until_us.max(end_us);
+    }
+    waited_us as f64 / 1e6
 }
 
 /// The limit that holds the volume up the longest, and the share of this time in which the plan

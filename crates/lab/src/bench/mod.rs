@@ -15,6 +15,7 @@ pub mod iomelt;
 pub mod live;
 pub mod mariadb;
 pub mod mounts;
+pub mod open_loop;
 pub mod postgres;
 pub mod served;
 pub mod stop;
