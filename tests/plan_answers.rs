@@ -141,6 +141,13 @@ fn what_happens_is_explained_step_by_step() {
     let steps: Vec<&Value> =
         few["lines"].as_array().expect("lines").iter().map(|it| &it["steps"]).collect();
     assert_eq!(steps, [1, 1, 4], "{few}");
+    // Where nothing waits and credits go up and down, the time is divided evenly.
+    let (_other, quiet) = recorded("quiet", &[2_000, 1].repeat(10));
+    let quiet = quiet.to_str().expect("UTF-8");
+    let even = json_of(&["explain", quiet, "--layout", "gp2 1", "--step", "1", "--top", "5"], 0);
+    let steps: Vec<&Value> =
+        even["lines"].as_array().expect("lines").iter().map(|it| &it["steps"]).collect();
+    assert_eq!(steps, [5, 5, 5, 5], "{even}");
     let waited = |value: &Value| {
         value["lines"]
             .as_array()
@@ -254,6 +261,80 @@ fn credits_and_headroom_are_told() {
     }
     let risks = gp2["risks"].as_array().expect("risks").iter().map(|it| it["risk"].as_str());
     assert_eq!(risks.collect::<Vec<_>>(), [Some("waits"), Some("lives_on_credits")], "{gp2}");
+}
+
+/// The text of a page, without its elements.
+fn words_of(page: &str) -> String {
+    let mut words = String::new();
+    for part in page.split('<') {
+        words.push_str(part.split_once('>').map_or(part, |(_, text)| text));
+        words.push(' ');
+    }
+    let plain = words.replace("&#39;", "'").replace("&quot;", "\"").replace("&gt;", ">");
+    plain.replace("&lt;", "<").replace("&amp;", "&")
+}
+
+#[test]
+fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
+    let words = ["@declared.toml", "--capacity", "100", "--throttled", "20000"];
+    let value = json_of(&words, 0);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("page.html");
+    let (text, _) = told(&[&words[..], &["--html", path.to_str().expect("UTF-8")]].concat(), 0);
+    assert!(text.starts_with("orders: "), "the answer is printed, too");
+    let page = std::fs::read_to_string(&path).expect("a page");
+    let (printed, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page == printed, "the file has what -o html prints");
+    let plain = page.replace("http://www.w3.org/2000/svg", "");
+    for needle in ["<script", "<link", "@import", "url(", "src=", "http://", "https://"] {
+        assert!(!plain.contains(needle), "{needle}");
+    }
+    assert!(page.ends_with("</html>\n") && page.len() < 300_000, "{}", page.len());
+    let shown = words_of(&page);
+    for layout in value["layouts"].as_array().expect("layouts") {
+        let words = layout["layout"].as_str().expect("words");
+        let micro_usd = layout["monthly_micro_usd"]["total"].as_u64().expect("a cost");
+        let cents = micro_usd.div_ceil(10_000);
+        let seconds = layout["throttled_ms_per_day"].as_u64().expect("ms") / 1_000;
+        let row = shown.split(&format!("{words}  ")).nth(1).unwrap_or_else(|| panic!("{words}"));
+        let cells: Vec<&str> = row.split_whitespace().take(2).collect();
+        let cost = format!("{}.{:02}", cents / 100, cents % 100);
+        assert_eq!(cells[0], cost, "{words}");
+        assert_eq!(cells[1].split('.').next(), Some(seconds.to_string().as_str()), "{words}");
+    }
+    let first = &value["layouts"][0];
+    for risk in first["risks"].as_array().expect("risks") {
+        assert!(shown.contains(risk["words"].as_str().expect("words")), "{risk}");
+    }
+    let command = first["commands"]["aws"][0].as_str().expect("a command");
+    assert!(shown.contains(command), "{command}");
+    // Limits, the worst minute and what waits in it, credits, cost against waiting.
+    assert_eq!(page.matches("<svg ").count(), 6);
+    assert_eq!(page.matches("<desc>").count(), 6);
+    assert!(shown.contains("NONE CHEAPER WAITS LESS"));
+}
+
+#[test]
+fn a_page_is_bounded_and_its_names_cannot_break_it() {
+    // Each second asks for something else.
+    let noise: Vec<u64> = (0..900_u64).map(|at| 1 + at * 7_919 % 4_001).collect();
+    let (_folder, path) = recorded("<script>\u{1b}'\"&amp;</title>", &noise);
+    let path = path.to_str().expect("UTF-8");
+    let words = [path, "--capacity", "10", "--stripes", "4", "--throttled", "80000", "-o", "html"];
+    let (page, _) = told(&words, 0);
+    assert!(page.len() < 300_000, "{}", page.len());
+    assert!(!page.contains("<script") && !page.contains('\u{1b}'));
+    assert!(page.contains("<h1>&lt;script&gt;\\u{1b}&#39;&quot;&amp;amp;&lt;/title&gt;</h1>"));
+    for tag in ["section", "table", "tr", "td", "th", "figure", "svg", "title", "desc", "p", "pre"]
+    {
+        let open =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    // A workload without requests has a page, too.
+    let (_folder, path) = recorded("idle", &[0, 0]);
+    let (page, _) = told(&[path.to_str().expect("UTF-8"), "--capacity", "1", "-o", "html"], 0);
+    assert!(page.ends_with("</html>\n"));
 }
 
 #[test]

@@ -135,8 +135,8 @@ struct Line {
 }
 
 /// Lines of the steps of a range, at most so many: each step that waits has its own, until they
-/// would be too many. Then the ones that wait the longest have, and what lies between them
-/// is together.
+/// would be too many. Then the ones that wait the longest have, and what lies between them is
+/// together, or divided evenly.
 fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec<Line> {
     let states: Vec<State> = shown.clone().map(|place| state(timeline, place)).collect();
     let all = folded(&shown, &states, &|_, state| state == State::Waits);
@@ -151,11 +151,24 @@ fn lines(timeline: &Timeline, shown: std::ops::Range<usize>, most: usize) -> Vec
         .map(|(place, _)| place)
         .collect();
     longest.sort_by_key(|place| (std::cmp::Reverse(waited(*place)), *place));
-    // Between two of them lies one line at most, and one before and one after all.
+    // Between two of them lies one line, and one before and one after all.
     longest.truncate(most.saturating_sub(1) / 2);
     longest.sort_unstable();
+    // What room is left divides long ones.
+    let room = most.saturating_sub(2 * longest.len() + 1);
+    let longest_line = shown.len().div_ceil(room.max(1)).max(1);
+    let longest_line = if room == 0 { usize::MAX } else { longest_line };
     let alike: Vec<State> = states.iter().map(|_| State::Quiet).collect();
-    let mut lines = folded(&shown, &alike, &|place, _| longest.binary_search(&place).is_ok());
+    let is_alone = |place: usize, _: State| longest.binary_search(&place).is_ok();
+    let mut lines: Vec<Line> = folded(&shown, &alike, &is_alone)
+        .into_iter()
+        .flat_map(|line| {
+            let end = line.steps.end;
+            let starts = line.steps.step_by(longest_line);
+            starts.map(move |start| start..end.min(start.saturating_add(longest_line)))
+        })
+        .map(|steps| Line { steps, state: State::Quiet })
+        .collect();
     for line in &mut lines {
         let of = line.steps.clone().map(|place| state(timeline, place));
         line.state = of.max_by_key(|state| *state as u8).unwrap_or(State::Quiet);

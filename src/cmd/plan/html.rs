@@ -134,14 +134,20 @@ fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
         throttled_s: *ms as f64 / 1_000.0,
         is_best: *is_best,
     };
+    let frontier = Frontier { dots: dots.iter().enumerate().map(dot).collect() };
+    let far = frontier.dots.iter().filter(|dot| dot.usd > frontier.end_usd()).count();
+    let mut caption = String::from(
+        "What a month costs, and for how long requests wait a day, on a logarithmic scale. Dots on \
+         the line: no cheaper layout of these waits as short. Crosses: one does. Found by allowing \
+         a minute, ten, an hour and a day of waiting a day.",
+    );
+    if far > 0 {
+        caption += &format!(" Far dearer, and in the table only: {far}.");
+    }
     Section {
         title: "Cost against waiting".to_owned(),
-        caption:
-            "What a month costs, and for how long requests wait a day, on a logarithmic scale. \
-                  Dots on the line: no cheaper layout of these waits as short. Crosses: one does. \
-                  Found by allowing a minute, ten, an hour and a day of waiting a day."
-                .to_owned(),
-        chart: Chart::Frontier(Frontier { dots: dots.iter().enumerate().map(dot).collect() }),
+        caption,
+        chart: Chart::Frontier(frontier),
         numbers,
         shows_numbers: true,
     }

@@ -128,9 +128,10 @@ impl PlanPage {
 }
 
 const LAYOUTS_NOTE: &str = "Costs are list prices of a month of 30 days. Throttled: seconds a day \
-     in which requests wait for a limit, as assumed, and at least and at most, since a trace does \
-     not say what happens within its intervals. Lost: how many of a hundred such layouts lose data \
-     within a year, as published of the type.";
+                            in which requests wait for a limit, as assumed, and at least and at \
+                            most, since a trace does not say what happens within its intervals. \
+                            Lost: how many of a hundred such layouts lose data within a year, as \
+                            published of the type.";
 
 impl Section {
     fn write(&self, page: &mut String) -> Result<(), LabError> {

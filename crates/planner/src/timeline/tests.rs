@@ -54,7 +54,7 @@ fn what_is_left_at_the_end_is_told() {
     assert_eq!((timeline.steps.len(), timeline.end_us), (1, 3 * S));
     assert_eq!(timeline.steps[0].queue.operations / MICRO, 6_000);
     assert_eq!(timeline.steps[0].waited_us(), S);
-    let nothing = Demand { spans: vec![], length_us: 0, held_back: None };
+    let nothing = Demand { spans: vec![], length_us: 0 };
     let gp3 = layout(1, VolumeType::Gp3, 100, None);
     assert_eq!(Timeline::of(&space(&[], 1), &nothing, &gp3, 0).steps.len(), 1);
     let years = Demand { length_us: 1_000_000_000_000_000, ..nothing };
@@ -125,8 +125,8 @@ proptest! {
             for (one, other) in part.steps.iter().zip(whole) {
                 // What lies before it is looked at elsewhere, so microseconds differ.
                 let near = |one: u128, other: u128| one.abs_diff(other) <= 20_000 * MICRO / 1_000;
-                let (queue, others) = (one.queue.operations, other.queue.operations);
-                prop_assert!(near(queue, others), "{one:?} {other:?}");
+                let (queue, expected) = (one.queue.operations, other.queue.operations);
+                prop_assert!(near(queue, expected), "{one:?} {other:?}");
                 prop_assert!(near(one.served.operations, other.served.operations));
                 prop_assert!(one.waited_us().abs_diff(other.waited_us()) <= 100);
                 let [one, other] = [one, other].map(|it| it.least_balance_ppm().unwrap_or(0));

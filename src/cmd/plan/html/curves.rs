@@ -248,57 +248,77 @@ impl<'a> Drawn<'a> {
         gaps
     }
 
-    /// Where the cheapest layout has the most to do, second by second.
-    fn worst_minute(&self) -> Option<Section> {
-        let one = self.layouts.first()?;
+    /// Where the cheapest layout has the most to do, second by second: rates, and what waits.
+    fn worst_minute(&self) -> Vec<Section> {
+        let Some(one) = self.layouts.first() else { return Vec::new() };
         let case = self.case;
         let minutes = Timeline::of(&case.space, &case.demand, &one.layout, MINUTE_US);
-        let load = |step: &Step| one.load_permille(step);
-        let worst = minutes.steps.iter().rev().max_by_key(|step| (step.waited_us(), load(step)))?;
+        let load = |step: &Step| (step.waited_us(), step.delay_us, one.load_permille(step));
+        // The first of equals.
+        let Some(worst) = minutes.steps.iter().rev().max_by_key(|step| load(step)) else {
+            return Vec::new();
+        };
         let from_us = worst.start_us.saturating_sub(BESIDE_US);
-        let to_us = (worst.start_us + MINUTE_US + BESIDE_US).min(case.demand.length_us.max(1));
-        let window = (from_us, to_us);
+        let to_us = worst.start_us + MINUTE_US + BESIDE_US;
+        let window = (from_us, to_us.min(case.demand.length_us.max(1)));
         let seconds = Timeline::within(&case.space, &case.demand, &one.layout, SECOND_US, window);
         // The limit that binds says what is counted; the fullest, if none does.
         let binding = worst.binding().and_then(|place| seconds.limits.get(place)).copied();
-        let kind = binding.or_else(|| one.fullest(worst))?;
+        let Some(kind) = binding.or_else(|| one.fullest(worst)) else { return Vec::new() };
         let bytes = kind.counts_bytes();
-        let volumes = f64::from(one.layout.volumes);
-        let scale = volumes / if bytes { MIB as f64 } else { 1.0 };
+        let (begin_ms, scale) = (self.times.ms(from_us), one.scale(bytes));
         let rate = |pick: fn(&Step) -> Amount| {
             let of = |step: &Step| pick(step).per_second(bytes, step.length_us) as f64 * scale;
             seconds.steps.iter().map(|step| Some(of(step))).collect::<Vec<_>>()
         };
-        let queue = |step: &Step| {
-            let amount = if bytes { step.queue.bytes } else { step.queue.operations };
-            Some(amount as f64 / 1e6 * scale)
-        };
         let limit = seconds.steps.iter().map(|step| Some(one.limit(step, bytes))).collect();
-        let curves = vec![
+        let rates = vec![
             curve("asked for", Shape::Area, rate(|step| step.asked)),
             curve("served", Shape::Line, rate(|step| step.served)),
-            curve("waits", Shape::Line, seconds.steps.iter().map(queue).collect()),
             curve("limit", Shape::Line, limit),
         ];
+        let what = if worst.waited_us() > 0 { "worst" } else { "busiest" };
+        let title = format!("The {what} minute of {}", one.layout);
+        let caption = format!(
+            "Second by second from {} on, for the limit of {}: what is asked for, and what is \
+             served.",
+            at(case.trace.clock, begin_ms),
+            limit_words(kind),
+        );
+        let unit = if bytes { "MiB/s" } else { "IOPS" };
+        let mut all = vec![self.enlarged(title, caption, unit, rates, window)];
+        if worst.waited_us() > 0 {
+            let waits = |step: &Step| {
+                let amount = if bytes { step.queue.bytes } else { step.queue.operations };
+                Some(amount as f64 / 1e6 * scale)
+            };
+            let waits = seconds.steps.iter().map(waits).collect();
+            let unit = if bytes { "MiB" } else { "I/Os" };
+            let title = "What waits in that minute".to_owned();
+            let caption = "What has come and is not served at the end of each second.".to_owned();
+            let curves = vec![curve("waits", Shape::Area, waits)];
+            all.push(self.enlarged(title, caption, unit, curves, window));
+        }
+        all
+    }
+
+    /// A chart of a short time, a value a second.
+    fn enlarged(
+        &self,
+        title: String,
+        caption: String,
+        unit: &'static str,
+        curves: Vec<Curve>,
+        (from_us, to_us): (u64, u64),
+    ) -> Section {
         let begin_ms = self.times.ms(from_us);
-        let length_ms = (to_us - from_us) / 1_000;
+        let length_ms = to_us.saturating_sub(from_us) / 1_000;
         let numbers = self.numbers(&curves, |s| begin_ms + (s * 1_000.0) as u64, length_ms);
-        let (clock, unit) = (case.trace.clock, if bytes { "MiB" } else { "I/Os" });
+        let clock = self.case.trace.clock;
         let words = move |second: f64| time_words(clock, begin_ms, length_ms, second);
         let axis = Axis { from_s: 0.0, to_s: length_ms as f64 / 1_000.0, words: Box::new(words) };
-        let what = if worst.waited_us() > 0 { "worst" } else { "busiest" };
-        Some(Section {
-            title: format!("The {what} minute of {}", one.layout),
-            caption: format!(
-                "Second by second from {} on, for the limit of {}: what is asked for, what is \
-                 served, and what waits at the end of each second.",
-                at(case.trace.clock, begin_ms),
-                limit_words(kind),
-            ),
-            chart: Chart::Over(Over { axis, unit, curves, gaps: vec![], top: None }),
-            numbers,
-            shows_numbers: false,
-        })
+        let chart = Chart::Over(Over { axis, unit, curves, gaps: vec![], top: None });
+        Section { title, caption, chart, numbers, shows_numbers: false }
     }
 
     /// The credits of the layouts that have some.
@@ -359,6 +379,11 @@ impl OneLayout {
         all.map(now).fold(f64::MAX, f64::min)
     }
 
+    /// What makes I/Os or MiB of all volumes of what one of them has.
+    fn scale(&self, counts_bytes: bool) -> f64 {
+        f64::from(self.layout.volumes) / if counts_bytes { MIB as f64 } else { 1.0 }
+    }
+
     /// How much of its fullest limit a step asks for.
     fn load_permille(&self, step: &Step) -> u64 {
         self.limits.iter().map(|limit| self.load(step, limit)).max().unwrap_or_default()
@@ -370,8 +395,7 @@ impl OneLayout {
 
     fn load(&self, step: &Step, limit: &OneLimit) -> u64 {
         let bytes = limit.kind.counts_bytes();
-        let asked = step.asked.per_second(bytes, step.length_us) as f64;
-        let asked = asked * f64::from(self.layout.volumes) / if bytes { MIB as f64 } else { 1.0 };
+        let asked = step.asked.per_second(bytes, step.length_us) as f64 * self.scale(bytes);
         (asked * 1_000.0 / limit.burst.max(1e-9)) as u64
     }
 }

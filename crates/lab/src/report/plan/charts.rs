@@ -70,6 +70,15 @@ pub struct Dot {
     pub is_best: bool,
 }
 
+impl Axis {
+    /// The unit of which round numbers are marked: a minute of hours, an hour of days.
+    fn unit_s(&self) -> f64 {
+        let length_s = self.to_s - self.from_s;
+        let units = [86_400.0, 3_600.0, 60.0];
+        units.into_iter().find(|unit_s| length_s >= 6.0 * unit_s).unwrap_or(1.0)
+    }
+}
+
 impl Over {
     /// The chart as SVG.
     pub(super) fn draw(&self, label: &str) -> Result<String, LabError> {
@@ -80,22 +89,26 @@ impl Over {
         let highest = self.curves.iter().flat_map(|curve| curve.values.iter().flatten());
         let highest = highest.copied().fold(1e-9, f64::max);
         let top = self.top.unwrap_or(highest * 1.12);
-        let (from, to) = (self.axis.from_s, self.axis.to_s.max(self.axis.from_s + 1e-3));
+        let unit_s = self.axis.unit_s();
+        let (from, to) = (self.axis.from_s / unit_s, self.axis.to_s / unit_s);
+        let to = to.max(from + 1e-3);
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
-            .margin_right(190 * SCALE)
+            .margin_right(120 * SCALE)
             .x_label_area_size(28 * SCALE)
             .y_label_area_size(84 * SCALE)
             .build_cartesian_2d(from..to, 0.0..top)?;
         for (start, end) in &self.gaps {
+            let (start, end) = (start / unit_s, end / unit_s);
             // As wide as the eye needs.
             let end = end.max(start + (to - from) / 400.0).min(to);
-            let mark = Rectangle::new([(*start, 0.0), (end, top)], Ink::Stall.colour().filled());
+            let mark = Rectangle::new([(start, 0.0), (end, top)], Ink::Stall.colour().filled());
             chart.draw_series([mark])?;
         }
         let unit = self.unit;
         let value = |value: f64| format!("{} {unit}", rounded(value));
-        mesh_with(&mut chart, 5, &|second| (self.axis.words)(*second), &|it| value(*it))?;
+        let below = |units: &f64| (self.axis.words)(units * unit_s);
+        mesh_with(&mut chart, 5, &below, &|it| value(*it))?;
         let mut labels = Vec::new();
         for (number, curve) in self.curves.iter().enumerate() {
             let ink = Ink::Series(number % SERIES_COLOURS);
@@ -158,7 +171,7 @@ impl Frontier {
     }
 
     fn draw_on(&self, area: &Area<'_>) -> Drawn {
-        let dearest = self.dots.iter().map(|dot| dot.usd).fold(1.0, f64::max) * 1.08;
+        let dearest = self.end_usd();
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
             .margin_right(60 * SCALE)
@@ -167,9 +180,9 @@ impl Frontier {
             .build_cartesian_2d(0.0..dearest, -0.3..5.2)?;
         let seconds = |height: &f64| match height.round() {
             height if height <= 0.0 => "no waiting".to_owned(),
-            height => format!("{} s/day", text::thousands(10_f64.powf(height) as u64)),
+            height => format!("{} s/day", text::thousands(10_f64.powf(height).round() as u64)),
         };
-        mesh_with(&mut chart, 6, &|usd| format!("{usd:.0} USD"), &seconds)?;
+        mesh_with(&mut chart, 6, &|usd| format!("{} USD", rounded(*usd)), &seconds)?;
         let height = |dot: &Dot| dot.throttled_s.max(1.0).log10();
         let mut best: Vec<&Dot> = self.dots.iter().filter(|dot| dot.is_best).collect();
         best.sort_by(|one, other| one.usd.total_cmp(&other.usd));
@@ -181,7 +194,8 @@ impl Frontier {
             corners.push((dot.usd, height(dot)));
         }
         chart.draw_series(LineSeries::new(corners, Ink::Series(0).line(3)))?;
-        for dot in &self.dots {
+        let mut labels = Vec::new();
+        for dot in self.dots.iter().filter(|dot| dot.usd <= dearest) {
             let at = (dot.usd, height(dot));
             let size = 5 * SCALE as i32;
             let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
@@ -189,14 +203,25 @@ impl Frontier {
                 true => chart.draw_series([Circle::new(at, size, ink.colour().filled())])?,
                 false => chart.draw_series([Cross::new(at, size, ink.line(3))])?,
             };
+            labels.push((chart.backend_coord(&at), dot.number.to_string(), ink));
         }
-        let labels = self.dots.iter().map(|dot| {
-            let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
-            (chart.backend_coord(&(dot.usd, height(dot))), dot.number.to_string(), ink)
-        });
-        beside(area, labels.collect())
+        beside(area, labels)
+    }
+
+    /// Where the scale of costs ends: what is far dearer than all of the best would press them
+    /// together.
+    #[must_use]
+    pub fn end_usd(&self) -> f64 {
+        let dearest = |best: bool| {
+            let dots = self.dots.iter().filter(|dot| dot.is_best || !best);
+            dots.map(|dot| dot.usd).fold(1.0, f64::max)
+        };
+        (dearest(false) * 1.05).min(dearest(true) * FAR_DEARER)
     }
 }
+
+/// How far the scale of costs goes beyond the dearest of the best.
+const FAR_DEARER: f64 = 4.0;
 
 /// Numbers beside their dots, moved to the right where they would hide each other.
 fn beside(area: &Area<'_>, mut labels: Vec<((i32, i32), String, Ink)>) -> Drawn {
