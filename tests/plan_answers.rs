@@ -263,6 +263,39 @@ fn credits_and_headroom_are_told() {
     assert_eq!(risks.collect::<Vec<_>>(), [Some("waits"), Some("lives_on_credits")], "{gp2}");
 }
 
+/// The words of a command line, of which some stand in quotes.
+fn split(line: &str) -> Vec<String> {
+    let parts = line.split('"').enumerate();
+    let words = parts.flat_map(|(place, part)| match place % 2 {
+        1 => vec![part.to_owned()],
+        _ => part.split_whitespace().map(str::to_owned).collect(),
+    });
+    words.collect()
+}
+
+/// What the page of plans shows is what the program prints, line by line; `...` leaves some out.
+#[test]
+fn the_examples_of_the_documentation_are_what_is_printed() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/plan.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let blocks: Vec<&str> = page.split("```text\n$ evenkeel plan ").skip(1).collect();
+    assert!(blocks.len() >= 4, "{}", blocks.len());
+    for block in blocks {
+        let block = block.split("```").next().expect("an end");
+        let (command, shown) = block.split_once('\n').expect("a command");
+        let words = split(&command.replace("cloudwatch.json", "@cloudwatch_data.json"));
+        let words: Vec<String> =
+            words.iter().map(|word| word.replace("declared.toml", "@declared.toml")).collect();
+        let output = plan(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).expect("UTF-8");
+        let mut rest = printed.lines();
+        for line in shown.lines().filter(|line| !line.is_empty() && *line != "...") {
+            assert!(rest.any(|printed| printed == line), "{command}: {line}\n{printed}");
+        }
+    }
+}
+
 /// The text of a page, without its elements.
 fn words_of(page: &str) -> String {
     let mut words = String::new();

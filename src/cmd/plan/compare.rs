@@ -73,7 +73,8 @@ fn text(case: &Case, rated: &[Rated]) -> String {
 fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
     let (a, b) = (first.found.total(), other.found.total());
-    words.push(format!("{} USD a month, {} a year", usd_more(b, a), usd_more(b * 12, a * 12)));
+    let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
+    words.push(format!("{} USD a month, {} a year", usd_more(b, a), usd_more(b_year, a_year)));
     let (a, b) = (assumed_ms(case, first), assumed_ms(case, other));
     words.push(match a.cmp(&b) {
         std::cmp::Ordering::Equal => "requests wait as long".to_owned(),

@@ -17,7 +17,7 @@ pub fn usd(micro: u64) -> String {
 pub fn usd_more(micro: u64, than: u64) -> String {
     let sign = if micro < than { "-" } else { "+" };
     // Of what is shown, and not of what was rounded away.
-    let cents = |micro: u64| micro.div_ceil(MICRO_USD_PER_CENT) * MICRO_USD_PER_CENT;
+    let cents = |micro: u64| micro.div_ceil(MICRO_USD_PER_CENT).saturating_mul(MICRO_USD_PER_CENT);
     format!("{sign}{}", usd(cents(micro).abs_diff(cents(than))))
 }
 

@@ -20,7 +20,7 @@ pub struct PlanPage {
     pub about: Vec<String>,
     /// The answer in a sentence.
     pub headline: String,
-    /// Whether that is all that was wanted.
+    /// Whether no request waits on it.
     pub is_good: bool,
     /// What a reader should know before believing it.
     pub warnings: Vec<String>,
