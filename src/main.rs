@@ -14,6 +14,7 @@ mod endpoint;
 mod events;
 mod export;
 mod message;
+mod price_book;
 mod reference;
 mod server;
 mod top;

@@ -6,6 +6,8 @@ use serde_json::Value;
 use support::metrics::Metrics;
 use support::server::Server;
 
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples/price_book.toml");
+
 /// More than a page of DescribeVolumes.
 const MANY: usize = 520;
 
@@ -62,6 +64,22 @@ fn each_volume_has_its_price_wherever_it_is_listed() {
     let metrics = Metrics::of(&server);
     let price = metrics.sum("monthly_list_price_usd", &[&id]);
     assert!((price * 1e6 - monthly as f64).abs() < 1.0, "{price}");
+}
+
+#[test]
+fn a_price_book_stands_beside_aws() {
+    let server = Server::start("--store memory");
+    server.create("--type io2 --size 400 --iops 8000");
+    let value = report(&server, &format!("--prices {BOOK}"));
+    // A tenth of a device that costs 63.96 a month.
+    assert_eq!(value["total"]["own_monthly_micros"], 6_396_000);
+    assert_eq!(value["hardware"]["currency"], "EUR");
+    let text = server.evenkeel(&format!("report cost --prices {BOOK}")).ok();
+    assert!(text.contains("EUR/MONTH  USD/MONTH AT AWS"), "{text}");
+    assert!(text.contains("613.04 of it are not charged"), "{text}");
+    std::fs::write(server.folder().join("bad.toml"), "currency = \"EUR\"\nkwh = -1\n").expect("it");
+    let refused = server.evenkeel("report cost --prices bad.toml").fails_with(2);
+    assert!(refused.contains("bad.toml: line 2: kwh = -1 in the price book"), "{refused}");
 }
 
 #[test]

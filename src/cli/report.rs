@@ -1,9 +1,10 @@
 //! The flags of `evenkeel report`.
 
 use super::{Connection, Output, date};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use evenkeel_core::volume::Date;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 #[derive(Args, Debug)]
@@ -20,7 +21,8 @@ pub struct Report {
 
 #[derive(Subcommand, Debug)]
 pub enum ReportVerb {
-    /// Print what the server's volumes and snapshots would cost a month at AWS.
+    /// Print what the server's volumes and snapshots cost a month: at AWS, and on hardware of
+    /// yours.
     Cost(ReportCost),
 }
 
@@ -33,6 +35,11 @@ pub struct ReportCost {
     /// Day whose list prices apply, such as 2021-06. [default: the newest]
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
+
+    /// Price book of your own hardware: what it costs stands beside what AWS would charge. The page
+    /// docs/reference/price_book.md describes it.
+    #[arg(long, value_name = "BOOK", value_hint = ValueHint::FilePath)]
+    pub prices: Option<PathBuf>,
 }
 
 /// What costs are added up by.

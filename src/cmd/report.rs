@@ -5,8 +5,11 @@ use crate::api::model::VolumeDescription;
 use crate::api::snapshots::Snapshot;
 use crate::cli::{self, CostBy, ReportCost, ReportVerb};
 use crate::message::{self, Failure, Format};
+use crate::price_book;
 use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::cost::{self, Cents, Items, Line};
+use evenkeel_planner::price_book::{Monthly, NotCarried, PriceBook};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -19,7 +22,7 @@ pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
     let report = Report::of(&client, flags)?;
     message::print(&match arguments.output.format {
         Format::Text => report.text(),
-        Format::Csv => message::csv(&report.columns(), &report.rows(&report.cents())),
+        Format::Csv => message::csv(&words(&report.columns()), &report.rows(&report.cents())),
         Format::Json => message::json(&report.json()),
     })
 }
@@ -38,6 +41,7 @@ enum Group {
 struct Report {
     by: CostBy,
     prices: &'static PriceList,
+    book: Option<PriceBook>,
     groups: Vec<(Group, Line)>,
     total: Line,
     unattached: Line,
@@ -57,6 +61,7 @@ impl Report {
         let mut report = Self {
             by: flags.by.clone(),
             prices,
+            book: flags.prices.as_deref().map(price_book::load).transpose()?,
             groups: vec![],
             total: Line::default(),
             unattached: Line::default(),
@@ -71,11 +76,13 @@ impl Report {
         snapshots: &[Snapshot],
     ) -> Result<(), Failure> {
         let mut lines = Vec::new();
-        let mut group_of: BTreeMap<&str, Group> = BTreeMap::new();
+        let mut group_of: BTreeMap<&str, (Group, VolumeType)> = BTreeMap::new();
         for volume in volumes {
-            let group = group(&self.by, volume);
-            group_of.insert(&volume.volume_id, group.clone());
-            let line = Line::volume(self.prices, &volume.spec()?);
+            let (group, spec) = (group(&self.by, volume), volume.spec()?);
+            group_of.insert(&volume.volume_id, (group.clone(), spec.volume_type));
+            let own =
+                self.own(|book| book.volume(Rules::newest(), &spec).map(|charge| charge.micros))?;
+            let line = Line { own, ..Line::volume(self.prices, &spec) };
             if volume.attachments.is_empty() {
                 self.unattached.add(&line);
             }
@@ -84,39 +91,63 @@ impl Report {
         for snapshot in snapshots {
             // What a snapshot that is not completed will hold is not known.
             let Some(bytes) = snapshot.data_bytes else { continue };
-            let group = group_of.get(snapshot.volume_id.as_str());
-            let group = group.cloned().unwrap_or(Group::VolumeGone);
-            lines.push((group, Line::snapshot(self.prices, bytes)));
+            let of = group_of.get(snapshot.volume_id.as_str());
+            let own = self.own(|book| book.snapshot(of.map(|(_, of_type)| *of_type), bytes))?;
+            let group = of.map_or(Group::VolumeGone, |(group, _)| group.clone());
+            lines.push((group, Line { own, ..Line::snapshot(self.prices, bytes) }));
         }
         lines.iter().for_each(|(_, line)| self.total.add(line));
         self.groups = cost::grouped(lines);
         Ok(())
     }
 
-    /// The cells of the table in cents, one row for each group.
-    fn cents(&self) -> Cents {
-        let items: Vec<Vec<u64>> =
-            self.groups.iter().map(|(_, line)| line.list.all().to_vec()).collect();
-        cost::in_cents(&items)
+    /// What something costs by the price book; nothing without one.
+    fn own(
+        &self,
+        price: impl FnOnce(&PriceBook) -> Result<u64, NotCarried>,
+    ) -> Result<u64, Failure> {
+        let cost = self.book.as_ref().map(price).transpose();
+        cost.map(Option::unwrap_or_default).map_err(|error| Failure::new(error.to_string()))
     }
 
-    fn columns(&self) -> [&'static str; 9] {
+    /// The amounts of the table in cents, one row for each group: item by item, or with a price
+    /// book in all.
+    fn cents(&self) -> Cents {
+        let groups = self.groups.iter();
+        let table = |of: fn(&Line) -> Vec<u64>| {
+            cost::in_cents(&groups.clone().map(|(_, line)| of(line)).collect::<Vec<_>>())
+        };
+        if self.book.is_none() {
+            return table(|line| line.list.all().to_vec());
+        }
+        // Two currencies, which have no sum.
+        let (own, list) = (table(|line| vec![line.own]), table(|line| vec![line.list.total()]));
+        let rows = own.rows.into_iter().zip(list.rows).map(|(own, list)| [own, list].concat());
+        Cents { rows: rows.collect(), columns: vec![own.total, list.total], total: 0 }
+    }
+
+    fn columns(&self) -> Vec<String> {
         let group = match self.by {
             CostBy::Type => "TYPE",
             CostBy::Tag(_) => "TAG",
             CostBy::Host => "HOST",
             CostBy::Volume => "VOLUME",
         };
-        let counts = [group, "VOLUMES", "GIB", "SNAPSHOTS"];
-        let [group, volumes, gib, snapshots] = counts;
-        let items = ["STORAGE", "IOPS", "THROUGHPUT", "SNAPSHOT DATA", "USD/MONTH"];
-        let [storage, iops, throughput, data, total] = items;
-        [group, volumes, gib, snapshots, storage, iops, throughput, data, total]
+        let counts = [group, "VOLUMES", "GIB", "SNAPSHOTS"].map(str::to_owned);
+        let money = match &self.book {
+            None => ["STORAGE", "IOPS", "THROUGHPUT", "SNAPSHOT DATA", "USD/MONTH"]
+                .map(str::to_owned)
+                .to_vec(),
+            Some(book) => {
+                vec![format!("{}/MONTH", book.currency()), "USD/MONTH AT AWS".to_owned()]
+            }
+        };
+        counts.into_iter().chain(money).collect()
     }
 
     fn rows(&self, cents: &Cents) -> Vec<Vec<String>> {
         let rows = self.groups.iter().zip(&cents.rows);
-        rows.map(|((group, line), cents)| row(self.name(group), line, cents)).collect()
+        rows.map(|((group, line), cents)| self.row(self.name(group), line, cents)).collect()
     }
 
     /// A group in words; a name in parentheses is none that somebody gave.
@@ -138,8 +169,8 @@ impl Report {
         }
         let cents = self.cents();
         let mut rows = self.rows(&cents);
-        rows.push(row("total".to_owned(), &self.total, &cents.columns));
-        let mut text = head + &message::table(&self.columns(), &rows);
+        rows.push(self.row("total".to_owned(), &self.total, &cents.columns));
+        let mut text = head + &message::table(&words(&self.columns()), &rows);
         let notes = self.notes();
         if !notes.is_empty() {
             text.push('\n');
@@ -153,8 +184,14 @@ impl Report {
         let Line { volumes, gib, list, .. } = &self.unattached;
         if *volumes > 0 {
             let usd = cost::rounded(list.total());
-            notes.push(format!("attached to no host: {volumes} volumes, {gib} GiB, {usd} USD"));
+            let own = self.book.as_ref().map_or_else(String::new, |book| {
+                format!("{} {}, ", cost::rounded(self.unattached.own), book.currency())
+            });
+            notes.push(format!(
+                "attached to no host: {volumes} volumes, {gib} GiB, {own}{usd} USD at AWS"
+            ));
         }
+        notes.extend(self.book.as_ref().map(|book| self.hardware(book)));
         if self.total.snapshots > 0 {
             notes.push(
                 "snapshots count with all their data, which they may share: EBS charges at most \
@@ -171,9 +208,54 @@ impl Report {
         notes
     }
 
+    /// What the hardware costs, and what is not paid by what is on it.
+    fn hardware(&self, book: &PriceBook) -> String {
+        let Monthly { purchase, energy, running } = book.monthly();
+        let [purchase, energy, running] = [purchase, energy, running].map(cost::rounded);
+        let (all, currency) = (book.monthly().total(), book.currency());
+        let paid = self.total.own;
+        let rest = match all.checked_sub(paid) {
+            Some(rest) => format!("{} of it are not charged to anything", cost::rounded(rest)),
+            None => format!("{} more than that are charged", cost::rounded(paid - all)),
+        };
+        format!(
+            "the hardware costs {} {currency} (purchase {purchase}, energy {energy}, running \
+             {running}); {rest}",
+            cost::rounded(all)
+        )
+    }
+
+    fn row(&self, name: String, line: &Line, cents: &[u64]) -> Vec<String> {
+        let counts = [line.volumes, line.gib, line.snapshots].map(|count| count.to_string());
+        let sum = cents.iter().copied().fold(0, u64::saturating_add);
+        let sum = self.book.is_none().then_some(sum);
+        let money = cents.iter().copied().chain(sum).map(cost::decimal);
+        std::iter::once(name).chain(counts).chain(money).collect()
+    }
+
+    /// A line in millionths of money.
+    fn json_of(&self, line: &Line) -> Value {
+        let Items { storage, iops, throughput, snapshots } = line.list;
+        json!({
+            "volumes": line.volumes,
+            "gib": line.gib,
+            "snapshots": line.snapshots,
+            "snapshot_data_bytes": line.snapshot_bytes,
+            "unpriced": line.unpriced,
+            "own_monthly_micros": self.book.as_ref().map(|_| line.own),
+            "monthly_micro_usd": {
+                "storage": storage,
+                "iops": iops,
+                "throughput": throughput,
+                "snapshots": snapshots,
+                "total": line.list.total(),
+            },
+        })
+    }
+
     fn json(&self) -> Value {
         let group = |(group, line): &(Group, Line)| {
-            let mut value = json_of(line);
+            let mut value = self.json_of(line);
             value["group"] = match group {
                 Group::Named(name) => name.as_str().into(),
                 Group::Rest | Group::VolumeGone => Value::Null,
@@ -181,14 +263,27 @@ impl Report {
             value["volume_deleted"] = (*group == Group::VolumeGone).into();
             value
         };
+        let hardware = self.book.as_ref().map(|book| {
+            let Monthly { purchase, energy, running } = book.monthly();
+            json!({
+                "currency": book.currency(),
+                "monthly_micros": {
+                    "purchase": purchase,
+                    "energy": energy,
+                    "running": running,
+                    "total": book.monthly().total(),
+                },
+            })
+        });
         json!({
             "schema": "evenkeel.cost/1",
             "by": self.by.to_string(),
             "prices": self.prices.date().to_string(),
             "region": self.prices.region(),
             "groups": self.groups.iter().map(group).collect::<Vec<_>>(),
-            "total": json_of(&self.total),
-            "unattached": json_of(&self.unattached),
+            "total": self.json_of(&self.total),
+            "unattached": self.json_of(&self.unattached),
+            "hardware": hardware,
         })
     }
 }
@@ -209,36 +304,17 @@ fn group(by: &CostBy, volume: &VolumeDescription) -> Group {
     }
 }
 
-fn row(name: String, line: &Line, cents: &[u64]) -> Vec<String> {
-    let counts = [line.volumes, line.gib, line.snapshots].map(|count| count.to_string());
-    let sum = cents.iter().copied().fold(0, u64::saturating_add);
-    let money = cents.iter().chain([&sum]).map(|cents| cost::decimal(*cents));
-    std::iter::once(name).chain(counts).chain(money).collect()
-}
-
-/// A line in millionths of a dollar.
-fn json_of(line: &Line) -> Value {
-    let Items { storage, iops, throughput, snapshots } = line.list;
-    json!({
-        "volumes": line.volumes,
-        "gib": line.gib,
-        "snapshots": line.snapshots,
-        "snapshot_data_bytes": line.snapshot_bytes,
-        "unpriced": line.unpriced,
-        "monthly_micro_usd": {
-            "storage": storage,
-            "iops": iops,
-            "throughput": throughput,
-            "snapshots": snapshots,
-            "total": line.list.total(),
-        },
-    })
+fn words(titles: &[String]) -> Vec<&str> {
+    titles.iter().map(String::as_str).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::model::Attachment;
+    use evenkeel_core::qos::admission::DeviceFloor;
+
+    const BOOK: &str = include_str!("../../crates/planner/samples/price_book.toml");
 
     fn volume(
         id: &str,
@@ -261,7 +337,12 @@ mod tests {
     }
 
     fn report(by: &str) -> Report {
+        report_with(by, None)
+    }
+
+    fn report_with(by: &str, book: Option<PriceBook>) -> Report {
         let mut report = Report {
+            book,
             by: by.parse().unwrap(),
             prices: PriceList::as_of("2025-10-14".parse().unwrap()).unwrap(),
             groups: vec![],
@@ -302,7 +383,7 @@ mod tests {
              \x20        0.02       0.02\n\
              total                   3   30          2     2.85  195.08        0.08  \
              \x20        0.07     198.08\n\n\
-             attached to no host: 1 volumes, 10 GiB, 196.32 USD\n\
+             attached to no host: 1 volumes, 10 GiB, 196.32 USD at AWS\n\
              snapshots count with all their data, which they may share: EBS charges at most this\n"
         );
     }
@@ -340,7 +421,7 @@ mod tests {
     #[test]
     fn csv_has_no_line_of_totals() {
         let report = report("type");
-        let csv = message::csv(&report.columns(), &report.rows(&report.cents()));
+        let csv = message::csv(&words(&report.columns()), &report.rows(&report.cents()));
         assert_eq!(
             csv.lines().take(2).collect::<Vec<_>>(),
             [
@@ -349,5 +430,29 @@ mod tests {
             ]
         );
         assert_eq!(csv.lines().count(), 4);
+    }
+
+    /// A fast device costs 63.96 a month. Of its 4,000 GiB and 80,000 IOPS 10 GiB are 0.1599, and
+    /// 3,001 IOPS 2.3993; a gp3 volume has 126 MiB/s beside them, in I/Os of 44 KiB.
+    #[test]
+    fn a_price_book_stands_beside_aws() {
+        let mut none = |_: &str| Err::<DeviceFloor, _>(String::new());
+        let book = PriceBook::read(BOOK, &mut none).unwrap();
+        let report = report_with("type", Some(book));
+        let text = report.text();
+        for line in [
+            "TYPE              VOLUMES  GIB  SNAPSHOTS  EUR/MONTH  USD/MONTH AT AWS",
+            "io2                     1   10          0       2.40            196.32",
+            "(volume deleted)        0    0          1       0.01              0.02",
+            "attached to no host: 1 volumes, 10 GiB, 2.40 EUR, 196.32 USD at AWS",
+            "the hardware costs 619.44 EUR (purchase 372.00, energy 127.44, running 120.00);",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let value = report.json();
+        let own = |value: &Value| value["own_monthly_micros"].as_u64().unwrap();
+        let sum: u64 = value["groups"].as_array().unwrap().iter().map(own).sum();
+        assert_eq!(sum, own(&value["total"]));
+        assert_eq!(value["hardware"]["monthly_micros"]["total"], 619_440_000);
     }
 }

@@ -16,6 +16,7 @@ pub mod fluid;
 pub mod held_back;
 pub mod layout;
 pub mod neighbours;
+pub mod price_book;
 pub mod read;
 pub mod risk;
 pub mod search;

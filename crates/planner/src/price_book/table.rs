@@ -1,0 +1,193 @@
+//! A table of a price book, key by key. Every error names the line, the key, the value and what is
+//! expected. Numbers are read from their digits: no amount passes through floating point.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::BookError;
+
+/// Millionths of one.
+pub const MICROS: u64 = 1_000_000;
+const DECIMALS_MAX: usize = 6;
+/// Characters of a value that an error shows.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// A table whose keys are taken one by one; what is left at the end is unknown.
+pub struct Table<'a> {
+    text: &'a str,
+    name: &'static str,
+    line: usize,
+    entries: BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>,
+    /// The keys that were asked for, for the error that names them.
+    known: Vec<&'static str>,
+}
+
+impl<'a> Table<'a> {
+    pub fn new(text: &'a str, name: &'static str, line: usize, table: &'a DeTable<'a>) -> Self {
+        let entries = table.iter().map(|(key, value)| (key.get_ref().as_ref(), value));
+        Self { text, name, line, entries: entries.collect(), known: vec![] }
+    }
+
+    /// The line in which it begins.
+    pub const fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The line of a place in the text.
+    pub fn line_of(text: &str, at: usize) -> usize {
+        let before = text.as_bytes().get(..at).unwrap_or_default();
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.known.push(key);
+        self.entries.remove(key)
+    }
+
+    fn at(&self, value: &Spanned<DeValue<'_>>, message: String) -> BookError {
+        BookError { line: Some(Self::line_of(self.text, value.span().start)), message }
+    }
+
+    fn wrong(&self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> BookError {
+        let written = self.text.get(value.span()).unwrap_or_default();
+        let first = written.lines().next().unwrap_or_default();
+        let shown: String = first.chars().take(SHOWN_CHARS_MAX).collect();
+        self.at(value, format!("{key} = {shown} in {}: expected {expected}", self.name))
+    }
+
+    /// What is missing, and what it is for.
+    pub fn missing(&self, key: &str, meaning: &str) -> BookError {
+        let message = format!("{} has no {key}: add {meaning}", self.name);
+        BookError { line: Some(self.line), message }
+    }
+
+    /// An amount in millionths; the range is in whole ones.
+    pub fn amount(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
+            DeValue::Float(number) => Some(number.as_str()),
+            _ => None,
+        };
+        let micros = digits.and_then(micros);
+        let (least, most) = (range.start() * MICROS, range.end() * MICROS);
+        micros.filter(|micros| (least..=most).contains(micros)).map(Some).ok_or_else(|| {
+            let (least, most) = (range.start(), range.end());
+            let expected = format!(
+                "a number from {least} to {most} with at most {DECIMALS_MAX} decimals, such as 1.5"
+            );
+            self.wrong(key, value, &expected)
+        })
+    }
+
+    /// A whole number.
+    pub fn whole(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let number = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => {
+                number.as_str().replace('_', "").parse().ok()
+            }
+            _ => None,
+        };
+        number.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
+            let expected = format!("a whole number from {} to {}", range.start(), range.end());
+            self.wrong(key, value, &expected)
+        })
+    }
+
+    /// A text of some length.
+    pub fn words(&mut self, key: &'static str) -> Result<Option<&'a str>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let words = value.get_ref().as_str().filter(|words| !words.trim().is_empty());
+        words.map(Some).ok_or_else(|| self.wrong(key, value, "a text in quotes"))
+    }
+
+    /// A list of texts, each of which `read` knows.
+    pub fn list<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(vec![]) };
+        let items = value.get_ref().as_array().filter(|items| !items.is_empty());
+        let items = items.and_then(|items| {
+            items.iter().map(|item| item.get_ref().as_str().and_then(&read)).collect()
+        });
+        items.ok_or_else(|| self.wrong(key, value, expected))
+    }
+
+    /// A table in this one.
+    pub fn table(
+        &mut self,
+        key: &'static str,
+        name: &'static str,
+    ) -> Result<Option<Self>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(self.inner(name, value, table))),
+            _ => Err(self.wrong(key, value, &format!("a table {name}"))),
+        }
+    }
+
+    /// The tables of a list in this one.
+    pub fn tables(
+        &mut self,
+        key: &'static str,
+        name: &'static str,
+    ) -> Result<Vec<Self>, BookError> {
+        let Some(value) = self.take(key) else { return Ok(vec![]) };
+        let wrong = || self.wrong(key, value, &format!("tables {name}"));
+        let items = value.get_ref().as_array().ok_or_else(wrong)?;
+        let table = |item: &'a Spanned<DeValue<'a>>| match item.get_ref() {
+            DeValue::Table(table) => Ok(self.inner(name, item, table)),
+            _ => Err(wrong()),
+        };
+        items.iter().map(table).collect()
+    }
+
+    fn inner(
+        &self,
+        name: &'static str,
+        value: &Spanned<DeValue<'_>>,
+        table: &'a DeTable<'a>,
+    ) -> Self {
+        Self::new(self.text, name, Self::line_of(self.text, value.span().start), table)
+    }
+
+    /// Fails if there are keys that nobody asked for.
+    pub fn done(&self) -> Result<(), BookError> {
+        let Some((key, value)) = self.entries.iter().next() else { return Ok(()) };
+        let message =
+            format!("unknown key {key:?} in {}; the keys are {}", self.name, self.known.join(", "));
+        Err(self.at(value, message))
+    }
+}
+
+/// Digits with a point as millionths; `None` for anything else.
+fn micros(text: &str) -> Option<u64> {
+    let text = text.replace('_', "");
+    let text = text.strip_prefix('+').unwrap_or(&text);
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty()
+        || !is_number(whole)
+        || !is_number(decimals)
+        || decimals.len() > DECIMALS_MAX
+    {
+        return None;
+    }
+    let padded = format!("{decimals:0<DECIMALS_MAX$}");
+    whole.parse::<u64>().ok()?.checked_mul(MICROS)?.checked_add(padded.parse().ok()?)
+}
