@@ -17,6 +17,7 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
+mod capacity;
 mod plan;
 mod pool;
 mod prove;
@@ -32,6 +33,7 @@ pub use bench::{
     BenchShow, BenchVerb, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
+pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
 pub use plan::{
     Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
     PlanRules, PlanTraces, PlanVerb, PlanWanted,
@@ -116,6 +118,8 @@ pub enum Verb {
     /// EBS. The page docs/reference/plan.md has what is counted, and docs/reference/traces.md what
     /// can be read.
     Plan(Box<Plan>),
+    /// Plan which devices carry which volumes.
+    Capacity(Capacity),
     /// Check whether a volume, an NBD export, a file or a block device keeps the promise of its
     /// type.
     ///

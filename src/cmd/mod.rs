@@ -11,6 +11,7 @@ use tempfile::TempDir;
 mod bench;
 mod calibrate;
 mod capacity;
+mod capacity_plan;
 mod demo;
 mod doctor;
 mod env;
@@ -49,6 +50,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Plan(arguments) => plan::run(&arguments),
+        Verb::Capacity(arguments) => capacity_plan::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments.verb),
         Verb::Completions(arguments) => man::completions(&arguments),

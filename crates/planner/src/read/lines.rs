@@ -74,6 +74,31 @@ pub(crate) fn unreadable(line: u64, error: &std::io::Error) -> Broken {
     Broken::at(line, &error.to_string(), "a text that can be read to its end")
 }
 
+/// The cells of a row of CSV. Quotes may hold commas; two of them are one.
+pub(crate) fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut is_quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                push(&mut cells, '"');
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(String::new()),
+            _ => push(&mut cells, character),
+        }
+    }
+    cells
+}
+
+fn push(cells: &mut [String], character: char) {
+    if let Some(last) = cells.last_mut() {
+        last.push(character);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

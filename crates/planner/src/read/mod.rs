@@ -16,7 +16,7 @@ pub mod iolog;
 pub mod iostat;
 pub mod iostat_json;
 mod json;
-mod lines;
+pub(crate) mod lines;
 mod merge;
 mod numbers;
 pub mod prometheus;

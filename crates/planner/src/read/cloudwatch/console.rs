@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::{Metric, Series, Statistic, assemble, volume_in};
 use crate::read::collect::too_many_intervals;
-use crate::read::lines::Lines;
+use crate::read::lines::{Lines, cells};
 use crate::read::numbers::{decimal, time};
 use crate::read::{Broken, Hints, INTERVALS_TOTAL_MAX, Read};
 
@@ -100,31 +100,6 @@ fn period(labels: &[Vec<String>]) -> Option<u64> {
     let mut seconds = row.iter().skip(1).filter_map(|cell| cell.trim().parse::<u64>().ok());
     let first = seconds.next()?;
     seconds.all(|other| other == first).then_some(first.saturating_mul(1_000))
-}
-
-/// The cells of a row. Quotes may hold commas; two of them are one.
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut is_quoted = false;
-    let mut characters = line.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' if is_quoted && characters.peek() == Some(&'"') => {
-                characters.next();
-                push(&mut cells, '"');
-            }
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => cells.push(String::new()),
-            _ => push(&mut cells, character),
-        }
-    }
-    cells
-}
-
-fn push(cells: &mut [String], character: char) {
-    if let Some(last) = cells.last_mut() {
-        last.push(character);
-    }
 }
 
 #[cfg(test)]

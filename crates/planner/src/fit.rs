@@ -1,0 +1,244 @@
+//! Whether volumes fit on devices, on which each goes, what is left to sell, and how many devices
+//! are needed next.
+//!
+//! What a volume takes of a device is what admission books for it: device time by its reservation,
+//! and its whole size. So a server admits what is packed here.
+
+#[cfg(test)]
+mod tests;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::admission::{
+    DeviceFloor, DomainFloor, Ledger, Oversell, Reservation, Resource,
+};
+use evenkeel_core::volume::{IopsRule, Rules, VolumeRequest, VolumeSpec, VolumeType};
+
+use crate::packing::{Amounts, DIMENSIONS, Packed, Problem, Unpacked};
+
+/// A device with the server around it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// What the device delivers.
+    pub floor: DeviceFloor,
+    /// What the server has beside it.
+    pub domain: DomainFloor,
+    /// The part of both that is sold, in millionths.
+    pub sold_share_ppm: u32,
+    /// Its space.
+    pub space_gib: u64,
+    /// The types whose volumes it carries; all if `None`.
+    pub types: Option<Vec<VolumeType>>,
+}
+
+/// Volumes on devices.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fitted {
+    /// Which volume is where: on the devices that exist, then on further ones.
+    pub packed: Packed,
+    /// What is on each device, and what is left of it; the further ones come last.
+    pub devices: Vec<Filled>,
+}
+
+/// A device with its volumes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// How many volumes.
+    pub volumes: usize,
+    /// Their GiB.
+    pub sold_gib: u64,
+    /// The device time that they reserve, in thousandths of what is sold of it, rounded up.
+    pub time_permille: u64,
+    /// What may still be sold.
+    pub left: Left,
+}
+
+/// What may still be sold of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// Space in GiB.
+    pub gib: u64,
+    /// IOPS of 16 KiB, half of them writes.
+    pub iops: u32,
+    /// The largest gp3 volume that fits, with the IOPS and throughput that every size has.
+    pub gp3: Option<VolumeSpec>,
+    /// The io2 volume with the most IOPS that fits, as small as it can be.
+    pub io2: Option<VolumeSpec>,
+}
+
+/// Packs volumes onto devices, and onto further ones like `next` where these are not enough.
+///
+/// # Errors
+/// [`Unpacked`].
+pub fn fit(
+    rules: &Rules,
+    devices: &[Device],
+    next: &Device,
+    volumes: &[VolumeSpec],
+) -> Result<Fitted, Unpacked> {
+    let mut kinds: Vec<&Device> = Vec::new();
+    let mut kind_of = |device| {
+        kinds.iter().position(|kind| *kind == device).unwrap_or_else(|| {
+            kinds.push(device);
+            kinds.len() - 1
+        })
+    };
+    let bins: Vec<usize> = devices.iter().map(&mut kind_of).collect();
+    let next = kind_of(next);
+    let takes = |spec: &VolumeSpec| {
+        kinds.iter().map(|kind| kind.takes(rules, spec)).collect::<Vec<Amounts>>()
+    };
+    let problem = Problem {
+        kinds: kinds.iter().map(|kind| kind.room()).collect(),
+        bins,
+        next,
+        items: volumes.iter().map(takes).collect(),
+    };
+    let packed = problem.pack()?;
+    let further = std::iter::repeat_n(problem.next, packed.further);
+    let bins = problem.bins.iter().copied().chain(further);
+    let mut on: Vec<Vec<VolumeSpec>> = vec![vec![]; problem.bins.len() + packed.further];
+    for (spec, bin) in volumes.iter().zip(&packed.bin_of) {
+        on[*bin].push(*spec);
+    }
+    let devices = bins.zip(on).map(|(kind, on)| kinds[kind].filled(rules, &on)).collect();
+    Ok(Fitted { packed, devices })
+}
+
+impl Device {
+    fn ledger(&self) -> Ledger {
+        Ledger::new(self.floor, self.domain, self.sold_share_ppm)
+    }
+
+    fn carries(&self, volume_type: VolumeType) -> bool {
+        self.types.as_ref().is_none_or(|types| types.contains(&volume_type))
+    }
+
+    /// All that may be sold of it.
+    fn room(&self) -> Amounts {
+        let ledger = self.ledger();
+        // Space is the last dimension; the resources of admission come before it.
+        let mut room = [self.space_gib; DIMENSIONS];
+        for (room, resource) in room.iter_mut().zip(Resource::ALL) {
+            *room = ledger.usage(resource).sellable.unwrap_or(u64::MAX);
+        }
+        room
+    }
+
+    /// What a volume takes of it; more than there is if it does not carry the type.
+    fn takes(&self, rules: &Rules, spec: &VolumeSpec) -> Amounts {
+        if !self.carries(spec.volume_type) {
+            return [u64::MAX; DIMENSIONS];
+        }
+        let mut ledger = self.ledger();
+        // An empty ledger takes every reservation of a volume.
+        let _ = ledger.enter(VolumeId::from_bits(0), reservation(rules, spec));
+        let mut takes = [u64::from(spec.size_gib); DIMENSIONS];
+        for (takes, resource) in takes.iter_mut().zip(Resource::ALL) {
+            *takes = u64::try_from(ledger.usage(resource).sold).unwrap_or(u64::MAX);
+        }
+        takes
+    }
+
+    /// The device with these volumes, by admission's own books.
+    fn filled(&self, rules: &Rules, volumes: &[VolumeSpec]) -> Filled {
+        let mut ledger = self.ledger();
+        for (number, spec) in (0..).zip(volumes) {
+            let _ = ledger.enter(VolumeId::from_bits(number), reservation(rules, spec));
+        }
+        let sold_gib = volumes.iter().map(|spec| u64::from(spec.size_gib)).sum();
+        let usage = ledger.usage(Resource::DeviceTime);
+        let sellable = u128::from(usage.sellable.unwrap_or(u64::MAX)).max(1);
+        let permille = usage.sold.saturating_mul(1_000).div_ceil(sellable);
+        let gib = self.space_gib.saturating_sub(sold_gib);
+        let iops = ledger.per_second_max(ANOTHER, &Reservation::of_iops(0));
+        let room = Room { rules, ledger: &ledger, gib };
+        let carried =
+            |volume_type, found: Option<VolumeSpec>| found.filter(|_| self.carries(volume_type));
+        Filled {
+            volumes: volumes.len(),
+            sold_gib,
+            time_permille: u64::try_from(permille).unwrap_or(u64::MAX),
+            left: Left {
+                gib,
+                iops,
+                gp3: carried(VolumeType::Gp3, room.largest_gp3()),
+                io2: carried(VolumeType::Io2, room.largest_io2()),
+            },
+        }
+    }
+}
+
+/// A volume that no device has yet.
+const ANOTHER: VolumeId = VolumeId::from_bits(u64::MAX as u128);
+
+fn reservation(rules: &Rules, spec: &VolumeSpec) -> Reservation {
+    rules.reserved(spec).reservation(Oversell::NONE)
+}
+
+/// What is left of a device.
+struct Room<'a> {
+    rules: &'a Rules,
+    ledger: &'a Ledger,
+    gib: u64,
+}
+
+impl Room<'_> {
+    /// A volume, if there can be such a one and it fits.
+    fn fitting(
+        &self,
+        volume_type: VolumeType,
+        size_gib: u32,
+        iops: Option<u32>,
+    ) -> Option<VolumeSpec> {
+        let request = VolumeRequest {
+            volume_type,
+            size_gib,
+            iops,
+            throughput_mibps: None,
+            multi_attach: false,
+        };
+        let spec = self.rules.resolve(&request).ok().filter(|_| u64::from(size_gib) <= self.gib)?;
+        self.ledger.consult(ANOTHER, &reservation(self.rules, &spec)).ok().map(|()| spec)
+    }
+
+    /// What a gp3 volume reserves does not depend on its size.
+    fn largest_gp3(&self) -> Option<VolumeSpec> {
+        let most = self.rules.of(VolumeType::Gp3)?.size_gib_max;
+        let size_gib = u32::try_from(self.gib).unwrap_or(u32::MAX).min(most);
+        self.fitting(VolumeType::Gp3, size_gib, None)
+    }
+
+    fn largest_io2(&self) -> Option<VolumeSpec> {
+        let rules = self.rules.of(VolumeType::Io2)?;
+        let IopsRule::Provisioned { min, max, .. } = rules.iops else { return None };
+        largest(min, max, |iops| {
+            let enough = |size_gib: u32| rules.iops_max(size_gib).is_some_and(|most| most >= iops);
+            let size_gib = least(rules.size_gib_min, rules.size_gib_max, enough)?;
+            self.fitting(VolumeType::Io2, size_gib, Some(iops))
+        })
+    }
+}
+
+/// The result for the largest number that has one. If a number has one, all lower ones have.
+fn largest<T>(least: u32, most: u32, of: impl Fn(u32) -> Option<T>) -> Option<T> {
+    let mut found = of(least)?;
+    let (mut low, mut high) = (least, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match of(middle) {
+            Some(better) => (found, low) = (better, middle),
+            None => high = middle - 1,
+        }
+    }
+    Some(found)
+}
+
+/// The least number that is enough. If a number is, all higher ones are.
+fn least(from: u32, to: u32, is_enough: impl Fn(u32) -> bool) -> Option<u32> {
+    let (mut low, mut high) = (from, to);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_enough(middle) { high = middle } else { low = middle + 1 }
+    }
+    is_enough(low).then_some(low)
+}

@@ -1,0 +1,147 @@
+//! A list of volumes in CSV: what `evenkeel volume ls -o csv` prints, or what somebody plans.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::BufRead;
+
+use evenkeel_core::volume::{Rules, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
+
+use crate::read::Broken;
+use crate::read::lines::{Lines, cells};
+
+/// The most volumes of a list, with what `count` says.
+pub const VOLUMES_MAX: usize = 100_000;
+
+/// A volume of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its id, or what somebody calls it.
+    pub name: String,
+    /// What it is.
+    pub spec: VolumeSpec,
+}
+
+/// The columns of a list, each with its names.
+const NAME: [&str; 2] = ["volume", "name"];
+const TYPE: [&str; 2] = ["type", "volume_type"];
+const GIB: [&str; 2] = ["gib", "size_gib"];
+const IOPS: [&str; 1] = ["iops"];
+const MIBPS: [&str; 2] = ["mib_s", "throughput_mibps"];
+const COUNT: [&str; 1] = ["count"];
+
+/// The places of the columns; others are not looked at.
+struct Columns {
+    name: Option<usize>,
+    volume_type: usize,
+    gib: usize,
+    iops: Option<usize>,
+    mibps: Option<usize>,
+    count: Option<usize>,
+}
+
+/// Reads a list. The first line names the columns: `type` and `gib` must be there; `volume`,
+/// `iops`, `mib_s` and `count` may be.
+///
+/// # Errors
+/// [`Broken`], with the line, what is there and what is expected.
+pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broken> {
+    let mut lines = Lines::new(input);
+    let mut columns: Option<Columns> = None;
+    let mut all = Vec::new();
+    while let Some((number, line)) = lines.next()? {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let cells = cells(line);
+        match &columns {
+            None => columns = Some(Columns::of(number, line, &cells)?),
+            Some(columns) => columns.volumes(number, &cells, rules, &mut all)?,
+        }
+    }
+    match columns {
+        Some(_) => Ok(all),
+        None => Err(Broken::whole("", "a list of volumes in CSV with the columns type and gib")),
+    }
+}
+
+impl Columns {
+    fn of(number: u64, line: &str, titles: &[String]) -> Result<Self, Broken> {
+        let place = |names: &[&str]| {
+            let is_it = |title: &String| names.contains(&title.trim().to_lowercase().as_str());
+            titles.iter().position(is_it)
+        };
+        let needed = |names: &[&str]| {
+            place(names).ok_or_else(|| {
+                let expected = format!(
+                    "the titles of columns, among them {}: `evenkeel volume ls -o csv` prints such \
+                     a list",
+                    names.join(" or ")
+                );
+                Broken::at(number, line, expected)
+            })
+        };
+        Ok(Self {
+            name: place(&NAME),
+            volume_type: needed(&TYPE)?,
+            gib: needed(&GIB)?,
+            iops: place(&IOPS),
+            mibps: place(&MIBPS),
+            count: place(&COUNT),
+        })
+    }
+
+    /// The volumes of one line.
+    fn volumes(
+        &self,
+        number: u64,
+        cells: &[String],
+        rules: &Rules,
+        all: &mut Vec<Listed>,
+    ) -> Result<(), Broken> {
+        let cell = |at: Option<usize>| {
+            at.and_then(|at| cells.get(at)).map(|cell| cell.trim()).unwrap_or_default()
+        };
+        let whole = |at: Option<usize>, what: &str| match cell(at) {
+            "" | "-" => Ok(None),
+            text => text.parse::<u32>().map(Some).map_err(|_| {
+                Broken::at(number, text, format!("a whole number of {what}, or nothing"))
+            }),
+        };
+        let text = cell(Some(self.volume_type));
+        let volume_type: VolumeType = text.parse().map_err(|error| {
+            Broken::at(number, text, format!("a volume type, {error}").replace(", expected", ":"))
+        })?;
+        let gib = whole(Some(self.gib), "GiB")?;
+        let size_gib = gib.ok_or_else(|| Broken::at(number, "", "a size in whole GiB"))?;
+        // A list names what a volume has, also where that is not sold but follows from its size.
+        let of_type = rules.of(volume_type);
+        let sells_iops = of_type.is_some_and(|rules| rules.iops_max(size_gib).is_some());
+        let sells_bytes = of_type
+            .is_some_and(|rules| matches!(rules.throughput, ThroughputRule::Provisioned { .. }));
+        let request = VolumeRequest {
+            volume_type,
+            size_gib,
+            iops: whole(self.iops, "IOPS")?.filter(|_| sells_iops),
+            throughput_mibps: whole(self.mibps, "MiB/s")?.filter(|_| sells_bytes),
+            multi_attach: false,
+        };
+        let spec = rules.resolve(&request).map_err(|error| {
+            Broken::at(number, &cells.join(","), format!("a volume that can be: {error}"))
+        })?;
+        let count = whole(self.count, "volumes")?.unwrap_or(1);
+        if all.len().saturating_add(count as usize) > VOLUMES_MAX {
+            let found = (all.len() as u64 + u64::from(count)).to_string();
+            return Err(Broken::at(number, &found, format!("at most {VOLUMES_MAX} volumes")));
+        }
+        let name = match cell(self.name) {
+            "" => format!("line {number}"),
+            name => name.to_owned(),
+        };
+        for copy in 1..=count {
+            let name = if count > 1 { format!("{name} {copy}") } else { name.clone() };
+            all.push(Listed { name, spec });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! `evenkeel capacity plan`: whether volumes fit on devices, what is left, what is needed next.
+
+use crate::calibration::record::Record;
+use crate::cli::{Capacity, CapacityPlan, CapacityVerb};
+use crate::message::{self, Exit, Failure, Format, or_dash};
+use crate::price_book;
+use evenkeel_core::qos::admission::{DomainFloor, SOLD_SHARE_PPM};
+use evenkeel_core::units::{GIB, MIB};
+use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
+use evenkeel_planner::cost;
+use evenkeel_planner::fit::{self, Device, Filled, Fitted};
+use evenkeel_planner::packing::{EXACT_ITEMS_MAX, Packed, Unpacked};
+use evenkeel_planner::price_book::PriceBook;
+use evenkeel_planner::volumes::{self, Listed};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// The most devices, those of a price book one by one.
+const DEVICES_MAX: usize = 10_000;
+
+/// A device by name, and what one of it costs a month.
+struct Named {
+    name: String,
+    device: Device,
+    /// In millionths, and in which currency.
+    monthly: Option<(u64, String)>,
+}
+
+/// What is planned.
+struct Plan {
+    volumes: Vec<Listed>,
+    devices: Vec<Named>,
+    next: Named,
+}
+
+pub fn run(arguments: &Capacity) -> Result<(), Failure> {
+    let CapacityVerb::Plan(flags) = &arguments.verb;
+    let plan = Plan::of(flags)?;
+    let specs: Vec<VolumeSpec> = plan.volumes.iter().map(|listed| listed.spec).collect();
+    let devices: Vec<Device> = plan.devices.iter().map(|named| named.device.clone()).collect();
+    let fitted = fit::fit(Rules::newest(), &devices, &plan.next.device, &specs);
+    let fitted = fitted.map_err(|unpacked| plan.unpacked(unpacked))?;
+    message::print(&match arguments.output.format {
+        Format::Text => plan.text(&fitted),
+        Format::Csv => message::csv(&["VOLUME", "TYPE", "GIB", "DEVICE"], &plan.places(&fitted)),
+        Format::Json => message::json(&plan.json(&fitted)),
+    })?;
+    plan.verdict(&fitted.packed)
+}
+
+impl Plan {
+    fn of(flags: &CapacityPlan) -> Result<Self, Failure> {
+        let volumes = list(&flags.volumes)?;
+        let mut kinds = match &flags.prices {
+            None => calibrated(flags)?,
+            Some(book) => of_book(&price_book::load(book)?, flags)?,
+        };
+        let chosen = match &flags.next {
+            None => 0,
+            Some(next) => chosen(&kinds, next)?,
+        };
+        let (next, _) = &kinds[chosen];
+        let next = Named {
+            name: next.name.clone(),
+            device: next.device.clone(),
+            monthly: next.monthly.clone(),
+        };
+        let mut devices = Vec::new();
+        for (kind, number) in &mut kinds {
+            for place in 1..=*number {
+                let name = match *number {
+                    1 => kind.name.clone(),
+                    _ => format!("{} {place}", kind.name),
+                };
+                let monthly = kind.monthly.clone();
+                devices.push(Named { name, device: kind.device.clone(), monthly });
+            }
+        }
+        Ok(Self { volumes, devices, next })
+    }
+
+    fn unpacked(&self, unpacked: Unpacked) -> Failure {
+        let (Unpacked::TooLarge { item } | Unpacked::NotFound { item }) = unpacked;
+        let listed = &self.volumes[item];
+        let (name, what) = (&listed.name, words(&listed.spec));
+        match unpacked {
+            Unpacked::TooLarge { .. } => {
+                let message = format!("{name}, {what}: no device is large enough, even empty");
+                Failure::new(message).exit(Exit::Refused).hint(
+                    "make it smaller, split it into a stripe, or name a larger device with \
+                     --calibration",
+                )
+            }
+            Unpacked::NotFound { .. } => {
+                let message = format!(
+                    "{name}, {what}: found no place for it, and a further {} cannot carry it",
+                    self.next.name
+                );
+                Failure::new(message)
+                    .exit(Exit::Refused)
+                    .hint("--next names the device of which more are to be had")
+            }
+        }
+    }
+
+    /// The exit code that a script goes by.
+    fn verdict(&self, packed: &Packed) -> Result<(), Failure> {
+        match (packed.further_min, packed.further) {
+            (_, 0) => Ok(()),
+            (0, _) => Err(Failure::new(
+                "whether the volumes fit is not decided: no packing was found, and none is ruled \
+                 out",
+            )
+            .exit(Exit::Undecided)),
+            (..) => Err(Failure::new("the volumes do not fit on the devices that there are")
+                .exit(Exit::Refused)),
+        }
+    }
+
+    fn text(&self, fitted: &Fitted) -> String {
+        let gib: u64 = self.volumes.iter().map(|listed| u64::from(listed.spec.size_gib)).sum();
+        let mut text = format!(
+            "{} volumes, {gib} GiB, on {} devices: {}\n\n",
+            self.volumes.len(),
+            self.devices.len(),
+            self.answer(&fitted.packed)
+        );
+        let columns = [
+            "DEVICE",
+            "VOLUMES",
+            "TIME PCT",
+            "GIB",
+            "IOPS LEFT",
+            "GIB LEFT",
+            "LARGEST GP3",
+            "MOST IO2",
+        ];
+        let rows: Vec<Vec<String>> =
+            self.names(fitted).into_iter().zip(&fitted.devices).map(row).collect();
+        text.push_str(&message::table(&columns, &rows));
+        text
+    }
+
+    /// The names of all devices, those that exist and further ones.
+    fn names(&self, fitted: &Fitted) -> Vec<String> {
+        let exist = self.devices.iter().map(|named| named.name.clone());
+        let further = (1..=fitted.packed.further).map(|n| format!("further {n}"));
+        exist.chain(further).collect()
+    }
+
+    fn answer(&self, packed: &Packed) -> String {
+        let Packed { further, further_min, .. } = packed;
+        if *further == 0 {
+            return "all fit".to_owned();
+        }
+        let bins = self.devices.len() + further;
+        let proof = match further - further_min {
+            0 => "no packing needs fewer".to_owned(),
+            gap => format!(
+                "at least {further_min} are needed; the gap is {gap} of {bins} devices, as more \
+                 than {EXACT_ITEMS_MAX} volumes are not searched to the end"
+            ),
+        };
+        let cost = self.next.monthly.as_ref().map_or_else(String::new, |(micros, currency)| {
+            let all = micros.saturating_mul(*further as u64);
+            format!(", for {} {currency} a month", cost::rounded(all))
+        });
+        format!("{further} more like {} are needed{cost} ({proof})", self.next.name)
+    }
+
+    /// Each volume with its device.
+    fn places(&self, fitted: &Fitted) -> Vec<Vec<String>> {
+        let names = self.names(fitted);
+        let place = |(listed, bin): (&Listed, &usize)| {
+            let VolumeSpec { volume_type, size_gib, .. } = listed.spec;
+            let (volume_type, gib) = (volume_type.to_string(), size_gib.to_string());
+            vec![listed.name.clone(), volume_type, gib, names[*bin].clone()]
+        };
+        self.volumes.iter().zip(&fitted.packed.bin_of).map(place).collect()
+    }
+
+    fn json(&self, fitted: &Fitted) -> Value {
+        let Packed { further, further_min, bin_of } = &fitted.packed;
+        let names = self.names(fitted);
+        let device = |(name, filled): (&String, &Filled)| {
+            let left = &filled.left;
+            let spec = |spec: Option<VolumeSpec>| {
+                spec.map(|spec| {
+                    json!({
+                        "size_gib": spec.size_gib,
+                        "iops": spec.iops,
+                        "throughput_mibps": spec.throughput_mibps,
+                    })
+                })
+            };
+            json!({
+                "name": name,
+                "volumes": filled.volumes,
+                "sold_gib": filled.sold_gib,
+                "device_time_permille": filled.time_permille,
+                "left": {
+                    "gib": left.gib,
+                    "iops": left.iops,
+                    "largest_gp3": spec(left.gp3),
+                    "most_io2": spec(left.io2),
+                },
+            })
+        };
+        let place = |(listed, bin): (&Listed, &usize)| {
+            let (volume, device) = (&listed.name, &names[*bin]);
+            json!({ "volume": volume, "device": device })
+        };
+        json!({
+            "schema": "evenkeel.capacity-plan/1",
+            "fits": *further == 0,
+            "next": {
+                "device": self.next.name,
+                "needed": further,
+                "needed_min": further_min,
+                "each_monthly_micros": self.next.monthly.as_ref().map(|(micros, _)| micros),
+                "currency": self.next.monthly.as_ref().map(|(_, currency)| currency),
+            },
+            "devices": names.iter().zip(&fitted.devices).map(device).collect::<Vec<_>>(),
+            "placement": self.volumes.iter().zip(bin_of).map(place).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn row((name, filled): (String, &Filled)) -> Vec<String> {
+    let left = &filled.left;
+    let gp3 = left.gp3.map(|spec| format!("{} GiB", spec.size_gib));
+    let io2 = left.io2.and_then(|spec| Some(format!("{} IOPS", spec.iops?)));
+    let permille = filled.time_permille;
+    vec![
+        name,
+        filled.volumes.to_string(),
+        format!("{}.{}", permille / 10, permille % 10),
+        filled.sold_gib.to_string(),
+        left.iops.to_string(),
+        left.gib.to_string(),
+        or_dash(gp3),
+        or_dash(io2),
+    ]
+}
+
+/// A volume in words.
+fn words(spec: &VolumeSpec) -> String {
+    let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, .. } = spec;
+    let iops = iops.map_or_else(String::new, |iops| format!(" with {iops} IOPS"));
+    let mibps = throughput_mibps.map_or_else(String::new, |mibps| format!(" and {mibps} MiB/s"));
+    format!("{volume_type} of {size_gib} GiB{iops}{mibps}")
+}
+
+/// The volumes of a file.
+fn list(path: &Path) -> Result<Vec<Listed>, Failure> {
+    let failed = |why: String| Failure::new(format!("{}: {why}", path.display()));
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(File::open(path).map_err(|error| failed(error.to_string()))?),
+    };
+    volumes::read(&mut BufReader::new(input), Rules::newest())
+        .map_err(|broken| failed(broken.to_string()).exit(Exit::Usage))
+}
+
+/// What a server has beside its device.
+fn network(flags: &CapacityPlan, domain: DomainFloor) -> DomainFloor {
+    let bytes = flags.network.map(|mibps| u64::from(mibps) * MIB);
+    DomainFloor {
+        network_in_bytes_per_second: bytes,
+        network_out_bytes_per_second: bytes,
+        ..domain
+    }
+}
+
+/// The devices of calibration records, one of each.
+fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
+    let device = |path: &std::path::PathBuf| {
+        let name = path.display().to_string();
+        let record = Record::load(path)?.ok_or_else(|| {
+            Failure::new(format!("{name}: there is no such calibration record"))
+                .exit(Exit::NotFound)
+                .hint("`evenkeel calibrate` writes calibration.json into the data folder")
+        })?;
+        let of_record = record.device.bytes.map(|bytes| bytes / GIB);
+        let space_gib = flags.space.or(of_record).ok_or_else(|| {
+            let message = format!("{name}: the record does not say how large its device is");
+            Failure::new(message).exit(Exit::Usage).hint("name it with --space GIB")
+        })?;
+        let calibration = record.calibration();
+        let domain = match flags.cores {
+            Some(cores) => calibration.domain_floor(cores),
+            None => DomainFloor::UNLIMITED,
+        };
+        let device = Device {
+            floor: calibration.device_floor(),
+            domain: network(flags, domain),
+            sold_share_ppm: SOLD_SHARE_PPM,
+            space_gib,
+            types: None,
+        };
+        Ok((Named { name, device, monthly: None }, 1))
+    };
+    flags.calibration.iter().map(device).collect()
+}
+
+/// The devices of a price book, and how many of each there are.
+fn of_book(book: &PriceBook, flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
+    let devices: u64 = book.kinds().iter().map(|kind| u64::from(kind.number)).sum();
+    if devices > DEVICES_MAX as u64 {
+        let message = format!("{devices} devices in the price book: at most {DEVICES_MAX} can be");
+        return Err(Failure::new(message).exit(Exit::Usage));
+    }
+    let kinds = book.kinds().iter().map(|kind| {
+        let carries = |it: &VolumeType| book.carrier(*it).is_ok_and(|carrier| carrier == kind);
+        let device = Device {
+            floor: kind.floor,
+            domain: network(flags, DomainFloor::UNLIMITED),
+            sold_share_ppm: kind.sold_share_ppm,
+            space_gib: kind.capacity_gib,
+            types: Some(VolumeType::ALL.into_iter().filter(carries).collect()),
+        };
+        let monthly = kind.monthly / u64::from(kind.number.max(1));
+        let monthly = Some((monthly, book.currency().to_owned()));
+        (Named { name: kind.name.clone(), device, monthly }, kind.number)
+    });
+    Ok(kinds.collect())
+}
+
+/// The device that is meant, by its place or its name.
+fn chosen(kinds: &[(Named, u32)], next: &str) -> Result<usize, Failure> {
+    let by_place = next.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+    let by_name = || kinds.iter().position(|(kind, _)| kind.name == next);
+    by_place.filter(|place| *place < kinds.len()).or_else(by_name).ok_or_else(|| {
+        let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name.as_str()).take(8).collect();
+        let message = format!("--next {next}: there is no such device");
+        Failure::new(message).exit(Exit::Usage).hint(format!(
+            "1 to {}, or one of {}",
+            kinds.len(),
+            names.join(", ")
+        ))
+    })
+}
