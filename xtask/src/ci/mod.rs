@@ -142,9 +142,10 @@ const WITH_FILES: [&str; 3] = [
 
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
 /// number of their own, too, and get a twentieth of the others'.
-const LONG: [&str; 6] = [
+const LONG: [&str; 7] = [
     "exact::tests::",
     "oracle::tests::mutations::",
+    "packing::tests::",
     "peers::tests::",
     "search::tests::",
     "world::steady::tests::",
