@@ -21,6 +21,7 @@ mod capacity;
 mod plan;
 mod pool;
 mod prove;
+mod record;
 mod report;
 mod sim;
 mod snapshot;
@@ -40,6 +41,7 @@ pub use plan::{
 };
 pub use pool::{StoreArgs, StoreVerb};
 pub use prove::Prove;
+pub use record::Record;
 pub use report::{CostBy, Report, ReportCost, ReportVerb};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
@@ -120,6 +122,11 @@ pub enum Verb {
     Plan(Box<Plan>),
     /// Plan which devices carry which volumes.
     Capacity(Capacity),
+    /// Record what a disk or a volume is asked for in each second, for `evenkeel plan`.
+    ///
+    /// Of a disk of this machine, each second is a line of JSON, from the kernel's counters. Of a
+    /// volume of the server, the lines are those of the server's own recording.
+    Record(Record),
     /// Check whether a volume, an NBD export, a file or a block device keeps the promise of its
     /// type.
     ///
@@ -269,6 +276,13 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_RECYCLE_BIN_DAYS", default_value_t = 0, value_name = "DAYS")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=365))]
     pub recycle_bin_days: u32,
+
+    /// Days for which the server keeps what each volume was asked for in each second, for `evenkeel
+    /// plan` and `evenkeel record`. 0: nothing is recorded, and what was recorded is deleted.
+    #[arg(long, env = "EVENKEEL_RECORD_DAYS", value_name = "DAYS")]
+    #[arg(default_value_t = evenkeel_control::recording::RECORD_DAYS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=455))]
+    pub record_days: u32,
 
     /// IOPS of 16 KiB, half of them writes, that may be sold in all; never more than measured.
     #[arg(long, env = "EVENKEEL_SELL_IOPS", value_name = "N")]
@@ -653,9 +667,10 @@ fn span(text: &str) -> Result<Duration, String> {
         "" | "s" => 1,
         "m" => 60,
         "h" => 3_600,
-        unit => return Err(format!("unit {unit} is not s, m or h")),
+        "d" => 86_400,
+        unit => return Err(format!("unit {unit} is not s, m, h or d")),
     };
-    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m or h")?;
+    let number: u32 = digits.parse().map_err(|_| "expected a whole number, then s, m, h or d")?;
     Ok(Duration::from_secs(u64::from(number) * seconds_per_unit))
 }
 

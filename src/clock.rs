@@ -11,6 +11,13 @@ pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// Unix time in milliseconds; 0 before 1970.
+#[allow(clippy::disallowed_methods)]
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A unique name for one request: no other request of this machine has it, and one of another
 /// machine only if it is made in the same nanosecond under the same process id.
 #[allow(clippy::disallowed_methods)]

@@ -10,6 +10,7 @@ mod cli;
 mod clock;
 mod cmd;
 mod config;
+mod diskstats;
 mod endpoint;
 mod events;
 mod export;

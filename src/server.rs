@@ -176,6 +176,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         api_rate: arguments.api_rate,
         key: None,
         recycle_bin_days: arguments.recycle_bin_days,
+        record_days: arguments.record_days,
         rules,
         modify_policy: match arguments.modify_policy {
             cli::ModifyPolicy::Immediate => ModifyPolicy::Immediate,

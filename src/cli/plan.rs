@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan`.
 
-use super::{date, volume_type};
+use super::{Connection, date, volume_type};
 use crate::message::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
@@ -198,7 +198,8 @@ impl PlanOutput {
 #[derive(Args, Debug)]
 pub struct PlanTraces {
     /// What was recorded of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
-    /// Prometheus, or a declared workload. `-` is standard input.
+    /// Prometheus, `evenkeel record`, or a declared workload. `-` is standard input. The id of a
+    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -241,6 +242,9 @@ pub struct PlanTraces {
     /// MiB/s that it was limited to.
     #[arg(long, value_name = "MIB/S", value_parser = clap::value_parser!(u32).range(1..))]
     pub source_throughput: Option<u32>,
+
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 /// The rules and prices that apply.

@@ -22,6 +22,7 @@ mod man;
 mod plan;
 pub mod progress;
 mod prove;
+mod record;
 mod report;
 pub mod serve;
 mod sim;
@@ -51,6 +52,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Sim(arguments) => sim::run(&arguments),
         Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Capacity(arguments) => capacity_plan::run(&arguments),
+        Verb::Record(arguments) => record::run(&arguments),
         Verb::Prove(arguments) => prove::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments.verb),
         Verb::Completions(arguments) => man::completions(&arguments),

@@ -207,7 +207,7 @@ mod tests {
     use evenkeel_core::qos::Exceeded;
     use evenkeel_core::qos::contract::Contract;
     use evenkeel_core::qos::pacing::Balances;
-    use evenkeel_wire::agent::IoErrors;
+    use evenkeel_wire::agent::{Answered, IoErrors};
 
     use super::*;
 
@@ -227,6 +227,7 @@ mod tests {
             bytes_read: operations * 512,
             bytes_written: 0,
             flushes: 0,
+            answered: Answered::default(),
             exceeded: Exceeded::default(),
             errors: IoErrors::default(),
             contract: Contract { seconds: missed, missed },

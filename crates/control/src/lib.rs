@@ -14,6 +14,7 @@
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
+//! | [`recording`] | what volumes were asked for, second by second, for some days |
 //! | [`events`] | events in the shape of EventBridge: their files, webhooks |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
@@ -41,6 +42,7 @@ pub mod model;
 pub mod plane;
 mod private;
 pub mod reconcile;
+pub mod recording;
 pub mod scrub;
 mod space;
 
@@ -68,6 +70,7 @@ use crate::events::webhook::Webhooks;
 use crate::journal::Journal;
 use crate::journal::sqlite::{self, SqliteJournal};
 use crate::plane::{Plane, PlaneError};
+use crate::recording::Recorder;
 
 /// Name of the database in the data folder.
 pub const DATABASE_FILE_NAME: &str = "control.db";
@@ -166,20 +169,23 @@ pub fn run(
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
-    let plane = Arc::new(plane.with_scrub_in(config.data_dir));
+    let recorder = Recorder::start(&config.data_dir, plane.settings.record_days);
+    let plane = plane.with_recording(recorder.recording()).with_scrub_in(config.data_dir);
+    let plane = Arc::new(plane);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(http::BLOCKING_THREADS_MAX)
         .thread_name("control")
         .build()
         .map_err(ControlError::Runtime)?;
-    let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane));
+    let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
     let api = Arc::new(api.with_metrics(cloudwatch));
     let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.
     drop(runtime);
     drop(sampling);
+    drop(recorder);
     let stopped = plane.stop().map_err(ControlError::Stop);
     drop(events);
     served.map_err(ControlError::Runtime)?;

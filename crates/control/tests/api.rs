@@ -166,7 +166,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "ModifyVolumeAttribute" => {
             vec![("VolumeId", of.volume), ("AutoEnableIO.Value", "true")]
         }
-        "EnableVolumeIO" => vec![("VolumeId", of.volume)],
+        "DescribeVolumeRecording" | "EnableVolumeIO" => vec![("VolumeId", of.volume)],
         "RestoreVolumeFromRecycleBin" | "PurgeVolume" => vec![("VolumeId", of.binned)],
         "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]

@@ -18,6 +18,7 @@ use evenkeel_control::journal::Journal;
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Phase, Settings, StoreKey};
 use evenkeel_control::plane::Plane;
+use evenkeel_control::recording::Recorder;
 use evenkeel_control::{DATABASE_FILE_NAME, Endpoint};
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_wire::agent::{Agent, Space};
@@ -49,7 +50,7 @@ struct World {
     tokens: Vec<String>,
     /// Actions that were executed with success.
     reached: BTreeSet<&'static str>,
-    _events: Events,
+    _kept: (Events, Recorder),
     folder: tempfile::TempDir,
 }
 
@@ -69,12 +70,15 @@ impl World {
         let its = Arc::clone(&agent) as Arc<dyn Agent>;
         let plane = Plane::start(Box::new(journal), settings, its).unwrap();
         let events = Events::start(folder.path(), &plane, &Webhooks::default());
+        let recorder = Recorder::start(folder.path(), plane.settings.record_days);
+        let plane = plane.with_recording(recorder.recording());
         let credentials =
             Credentials { access_key_id: "AKIDFUZZ".into(), secret_access_key: "secret".into() };
         let endpoints = vec![Endpoint::NbdTcp("127.0.0.1:10809".parse().unwrap())];
         let api = Api::new(Arc::new(plane), credentials.clone(), endpoints, None);
+        let kept = (events, recorder);
         let (ids, tokens, reached) = ([const { Vec::new() }; 3], vec![], BTreeSet::new());
-        Self { api, agent, credentials, random, ids, tokens, reached, _events: events, folder }
+        Self { api, agent, credentials, random, ids, tokens, reached, _kept: kept, folder }
     }
 
     /// A few things, so that there is something to ask for.

@@ -259,6 +259,11 @@ fn volumes(script: &mut Script, agent: &FakeAgent) -> (String, String) {
     script.no("SetVolumeCredits", &[volume, ("Operations", "5")]);
     script.ok("DescribeVolumeMetrics", &[listed]);
     script.no("DescribeVolumeMetrics", &[("VolumeId.1", ABSENT_VOLUME)]);
+    // Before it was created, so that there is nothing in it.
+    let before =
+        [volume, ("StartTime", "2020-01-01T00:00:00Z"), ("EndTime", "2020-01-02T00:00:00Z")];
+    script.ok("DescribeVolumeRecording", &before);
+    script.no("DescribeVolumeRecording", &[volume, ("StartTime", "yesterday")]);
     agent.with(|state| state.unowned.insert(UNOWNED.parse::<VolumeId>().unwrap(), ByteCount(GIB)));
     script.ok("DescribeUnownedVolumes", &[]);
     script.no("DescribeUnownedVolumes", &[("Bogus", "1")]);

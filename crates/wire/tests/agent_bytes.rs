@@ -15,10 +15,10 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
-    Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
-    HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Malformed, Measured, NewSnapshot,
-    Problem, Reply, Report, Space, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified,
-    VolumeReport, VolumeState,
+    Answered, Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed,
+    FailedKind, HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Malformed, Measured,
+    NewSnapshot, Problem, Reply, Report, Space, StoredSnapshot, StoredVolume, Units, UnitsWanted,
+    Verified, VolumeReport, VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -243,6 +243,12 @@ fn volume_report() -> impl Strategy<Value = VolumeReport> {
                 bytes_read,
                 bytes_written,
                 flushes,
+                answered: Answered {
+                    reads: operations ^ seconds,
+                    writes: flushes ^ missed,
+                    read_ns: bytes_read ^ device,
+                    write_ns: bytes_written ^ no_space,
+                },
                 exceeded,
                 errors: IoErrors {
                     device,

@@ -2,6 +2,7 @@
 
 use super::words::plain;
 use crate::cli::{Assumption, PlanAllowed, PlanRules, PlanTraces, PlanWanted};
+use crate::cmd::record;
 use crate::message::{self, Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
@@ -104,6 +105,10 @@ fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     };
     let mut all = Vec::new();
     for path in &arguments.traces {
+        if let Some(volume) = path.to_str().filter(|path| record::is_volume(path)) {
+            all.push(record::trace_of(&arguments.connection, volume)?);
+            continue;
+        }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let hints = Hints { fio_log: FioLog::of_file_name(name), ..hints.clone() };
         all.extend(read_file(path, &hints)?);

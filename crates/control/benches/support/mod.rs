@@ -17,8 +17,8 @@ use evenkeel_core::time;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
-    self, Agent, Capacity, CreditReport, IoErrors, Measured, Reply, Report, Space, StoredSnapshot,
-    VolumeReport, VolumeState,
+    self, Agent, Answered, Capacity, CreditReport, IoErrors, Measured, Reply, Report, Space,
+    StoredSnapshot, VolumeReport, VolumeState,
 };
 
 /// The only zone.
@@ -128,6 +128,7 @@ fn report(volume: &VolumeState) -> VolumeReport {
         bytes_read: 0,
         bytes_written: 0,
         flushes: 0,
+        answered: Answered::default(),
         exceeded: Exceeded::default(),
         errors: IoErrors::default(),
         contract: Contract::default(),

@@ -38,6 +38,7 @@ mod describe_unowned_snapshots;
 mod describe_unowned_volumes;
 mod describe_volume_credits;
 mod describe_volume_metrics;
+mod describe_volume_recording;
 mod describe_volume_status;
 mod describe_volumes;
 mod describe_volumes_modifications;
@@ -131,6 +132,7 @@ pub const ACTIONS: &[Action] = &[
     volume_attribute::DESCRIBE,
     describe_volume_credits::ACTION,
     describe_volume_metrics::ACTION,
+    describe_volume_recording::ACTION,
     describe_volume_status::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,

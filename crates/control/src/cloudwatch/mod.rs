@@ -37,13 +37,15 @@ use std::time::Duration;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
+use evenkeel_wire::agent::VolumeReport;
 use tracing::{debug, warn};
 
 use self::record::{Block, Kind, Record};
-use self::sampler::{Answered, Ended, Known, Sampler};
+use self::sampler::{Ended, Known, Sampler};
 use self::store::{Listed, Store};
 use crate::model::{AttachmentState, Phase, Volume};
 use crate::plane::{Plane, PlaneError};
+use crate::recording::{Inbox, Look, Sample};
 use crate::{clock, reconcile};
 
 /// What the metrics of volumes take on disk at most, unless the operator says otherwise.
@@ -165,12 +167,13 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Begins to keep the metrics of the plane's volumes. Without a thread there are none, and the
+    /// Begins to keep the metrics of the plane's volumes, and passes its looks on to who records
+    /// them. Without a thread there are none, and the
     /// log says so.
     #[must_use]
-    pub fn start(cloudwatch: Arc<CloudWatch>, plane: Arc<Plane>) -> Self {
+    pub fn start(cloudwatch: Arc<CloudWatch>, plane: Arc<Plane>, record: Option<Inbox>) -> Self {
         let (stop, stopped) = sync_channel(1);
-        let work = move || sample(&cloudwatch, &plane, &stopped);
+        let work = move || sample(&cloudwatch, &plane, record.as_ref(), &stopped);
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(work);
         let thread = thread.inspect_err(|error| warn!(%error, "there are no metrics of volumes"));
         Self { stop: Some(stop), thread: thread.ok() }
@@ -187,11 +190,11 @@ impl Drop for Sampling {
 }
 
 /// Looks at every whole second, or at the end of each step if there are many volumes.
-fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
+fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stopped: &Receiver<()>) {
     let mut sampler = Sampler::default();
     let mut pause_ms = LOOK_MS;
     loop {
-        match look(&mut sampler, plane) {
+        match look(&mut sampler, plane, record) {
             Ok((ended, volumes)) => {
                 cloudwatch.keep(&ended);
                 pause_ms = if volumes <= FINE_VOLUMES_MAX { LOOK_MS } else { STEP_MS };
@@ -207,7 +210,11 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, stopped: &Receiver<()>) {
 }
 
 /// One look; also the number of volumes.
-fn look(sampler: &mut Sampler, plane: &Plane) -> Result<(Ended, usize), PlaneError> {
+fn look(
+    sampler: &mut Sampler,
+    plane: &Plane,
+    record: Option<&Inbox>,
+) -> Result<(Ended, usize), PlaneError> {
     let reports = plane.report()?.volumes;
     plane.observe(&reports);
     let now = clock::now();
@@ -216,13 +223,23 @@ fn look(sampler: &mut Sampler, plane: &Plane) -> Result<(Ended, usize), PlaneErr
         let known = |volume: &Volume| (volume.id, known(plane, volume));
         model.volumes.values().map(known).collect::<BTreeMap<_, _>>()
     };
-    let answered = |id| {
-        let latencies = plane.latencies(Some(id)).ok()?;
-        // None of a volume without requests.
-        Some(latencies.first().map_or(Answered::default(), |(_, latencies)| (&**latencies).into()))
-    };
-    let ended = sampler.look(now, &reports, &known, answered);
+    if let Some(inbox) = record {
+        let sample = |it: &VolumeReport| known.get(&it.id).map(|known| sample_of(it, known));
+        inbox.offer(Look { now, samples: reports.iter().filter_map(sample).collect() });
+    }
+    let ended = sampler.look(now, &reports, &known);
     Ok((ended, reports.len()))
+}
+
+fn sample_of(report: &VolumeReport, known: &Known) -> Sample {
+    let ppm = known.capacity.and_then(|capacity| sampler::balance_ppm(report, capacity));
+    Sample {
+        id: report.id,
+        total: report.into(),
+        queued: report.queued,
+        balance_ppm: ppm.and_then(|ppm| u32::try_from(ppm).ok()),
+        created: known.created,
+    }
 }
 
 fn known(plane: &Plane, volume: &Volume) -> Known {

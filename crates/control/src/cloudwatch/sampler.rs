@@ -1,12 +1,10 @@
 //! Differences of the data plane's counters, look by look: records of steps and of minutes. Pure.
 //!
-//! What happened between two looks belongs to the step in which most of that time lies. Requests
-//! that were answered are asked for at a step's end only, and only of volumes that did something.
+//! What happened between two looks belongs to the step in which most of that time lies.
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::latency::Latencies;
 use evenkeel_wire::agent::VolumeReport;
 
 use super::record::{Kind, Record};
@@ -37,42 +35,21 @@ pub struct Known {
     pub capacity: Option<u64>,
 }
 
-/// Requests answered since the server's start.
+/// Requests started, delayed and answered since the server's start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Answered {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Nanoseconds of all reads together.
-    pub read_ns: u64,
-    /// Nanoseconds of all writes together.
-    pub write_ns: u64,
-}
-
-impl From<&Latencies> for Answered {
-    fn from(latencies: &Latencies) -> Self {
-        let (reads, writes) = (&latencies.reads.total, &latencies.writes.total);
-        Self {
-            reads: reads.count(),
-            writes: writes.count(),
-            read_ns: reads.sum().ns,
-            write_ns: writes.sum().ns,
-        }
-    }
-}
-
-/// Requests started and delayed since the server's start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Started {
+struct Counters {
     operations: u64,
     read_bytes: u64,
     write_bytes: u64,
     iops_exceeded_ns: u64,
     bytes_exceeded_ns: u64,
+    reads: u64,
+    writes: u64,
+    read_ns: u64,
+    write_ns: u64,
 }
 
-impl From<&VolumeReport> for Started {
+impl From<&VolumeReport> for Counters {
     fn from(report: &VolumeReport) -> Self {
         Self {
             operations: report.operations,
@@ -80,11 +57,15 @@ impl From<&VolumeReport> for Started {
             write_bytes: report.bytes_written,
             iops_exceeded_ns: report.exceeded.operations_ns,
             bytes_exceeded_ns: report.exceeded.bytes_ns,
+            reads: report.answered.reads,
+            writes: report.answered.writes,
+            read_ns: report.answered.read_ns,
+            write_ns: report.answered.write_ns,
         }
     }
 }
 
-impl Started {
+impl Counters {
     /// What was added since `before`; `None` if a counter went back.
     fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
@@ -93,13 +74,6 @@ impl Started {
             write_bytes: self.write_bytes.checked_sub(before.write_bytes)?,
             iops_exceeded_ns: self.iops_exceeded_ns.checked_sub(before.iops_exceeded_ns)?,
             bytes_exceeded_ns: self.bytes_exceeded_ns.checked_sub(before.bytes_exceeded_ns)?,
-        })
-    }
-}
-
-impl Answered {
-    fn since(&self, before: &Self) -> Option<Self> {
-        Some(Self {
             reads: self.reads.checked_sub(before.reads)?,
             writes: self.writes.checked_sub(before.writes)?,
             read_ns: self.read_ns.checked_sub(before.read_ns)?,
@@ -109,13 +83,9 @@ impl Answered {
 }
 
 /// A volume, as it was at the last look.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Seen {
-    started: Started,
-    /// At the end of the last step in which it did something; `None` if nobody knew it then.
-    answered: Option<Answered>,
-    /// Whether it has done something since, so that `answered` is out of date.
-    has_moved: bool,
+    counters: Counters,
     queued: u32,
     /// The step that is open, and the minute that is.
     step: Option<Record>,
@@ -141,87 +111,72 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Takes a look: what the data plane reports, and what is known of these volumes. `answered`
-    /// asks for the requests of one volume; `None` means that nobody knows them now.
+    /// Takes a look: what the data plane reports, and what is known of these volumes.
     pub fn look(
         &mut self,
         now: UnixMs,
         reports: &[VolumeReport],
         known: &BTreeMap<VolumeId, Known>,
-        mut answered: impl FnMut(VolumeId) -> Option<Answered>,
     ) -> Ended {
         let mut ended = Ended::default();
         let before = self.looked.replace(now);
         let is_gap = |before: UnixMs| now < before || now.ms_since(before) > GAP_MS;
         let Some(before) = before.filter(|before| !is_gap(*before)) else {
-            self.begin(now, reports, answered);
+            self.begin(now, reports);
             return ended;
         };
         self.seen.retain(|id, _| known.contains_key(id));
         let elapsed_ms = now.ms_since(before);
         let step = before.plus_ms(elapsed_ms / 2).0 / STEP_MS;
         if step > self.open {
-            self.close(step, &mut answered, &mut ended);
+            self.close(step, &mut ended);
         }
         for report in reports {
             let Some(known) = known.get(&report.id) else { continue };
-            self.note(report, known, (before, elapsed_ms), &mut answered);
+            self.note(report, known, (before, elapsed_ms));
         }
         let next = now.0 / STEP_MS;
         if next > self.open {
-            self.close(next, &mut answered, &mut ended);
+            self.close(next, &mut ended);
         }
         ended
     }
 
     /// Begins anew: nothing before this look counts.
-    fn begin(
-        &mut self,
-        now: UnixMs,
-        reports: &[VolumeReport],
-        mut answered: impl FnMut(VolumeId) -> Option<Answered>,
-    ) {
+    fn begin(&mut self, now: UnixMs, reports: &[VolumeReport]) {
         self.open = now.0 / STEP_MS;
-        let seen = |report: &VolumeReport| (report.id, Seen::first(report, &mut answered));
+        let seen = |report: &VolumeReport| (report.id, Seen::first(report));
         self.seen = reports.iter().map(seen).collect();
     }
 
     /// Adds what a volume did since the last look to the open step.
-    fn note(
-        &mut self,
-        report: &VolumeReport,
-        known: &Known,
-        (before, elapsed_ms): (UnixMs, u64),
-        answered: &mut impl FnMut(VolumeId) -> Option<Answered>,
-    ) {
-        let started = Started::from(report);
+    fn note(&mut self, report: &VolumeReport, known: &Known, (before, elapsed_ms): (UnixMs, u64)) {
+        let counters = Counters::from(report);
         // It may have been on its way to the data plane at the last look.
         let is_new = known.created.plus_ms(GAP_MS) >= before;
         let seen = self.seen.entry(report.id).or_insert_with(|| match is_new {
             // All its counters have begun at zero since.
-            true => Seen::at(Started::default(), Some(Answered::default())),
-            false => Seen::first(report, answered),
+            true => Seen::default(),
+            false => Seen::first(report),
         });
-        let Some(added) = started.since(&seen.started) else {
+        let Some(added) = counters.since(&seen.counters) else {
             // The data plane began anew.
             let (step, minute) = (seen.step, seen.minute);
-            *seen = Seen { step, minute, ..Seen::first(report, answered) };
+            *seen = Seen { step, minute, ..Seen::first(report) };
             return;
         };
-        let has_moved = added != Started::default() || report.queued > 0 || seen.queued > 0;
-        (seen.started, seen.queued) = (started, report.queued);
-        seen.has_moved |= has_moved;
+        let has_moved = added != Counters::default() || report.queued > 0 || seen.queued > 0;
+        (seen.counters, seen.queued) = (counters, report.queued);
         if !known.is_attached {
             return;
         }
         let is_known = elapsed_ms <= IDLE_LOOK_MS_MAX;
-        let balance = report.balances.operations.or(report.balances.bytes);
-        let ppm = |capacity: u64| {
-            let part = u128::from(balance?) * WHOLE_PPM / u128::from(capacity.max(1));
-            u64::try_from(part.min(WHOLE_PPM)).ok()
-        };
         let record = Record {
             span_ms: elapsed_ms,
+            reads: added.reads,
+            writes: added.writes,
+            read_ns: added.read_ns,
+            write_ns: added.write_ns,
             read_bytes: added.read_bytes,
             write_bytes: added.write_bytes,
             operations: added.operations,
@@ -232,31 +187,18 @@ impl Sampler {
             queued: report.queued.into(),
             busy_looks: (report.queued > 0).into(),
             idle_ms: is_known.then_some(if has_moved { 0 } else { elapsed_ms }),
-            balance_ppm: known.capacity.and_then(ppm),
+            balance_ppm: known.capacity.and_then(|capacity| balance_ppm(report, capacity)),
             ..Record::empty(known.kind)
         };
         add(&mut seen.step, &record);
     }
 
     /// Ends the open step, and its minute if the next step is in another one.
-    fn close(
-        &mut self,
-        next: u64,
-        answered: &mut impl FnMut(VolumeId) -> Option<Answered>,
-        ended: &mut Ended,
-    ) {
+    fn close(&mut self, next: u64, ended: &mut Ended) {
         const STEPS: u64 = MINUTE_MS / STEP_MS;
         let (step_start, minute) = (self.open * STEP_MS / 1_000, self.open / STEPS);
         for (id, seen) in &mut self.seen {
-            let since = match seen.has_moved {
-                true => seen.answer(answered(*id)),
-                false => Answered::default(),
-            };
-            if let Some(mut record) = seen.step.take() {
-                record.reads = since.reads;
-                record.writes = since.writes;
-                record.read_ns = since.read_ns;
-                record.write_ns = since.write_ns;
+            if let Some(record) = seen.step.take() {
                 add(&mut seen.minute, &record);
                 ended.steps.push((step_start, *id, record));
             }
@@ -271,28 +213,17 @@ impl Sampler {
 }
 
 impl Seen {
-    const fn at(started: Started, answered: Option<Answered>) -> Self {
-        Self { started, answered, has_moved: false, queued: 0, step: None, minute: None }
-    }
-
     /// A volume of which nothing before this report counts.
-    fn first(
-        report: &VolumeReport,
-        answered: &mut impl FnMut(VolumeId) -> Option<Answered>,
-    ) -> Self {
-        let started = Started::from(report);
-        let is_unused = started == Started::default() && report.queued == 0;
-        let answered = if is_unused { Some(Answered::default()) } else { answered(report.id) };
-        Self { queued: report.queued, ..Self::at(started, answered) }
+    fn first(report: &VolumeReport) -> Self {
+        Self { counters: report.into(), queued: report.queued, step: None, minute: None }
     }
+}
 
-    /// What was answered since the last time.
-    fn answer(&mut self, now: Option<Answered>) -> Answered {
-        let Some(now) = now else { return Answered::default() };
-        self.has_moved = false;
-        let before = self.answered.replace(now);
-        before.and_then(|before| now.since(&before)).unwrap_or_default()
-    }
+/// What a volume has saved of what it may save, in millionths; `None` without credits.
+pub fn balance_ppm(report: &VolumeReport, capacity: u64) -> Option<u64> {
+    let balance = report.balances.operations.or(report.balances.bytes)?;
+    let part = u128::from(balance) * WHOLE_PPM / u128::from(capacity.max(1));
+    u64::try_from(part.min(WHOLE_PPM)).ok()
 }
 
 fn add(sum: &mut Option<Record>, record: &Record) {
@@ -309,7 +240,7 @@ mod tests {
     use evenkeel_core::qos::contract::Contract;
     use evenkeel_core::qos::pacing::Balances;
     use evenkeel_core::volume::VolumeType;
-    use evenkeel_wire::agent::IoErrors;
+    use evenkeel_wire::agent::{Answered, IoErrors};
     use proptest::prelude::*;
 
     const ID: VolumeId = VolumeId::from_bits(7);
@@ -326,6 +257,7 @@ mod tests {
             bytes_read: read_bytes,
             bytes_written: 0,
             flushes: 0,
+            answered: reads(read_bytes),
             exceeded: Exceeded { operations_ns: read_bytes * 10, ..Exceeded::default() },
             errors: IoErrors::default(),
             contract: Contract::default(),
@@ -355,8 +287,7 @@ mod tests {
         let looks = [5_000_000, 5_001_024, 5_002_048, 512, 1_024, 1_536];
         for (second, bytes) in (0..).zip(looks) {
             let now = UnixMs(T0 + second * 10_000);
-            let mut answered = |_| Some(reads(bytes));
-            let ended = sampler.look(now, &[report(bytes, 0)], &known(true), &mut answered);
+            let ended = sampler.look(now, &[report(bytes, 0)], &known(true));
             for (_, _, record) in ended.steps {
                 assert!(record.read_bytes <= 1_024 && record.reads <= 2, "{record:?}");
                 sum += record.read_bytes;
@@ -377,8 +308,7 @@ mod tests {
             (50_000, 2_048), // set back
             (60_000, 2_560),
         ] {
-            let answered = |_| Some(reads(bytes));
-            let ended = sampler.look(UnixMs(T0 + ms), &[report(bytes, 0)], &known(true), answered);
+            let ended = sampler.look(UnixMs(T0 + ms), &[report(bytes, 0)], &known(true));
             steps.extend(ended.steps.iter().map(|(at, _, r)| (at * 1_000 - T0, r.read_bytes)));
         }
         assert_eq!(steps, [(0, 512), (80_000, 512), (50_000, 512)]);
@@ -392,8 +322,7 @@ mod tests {
             let (now, bytes) = (UnixMs(T0 + second * 1_000), second * 512);
             // From within the first minute until within the second.
             let is_attached = (31..=90).contains(&second);
-            let answered = |_| Some(reads(bytes));
-            let ended = sampler.look(now, &[report(bytes, 1)], &known(is_attached), answered);
+            let ended = sampler.look(now, &[report(bytes, 1)], &known(is_attached));
             minutes.extend(ended.minutes);
         }
         let found = minutes.iter().map(|(at, _, r)| (at - T0 / 1_000, r.span_ms, r.read_bytes));
@@ -410,10 +339,9 @@ mod tests {
             let mut sampler = Sampler::default();
             let mut known = known(true);
             known.values_mut().for_each(|known| known.created = UnixMs(created));
-            sampler.look(UnixMs(T0), &[], &known, |_| None);
-            let answered = |_| Some(reads(512));
-            sampler.look(UnixMs(T0 + 1_000), &[report(512, 0)], &known, answered);
-            let ended = sampler.look(UnixMs(T0 + 10_000), &[report(512, 0)], &known, answered);
+            sampler.look(UnixMs(T0), &[], &known);
+            sampler.look(UnixMs(T0 + 1_000), &[report(512, 0)], &known);
+            let ended = sampler.look(UnixMs(T0 + 10_000), &[report(512, 0)], &known);
             let [(_, _, record)] = ended.steps.as_slice() else { panic!("{ended:?}") };
             (record.read_bytes, record.reads)
         };
@@ -425,8 +353,7 @@ mod tests {
     fn looks_that_are_far_apart_do_not_say_how_long_a_volume_was_idle() {
         let mut sampler = Sampler::default();
         let looks = [0, 1_000, 2_000, 9_000, 10_000];
-        let ended =
-            looks.map(|ms| sampler.look(UnixMs(T0 + ms), &[report(0, 0)], &known(true), |_| None));
+        let ended = looks.map(|ms| sampler.look(UnixMs(T0 + ms), &[report(0, 0)], &known(true)));
         assert_eq!(ended[4].steps[0].2.idle_ms, None);
         assert_eq!(ended[4].steps[0].2.looks, 4);
     }
@@ -449,9 +376,8 @@ mod tests {
                 }
                 let until = second * 1_000;
                 let bytes: u64 = events.range(..until).map(|(_, units)| units * 512).sum();
-                let answered = |_| Some(reads(bytes));
                 let now = UnixMs(T0 + until);
-                let ended = sampler.look(now, &[report(bytes, 0)], &known(true), answered);
+                let ended = sampler.look(now, &[report(bytes, 0)], &known(true));
                 steps.extend(ended.steps.into_iter().map(|(at, _, r)| (at * 1_000 - T0, r)));
                 minutes.extend(ended.minutes.into_iter().map(|(at, _, r)| (at * 1_000 - T0, r)));
             }

@@ -370,6 +370,7 @@ fn report(errors: IoErrors, seconds: u64, missed: u64) -> VolumeReport {
         bytes_read: 0,
         bytes_written: 0,
         flushes: 0,
+        answered: Default::default(),
         exceeded: Default::default(),
         errors,
         contract: Contract { seconds, missed },

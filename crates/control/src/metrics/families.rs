@@ -480,6 +480,22 @@ pub(super) const ALL: &[Family] = &[
             events.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it.lost, None))
         }),
     ),
+    Family::counter(
+        "recording_written_bytes",
+        "Bytes of the recordings of volumes that were written to the data folder.",
+        Of::Each(|snapshot, metric| {
+            let bytes = snapshot.recording.as_ref().map(|it| it.written_bytes);
+            bytes.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it, None))
+        }),
+    ),
+    Family::counter(
+        "recording_lost",
+        "Parts of the recordings of volumes that could not be written; they are gaps.",
+        Of::Each(|snapshot, metric| {
+            let lost = snapshot.recording.as_ref().map(|it| it.lost);
+            lost.map_or(Ok(()), |it| metric.encode_counter::<NoLabelSet, _, f64>(&it, None))
+        }),
+    ),
     Family::gauge(
         "events_webhook_lag",
         "Events that a webhook has not accepted yet.",

@@ -90,6 +90,9 @@ impl Scraper {
             background: Some(background),
             scrub: plane.scrub(),
             events: events(plane.feed()),
+            recording: plane
+                .recording()
+                .map(|it| RecordingNow { written_bytes: it.written_bytes(), lost: it.lost() }),
         };
         drop(model);
         Ok(snapshot.encoded())
@@ -271,6 +274,15 @@ struct Snapshot {
     scrub: Option<Scrub>,
     /// `None` if no events are kept.
     events: Option<EventsNow>,
+    /// `None` if volumes are not recorded.
+    recording: Option<RecordingNow>,
+}
+
+/// What was recorded of volumes since the server's start.
+#[derive(Debug)]
+struct RecordingNow {
+    written_bytes: u64,
+    lost: u64,
 }
 
 /// The events that are told, since the server's start.

@@ -6,7 +6,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::CreditLimit;
 use evenkeel_core::time::Duration;
-use evenkeel_wire::agent::IoErrors;
+use evenkeel_wire::agent::{Answered, IoErrors};
 use std::collections::BTreeSet;
 
 mod deploy;
@@ -36,6 +36,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
             bytes_read: 4_096,
             bytes_written: 8_192,
             flushes: 11,
+            answered: Answered::default(),
             exceeded: Exceeded { operations_ns: 1_500_000_000, ..Exceeded::default() },
             errors: IoErrors {
                 device: 3,
@@ -98,6 +99,7 @@ fn snapshot() -> Snapshot {
         }),
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
+        recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
         events: Some(EventsNow {
             written: 8,
             lost: 1,

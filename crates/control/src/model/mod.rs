@@ -647,6 +647,8 @@ pub struct Settings {
     pub key: Option<StoreKey>,
     /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
     pub recycle_bin_days: u32,
+    /// How many days volumes are recorded for; 0 if they are not.
+    pub record_days: u32,
     /// The volume rules in force.
     pub rules: &'static Rules,
     /// How often a volume may be modified.
@@ -672,6 +674,7 @@ impl Default for Settings {
             api_rate: None,
             key: None,
             recycle_bin_days: 0,
+            record_days: crate::recording::RECORD_DAYS,
             rules: Rules::newest(),
             modify_policy: ModifyPolicy::Immediate,
             quotas: None,

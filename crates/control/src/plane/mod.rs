@@ -93,6 +93,7 @@ use crate::model::{
     Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
     Tagged, Volume,
 };
+use crate::recording::Recording;
 use crate::{clock, credits, reconcile, space};
 
 /// The volume or the snapshot that a mutation changed.
@@ -127,6 +128,7 @@ pub struct Plane {
     addresses: Mutex<()>,
     feed: Arc<Feed>,
     health: Mutex<Health>,
+    recording: Option<Arc<Recording>>,
 }
 
 impl Plane {
@@ -134,6 +136,18 @@ impl Plane {
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
         // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same plane with what its volumes do, second by second.
+    #[must_use]
+    pub fn with_recording(self, recording: Option<Arc<Recording>>) -> Self {
+        Self { recording, ..self }
+    }
+
+    /// What its volumes do, second by second; `None` if that is not recorded.
+    #[must_use]
+    pub const fn recording(&self) -> Option<&Arc<Recording>> {
+        self.recording.as_ref()
     }
 
     /// Held by who looks for an address that no host has, until the host has it.

@@ -28,7 +28,7 @@ use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
-    Agent, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
+    Agent, Answered, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
     HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoredSnapshot,
     StoredVolume, UNIT_BYTES, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
 };
@@ -97,6 +97,7 @@ impl FakeState {
             bytes_read: 0,
             bytes_written: 0,
             flushes: 0,
+            answered: Answered::default(),
             exceeded: Exceeded::default(),
             errors: IoErrors {
                 flush_failed: self.flush_failed.contains(&state.id),

@@ -19,7 +19,7 @@ use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
 use evenkeel_store::anywhere::Anywhere;
 use evenkeel_wire::agent::{
-    Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
+    Answered, Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -515,6 +515,7 @@ impl<D: Driver> Reactor<D> {
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,
             flushes: volume.flushes,
+            answered: volume.latencies.as_deref().map(Answered::from).unwrap_or_default(),
             exceeded: counters.exceeded,
             errors: volume.errors.report(),
             contract: volume.judged.contract,

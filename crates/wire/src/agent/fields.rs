@@ -18,9 +18,9 @@ use evenkeel_core::units::ByteCount;
 
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
-    Attachment, BackgroundReport, Capacity, CreditReport, Failed, FailedKind, HostAddress,
-    HostReport, HostState, IoErrors, Measured, NewSnapshot, Report, Space, StoredSnapshot,
-    StoredVolume, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
+    Answered, Attachment, BackgroundReport, Capacity, CreditReport, Failed, FailedKind,
+    HostAddress, HostReport, HostState, IoErrors, Measured, NewSnapshot, Report, Space,
+    StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -57,6 +57,7 @@ records! {
         cpu_ns_per_second,
         cpu_costs,
     }
+    Answered { reads, writes, read_ns, write_ns }
     Exceeded {
         operations_ns,
         bytes_ns,
@@ -95,6 +96,7 @@ records! {
         bytes_read,
         bytes_written,
         flushes,
+        answered,
         exceeded,
         errors,
         contract,

@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -354,12 +354,39 @@ pub struct VolumeReport {
     pub bytes_written: u64,
     /// Flushes dispatched since the server started; they do not count as I/Os.
     pub flushes: u64,
+    /// Its reads and writes that were answered.
+    pub answered: Answered,
     /// The time for which its requests were delayed, by cause.
     pub exceeded: Exceeded,
     /// Its failed requests.
     pub errors: IoErrors,
     /// The number of seconds with requests in which it got what was sold with it, and their total.
     pub contract: Contract,
+}
+
+/// Reads and writes that were answered since the server started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Answered {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Nanoseconds from arrival to answer, of all reads together.
+    pub read_ns: u64,
+    /// The same of all writes.
+    pub write_ns: u64,
+}
+
+impl From<&Latencies> for Answered {
+    fn from(latencies: &Latencies) -> Self {
+        let (reads, writes) = (&latencies.reads.total, &latencies.writes.total);
+        Self {
+            reads: reads.count(),
+            writes: writes.count(),
+            read_ns: reads.sum().ns,
+            write_ns: writes.sum().ns,
+        }
+    }
 }
 
 /// The failed requests of a volume.

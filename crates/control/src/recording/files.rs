@@ -1,0 +1,345 @@
+//! The files of recordings: one for each volume and day (UTC), in a folder for each volume.
+//!
+//! Blocks are appended. What a crash has left of a last block is cut off before the next one is
+//! appended. Files are deleted as a whole when they are too old. Nothing is synced: a power failure
+//! may cost what the kernel had not written yet.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::aws::timestamp;
+use tracing::{info, warn};
+
+use super::codec::{self, BLOCK_BYTES_MAX, Interval};
+
+/// The folder in the data folder.
+pub const FOLDER_NAME: &str = "recordings";
+/// The most bytes of a file: more than a day of the worst seconds.
+pub const FILE_BYTES_MAX: usize = 11 << 20;
+pub const DAY_MS: u64 = 86_400_000;
+
+/// Nothing is written if less than this is free on the disk, or one of so many parts of it.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+const FREE_PART: u64 = 20;
+
+const EXTENSION: &str = ".rec";
+const DATE_BYTES: usize = "2026-11-25".len();
+
+/// The recordings of a data folder.
+#[derive(Clone, Debug)]
+pub struct Files {
+    folder: PathBuf,
+}
+
+/// Who appends to them; there is one.
+#[derive(Debug)]
+pub struct Writer {
+    files: Files,
+    /// The day and the length of the files that end with a whole block.
+    whole: BTreeMap<VolumeId, (u64, u64)>,
+}
+
+/// The name of the file of a day.
+fn name(day: u64) -> String {
+    let time = timestamp::extended(day.saturating_mul(DAY_MS));
+    format!("{}{EXTENSION}", time.get(..DATE_BYTES).unwrap_or(&time))
+}
+
+impl Files {
+    pub fn of(data_dir: &Path) -> Self {
+        Self { folder: data_dir.join(FOLDER_NAME) }
+    }
+
+    fn path(&self, id: VolumeId, day: u64) -> PathBuf {
+        self.folder.join(id.to_string()).join(name(day))
+    }
+
+    /// Whether there is a recording of a volume.
+    pub fn has(&self, id: VolumeId) -> bool {
+        self.folder.join(id.to_string()).is_dir()
+    }
+
+    /// What was recorded on a day, as it was written. What is damaged is left out, and the log says
+    /// so.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self, id: VolumeId, day: u64) -> io::Result<Vec<Interval>> {
+        let path = self.path(id, day);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(at(&path)(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes).map_err(at(&path))?;
+        let blocks = codec::read(&bytes);
+        // The last block may be on its way to the file.
+        if blocks.damaged_bytes > BLOCK_BYTES_MAX {
+            let damaged = blocks.damaged_bytes;
+            warn!("{}: {damaged} bytes are damaged, what they recorded is a gap", path.display());
+        }
+        Ok(blocks.intervals)
+    }
+
+    /// The days between these two, inclusive, on which a volume was recorded.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn days(&self, id: VolumeId, first: u64, last: u64) -> io::Result<Vec<u64>> {
+        let folder = self.folder.join(id.to_string());
+        let mut days = Vec::new();
+        for name in names(&folder)? {
+            let Some(date) = date_of(&name) else { continue };
+            let Some(ms) = timestamp::parse_extended(&format!("{date}T00:00:00Z")) else {
+                continue;
+            };
+            days.extend(Some(ms / DAY_MS).filter(|day| (first..=last).contains(day)));
+        }
+        days.sort_unstable();
+        Ok(days)
+    }
+
+    /// Deletes the files of days before this one.
+    ///
+    /// # Errors
+    /// The first that occurs; other files are deleted nevertheless.
+    pub fn delete_before(&self, day: u64) -> io::Result<()> {
+        let oldest = name(day);
+        let mut result = Ok(());
+        for volume in names(&self.folder)? {
+            let folder = self.folder.join(&volume);
+            let files = names(&folder).unwrap_or_default();
+            let old = files.iter().filter(|name| date_of(name).is_some() && **name < oldest);
+            for name in old {
+                result = result.and(fs::remove_file(folder.join(name)).map_err(at(&folder)));
+            }
+            // Fails if there are other files.
+            let _ = fs::remove_dir(&folder);
+        }
+        result
+    }
+
+    /// Deletes all recordings.
+    ///
+    /// # Errors
+    /// The first that occurs.
+    pub fn delete_all(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&self.folder)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The names in a folder; none if there is no such folder.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(folder)(error)),
+    };
+    let name = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok();
+    Ok(entries.filter_map(name).collect())
+}
+
+/// The date in the name of a file of ours.
+fn date_of(name: &str) -> Option<&str> {
+    name.strip_suffix(EXTENSION).filter(|date| date.len() == DATE_BYTES)
+}
+
+/// An error with its path.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+impl Writer {
+    pub fn new(files: Files) -> Self {
+        Self { files, whole: BTreeMap::new() }
+    }
+
+    /// Whether the disk has room that others do not need more.
+    ///
+    /// # Errors
+    /// It has not, or cannot be asked.
+    pub fn check_room(&self) -> io::Result<()> {
+        let folder = &self.files.folder;
+        private_folder(folder).map_err(at(folder))?;
+        let disk = rustix::fs::statvfs(folder).map_err(|error| at(folder)(error.into()))?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let least = (disk.f_blocks.saturating_mul(disk.f_frsize) / FREE_PART).min(FREE_BYTES_MIN);
+        if free < least {
+            let text = format!("{free} bytes are free on the disk, {least} are left to others");
+            return Err(at(folder)(io::Error::new(io::ErrorKind::StorageFull, text)));
+        }
+        Ok(())
+    }
+
+    /// Appends a block to the file of its day. If that fails, the file is as it was.
+    ///
+    /// # Errors
+    /// The file cannot be written, or is full.
+    pub fn append(&mut self, id: VolumeId, day: u64, block: &[u8]) -> io::Result<()> {
+        let path = self.files.path(id, day);
+        self.try_append(id, day, &path, block).map_err(at(&path))
+    }
+
+    fn try_append(&mut self, id: VolumeId, day: u64, path: &Path, block: &[u8]) -> io::Result<()> {
+        let file = match open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                path.parent().map_or(Ok(()), private_folder)?;
+                open(path)?
+            }
+            opened => opened?,
+        };
+        let mut length = file.metadata()?.len();
+        if self.whole.remove(&id) != Some((day, length)) {
+            length = mend(&file, length, path)?;
+        }
+        let after = length + block.len() as u64;
+        if after > FILE_BYTES_MAX as u64 {
+            return Err(io::Error::other(format!("it is full at {FILE_BYTES_MAX} bytes")));
+        }
+        // In append mode: behind what is there.
+        if let Err(error) = (&file).write_all(block) {
+            let _ = file.set_len(length);
+            return Err(error);
+        }
+        self.whole.insert(id, (day, after));
+        Ok(())
+    }
+
+    /// Forgets volumes that are not recorded any more.
+    pub fn keep(&mut self, is_known: impl Fn(VolumeId) -> bool) {
+        self.whole.retain(|id, _| is_known(*id));
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)
+}
+
+/// Creates a folder for the server's own user, if it is missing.
+fn private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Cuts off what follows the last whole block; returns the length.
+fn mend(file: &File, length: u64, path: &Path) -> io::Result<u64> {
+    // The last whole block is in here, unless much is damaged: then it stays, and is passed over.
+    let window = length.min(2 * BLOCK_BYTES_MAX as u64);
+    let mut end = vec![0; window as usize];
+    file.read_exact_at(&mut end, length - window)?;
+    let torn = window - codec::read(&end).whole_bytes as u64;
+    if torn == 0 || (torn == window && window < length) {
+        return Ok(length);
+    }
+    info!("{}: {torn} bytes of an unfinished block are cut off", path.display());
+    file.set_len(length - torn)?;
+    Ok(length - torn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::codec::{Block, Requests, Work};
+
+    const ID: VolumeId = VolumeId::from_bits(7);
+    const DAY: u64 = 20_782;
+
+    fn block(at: u64, count: u64) -> Vec<u8> {
+        let start_ms = DAY * DAY_MS + at * 1_000;
+        let mut block = Block::new(start_ms);
+        let reads = Requests { count, bytes: count * 512, us: 1 };
+        let work = Some(Work { reads, ..Work::default() });
+        assert!(block.push(&Interval { start_ms, length_ms: 1_000, work, balance_ppm: None }));
+        block.bytes()
+    }
+
+    fn counts(files: &Files, day: u64) -> Vec<u64> {
+        let found = files.read(ID, day).unwrap();
+        found.iter().map(|it| it.work.unwrap().reads.count).collect()
+    }
+
+    #[test]
+    fn a_torn_block_is_cut_off_and_a_damaged_one_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::of(folder.path());
+        let path = files.path(ID, DAY);
+        assert!(path.ends_with("recordings/vol-00000000000000007/2026-11-25.rec"), "{path:?}");
+        let mut writer = Writer::new(files.clone());
+        for at in 0..3 {
+            writer.append(ID, DAY, &block(at, at)).unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
+        for torn in 1..block(9, 9).len() {
+            let mut bytes = whole.clone();
+            bytes.extend(&block(9, 9)[..torn]);
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(counts(&files, DAY), [0, 1, 2]);
+            Writer::new(files.clone()).append(ID, DAY, &block(3, 3)).unwrap();
+            assert_eq!(counts(&files, DAY), [0, 1, 2, 3]);
+            assert_eq!(
+                fs::metadata(&path).unwrap().len() as usize,
+                whole.len() + block(3, 3).len()
+            );
+        }
+        // Another program wrote to the file meanwhile: it is looked at again.
+        let mut bytes = whole.clone();
+        bytes[block(0, 0).len() + 20] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        writer.append(ID, DAY, &block(4, 4)).unwrap();
+        assert_eq!(counts(&files, DAY), [0, 2, 4]);
+        fs::write(&path, vec![b'E'; 100_000]).unwrap();
+        writer.append(ID, DAY, &block(5, 5)).unwrap();
+        assert_eq!(counts(&files, DAY), [5]);
+        fs::write(&path, b"EkR1").unwrap();
+        writer.append(ID, DAY, &block(6, 6)).unwrap();
+        assert_eq!(counts(&files, DAY), [6]);
+        assert_eq!(fs::metadata(&path).unwrap().len() as usize, block(6, 6).len());
+    }
+
+    #[test]
+    fn a_file_has_a_bound_and_old_ones_are_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::of(folder.path());
+        let mut writer = Writer::new(files.clone());
+        for day in DAY..DAY + 4 {
+            writer.append(ID, day, &block(0, day)).unwrap();
+        }
+        let full = File::options().write(true).open(files.path(ID, DAY + 3)).unwrap();
+        full.set_len(FILE_BYTES_MAX as u64 - 1).unwrap();
+        let error = writer.append(ID, DAY + 3, &block(1, 1)).unwrap_err().to_string();
+        assert!(error.ends_with("2026-11-28.rec: it is full at 11534336 bytes"), "{error}");
+        let foreign = folder.path().join(FOLDER_NAME).join(ID.to_string()).join("notes.txt");
+        fs::write(&foreign, "mine").unwrap();
+        assert_eq!(files.days(ID, DAY + 1, DAY + 2).unwrap(), [DAY + 1, DAY + 2]);
+        files.delete_before(DAY + 2).unwrap();
+        assert_eq!(files.days(ID, 0, u64::MAX).unwrap(), [DAY + 2, DAY + 3]);
+        files.delete_before(DAY + 9).unwrap();
+        assert!(foreign.exists() && files.has(ID), "what is not ours stays");
+        fs::remove_file(foreign).unwrap();
+        files.delete_before(DAY + 9).unwrap();
+        assert!(!files.has(ID));
+        files.delete_all().unwrap();
+        files.delete_all().unwrap();
+        files.delete_before(DAY).unwrap();
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_file_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::of(folder.path());
+        fs::write(folder.path().join(FOLDER_NAME), "in the way").unwrap();
+        let mut writer = Writer::new(files.clone());
+        assert!(writer.check_room().is_err());
+        assert!(writer.append(ID, DAY, &block(0, 0)).is_err());
+        fs::remove_file(folder.path().join(FOLDER_NAME)).unwrap();
+        writer.append(ID, DAY, &block(0, 8)).unwrap();
+        assert_eq!(counts(&files, DAY), [8]);
+    }
+}
