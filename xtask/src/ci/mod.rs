@@ -134,10 +134,11 @@ fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String>
 
 /// Seed-driven tests whose every case writes files and waits for the disk, or reads a database of
 /// minutes: thousands of them would take an hour. They have as many cases as they say.
-const WITH_FILES: [&str; 3] = [
+const WITH_FILES: [&str; 4] = [
     "cloudwatch::actions::tests::pages_of_data_are_what_a_map_of_all_minutes_has",
     "cloudwatch::store::tests::what_is_read_is_what_a_map_has",
     "events::tests::a_log_keeps_what_was_whole",
+    "recording::tests::sums_are_those_of_the_counters",
 ];
 
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
