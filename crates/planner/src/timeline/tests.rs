@@ -54,7 +54,7 @@ fn what_is_left_at_the_end_is_told() {
     assert_eq!((timeline.steps.len(), timeline.end_us), (1, 3 * S));
     assert_eq!(timeline.steps[0].queue.operations / MICRO, 6_000);
     assert_eq!(timeline.steps[0].waited_us(), S);
-    let nothing = Demand { spans: vec![], length_us: 0 };
+    let nothing = Demand { spans: vec![], length_us: 0, held_back: None };
     let gp3 = layout(1, VolumeType::Gp3, 100, None);
     assert_eq!(Timeline::of(&space(&[], 1), &nothing, &gp3, 0).steps.len(), 1);
     let years = Demand { length_us: 1_000_000_000_000_000, ..nothing };
