@@ -133,8 +133,9 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            9,
-            "volume, snapshot, host, store, env, top, report, events, prove"
+            14,
+            "volume, snapshot, host, store, env, top, report, events, plan and three of its verbs, \
+             record, prove"
         );
         assert!(text.contains(
             "- `--region <NAME>`: The server's region; requests are signed for it. Default \

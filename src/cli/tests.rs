@@ -65,8 +65,8 @@ fn what_is_wrong_is_said_in_one_line() {
          expected standard, st1, sc1, gp2, gp3, io1 or io2"
     );
     assert_eq!(
-        first("evenkeel volume create --size 10 --wait --timeout 2d"),
-        "error: invalid value '2d' for '--timeout <TIME>': unit d is not s, m or h"
+        first("evenkeel volume create --size 10 --wait --timeout 2w"),
+        "error: invalid value '2w' for '--timeout <TIME>': unit w is not s, m, h or d"
     );
     assert!(error("evenkeel volumes ls").contains("a similar subcommand exists: 'volume'"));
 }
