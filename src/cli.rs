@@ -17,6 +17,7 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
+mod fleet;
 mod capacity;
 mod plan;
 mod pool;
@@ -35,6 +36,7 @@ pub use bench::{
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
+pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
 pub use plan::{
     Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
     PlanRules, PlanTraces, PlanVerb, PlanWanted,

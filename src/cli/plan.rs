@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan`.
 
-use super::{Connection, date, volume_type};
+use super::{Connection, PlanFleet, date, volume_type};
 use crate::message::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
@@ -44,6 +44,8 @@ pub enum PlanVerb {
     Compare(Box<PlanCompare>),
     /// Tell step by step what happens on a layout.
     Explain(Box<PlanExplain>),
+    /// Of each of many volumes, what to change, what that saves, and what it risks.
+    Fleet(Box<PlanFleet>),
 }
 
 #[derive(Args, Debug)]

@@ -13,6 +13,7 @@ pub mod delays;
 pub mod demand;
 pub mod exact;
 pub mod fit;
+pub mod fleet;
 pub mod fluid;
 pub mod held_back;
 pub mod layout;

@@ -7,7 +7,7 @@ use crate::message::{self, Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
-use evenkeel_core::volume::{Rules, VolumeType};
+use evenkeel_core::volume::{Date, Rules, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::held_back::HeldBack;
@@ -49,7 +49,7 @@ impl Case {
         if let Some(held) = HeldBack::of(&trace) {
             trace.notes.push(Note::Remark(held_back_words(&held)));
         }
-        let assume = assume(traces);
+        let assume = assume(traces.assume);
         let demand = Demand::of(&trace, assume);
         Ok(Self { trace, space, assume, demand, source })
     }
@@ -163,7 +163,8 @@ fn held_back_words(held: &HeldBack) -> String {
     )
 }
 
-fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
+/// The traces of a file, whatever its form.
+pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
     let input: Box<dyn std::io::Read> = match path.to_str() {
         Some("-") => Box::new(std::io::stdin()),
@@ -184,12 +185,21 @@ fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
 }
 
 /// How requests are taken to lie within an interval.
-const fn assume(arguments: &PlanTraces) -> Assume {
-    match arguments.assume {
+pub const fn assume(assumption: Assumption) -> Assume {
+    match assumption {
         Assumption::Even => Assume::Even,
         Assumption::Idle => Assume::Active,
         Assumption::Worst => Assume::Worst,
     }
+}
+
+/// The rules and prices of a day, or the newest.
+pub fn in_force(day: Option<Date>) -> Result<(&'static Rules, &'static PriceList), Failure> {
+    let fail = |error: String| Failure::new(error).exit(Exit::Usage);
+    let Some(day) = day else { return Ok((Rules::newest(), PriceList::newest())) };
+    let rules = Rules::as_of(day).map_err(|error| fail(error.to_string()))?;
+    let prices = PriceList::as_of(day).map_err(|error| fail(error.to_string()))?;
+    Ok((rules, prices))
 }
 
 /// Where layouts are looked for.
@@ -199,11 +209,7 @@ pub fn space(
     volumes_max: u32,
 ) -> Result<Space, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
-    let (mut rules, mut prices) = (Rules::newest(), PriceList::newest());
-    if let Some(date) = arguments.as_of {
-        rules = Rules::as_of(date).map_err(|error| fail(error.to_string()))?;
-        prices = PriceList::as_of(date).map_err(|error| fail(error.to_string()))?;
-    }
+    let (rules, prices) = in_force(arguments.as_of)?;
     let named = |name: &String| {
         let found = instance::by_name(name);
         found.ok_or_else(|| fail(format!("{name:?} is no instance type with published EBS limits")))

@@ -4,6 +4,7 @@ mod check;
 mod commands;
 mod compare;
 mod explain;
+mod fleet;
 mod html;
 mod input;
 mod json;
@@ -34,6 +35,7 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
+        Some(PlanVerb::Fleet(fleet)) => fleet::run(fleet, output.listing()?),
     }
 }
 

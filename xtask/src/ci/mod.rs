@@ -145,6 +145,7 @@ const WITH_FILES: [&str; 4] = [
 /// number of their own, too, and get a twentieth of the others'.
 const LONG: [&str; 7] = [
     "exact::tests::",
+    "fleet::judge::tests::",
     "oracle::tests::mutations::",
     "packing::tests::",
     "peers::tests::",

@@ -50,13 +50,34 @@ fn read_within<T: DeserializeOwned>(
     let mut limited = Limited { input, left: bytes_max, is_over: false };
     let result = serde_json::from_reader(io::BufReader::new(&mut limited));
     if limited.is_over {
-        let expected = format!(
-            "a JSON text of at most {} MiB; ask for fewer volumes or days at a time, or split it",
-            bytes_max >> 20
-        );
-        return Err(Broken::whole(form, expected));
+        return Err(too_long(form, bytes_max));
     }
     result.map_err(|error| broken(&error, form))
+}
+
+fn too_long(form: &str, bytes_max: u64) -> Broken {
+    let expected = format!(
+        "a JSON text of at most {} MiB; ask for fewer volumes or days at a time, or split it",
+        bytes_max >> 20
+    );
+    Broken::whole(form, expected)
+}
+
+/// The bytes of a text of this `form`: what is in memory is parsed several times as fast.
+pub(crate) fn slurp(input: &mut dyn BufRead, form: &str) -> Result<Vec<u8>, Broken> {
+    slurp_within(input, form, JSON_BYTES_MAX)
+}
+
+fn slurp_within(input: &mut dyn BufRead, form: &str, bytes_max: u64) -> Result<Vec<u8>, Broken> {
+    let mut limited = Limited { input, left: bytes_max, is_over: false };
+    let mut text = Vec::new();
+    let read = limited.read_to_end(&mut text);
+    if limited.is_over {
+        return Err(too_long(form, bytes_max));
+    }
+    let expected = "a file that can be read to its end";
+    read.map_err(|error| Broken::whole(&error.to_string(), expected))?;
+    Ok(text)
 }
 
 /// What a JSON text is not.
@@ -87,6 +108,10 @@ mod tests {
             "\"a number\": expected a JSON text of at most 2 MiB; ask for fewer volumes or days \
              at a time, or split it"
         );
+        let mut endless = io::BufReader::new(io::repeat(b' '));
+        let broken_too = slurp_within(&mut endless, "a number", 2 << 20).unwrap_err();
+        assert_eq!(broken_too, broken);
+        assert_eq!(slurp(&mut " 7 ".as_bytes(), "a number").unwrap(), b" 7 ");
         assert_eq!(read::<u64>(&mut " 7 ".as_bytes(), "a number"), Ok(7));
         let broken = read::<Vec<u64>>(&mut "[1,\n2".as_bytes(), "numbers").unwrap_err();
         assert_eq!(

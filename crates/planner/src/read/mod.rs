@@ -30,7 +30,9 @@ pub use collect::{INTERVALS_TOTAL_MAX, NAMES_MAX};
 pub use detect::{Format, detect, read};
 pub use fio_log::FioLog;
 pub use json::JSON_BYTES_MAX;
+pub(crate) use json::{broken as json_broken, slurp};
 pub use lines::LINE_BYTES_MAX;
+pub(crate) use lines::Lines;
 pub use merge::merge;
 
 use crate::trace::Trace;

@@ -51,6 +51,27 @@ pub(crate) fn time(text: &str) -> Option<Time> {
     Some(Time { unix_ms: u64::try_from(unix_ms).ok()?, has_zone: !zone.is_empty() })
 }
 
+/// A time as `2026-11-25T19:00:00Z` or with `+00:00`, which is what most texts have, in
+/// milliseconds since 1970: the short way to what [`time`] says.
+pub(crate) fn utc(text: &str) -> Option<u64> {
+    let (digits, zone) = text.as_bytes().split_at_checked(19)?;
+    if !matches!(zone, b"Z" | b"+00:00") {
+        return None;
+    }
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T', h1, h2, b':', n1, n2, b':', s1, s2] =
+        *digits
+    else {
+        return None;
+    };
+    let digit = |byte: u8| Some(i64::from(byte.checked_sub(b'0').filter(|digit| *digit < 10)?));
+    let two = |high: u8, low: u8| Some(digit(high)? * 10 + digit(low)?);
+    let days = days(two(y1, y2)? * 100 + two(y3, y4)?, two(m1, m2)?, two(d1, d2)?)?;
+    let (hours, minutes, seconds) = (two(h1, h2)?, two(n1, n2)?, two(s1, s2)?);
+    let is_clock = hours < 24 && minutes < 60 && seconds < 60;
+    let all = ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
+    u64::try_from(all * 1_000).ok().filter(|_| is_clock)
+}
+
 /// A time of day, `19:09:48` or `07:09:48 PM`, in milliseconds since midnight.
 pub(crate) fn time_of_day(clock: &str, half: Option<&str>) -> Option<u64> {
     let ms = clock_ms(clock)?;
@@ -212,6 +233,27 @@ mod tests {
         fn a_shown_time_is_read_as_what_it_was(second in 0_u64..250_000_000_000) {
             let read = time(&show_time(second * 1_000)).unwrap();
             proptest::prop_assert_eq!(read, Time { unix_ms: second * 1_000, has_zone: true });
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_short_way_says_the_same(text in "[12][90][0-9]{2}-[01][0-9]-[0-3][0-9]T\
+            [0-2][0-9]:[0-6][0-9]:[0-6][0-9](Z|\\+00:00|\\+01:00| )") {
+            if let Some(unix_ms) = utc(&text) {
+                proptest::prop_assert_eq!(time(&text).map(|it| it.unix_ms), Some(unix_ms));
+            }
+        }
+    }
+
+    #[test]
+    fn the_usual_times_go_the_short_way() {
+        for text in ["2026-11-25T19:09:48Z", "2026-11-25T19:09:48+00:00"] {
+            assert_eq!(utc(text), time(text).map(|it| it.unix_ms));
+            assert!(utc(text).is_some());
+        }
+        for text in ["2026-02-30T19:09:48Z", "2026-11-25T24:09:48Z", "2026-11-25 19:09:48Z", ""] {
+            assert_eq!(utc(text), None, "{text}");
         }
     }
 }

@@ -81,7 +81,10 @@ struct Dimension {
 /// # Errors
 /// [`Broken`].
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
-    let answer: Answer = json::read(input, FORM)?;
+    let text = json::slurp(input, FORM)?;
+    let answer: Answer =
+        serde_json::from_slice(&text).map_err(|error| json::broken(&error, FORM))?;
+    drop(text);
     if answer.next_token.is_some() && !hints.allows_partial {
         return Err(Broken::whole(
             "NextToken",

@@ -17,7 +17,7 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use crate::trace::{Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
-use super::numbers::{amount, show_time, time};
+use super::numbers::{amount, show_time, time, utc};
 use super::{Broken, Hints, INTERVAL_MS, INTERVALS_TOTAL_MAX, NAMES_MAX, Read};
 
 /// A metric that is taken.
@@ -154,9 +154,9 @@ impl Visitor<'_> for TimestampVisitor {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Timestamp, E> {
-        let time = time(text);
-        time.map(|time| Timestamp(time.unix_ms))
-            .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        let unix_ms = utc(text).or_else(|| Some(time(text)?.unix_ms));
+        let invalid = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
+        unix_ms.map(Timestamp).ok_or_else(invalid)
     }
 
     fn visit_f64<E: serde::de::Error>(self, seconds: f64) -> Result<Timestamp, E> {
@@ -171,7 +171,8 @@ impl Visitor<'_> for TimestampVisitor {
 /// The series of one volume, by metric.
 #[derive(Default)]
 struct Volume {
-    series: BTreeMap<Metric, BTreeMap<u64, f64>>,
+    /// The points of each metric, by time, each time once.
+    series: BTreeMap<Metric, Vec<(u64, f64)>>,
     unsaid: bool,
     unsuitable: BTreeMap<Metric, String>,
 }
@@ -232,24 +233,38 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
         if total > 2 * INTERVALS_TOTAL_MAX {
             return Err(too_many_intervals(&one.place));
         }
-        for (start_ms, value) in one.points {
-            if !value.is_finite() || value < 0.0 {
-                let expected = format!("values that are not negative, not {value}");
-                return Err(Broken::whole(&one.place, expected));
-            }
-            let before = points.insert(start_ms, value);
-            if before.is_some_and(|before| before != value) {
-                let expected = format!(
-                    "one value of {} at {}; name the volume in the label of each series, and ask \
-                     for one statistic",
-                    one.metric.name(),
-                    show_time(start_ms)
-                );
-                return Err(Broken::whole(&one.place, expected));
-            }
+        let bad = one.points.iter().find(|(_, value)| !value.is_finite() || *value < 0.0);
+        if let Some((_, value)) = bad {
+            let expected = format!("values that are not negative, not {value}");
+            return Err(Broken::whole(&one.place, expected));
         }
+        add(points, one.points).map_err(|start_ms| {
+            let expected = format!(
+                "one value of {} at {}; name the volume in the label of each series, and ask for \
+                 one statistic",
+                one.metric.name(),
+                show_time(start_ms)
+            );
+            Broken::whole(&one.place, expected)
+        })?;
     }
     Ok(volumes)
+}
+
+/// Adds points to those of a metric; the time at which there are two values is an error.
+fn add(points: &mut Vec<(u64, f64)>, mut more: Vec<(u64, f64)>) -> Result<(), u64> {
+    // Answers are newest first, or oldest first, or pages of them: runs, which sort in no time.
+    match points.is_empty() {
+        true => *points = more,
+        false => points.append(&mut more),
+    }
+    points.sort_by_key(|(start_ms, _)| *start_ms);
+    let differ = |pair: &&[(u64, f64)]| matches!(pair, [a, b] if a.0 == b.0 && a.1 != b.1);
+    if let Some([(start_ms, _), _]) = points.windows(2).find(differ) {
+        return Err(*start_ms);
+    }
+    points.dedup_by_key(|(start_ms, _)| *start_ms);
+    Ok(())
 }
 
 impl Volume {
@@ -272,24 +287,22 @@ impl Volume {
 
     /// The times at which all that is needed has a value, and how many have only a part.
     fn starts(&self, needs_amounts: bool) -> (Vec<u64>, Vec<u64>) {
-        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-        let mut needed = 0;
         let has_amounts = self.series.keys().any(|metric| metric.is_amount());
         if !has_amounts && needs_amounts {
             return (Vec::new(), Vec::new());
         }
-        for (metric, points) in &self.series {
-            // Of a text without any amounts, all is needed: it is merged with others later.
-            if metric.is_amount() || !has_amounts {
-                needed += 1;
-                for start_ms in points.keys() {
-                    *counts.entry(*start_ms).or_default() += 1;
-                }
-            }
+        // Of a text without any amounts, all is needed: it is merged with others later.
+        let is_needed = |metric: &Metric| metric.is_amount() || !has_amounts;
+        let needed: Vec<_> = self.series.iter().filter(|(metric, _)| is_needed(metric)).collect();
+        let points = needed.iter().flat_map(|(_, points)| points.iter());
+        let mut starts: Vec<u64> = points.map(|(start_ms, _)| *start_ms).collect();
+        starts.sort();
+        let (mut whole, mut all) = (Vec::new(), Vec::new());
+        for same in starts.chunk_by(|a, b| a == b) {
+            all.extend(same.first());
+            whole.extend(same.first().filter(|_| same.len() == needed.len()));
         }
-        let whole = counts.iter().filter(|(_, count)| **count == needed);
-        let whole = whole.map(|(start_ms, _)| *start_ms).collect();
-        (whole, counts.into_keys().collect())
+        (whole, all)
     }
 
     fn intervals(
@@ -310,9 +323,11 @@ impl Volume {
         remarks.extend(period::remark(&all, &lengths, period_ms));
         let mut whole_at = whole.iter().peekable();
         let columns = self.columns();
+        let mut at = At::new(self);
         for (start_ms, length_ms) in all.iter().zip(&lengths) {
             if whole_at.next_if_eq(&start_ms).is_some() {
-                traces.push(name, self.interval(*start_ms, *length_ms), columns)?;
+                at.go_to(*start_ms);
+                traces.push(name, at.interval(*start_ms, *length_ms), columns)?;
             }
         }
         let partly = all.len() - whole.len();
@@ -360,9 +375,32 @@ impl Volume {
             queue: of([Metric::QueueLength; 2], Kind::Mean),
         }
     }
+}
+
+/// The values of a volume at a time, which goes on.
+struct At<'a> {
+    /// The points of each metric that are left, by its place in [`METRICS`].
+    left: [&'a [(u64, f64)]; METRICS.len()],
+    values: [Option<f64>; METRICS.len()],
+}
+
+impl<'a> At<'a> {
+    fn new(volume: &'a Volume) -> Self {
+        let points = |(metric, _)| volume.series.get(&metric).map_or(&[][..], Vec::as_slice);
+        Self { left: METRICS.map(points), values: [None; METRICS.len()] }
+    }
+
+    fn go_to(&mut self, start_ms: u64) {
+        for (left, value) in self.left.iter_mut().zip(&mut self.values) {
+            while let Some((_, later)) = left.split_first().filter(|(at, _)| at.0 < start_ms) {
+                *left = later;
+            }
+            *value = left.first().filter(|at| at.0 == start_ms).map(|at| at.1);
+        }
+    }
 
     fn interval(&self, start_ms: u64, length_ms: u64) -> Interval {
-        let value = |metric| self.series.get(&metric)?.get(&start_ms).copied();
+        let value = |metric: Metric| self.values.get(metric as usize).copied().flatten();
         let sum = |metric| value(metric).map_or(0, amount);
         let ns = |metric| value(metric).map(|seconds: f64| amount(seconds * 1e9));
         let exceeded = [Metric::IopsExceeded, Metric::ThroughputExceeded].map(value);

@@ -1,0 +1,349 @@
+//! What a volume could be instead: of the same size, since no volume shrinks and none that grew can
+//! be changed back; by a change that ModifyVolume allows; and no worse.
+
+use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
+use evenkeel_core::units::MIB;
+use evenkeel_core::volume::{
+    IopsRule, MultiAttach, ThroughputRule, TypeRules, VolumeChange, VolumeSpec, VolumeType,
+};
+
+use super::{Policy, Volume};
+use crate::demand::Demand;
+use crate::fluid::Outcome;
+use crate::layout::Layout;
+use crate::search::{self, Space, Wanted};
+
+const DAY_US: u128 = 86_400_000_000;
+/// The parts of requests, in thousandths, whose waiting must not get longer.
+const PERMILLES: [u32; 3] = [500, 990, 999];
+
+/// What limits a volume has: I/Os and bytes a second at most.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Limits {
+    /// I/Os a second, as long as there are credits.
+    pub iops: Option<u64>,
+    /// Bytes a second.
+    pub bytes: Option<u64>,
+}
+
+impl Limits {
+    /// Those of a volume.
+    #[must_use]
+    pub fn of(policy: &Policy, spec: &VolumeSpec) -> Self {
+        let pacing = policy.rules.pacing(spec);
+        let most = |limit: Option<Limit>| limit.map(|limit| limit.per_second);
+        Self { iops: most(pacing.operations), bytes: most(pacing.bytes) }
+    }
+}
+
+/// Whether a volume never does less than another, whatever is asked of it.
+#[must_use]
+pub fn never_less(policy: &Policy, spec: &VolumeSpec, than: &VolumeSpec) -> bool {
+    let [now, before]: [Pacing; 2] = [spec, than].map(|spec| policy.rules.pacing(spec));
+    let has = |now: Option<Limit>, before: Option<Limit>| match (now, before) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(now), Some(before)) => {
+            // More credits are saved with a lower baseline only: so both must be no less.
+            let credits = |limit: Limit| limit.credit.map_or(u64::MAX, |credit| credit.capacity);
+            now.per_second >= before.per_second
+                && now.sustained_per_second() >= before.sustained_per_second()
+                && (now.sustained_per_second() >= now.per_second || credits(now) >= credits(before))
+        }
+    };
+    now.counting == before.counting
+        && has(now.operations, before.operations)
+        && has(now.bytes, before.bytes)
+}
+
+/// The types that a volume may become, its own included.
+pub fn types<'a>(policy: &'a Policy, volume: &'a Volume) -> impl Iterator<Item = VolumeType> {
+    let present = volume.spec.volume_type;
+    VolumeType::ALL.into_iter().filter(move |&volume_type| {
+        let Some(rules) = policy.rules.of(volume_type) else { return false };
+        let is_wanted = match policy.types.as_slice() {
+            [] => volume_type == present || is_offered(present, volume_type),
+            types => types.contains(&volume_type),
+        };
+        is_wanted
+            && (policy.less_durable || is_as_durable(policy, rules, present))
+            && (!volume.boots || rules.boot)
+            && (!volume.spec.multi_attach || rules.multi_attach != MultiAttach::No)
+    })
+}
+
+/// Whether one of these types is looked at for the other without being asked for: what answers in
+/// single milliseconds stays so, and what is sold no more is no aim.
+fn is_offered(present: VolumeType, other: VolumeType) -> bool {
+    let is_solid =
+        |t| matches!(t, VolumeType::Gp2 | VolumeType::Gp3 | VolumeType::Io1 | VolumeType::Io2);
+    other != VolumeType::Standard && (is_solid(other) || !is_solid(present))
+}
+
+/// Whether the published durability of a type is no less than that of another.
+fn is_as_durable(policy: &Policy, rules: &TypeRules, than: VolumeType) -> bool {
+    let least = |rules: &TypeRules| rules.promise.durability.map(|it| (it.min_ppm, it.max_ppm));
+    match (least(rules), policy.rules.of(than).and_then(least)) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some((min, max)), Some((than_min, than_max))) => min >= than_min && max >= than_max,
+    }
+}
+
+/// The volume after a change, if ModifyVolume makes exactly it.
+#[must_use]
+pub fn modified(policy: &Policy, from: &VolumeSpec, to: &VolumeSpec) -> Option<VolumeSpec> {
+    let change = change(from, to);
+    let after = policy.rules.modify(from, &change).ok()?;
+    (after == *to && after.size_gib == from.size_gib).then_some(after)
+}
+
+/// The change from one volume to another of the same size.
+#[must_use]
+pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
+    let asked = to.request();
+    VolumeChange {
+        volume_type: (to.volume_type != from.volume_type).then_some(to.volume_type),
+        size_gib: None,
+        iops: asked.iops,
+        throughput_mibps: asked.throughput_mibps,
+        multi_attach: None,
+    }
+}
+
+/// What a volume costs in a month.
+#[must_use]
+pub fn monthly(policy: &Policy, spec: &VolumeSpec) -> Option<u64> {
+    policy.prices.monthly_micro_usd(spec)
+}
+
+/// The cheapest change to a volume with at least these limits, and never less than `than`.
+#[must_use]
+pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<VolumeSpec> {
+    let present = &volume.spec;
+    let mut best: Option<(u64, VolumeSpec)> = None;
+    for volume_type in types(policy, volume) {
+        let Some(spec) = least_with(policy, present, volume_type, limits) else { continue };
+        let is_legal = spec == *present || modified(policy, present, &spec).is_some();
+        if !is_legal || !never_less(policy, &spec, present) || !has_always(policy, &spec, limits) {
+            continue;
+        }
+        let Some(cost) = monthly(policy, &spec) else { continue };
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, spec));
+        }
+    }
+    best.map(|(_, spec)| spec)
+}
+
+/// Whether a volume has at least these limits, with credits or without.
+fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
+    let pacing = policy.rules.pacing(spec);
+    let has = |limit: Option<Limit>, wanted: Option<u64>| {
+        limit.is_none_or(|limit| Some(limit.sustained_per_second()) >= wanted)
+    };
+    has(pacing.operations, wanted.iops) && has(pacing.bytes, wanted.bytes)
+}
+
+/// The least volume of a type, as large as the present one, with at least these limits.
+fn least_with(
+    policy: &Policy,
+    present: &VolumeSpec,
+    volume_type: VolumeType,
+    limits: Limits,
+) -> Option<VolumeSpec> {
+    let rules = policy.rules.of(volume_type)?;
+    let spec = |iops: Option<u32>, throughput_mibps: Option<u32>| {
+        let (size_gib, multi_attach) = (present.size_gib, present.multi_attach);
+        let mut spec = VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+        if iops.is_none() {
+            spec.iops = rules.iops.baseline(size_gib);
+        }
+        policy.rules.resolve(&spec.request()).ok()
+    };
+    let IopsRule::Provisioned { min, .. } = rules.iops else { return spec(None, None) };
+    let most = rules.iops_max(present.size_gib)?;
+    let iops = u32::try_from(limits.iops.unwrap_or(0)).ok()?.max(min);
+    if let ThroughputRule::Provisioned { min_mibps, mibps_per_iops, .. } = rules.throughput {
+        let mibps = u32::try_from(limits.bytes.unwrap_or(0).div_ceil(MIB)).ok()?.max(min_mibps);
+        let beside = u64::from(mibps) * mibps_per_iops.denominator;
+        let beside = u32::try_from(beside.div_ceil(mibps_per_iops.numerator.max(1))).ok()?;
+        return spec(Some(iops.max(beside)), Some(mibps));
+    }
+    // Throughput comes with IOPS, and never falls with them.
+    let has = |iops: u32| {
+        let it = spec(Some(iops), None)?;
+        (Limits::of(policy, &it).bytes >= limits.bytes).then_some(it)
+    };
+    let (mut low, mut high, mut found) = (iops, most, has(most)?);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match has(middle) {
+            Some(it) => (high, found) = (middle, it),
+            None => low = middle + 1,
+        }
+    }
+    Some(found)
+}
+
+/// What must not get worse: how long, and for how much of the time, requests wait.
+pub(super) struct Bound {
+    wanted: Wanted,
+    /// Nothing waits.
+    is_still: bool,
+}
+
+impl Bound {
+    /// No worse than what happened on a volume.
+    pub fn of(volume: &Volume, outcome: &Outcome, demand: &Demand) -> Self {
+        let known_us = u128::from(demand.length_us.max(outcome.end_us).max(1));
+        let a_day = u128::from(outcome.waited_us()) * DAY_US / known_us;
+        let delay = |permille: u32| (permille, outcome.delays.permille(permille));
+        let mut delays: Vec<(u32, u64)> = PERMILLES.map(delay).to_vec();
+        delays.push((1_000, outcome.delays.most_us()));
+        Self {
+            wanted: Wanted {
+                capacity_gib: volume.spec.size_gib.into(),
+                throttled_us_per_day_max: u64::try_from(a_day).unwrap_or(u64::MAX),
+                delays,
+                boots: volume.boots,
+                multi_attach: volume.spec.multi_attach,
+                monthly_max: None,
+            },
+            is_still: outcome.waited_us() == 0,
+        }
+    }
+
+    /// Whether a volume is no worse under a demand.
+    pub fn allows(&self, policy: &Policy, demand: &Demand, spec: &VolumeSpec) -> bool {
+        let space = space(policy, &[]);
+        let (_, outcome) = search::replay(&space, demand, &Layout { volumes: 1, each: *spec });
+        search::does(&outcome, demand, &self.wanted)
+    }
+}
+
+/// A space of single volumes.
+pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
+    Space {
+        rules: policy.rules,
+        prices: policy.prices,
+        types: types.to_vec(),
+        volumes_max: 1,
+        stripe_bytes: 64 << 10,
+        instance: None,
+    }
+}
+
+/// The cheapest change that is no worse under a demand, if it costs less than `budget`.
+pub(super) fn cheapest(
+    policy: &Policy,
+    volume: &Volume,
+    demand: &Demand,
+    bound: &Bound,
+    mut budget: u64,
+) -> Option<VolumeSpec> {
+    // The cheapest that each type can be, so that dear types are not looked at after a cheap one.
+    let least = |volume_type| {
+        let spec = least_with(policy, &volume.spec, volume_type, Limits::default())?;
+        Some((monthly(policy, &spec)?, spec))
+    };
+    let mut all: Vec<(u64, VolumeSpec)> = types(policy, volume).filter_map(least).collect();
+    all.sort_by_key(|(cost, spec)| (*cost, spec.volume_type));
+    let mut best = None;
+    for (cost, spec) in all {
+        if cost >= budget {
+            break;
+        }
+        let found = of_type(policy, volume, demand, bound, (cost, spec), budget);
+        if let Some((cost, spec)) = found {
+            (budget, best) = (cost, Some(spec));
+        }
+    }
+    best
+}
+
+/// The cheapest of a type for less than `budget`; `least` is the least of it.
+fn of_type(
+    policy: &Policy,
+    volume: &Volume,
+    demand: &Demand,
+    bound: &Bound,
+    least: (u64, VolumeSpec),
+    budget: u64,
+) -> Option<(u64, VolumeSpec)> {
+    let present = &volume.spec;
+    let is_legal = |spec: &VolumeSpec| modified(policy, present, spec).is_some();
+    if bound.is_still {
+        // Nothing waits just if no span asks for more than a limit, so there is nothing to search.
+        let peaks = peaks(demand, policy.rules.of(least.1.volume_type)?.counting);
+        let spec = least_with(policy, present, least.1.volume_type, peaks)?;
+        let limits = Limits::of(policy, &spec);
+        let cost = monthly(policy, &spec)?;
+        let is_found = cost < budget
+            && limits.iops.is_none_or(|limit| Some(limit) >= peaks.iops)
+            && limits.bytes.is_none_or(|limit| Some(limit) >= peaks.bytes)
+            && is_legal(&spec)
+            && bound.allows(policy, demand, &spec);
+        return is_found.then_some((cost, spec));
+    }
+    let (_, spec) = least;
+    if bound.allows(policy, demand, &spec) {
+        return is_legal(&spec).then_some(least);
+    }
+    let rules = policy.rules.of(spec.volume_type)?;
+    let IopsRule::Provisioned { .. } = rules.iops else { return None };
+    // What even the most that the budget buys of each does not carry, nothing below it does.
+    if !bound.allows(policy, demand, &affordable(policy, rules, spec, budget)?) {
+        return None;
+    }
+    let space = space(policy, &[spec.volume_type]);
+    let found = search::cheapest(&space, demand, &bound.wanted).into_iter().next()?;
+    let (cost, spec) = (found.monthly.total(), found.layout.each);
+    // A larger one could not be changed back.
+    (cost < budget && spec.size_gib == present.size_gib && is_legal(&spec)).then_some((cost, spec))
+}
+
+/// What a demand asks for in its busiest spans, counted by a rule.
+#[must_use]
+pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
+    let (mut iops, mut bytes) = (0, 0);
+    for part in demand.parts(counting, 1, u32::MAX) {
+        // Millionths a microsecond are units a second.
+        let per_second = |amount: u128| {
+            let rate = amount.div_ceil(u128::from(part.length_us.max(1)));
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        iops = per_second(part.operations).max(iops);
+        bytes = per_second(part.bytes).max(bytes);
+    }
+    Limits { iops: Some(iops), bytes: Some(bytes) }
+}
+
+/// A volume with the most IOPS, and the most throughput, that a budget buys if the other is least:
+/// none that it buys does more.
+fn affordable(
+    policy: &Policy,
+    rules: &TypeRules,
+    least: VolumeSpec,
+    budget: u64,
+) -> Option<VolumeSpec> {
+    let most = |from: u32, to: u32, with: &dyn Fn(u32) -> VolumeSpec| {
+        let (mut low, mut high) = (from, to.max(from));
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            match monthly(policy, &with(middle)).is_some_and(|cost| cost < budget) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        low
+    };
+    let iops_max = rules.iops_max(least.size_gib)?;
+    let with_iops = |iops| VolumeSpec { iops: Some(iops), ..least };
+    let mut all = with_iops(most(least.iops?, iops_max, &with_iops));
+    if let ThroughputRule::Provisioned { max_mibps, .. } = rules.throughput {
+        let with_mibps = |mibps| VolumeSpec { throughput_mibps: Some(mibps), ..least };
+        all.throughput_mibps = Some(most(least.throughput_mibps?, max_mibps, &with_mibps));
+    }
+    Some(all)
+}

@@ -1,0 +1,373 @@
+//! The judgement of one volume.
+//!
+//! What a trace does not show, nothing is concluded from: without days enough, with gaps, in steps
+//! that are too coarse, or where a limit held the volume up, nothing of it gets less.
+
+use evenkeel_core::qos::pacing::Limit;
+use evenkeel_core::units::MIB;
+use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
+
+use super::better::{self, Bound, Limits};
+use super::risk::of_change;
+use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
+use crate::demand::{Demand, Span};
+use crate::layout::Layout;
+use crate::search;
+use crate::trace::{Interval, Trace};
+
+const DAY_MS: u64 = 86_400_000;
+/// The longest steps from which something is concluded: a mean of an hour hides a day's batch.
+const RESOLUTION_MS_MAX: u64 = 300_000;
+/// From which part of a limit on a volume stands at it, in percent.
+const AT_LIMIT_PERCENT: u128 = 95;
+/// Credits that are as good as none, in millionths.
+const CREDITS_PPM_MIN: u32 = 10_000;
+
+/// What to do with a volume.
+#[must_use]
+pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
+    let mut judged = Judged::keep(volume);
+    let Some(before) = better::monthly(policy, &volume.spec) else {
+        let (date, volume_type) = (policy.prices.date(), volume.spec.volume_type);
+        judged.fail(format!("the price list of {date} has no price of {volume_type}"));
+        return judged;
+    };
+    (judged.before, judged.after) = (before, before);
+    if let Some(reason) = &volume.unsettled {
+        judged.fail(reason.clone());
+        return judged;
+    }
+    match evidence {
+        Evidence::Broken(reason) if volume.attached != Some(false) => judged.fail(reason),
+        Evidence::Broken(_) | Evidence::Absent if volume.attached == Some(false) => {
+            unattached(&mut judged, None);
+        }
+        Evidence::Trace(trace) if volume.attached == Some(false) => {
+            unattached(&mut judged, Some(&trace));
+        }
+        Evidence::Broken(_) | Evidence::Absent => {
+            judged.reasons.push("no metrics: nothing of it gets less".to_owned());
+            same(policy, volume, &mut judged);
+        }
+        Evidence::Trace(mut trace) => {
+            let limits = Limits::of(policy, &volume.spec);
+            trace.source.iops = limits.iops;
+            trace.source.bytes_per_second = limits.bytes;
+            by_trace(policy, volume, &trace, &mut judged);
+        }
+    }
+    if judged.findings.is_empty() {
+        judged.findings.push(Finding::Keep);
+    }
+    judged
+}
+
+impl Judged {
+    fn keep(volume: &Volume) -> Self {
+        Self {
+            present: volume.spec,
+            before: 0,
+            after: 0,
+            action: Action::Keep,
+            findings: Vec::new(),
+            risk: Risk::None,
+            waits: None,
+            known: None,
+            never_used_iops: None,
+            never_used_mibps: None,
+            reasons: Vec::new(),
+        }
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.findings = vec![Finding::NotJudged];
+        self.reasons = vec![reason];
+    }
+
+    /// Decides for a change.
+    fn change(&mut self, policy: &Policy, to: VolumeSpec, trace: Option<&Trace>) {
+        let Some(after) = better::monthly(policy, &to) else { return };
+        self.after = after;
+        self.action = Action::Modify(to);
+        self.waits = trace.map(|trace| Waits::of(policy, trace, &self.present, &to));
+        let (risk, reasons) = of_change(policy, &self.present, &to, self.waits.as_ref());
+        self.risk = risk;
+        self.reasons.extend(reasons);
+        let from = self.present;
+        if to.volume_type != from.volume_type {
+            let is_renewal =
+                (from.volume_type, to.volume_type) == (VolumeType::Gp2, VolumeType::Gp3);
+            self.find(if is_renewal { Finding::Gp2ToGp3 } else { Finding::TypeChange });
+        } else {
+            if to.iops < from.iops {
+                self.find(Finding::NeverUsedIops);
+            }
+            if to.throughput_mibps < from.throughput_mibps {
+                self.find(Finding::NeverUsedThroughput);
+            }
+        }
+    }
+
+    fn find(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// A volume that no instance has.
+fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
+    judged.find(Finding::Unattached);
+    (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
+    judged.reasons.push(
+        "no instance has it; since when, the list does not tell. Its data stay in a snapshot, \
+         which costs for what is stored"
+            .to_owned(),
+    );
+    let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
+    if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
+        judged.risk = Risk::Medium;
+        judged.reasons.push("its metrics have requests: it was in use until lately".to_owned());
+    }
+}
+
+/// The cheapest change to what does the same, whatever is asked of it.
+fn same(policy: &Policy, volume: &Volume, judged: &mut Judged) {
+    let limits = Limits::of(policy, &volume.spec);
+    let found = better::at_least(policy, volume, limits);
+    let is_cheaper = |it: &VolumeSpec| better::monthly(policy, it) < Some(judged.before);
+    if let Some(to) = found.filter(is_cheaper) {
+        judged.change(policy, to, None);
+    }
+}
+
+fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged) {
+    let demand = Demand::of(trace, policy.assume);
+    let at_limit = AtLimit::of(policy, volume, trace);
+    let known = known(policy, volume, trace, &demand, &at_limit);
+    judged.known = Some(known);
+    if let Err(reason) = is_enough(policy, trace, &known) {
+        judged.reasons.push(format!("{reason}: nothing of it gets less"));
+        if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
+            throttled(policy, volume, trace, &at_limit, judged);
+        } else {
+            same(policy, volume, judged);
+        }
+        return;
+    }
+    if at_limit.is_long(policy, trace) {
+        throttled(policy, volume, trace, &at_limit, judged);
+        return;
+    }
+    if at_limit.ms > 0 {
+        judged.reasons.push(format!(
+            "it stood at a limit for {} s: what it would have asked for then is not known, so \
+             nothing of it gets less",
+            at_limit.ms.div_ceil(1_000)
+        ));
+        same(policy, volume, judged);
+        return;
+    }
+    if demand.spans.is_empty() {
+        judged.find(Finding::Idle);
+        judged.reasons.push(
+            "nothing was asked of it: if nobody needs it, detach it and delete it after a snapshot"
+                .to_owned(),
+        );
+    }
+    let demand = with_headroom(&demand, policy.headroom_percent);
+    let space = better::space(policy, &[]);
+    let present = Layout { volumes: 1, each: volume.spec };
+    let (_, outcome) = search::replay(&space, &demand, &present);
+    let bound = Bound::of(volume, &outcome, &demand);
+    // What does the same is never worse, whatever a replay can tell.
+    let mut found = better::at_least(policy, volume, Limits::of(policy, &volume.spec));
+    let cost = |spec: &VolumeSpec| better::monthly(policy, spec).unwrap_or(u64::MAX);
+    found = found.filter(|it| cost(it) < judged.before);
+    let budget = found.as_ref().map_or(judged.before, cost);
+    found = better::cheapest(policy, volume, &demand, &bound, budget).or(found);
+    never_used(policy, &known, judged);
+    if let Some(to) = found {
+        judged.change(policy, to, Some(trace));
+    }
+}
+
+/// Whether a trace shows enough to conclude that less suffices.
+fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
+    for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
+        if kind.is_none() {
+            return Err(format!("its metrics have no {what}"));
+        }
+    }
+    let days_min = u64::from(policy.days_min);
+    if known.known_ms < days_min * DAY_MS {
+        let tenths = known.known_ms * 10 / DAY_MS;
+        let (whole, part) = (tenths / 10, tenths % 10);
+        return Err(format!("{whole}.{part} days of metrics, of {days_min} that are needed"));
+    }
+    let length_ms = known.known_ms.saturating_add(known.gaps_ms);
+    let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
+    if gaps_percent > policy.gaps_percent_max.into() {
+        let most = policy.gaps_percent_max;
+        return Err(format!("{gaps_percent} % of its metrics are gaps, of {most} that may be"));
+    }
+    if known.resolution_ms > RESOLUTION_MS_MAX {
+        let (found, most) = (known.resolution_ms / 1_000, RESOLUTION_MS_MAX / 1_000);
+        return Err(format!("its metrics are in steps of {found} s, of {most} that may be"));
+    }
+    Ok(())
+}
+
+fn known(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    demand: &Demand,
+    at_limit: &AtLimit,
+) -> Known {
+    let known_ms = trace.known_ms();
+    let start = trace.intervals.first().map_or(0, |first| first.start_ms);
+    let end = trace.intervals.last().map_or(0, Interval::end_ms);
+    let counting = policy.rules.pacing(&volume.spec).counting;
+    let peaks = better::peaks(demand, counting);
+    Known {
+        known_ms,
+        gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
+        resolution_ms: trace.resolution_ms(),
+        at_limit_ms: at_limit.ms,
+        peak_iops: peaks.iops.unwrap_or(0),
+        peak_bytes_per_second: peaks.bytes.unwrap_or(0),
+    }
+}
+
+/// What is provisioned above the peak, the headroom, and what the type has at least.
+fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
+    let spec = judged.present;
+    let Some(rules) = policy.rules.of(spec.volume_type) else { return };
+    let needed = |peak: u64| {
+        let percent = u128::from(policy.headroom_percent) + 100;
+        let needed = (u128::from(peak) * percent).div_ceil(100);
+        u32::try_from(needed).unwrap_or(u32::MAX)
+    };
+    // What every volume of the type has cannot be given back.
+    if let (IopsRule::Provisioned { min, .. }, Some(iops)) = (rules.iops, spec.iops) {
+        judged.never_used_iops = Some(iops.saturating_sub(needed(known.peak_iops).max(min)));
+    }
+    if let (ThroughputRule::Provisioned { min_mibps, .. }, Some(mibps)) =
+        (rules.throughput, spec.throughput_mibps)
+    {
+        let peak = known.peak_bytes_per_second.div_ceil(MIB);
+        judged.never_used_mibps = Some(mibps.saturating_sub(needed(peak).max(min_mibps)));
+    }
+}
+
+/// A demand with so much more in each span.
+pub(super) fn with_headroom(demand: &Demand, percent: u32) -> Demand {
+    let more = |amount: u64| {
+        let all = u128::from(amount) * (u128::from(percent) + 100);
+        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
+    };
+    let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
+    Demand { spans: demand.spans.iter().map(span).collect(), length_us: demand.length_us }
+}
+
+/// For how long a volume stood at its limits, so that more may have been wanted than was done.
+struct AtLimit {
+    ms: u64,
+    /// Whether the limit in IOPS was one of them, and the one in bytes.
+    iops: bool,
+    bytes: bool,
+}
+
+impl AtLimit {
+    fn of(policy: &Policy, volume: &Volume, trace: &Trace) -> Self {
+        let pacing = policy.rules.pacing(&volume.spec);
+        let limits = Limits::of(policy, &volume.spec);
+        let mut at = Self { ms: 0, iops: false, bytes: false };
+        let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
+        for interval in &trace.intervals {
+            if interval.requests() == 0 && interval.bytes() == 0 {
+                continue;
+            }
+            // Idle time is not exact enough for less than a second.
+            let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
+            let active_ms = (interval.length_ms - idle_ms).next_multiple_of(1_000);
+            let active_ms = active_ms.clamp(1_000.min(interval.length_ms), interval.length_ms);
+            let reaches = |amount: u128, limit: Option<u64>| {
+                let most = limit.map(|limit| u128::from(limit) * u128::from(active_ms));
+                most.is_some_and(|most| amount * 100_000 >= most * AT_LIMIT_PERCENT)
+            };
+            let mean = interval.bytes().div_ceil(interval.requests().max(1));
+            let counted = mean.div_ceil(pacing.counting.unit_bytes.max(1).into()).max(1);
+            let operations = u128::from(interval.requests()) * u128::from(counted);
+            let bytes = match pacing.counting.charge_whole_units {
+                true => operations * u128::from(pacing.counting.unit_bytes),
+                false => interval.bytes().into(),
+            };
+            let is_iops = reaches(operations, limits.iops);
+            let is_bytes = reaches(bytes, limits.bytes);
+            let is_empty = (spends.0 || spends.1)
+                && interval.balance_ppm.is_some_and(|it| it < CREDITS_PPM_MIN);
+            // Where the source says it, it is not guessed.
+            let is_at = match interval.is_censored {
+                Some(is_censored) => is_censored || is_empty,
+                None => is_iops || is_bytes || is_empty,
+            };
+            if is_at {
+                at.ms = at.ms.saturating_add(active_ms);
+                let by = match (is_iops || is_bytes, is_empty) {
+                    (true, _) => (is_iops, is_bytes),
+                    (false, true) => spends,
+                    (false, false) => (true, true),
+                };
+                (at.iops, at.bytes) = (at.iops || by.0, at.bytes || by.1);
+            }
+        }
+        at
+    }
+
+    /// Whether it is so long that the volume needs more.
+    fn is_long(&self, policy: &Policy, trace: &Trace) -> bool {
+        let a_day =
+            u128::from(self.ms) * u128::from(DAY_MS) / u128::from(trace.known_ms().max(DAY_MS));
+        a_day > u128::from(policy.throttled_s_per_day) * 1_000
+    }
+}
+
+/// Whether a limit is one of credits.
+fn has_credit(limit: Option<Limit>) -> bool {
+    limit.is_some_and(|limit| limit.credit.is_some())
+}
+
+/// A volume that needs more: no less of anything, and the headroom more of what it stood at.
+fn throttled(policy: &Policy, volume: &Volume, trace: &Trace, at: &AtLimit, judged: &mut Judged) {
+    judged.find(Finding::Throttled);
+    let seconds = at.ms.div_ceil(1_000);
+    judged.reasons.push(format!(
+        "it stood at a limit for {seconds} s: what it needs is at least what it did; look again \
+         after the change"
+    ));
+    let pacing = policy.rules.pacing(&volume.spec);
+    let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
+        let limit = limit?;
+        // Credits that ran out never do where the burst is the rate.
+        let percent = if is_at && !has_credit { u64::from(policy.headroom_percent) } else { 0 };
+        Some(limit.saturating_mul(percent + 100).div_ceil(100))
+    };
+    let limits = Limits::of(policy, &volume.spec);
+    let wanted = Limits {
+        iops: raise(limits.iops, at.iops, has_credit(pacing.operations)),
+        bytes: raise(limits.bytes, at.bytes, has_credit(pacing.bytes)),
+    };
+    match better::at_least(policy, volume, wanted).filter(|to| *to != volume.spec) {
+        Some(to) => judged.change(policy, to, Some(trace)),
+        None => judged.reasons.push(
+            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
+             plan` finds it"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,527 @@
+//! Lists of volumes: tables with a header, answers of DescribeVolumes, and what
+//! `evenkeel volume ls` prints. Columns and fields are known by their names, in any order; others
+//! are passed over.
+//!
+//! A volume that cannot be read is refused with its place and the reason, and the others are read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::read::{Broken, Lines, NAMES_MAX, json_broken, slurp};
+
+const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
+/// The most characters of an id.
+const ID_CHARS_MAX: usize = 64;
+/// The most characters of a name or of hosts.
+const TEXT_CHARS_MAX: usize = 256;
+
+/// A volume of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Volume {
+    /// Its id.
+    pub id: String,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What it is.
+    pub spec: VolumeSpec,
+    /// Whether an instance has it; `None` if the list does not say.
+    pub attached: Option<bool>,
+    /// The instances that have it, as the list writes them.
+    pub attached_to: Option<String>,
+    /// Whether an instance boots from it, as the list or its device name says.
+    pub boots: bool,
+    /// Why nothing can be said of it now.
+    pub unsettled: Option<String>,
+}
+
+/// A volume that was not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Where it stands, as `line 7` or `Volumes[3]`.
+    pub place: String,
+    /// Its id, if it has one.
+    pub id: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// The volumes of a text.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct List {
+    /// Those that were read, in their order.
+    pub volumes: Vec<Volume>,
+    /// The others.
+    pub refused: Vec<Refused>,
+}
+
+/// Something that is known of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Field {
+    Id,
+    Name,
+    Type,
+    Size,
+    Iops,
+    Throughput,
+    State,
+    Attached,
+    Device,
+    Boots,
+    MultiAttach,
+}
+
+/// What columns and fields are called, in lower case and without what is no letter or digit.
+const NAMES: [(&str, Field); 38] = [
+    ("volumeid", Field::Id),
+    ("volume", Field::Id),
+    ("id", Field::Id),
+    ("name", Field::Name),
+    ("tagname", Field::Name),
+    ("tagsname", Field::Name),
+    ("volumetype", Field::Type),
+    ("type", Field::Type),
+    ("size", Field::Size),
+    ("sizegib", Field::Size),
+    ("sizegb", Field::Size),
+    ("sizeingib", Field::Size),
+    ("gib", Field::Size),
+    ("iops", Field::Iops),
+    ("throughput", Field::Throughput),
+    ("throughputmibps", Field::Throughput),
+    ("throughputmibs", Field::Throughput),
+    ("mibps", Field::Throughput),
+    ("mibs", Field::Throughput),
+    ("state", Field::State),
+    ("volumestate", Field::State),
+    ("attachedto", Field::Attached),
+    ("attachedinstance", Field::Attached),
+    ("attachedinstances", Field::Attached),
+    ("attachedresource", Field::Attached),
+    ("attachedresources", Field::Attached),
+    ("attachments", Field::Attached),
+    ("instance", Field::Attached),
+    ("instanceid", Field::Attached),
+    ("hostid", Field::Attached),
+    ("device", Field::Device),
+    ("devicename", Field::Device),
+    ("boot", Field::Boots),
+    ("boots", Field::Boots),
+    ("root", Field::Boots),
+    ("isroot", Field::Boots),
+    ("multiattach", Field::MultiAttach),
+    ("multiattachenabled", Field::MultiAttach),
+];
+
+impl Field {
+    fn of(name: &str) -> Option<Self> {
+        let letters = name.chars().filter(char::is_ascii_alphanumeric);
+        let name = letters.collect::<String>().to_ascii_lowercase();
+        NAMES.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+    }
+}
+
+/// What is known of a volume, as text. What is empty is absent.
+type Fields = BTreeMap<Field, String>;
+
+/// Reads a list. `allows_partial` takes one page of an answer for all of them.
+///
+/// # Errors
+/// [`Broken`] if the text is no list of volumes, or has none that could be read.
+pub fn read(input: &mut dyn BufRead, rules: &Rules, allows_partial: bool) -> Result<List, Broken> {
+    let mut reading = Reading { rules, list: List::default(), places: BTreeMap::new() };
+    match first_byte(input)? {
+        Some(b'{' | b'[') => of_json(input, &mut reading, allows_partial)?,
+        _ => of_table(input, &mut reading)?,
+    }
+    let list = reading.list;
+    if list.volumes.is_empty() {
+        return Err(match list.refused.first() {
+            Some(Refused { place, reason, .. }) => {
+                let found = format!("{place}: {reason}");
+                Broken::whole(&found, "at least one volume that can be read")
+            }
+            None => Broken::whole("no volume", "at least one"),
+        });
+    }
+    Ok(list)
+}
+
+/// The first byte that is no space, which stays in the input.
+fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> {
+    loop {
+        let buffer = input.fill_buf().map_err(|error| {
+            Broken::whole(&error.to_string(), "a file that can be read to its end")
+        })?;
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let is_mark = |byte: &u8| byte.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(byte);
+        let skipped = buffer.iter().take_while(|byte| is_mark(byte)).count();
+        // Lines are counted from the first on, so only spaces of a line that goes on are passed.
+        match buffer.get(skipped) {
+            Some(byte) => return Ok(Some(*byte)),
+            None => {
+                let length = buffer.len();
+                input.consume(length);
+            }
+        }
+    }
+}
+
+/// A list that is being read.
+struct Reading<'a> {
+    rules: &'a Rules,
+    list: List,
+    /// Where each volume stands.
+    places: BTreeMap<String, String>,
+}
+
+impl Reading<'_> {
+    fn add(&mut self, place: String, fields: &Fields) -> Result<(), Broken> {
+        if self.list.volumes.len() + self.list.refused.len() >= NAMES_MAX {
+            let expected = format!("at most {NAMES_MAX} volumes; split the list");
+            return Err(Broken::whole(&place, expected));
+        }
+        let id = fields.get(&Field::Id).cloned();
+        let volume =
+            volume(fields, self.rules).and_then(|volume| match self.places.get(&volume.id) {
+                Some(before) => Err(format!("it stands at {before} already")),
+                None => Ok(volume),
+            });
+        match volume {
+            Ok(volume) => {
+                self.places.insert(volume.id.clone(), place);
+                self.list.volumes.push(volume);
+            }
+            Err(reason) => self.refuse(place, id, reason),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, place: String, id: Option<String>, reason: String) {
+        let id = id.map(|id| cut(&id, ID_CHARS_MAX));
+        self.list.refused.push(Refused { place, id, reason });
+    }
+}
+
+/// The beginning of a text.
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+/// A volume of what is known of it, or the reason why not.
+fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
+    let text = |field: Field| fields.get(&field).map(String::as_str);
+    let id = text(Field::Id).ok_or("it has no id: expected vol-... in the column VolumeId")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if id.len() > ID_CHARS_MAX || id.starts_with('-') || !id.chars().all(is_plain) {
+        return Err(format!(
+            "the id {:?}: expected at most {ID_CHARS_MAX} letters, digits, '-', '_', '.' and ':'",
+            cut(id, ID_CHARS_MAX)
+        ));
+    }
+    let type_text = text(Field::Type).ok_or("it has no type: expected gp3 or another one")?;
+    let volume_type: VolumeType = type_text
+        .to_ascii_lowercase()
+        .parse()
+        .map_err(|error| format!("the type {:?}: {error}", cut(type_text, ID_CHARS_MAX)))?;
+    let size_gib = number(fields, Field::Size, "size")?.ok_or("it has no size in GiB")?;
+    let iops = number(fields, Field::Iops, "IOPS")?;
+    let throughput_mibps = number(fields, Field::Throughput, "throughput")?;
+    let multi_attach = yes(fields, Field::MultiAttach, "Multi-Attach")?.unwrap_or(false);
+    // Lists show baselines, too, which cannot be asked for.
+    let sells_iops = rules.of(volume_type).is_some_and(|it| it.iops_max(size_gib).is_some());
+    let request = VolumeRequest {
+        volume_type,
+        size_gib,
+        iops: iops.filter(|_| sells_iops),
+        throughput_mibps: throughput_mibps.filter(|_| volume_type == VolumeType::Gp3),
+        multi_attach,
+    };
+    let spec = rules
+        .resolve(&request)
+        .map_err(|error| format!("by the rules of {} it cannot be: {error}", rules.date()))?;
+    let attached_to = text(Field::Attached).map(|hosts| cut(hosts, TEXT_CHARS_MAX));
+    let (attached, unsettled) = state(text(Field::State), attached_to.is_some())?;
+    let boots = yes(fields, Field::Boots, "boots")?;
+    Ok(Volume {
+        id: id.to_owned(),
+        name: text(Field::Name).map(|name| cut(name, TEXT_CHARS_MAX)),
+        spec,
+        attached,
+        boots: boots.unwrap_or_else(|| boots_by_device(fields)),
+        attached_to,
+        unsettled,
+    })
+}
+
+/// Whether an instance has a volume, and why nothing can be said of it.
+fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<String>), String> {
+    let letters = |text: &str| -> String {
+        text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+    };
+    Ok(match text.map(letters).as_deref() {
+        Some("inuse") => (Some(true), None),
+        Some("available") if !has_hosts => (Some(false), None),
+        Some("available") | None => (has_hosts.then_some(true), None),
+        Some(word @ ("creating" | "error")) => {
+            (has_hosts.then_some(true), Some(format!("its state is {word}")))
+        }
+        Some("deleting" | "deleted") => return Err("it is being deleted".to_owned()),
+        Some(word) => {
+            return Err(format!(
+                "the state {:?}: expected in-use, available, creating, deleting or error",
+                cut(word, ID_CHARS_MAX)
+            ));
+        }
+    })
+}
+
+/// The names that root devices have: the only hint that a list of volumes has.
+fn boots_by_device(fields: &Fields) -> bool {
+    let has = |field: Field| {
+        fields.get(&field).is_some_and(|text| {
+            let mut words = text.split(|c: char| c.is_whitespace() || ",;()".contains(c));
+            words.any(|word| matches!(word, "/dev/xvda" | "/dev/sda1" | "/dev/sda"))
+        })
+    };
+    has(Field::Device) || has(Field::Attached)
+}
+
+/// A whole number, with or without a unit behind it.
+fn number(fields: &Fields, field: Field, what: &str) -> Result<Option<u32>, String> {
+    let Some(text) = fields.get(&field) else { return Ok(None) };
+    let number = text.split_whitespace().next().unwrap_or_default();
+    // Tables that went through a spreadsheet have 3000.0.
+    let whole = number.split_once('.').map_or(number, |(whole, part)| {
+        if part.bytes().all(|byte| byte == b'0') { whole } else { number }
+    });
+    whole.parse().map(Some).map_err(|_| {
+        format!("the {what} {:?}: expected a whole number, as 100", cut(text, ID_CHARS_MAX))
+    })
+}
+
+fn yes(fields: &Fields, field: Field, what: &str) -> Result<Option<bool>, String> {
+    let Some(text) = fields.get(&field) else { return Ok(None) };
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "1" | "enabled" => Ok(Some(true)),
+        "false" | "no" | "0" | "disabled" => Ok(Some(false)),
+        _ => Err(format!("{what} {:?}: expected true or false", cut(text, ID_CHARS_MAX))),
+    }
+}
+
+/// Keeps a value, unless it stands for none.
+fn put(fields: &mut Fields, field: Field, value: &str) {
+    let value = value.trim();
+    let is_none = |none: &&str| value.eq_ignore_ascii_case(none);
+    if !["", "-", "–", "null", "none", "nan", "n/a"].iter().any(is_none) {
+        fields.entry(field).or_insert_with(|| value.to_owned());
+    }
+}
+
+fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Broken> {
+    let mut lines = Lines::new(input);
+    let mut header: Option<(char, Vec<Option<Field>>)> = None;
+    while let Some((number, line)) = lines.next()? {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let Some((separator, columns)) = &header else {
+            header = Some(columns_of(number, line)?);
+            continue;
+        };
+        let place = format!("line {number}");
+        let Some(cells) = cells(line, *separator) else {
+            let reason = "a quote is not closed on the line: expected \"text\"".to_owned();
+            reading.refuse(place, None, reason);
+            continue;
+        };
+        if cells.len() != columns.len() {
+            let (found, wanted) = (cells.len(), columns.len());
+            let reason = format!("it has {found} cells: expected {wanted}, as the header has");
+            let id = columns.iter().position(|field| *field == Some(Field::Id));
+            reading.refuse(place, id.and_then(|at| cells.get(at)).cloned(), reason);
+            continue;
+        }
+        let mut fields = Fields::new();
+        for (field, cell) in columns.iter().zip(&cells) {
+            if let Some(field) = field {
+                put(&mut fields, *field, cell);
+            }
+        }
+        reading.add(place, &fields)?;
+    }
+    Ok(())
+}
+
+/// What separates cells, and what the columns are.
+fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Broken> {
+    let separators = [',', '\t', ';'];
+    let count = |separator: &char| line.matches(*separator).count();
+    let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
+    let cells = cells(line, separator).unwrap_or_default();
+    let columns: Vec<Option<Field>> = cells.iter().map(|cell| Field::of(cell)).collect();
+    for (needed, name) in
+        [(Field::Id, "VolumeId"), (Field::Type, "VolumeType"), (Field::Size, "Size")]
+    {
+        if !columns.contains(&Some(needed)) {
+            let expected = format!(
+                "a header with VolumeId, VolumeType and Size, and as they are known Iops, \
+                 Throughput, State and AttachedTo; there is no column {name}"
+            );
+            return Err(Broken::at(number, line, expected));
+        }
+    }
+    Ok((separator, columns))
+}
+
+/// The cells of a line; `None` if a quote is not closed.
+fn cells(line: &str, separator: char) -> Option<Vec<String>> {
+    let (mut all, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' if is_quoted || cell.trim().is_empty() => is_quoted = !is_quoted,
+            _ if c == separator && !is_quoted => all.push(std::mem::take(&mut cell)),
+            _ => cell.push(c),
+        }
+    }
+    all.push(cell);
+    (!is_quoted).then_some(all)
+}
+
+fn of_json(
+    input: &mut dyn BufRead,
+    reading: &mut Reading<'_>,
+    allows_partial: bool,
+) -> Result<(), Broken> {
+    let text = slurp(input, JSON_FORM)?;
+    let mut answer = Answer { reading, is_partial: false, has_volumes: false, over: None };
+    let mut deserializer = serde_json::Deserializer::from_slice(&text);
+    let read = deserializer.deserialize_any(&mut answer).and_then(|()| deserializer.end());
+    if let Some(over) = answer.over {
+        return Err(over);
+    }
+    let (is_partial, has_volumes) = (answer.is_partial, answer.has_volumes);
+    read.map_err(|error| json_broken(&error, JSON_FORM))?;
+    if !has_volumes {
+        return Err(Broken::whole("a JSON text without Volumes", JSON_FORM));
+    }
+    if is_partial && !allows_partial {
+        return Err(Broken::whole(
+            "NextToken",
+            "an answer with all pages; ask on with --starting-token, or allow a part",
+        ));
+    }
+    Ok(())
+}
+
+/// An answer, of which one volume at a time is kept as JSON.
+struct Answer<'a, 'b> {
+    reading: &'a mut Reading<'b>,
+    is_partial: bool,
+    has_volumes: bool,
+    over: Option<Broken>,
+}
+
+impl<'de> Visitor<'de> for &mut Answer<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(JSON_FORM)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "Volumes" | "volumes" => map.next_value_seed(&mut *self)?,
+                "NextToken" | "nextToken" => {
+                    let token: Value = map.next_value()?;
+                    self.is_partial = token.as_str().is_some_and(|token| !token.is_empty());
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.has_volumes = true;
+        let mut index = 0_u32;
+        while let Some(item) = items.next_element::<Value>()? {
+            let place = format!("Volumes[{index}]");
+            if let Err(over) = self.reading.add(place, &fields_of(&item)) {
+                self.over = Some(over);
+                return Err(serde::de::Error::custom("too many volumes"));
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Answer<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+/// What an item of an answer says.
+fn fields_of(item: &Value) -> Fields {
+    let mut fields = Fields::new();
+    for (key, value) in item.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("Attachments" | "attachments", Value::Array(all)) => attachments(&mut fields, all),
+            ("Tags", Value::Array(tags)) => {
+                let is_name = |tag: &&Value| tag.get("Key").and_then(Value::as_str) == Some("Name");
+                let name = tags.iter().find(is_name).and_then(|tag| tag.get("Value")?.as_str());
+                put(&mut fields, Field::Name, name.unwrap_or_default());
+            }
+            ("tags", Value::Object(tags)) => {
+                let name = tags.get("Name").and_then(Value::as_str);
+                put(&mut fields, Field::Name, name.unwrap_or_default());
+            }
+            (_, Value::String(text)) => put_named(&mut fields, key, text),
+            (_, Value::Number(_) | Value::Bool(_)) => {
+                put_named(&mut fields, key, &value.to_string());
+            }
+            _ => {}
+        }
+    }
+    fields
+}
+
+fn put_named(fields: &mut Fields, key: &str, value: &str) {
+    if let Some(field) = Field::of(key) {
+        put(fields, field, value);
+    }
+}
+
+fn attachments(fields: &mut Fields, all: &[Value]) {
+    let text = |attachment: &Value, keys: [&str; 2]| -> Option<String> {
+        let value = keys.iter().find_map(|key| attachment.get(key)?.as_str());
+        value.map(str::to_owned)
+    };
+    let joined = |keys: [&str; 2]| {
+        let each: Vec<String> = all.iter().filter_map(|it| text(it, keys)).collect();
+        each.join(" ")
+    };
+    put(fields, Field::Attached, &joined(["InstanceId", "host_id"]));
+    put(fields, Field::Device, &joined(["Device", "device"]));
+}
+
+#[cfg(test)]
+mod tests;

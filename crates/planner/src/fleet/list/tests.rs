@@ -1,0 +1,141 @@
+//! Lists of all forms, and what is wrong with others.
+
+use super::*;
+use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io2, St1};
+
+fn read_text(text: &str) -> Result<List, Broken> {
+    read(&mut text.as_bytes(), Rules::newest(), false)
+}
+
+fn one(text: &str) -> Volume {
+    let list = read_text(text).expect("a list");
+    assert_eq!(list.refused, []);
+    list.volumes.into_iter().next().expect("a volume")
+}
+
+#[test]
+fn columns_are_known_by_their_names() {
+    let list = read_text(
+        "Volume_ID,type,Size (GiB),x,IOPS,throughput,STATE,Attached Instances,Device,tag:Name\n\
+         vol-0a,gp3,100 GiB,,3000.0,125,in-use,i-1,/dev/xvda,\"a, \"\"b\"\"\"\n\
+         \n\
+         vol-0b,GP2,100,,300,-,available,,,\n\
+         vol-0c,st1,500,,,,creating,,,\n",
+    )
+    .unwrap();
+    let types: Vec<_> = list.volumes.iter().map(|it| it.spec.volume_type).collect();
+    assert_eq!(types, [Gp3, Gp2, St1]);
+    let [first, second, third] = list.volumes.as_slice() else { panic!() };
+    assert_eq!((first.spec.iops, first.spec.throughput_mibps), (Some(3_000), Some(125)));
+    assert_eq!((first.attached, first.boots), (Some(true), true));
+    assert_eq!(first.attached_to.as_deref(), Some("i-1"));
+    assert_eq!((second.spec.iops, second.attached, second.boots), (Some(300), Some(false), false));
+    assert_eq!(third.unsettled.as_deref(), Some("its state is creating"));
+    // As the console, and as our own listing.
+    let list = "Name;Volume ID;Type;Size;IOPS;Throughput;Attached resources;Volume state\n\
+        a;vol-0a;gp3;8 GiB;3000;125;i-1: /dev/sda1 (attached);In-use\n";
+    assert!(one(list).boots);
+    let list = "volume,type,gib,iops,mib_s,state,attached_to,name\n\
+        vol-0a,io2,8,500,,in-use,i-1 i-2,log\n";
+    let volume = one(list);
+    assert_eq!((volume.spec.volume_type, volume.spec.iops), (Io2, Some(500)));
+    assert_eq!(volume.name.as_deref(), Some("log"));
+    // Nothing is known of who has it.
+    assert_eq!(one("id,type,size\nvol-0a,gp3,8\n").attached, None);
+}
+
+#[test]
+fn answers_of_describe_volumes_and_our_own_are_read() {
+    let aws = r#"{"Volumes": [
+        {"VolumeId": "vol-0a", "VolumeType": "io2", "Size": 100, "Iops": 500, "State": "in-use",
+         "MultiAttachEnabled": true, "Encrypted": false, "Tags": [{"Key": "Name", "Value": "n"}],
+         "Attachments": [{"InstanceId": "i-1", "Device": "/dev/sdf", "State": "attached"},
+                         {"InstanceId": "i-2", "Device": "/dev/sdf", "State": "attached"}]},
+        {"VolumeId": "vol-0b", "VolumeType": "gp3", "Size": 8, "Iops": 3000, "Throughput": 125,
+         "State": "available", "Attachments": []}]}"#;
+    let list = read_text(aws).unwrap();
+    let [first, second] = list.volumes.as_slice() else { panic!() };
+    assert!(first.spec.multi_attach && first.attached_to.as_deref() == Some("i-1 i-2"));
+    assert_eq!((first.name.as_deref(), first.attached), (Some("n"), Some(true)));
+    assert_eq!((second.name.as_deref(), second.attached), (None, Some(false)));
+    let ours = r#"{"schema": "evenkeel.volumes/1", "volumes": [{"volume_id": "vol-0a",
+        "volume_type": "gp3", "size_gib": 8, "iops": 3000, "throughput_mibps": 125,
+        "state": "in-use", "multi_attach": false, "tags": {"Name": "n"},
+        "attachments": [{"host_id": "i-1", "device": "/dev/sda1"}]}]}"#;
+    let volume = one(ours);
+    assert_eq!((volume.boots, volume.name.as_deref()), (true, Some("n")));
+    // A part, as `--query Volumes` prints it.
+    assert_eq!(one(r#"[{"VolumeId": "v", "VolumeType": "gp3", "Size": 8}]"#).id, "v");
+
+    let page = aws
+        .replace("]}]}", "]}], \"NextToken\": \"abc\"}")
+        .replace("\"Attachments\": []}]}", "\"Attachments\": []}], \"NextToken\": \"abc\"}");
+    let broken = read_text(&page).unwrap_err();
+    assert!(broken.to_string().contains("an answer with all pages"), "{broken}");
+    assert_eq!(read(&mut page.as_bytes(), Rules::newest(), true).unwrap().volumes.len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_told_and_the_rest_is_read() {
+    let list = read_text(
+        "VolumeId,VolumeType,Size,Iops,State,Boot\n\
+         vol-0a,gp3,100,3000,in-use,\n\
+         vol-0a,gp3,100,3000,in-use,\n\
+         vol-0b,gp4,100,,in-use,\n\
+         vol-0c,gp3,much,,in-use,\n\
+         vol-0d,io1,10,5000,in-use,\n\
+         vol-0e,io1,100,,in-use,\n\
+         vol-0f,gp3\n\
+         \"vol-10,gp3,100,,in-use,\n\
+         vol-$(x),gp3,100,,in-use,\n\
+         ,gp3,100,,in-use,\n\
+         vol-11,gp3,100,,deleting,\n\
+         vol-12,gp3,100,,gone,\n\
+         vol-13,gp3,100,,in-use,perhaps\n\
+         vol-14,,100,,in-use,\n",
+    )
+    .unwrap();
+    assert_eq!(list.volumes.len(), 1);
+    let told: Vec<String> =
+        list.refused.iter().map(|it| format!("{}: {}", it.place, it.reason)).collect();
+    let expected = [
+        "line 3: it stands at line 2 already",
+        "line 4: the type \"gp4\": expected standard, st1, sc1, gp2, gp3, io1 or io2",
+        "line 5: the size \"much\": expected a whole number, as 100",
+        "line 6: by the rules of 2026-01-15 it cannot be: Iops to volume size ratio of 500 is too \
+         high; maximum is 50",
+        "line 7: by the rules of 2026-01-15 it cannot be: ",
+        "line 8: it has 2 cells: expected 6, as the header has",
+        "line 9: a quote is not closed on the line",
+        "line 10: the id \"vol-$(x)\": expected at most 64 letters",
+        "line 11: it has no id: expected vol-... in the column VolumeId",
+        "line 12: it is being deleted",
+        "line 13: the state \"gone\": expected in-use",
+        "line 14: boots \"perhaps\": expected true or false",
+        "line 15: it has no type: expected gp3 or another one",
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(expected), "{told}: {expected}");
+    }
+    assert_eq!(list.refused[0].id.as_deref(), Some("vol-0a"));
+}
+
+#[test]
+fn a_text_that_is_no_list_is_refused() {
+    for (text, expected) in [
+        ("", "at least one"),
+        ("VolumeId,Size\nvol-0a,8\n", "there is no column VolumeType"),
+        ("{\"Reservations\": []}", "volumes as DescribeVolumes"),
+        ("{\"Volumes\": [{\"VolumeId\": ", "is the file complete?"),
+        ("{\"Volumes\": []}", "at least one"),
+        ("VolumeId,VolumeType,Size\nvol-0a,gp9,8\n", "at least one volume that can be read"),
+    ] {
+        let broken = read_text(text).unwrap_err().to_string();
+        assert!(broken.contains(expected), "{text}: {broken}");
+    }
+    let mut many = "VolumeId,VolumeType,Size\n".to_owned();
+    (0..=NAMES_MAX).for_each(|at| many += &format!("vol-{at:x},gp3,8\n"));
+    let broken = read_text(&many).unwrap_err().to_string();
+    assert!(broken.contains("at most 100000 volumes; split the list"), "{broken}");
+}

@@ -1,0 +1,62 @@
+//! What the unit tests of fleets begin with.
+
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
+
+use super::{Policy, Volume};
+use crate::demand::Assume;
+use crate::trace::{Clock, Columns, Interval, Kind, Trace};
+
+/// The newest rules and prices, with the defaults of the program.
+pub fn policy() -> Policy {
+    Policy {
+        rules: Rules::newest(),
+        prices: PriceList::newest(),
+        types: Vec::new(),
+        less_durable: false,
+        assume: Assume::Active,
+        headroom_percent: 20,
+        days_min: 7,
+        gaps_percent_max: 20,
+        throttled_s_per_day: 60,
+    }
+}
+
+/// A volume that is attached.
+pub fn volume(
+    volume_type: VolumeType,
+    size_gib: u32,
+    iops: Option<u32>,
+    throughput_mibps: Option<u32>,
+) -> Volume {
+    let multi_attach = false;
+    let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    Volume {
+        id: "vol-1".to_owned(),
+        name: None,
+        spec: Rules::newest().resolve(&request).expect("a volume"),
+        attached: Some(true),
+        attached_to: None,
+        boots: false,
+        unsettled: None,
+    }
+}
+
+/// Hours in steps of five minutes, of which each has so many requests a second of so many KiB; the
+/// first step of each hour has more of them.
+pub fn hours(hours: u64, per_second: u64, first: u64, kib: u64) -> Trace {
+    let step = |at: u64| {
+        let reads = if at.is_multiple_of(12) { first } else { per_second } * 300;
+        Interval {
+            start_ms: at * 300_000,
+            length_ms: 300_000,
+            reads,
+            read_bytes: reads * kib * 1_024,
+            ..Interval::default()
+        }
+    };
+    let known = Some(Kind::Sum);
+    let columns = Columns { requests: known, bytes: known, ..Columns::default() };
+    let intervals = (0..hours * 12).map(step).collect();
+    Trace::new("vol-1", Clock::Unix, columns, intervals).expect("a trace")
+}

@@ -1,0 +1,131 @@
+//! Sums over a fleet, and amounts that still add up when they are printed in cents.
+
+use super::{Action, Finding, Judged, Risk, signed};
+
+const MICRO_USD_PER_CENT: u64 = 10_000;
+
+/// A sum over some volumes, in millionths of a US dollar a month.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sum {
+    /// How many they are.
+    pub volumes: u64,
+    /// How many of them are to be changed or deleted.
+    pub changes: u64,
+    /// What they cost.
+    pub before: u64,
+    /// What they cost after all actions.
+    pub after: u64,
+    /// Their provisioned IOPS, as far as they are known to be used or not.
+    pub iops: u64,
+    /// Those of them that were never used.
+    pub never_used_iops: u64,
+    /// Their provisioned MiB/s.
+    pub mibps: u64,
+    /// Those of them that were never used.
+    pub never_used_mibps: u64,
+}
+
+impl Sum {
+    /// Adds a volume.
+    pub fn add(&mut self, judged: &Judged) {
+        self.volumes += 1;
+        self.changes += u64::from(judged.action != Action::Keep);
+        self.before = self.before.saturating_add(judged.before);
+        self.after = self.after.saturating_add(judged.after);
+        if let Some(never_used) = judged.never_used_iops {
+            self.iops += u64::from(judged.present.iops.unwrap_or(0));
+            self.never_used_iops += u64::from(never_used);
+        }
+        if let Some(never_used) = judged.never_used_mibps {
+            self.mibps += u64::from(judged.present.throughput_mibps.unwrap_or(0));
+            self.never_used_mibps += u64::from(never_used);
+        }
+    }
+
+    /// What all actions save; negative if they cost.
+    #[must_use]
+    pub fn saving(&self) -> i64 {
+        signed(self.before).saturating_sub(signed(self.after))
+    }
+}
+
+/// Sums over a fleet.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Totals {
+    /// Over all.
+    pub all: Sum,
+    /// By what volumes count as, in the order of [`Finding::ALL`].
+    pub by_finding: [Sum; Finding::ALL.len()],
+    /// Of those that are to be changed or deleted, in the order of [`Risk::ALL`].
+    pub by_risk: [Sum; Risk::ALL.len()],
+    /// GiB of the volumes that are to be deleted: what their snapshots have at most.
+    pub deleted_gib: u64,
+}
+
+impl Totals {
+    /// Of these volumes.
+    #[must_use]
+    pub fn of<'a>(all: impl IntoIterator<Item = &'a Judged>) -> Self {
+        let mut totals = Self::default();
+        for judged in all {
+            totals.all.add(judged);
+            let finding = Finding::ALL.iter().position(|it| *it == judged.finding());
+            let risk = Risk::ALL.iter().position(|it| *it == judged.risk);
+            let has_action = judged.action != Action::Keep;
+            let rows = [
+                finding.and_then(|at| totals.by_finding.get_mut(at)),
+                risk.filter(|_| has_action).and_then(|at| totals.by_risk.get_mut(at)),
+            ];
+            rows.into_iter().flatten().for_each(|sum| sum.add(judged));
+            if judged.action == Action::Delete {
+                totals.deleted_gib += u64::from(judged.present.size_gib);
+            }
+        }
+        totals
+    }
+}
+
+/// Rounds amounts to cents so that they add up: the sum of all that it was given is the sum of all
+/// amounts, rounded. Each is less than a cent off.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Cents {
+    exact: u64,
+    rounded: u64,
+}
+
+impl Cents {
+    /// The next amount, in cents.
+    pub fn next(&mut self, micro_usd: u64) -> u64 {
+        self.exact = self.exact.saturating_add(micro_usd);
+        let all = cents(self.exact);
+        let this = all.saturating_sub(self.rounded);
+        self.rounded = all;
+        this
+    }
+}
+
+/// An amount in cents, half a cent rounded up.
+#[must_use]
+pub const fn cents(micro_usd: u64) -> u64 {
+    micro_usd.saturating_add(MICRO_USD_PER_CENT / 2) / MICRO_USD_PER_CENT
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rounded_amounts_add_up(all in prop::collection::vec(0..100_000_000_000_u64, 0..200)) {
+            let mut rounding = Cents::default();
+            let rounded: Vec<u64> = all.iter().map(|micro| rounding.next(*micro)).collect();
+            prop_assert_eq!(rounded.iter().sum::<u64>(), cents(all.iter().sum()));
+            for (micro, cents) in all.iter().zip(&rounded) {
+                let off = micro.abs_diff(cents * MICRO_USD_PER_CENT);
+                prop_assert!(off <= MICRO_USD_PER_CENT, "{micro} {cents}");
+            }
+        }
+    }
+}

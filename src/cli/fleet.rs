@@ -1,0 +1,95 @@
+//! The flags of `evenkeel plan fleet`.
+
+use super::{Assumption, date, volume_type};
+use clap::{Args, ValueEnum, ValueHint};
+use evenkeel_core::volume::{Date, VolumeType};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub struct PlanFleet {
+    /// The volumes: a table with a header, an answer of `aws ec2 describe-volumes`, or what
+    /// `evenkeel volume ls` prints as JSON or CSV. `-` is standard input.
+    #[arg(value_name = "VOLUMES", value_hint = ValueHint::FilePath)]
+    pub volumes: PathBuf,
+
+    /// The folder with what was recorded of them: one or several files of a volume or of many.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub metrics: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub policy: FleetPolicy,
+
+    /// Take a part of an answer or of an export for all of it.
+    #[arg(long)]
+    pub allow_partial: bool,
+
+    /// Volumes that are judged at once. [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
+
+    /// The most volumes to list as text; CSV and JSON have all.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub top: u32,
+
+    /// Write the commands of all changes, with their way back, to a file; nothing is executed.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub commands: Option<PathBuf>,
+
+    /// The most that a change may risk for its command to be no comment.
+    #[arg(long, value_enum, value_name = "RISK", default_value_t = RiskMax::Medium)]
+    pub risk_max: RiskMax,
+}
+
+/// By what volumes are judged.
+#[derive(Args, Debug)]
+pub struct FleetPolicy {
+    /// What a volume must be able to do beyond what it was asked for.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub headroom: u32,
+
+    /// Days of metrics without which nothing of a volume gets less.
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
+    pub days_min: u32,
+
+    /// How much of a volume's metrics may be gaps, or nothing of it gets less.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
+    pub gaps_max: u32,
+
+    /// Seconds a day at a limit from which on a volume counts as throttled and gets more.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub throttled: u32,
+
+    /// How requests lie within an interval of the metrics.
+    #[arg(long, value_enum, default_value_t = Assumption::Idle)]
+    pub assume: Assumption,
+
+    /// Day whose volume rules and prices apply, such as 2021-06. [default: the newest]
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    pub as_of: Option<Date>,
+
+    /// The types that volumes may become. [default: all but standard; SSD types stay SSD types]
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
+    pub types: Vec<VolumeType>,
+
+    /// Volumes may become ones of a type whose published durability is less, as io2 to gp3.
+    #[arg(long)]
+    pub less_durable: bool,
+}
+
+/// How much a change may risk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum RiskMax {
+    /// Nothing gets less.
+    None,
+    /// Something gets less that was not used.
+    Low,
+    /// Requests could wait for a hundredth of the day.
+    Medium,
+    /// They could wait longer.
+    High,
+}

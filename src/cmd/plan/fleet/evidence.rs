@@ -1,0 +1,172 @@
+//! Volumes judged a group of files at a time: read, judged, dropped.
+
+use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
+use crate::cmd::plan::input::read_file;
+use evenkeel_planner::fleet::{Evidence, Judged, Policy, Volume, judge};
+use evenkeel_planner::read::{self, FioLog, Hints};
+use evenkeel_planner::trace::Trace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// All that volumes are judged by.
+pub struct Fleet<'a> {
+    pub policy: &'a Policy,
+    pub volumes: &'a [Volume],
+    pub ids: &'a BTreeMap<&'a str, usize>,
+    pub files: &'a [Metrics],
+    pub allows_partial: bool,
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// The judgement of each volume, in the order of the list.
+    pub judged: Vec<Judged>,
+    /// What was left out of the metrics, in the order of the files.
+    pub left_out: BTreeSet<String>,
+}
+
+/// What a group of files came to.
+#[derive(Default)]
+struct Part {
+    judged: Vec<(usize, Judged)>,
+    left_out: BTreeSet<String>,
+}
+
+impl Fleet<'_> {
+    /// Judges all volumes, so many groups of files at once.
+    pub fn judge(&self, groups: &[Group], jobs: usize) -> Outcome {
+        let (next, parts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let work = || {
+            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let part = self.group(group);
+                parts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(part);
+            }
+        };
+        std::thread::scope(|scope| {
+            // This thread is one of them.
+            for _ in 1..jobs.min(groups.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let parts = parts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut by_number: BTreeMap<usize, Judged> = BTreeMap::new();
+        let mut left_out = BTreeSet::new();
+        for part in parts {
+            by_number.extend(part.judged);
+            left_out.extend(part.left_out);
+        }
+        let of = |(number, volume): (usize, &Volume)| {
+            let found = by_number.remove(&number);
+            found.unwrap_or_else(|| judge(self.policy, volume, Evidence::Absent))
+        };
+        Outcome { judged: self.volumes.iter().enumerate().map(of).collect(), left_out }
+    }
+
+    /// Judges the volumes of a group, in parts if its files are too large for all at once.
+    fn group(&self, group: &Group) -> Part {
+        let mut part = Part::default();
+        let is_one = group.files.len() <= 1;
+        let rounds = if is_one { 1 } else { group.bytes.div_ceil(TOGETHER_BYTES_MAX).max(1) };
+        let each = group.volumes.len().div_ceil(usize::try_from(rounds).unwrap_or(usize::MAX));
+        for volumes in group.volumes.chunks(each.max(1)) {
+            self.volumes_of(group, volumes, &mut part);
+        }
+        part
+    }
+
+    fn volumes_of(&self, group: &Group, volumes: &[usize], part: &mut Part) {
+        let mut traces: BTreeMap<usize, Result<Vec<Trace>, String>> =
+            volumes.iter().map(|volume| (*volume, Ok(Vec::new()))).collect();
+        for file in group.files.iter().filter_map(|file| self.files.get(*file)) {
+            self.file(file, &mut traces, &mut part.left_out);
+        }
+        for (number, traces) in traces {
+            let Some(volume) = self.volumes.get(number) else { continue };
+            let evidence = match traces.map(|all| merged(&volume.id, all)) {
+                Err(error) | Ok(Err(error)) => Evidence::Broken(error),
+                Ok(Ok(trace)) => trace.map_or(Evidence::Absent, Evidence::Trace),
+            };
+            part.judged.push((number, judge(self.policy, volume, evidence)));
+        }
+    }
+
+    /// Adds what a file says of volumes that are judged now.
+    fn file(
+        &self,
+        file: &Metrics,
+        traces: &mut BTreeMap<usize, Result<Vec<Trace>, String>>,
+        left_out: &mut BTreeSet<String>,
+    ) {
+        let name = file.path.display();
+        let read = match self.traces(file) {
+            Ok(read) => read,
+            Err(error) => {
+                for volume in file.of.iter().chain(&file.has) {
+                    if let Some(found) = traces.get_mut(volume) {
+                        *found = Err(error.clone());
+                    }
+                }
+                left_out.insert(error);
+                return;
+            }
+        };
+        let is_only = read.len() == 1;
+        let mut strange = Vec::new();
+        for mut trace in read {
+            let by_name = self.ids.get(trace.name.as_str()).copied();
+            let Some(number) = by_name.or(file.of.filter(|_| is_only)) else {
+                strange.push(trace.name);
+                continue;
+            };
+            if file.of.is_some_and(|of| of != number) {
+                strange.push(trace.name);
+                continue;
+            }
+            if let (Some(Ok(found)), Some(volume)) =
+                (traces.get_mut(&number), self.volumes.get(number))
+            {
+                trace.name.clone_from(&volume.id);
+                found.push(trace);
+            }
+        }
+        if let Some(first) = strange.first() {
+            let more = match strange.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let why = match file.of.and_then(|of| self.volumes.get(of)) {
+                Some(volume) => format!("the file is named after {}", volume.id),
+                None => "no such volume is in the list".to_owned(),
+            };
+            left_out.insert(format!("{name}: {first}{more}: {why}"));
+        }
+    }
+
+    fn traces(&self, file: &Metrics) -> Result<Vec<Trace>, String> {
+        let queries = file.queries.as_ref().map(|path| {
+            std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        });
+        let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let hints = Hints {
+            allows_partial: self.allows_partial,
+            queries: queries.transpose()?,
+            fio_log: FioLog::of_file_name(name),
+            ..Hints::default()
+        };
+        read_file(&file.path, &hints).map_err(|failure| failure.message)
+    }
+}
+
+/// All that there is of a volume, as one trace.
+fn merged(id: &str, mut all: Vec<Trace>) -> Result<Option<Trace>, String> {
+    match all.len() {
+        0 => Ok(None),
+        1 => Ok(all.pop()),
+        files => read::merge(all)
+            .map(Some)
+            .map_err(|error| format!("its {files} files do not go together: {error}"))
+            .map_err(|error| error.replace(id, "it")),
+    }
+}

@@ -1,0 +1,108 @@
+//! The answer as JSON.
+
+use super::Told;
+use super::text::{action_word, assume_word};
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::fleet::totals::Sum;
+use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use serde_json::{Map, Value, json};
+
+pub fn json_of(told: &Told<'_>) -> Value {
+    let policy = told.policy;
+    let by = |sums: &[Sum], word: fn(usize) -> &'static str| -> Value {
+        let each = sums.iter().enumerate().map(|(at, sum)| (word(at).to_owned(), sum_json(sum)));
+        Value::Object(each.collect::<Map<_, _>>())
+    };
+    let refused = told
+        .list
+        .refused
+        .iter()
+        .map(|it| json!({ "place": it.place, "volume_id": it.id, "reason": it.reason }));
+    json!({
+        "schema": "evenkeel.fleet/1",
+        "rules": policy.rules.date().to_string(),
+        "prices": policy.prices.date().to_string(),
+        "region": policy.prices.region(),
+        "assume": assume_word(policy.assume),
+        "headroom_percent": policy.headroom_percent,
+        "days_min": policy.days_min,
+        "gaps_percent_max": policy.gaps_percent_max,
+        "throttled_s_per_day": policy.throttled_s_per_day,
+        "totals": sum_json(&told.totals.all),
+        "by_finding": by(&told.totals.by_finding, |at| Finding::ALL[at].id()),
+        "by_risk": by(&told.totals.by_risk, |at| Risk::ALL[at].word()),
+        "deleted_gib": told.totals.deleted_gib,
+        "volumes": told.all().map(|(volume, judged)| row(volume, judged)).collect::<Vec<_>>(),
+        "not_read": refused.collect::<Vec<_>>(),
+        "left_out": told.left_out,
+    })
+}
+
+fn sum_json(sum: &Sum) -> Value {
+    json!({
+        "volumes": sum.volumes,
+        "changes": sum.changes,
+        "before_micro_usd": sum.before,
+        "after_micro_usd": sum.after,
+        "saving_micro_usd": sum.saving(),
+        "provisioned_iops": sum.iops,
+        "never_used_iops": sum.never_used_iops,
+        "provisioned_mibps": sum.mibps,
+        "never_used_mibps": sum.never_used_mibps,
+    })
+}
+
+fn row(volume: &Volume, judged: &Judged) -> Value {
+    let after = match judged.action {
+        Action::Modify(to) => spec(&to),
+        _ => Value::Null,
+    };
+    let waits = judged.waits.map(|waits| {
+        json!({
+            "before": waits.before_ms,
+            "after": waits.after_ms,
+            "before_at_most": waits.before_at_most_ms,
+            "after_at_most": waits.after_at_most_ms,
+        })
+    });
+    let known = judged.known.map(|known| {
+        json!({
+            "known_ms": known.known_ms,
+            "gaps_ms": known.gaps_ms,
+            "resolution_ms": known.resolution_ms,
+            "at_limit_ms": known.at_limit_ms,
+            "peak_iops": known.peak_iops,
+            "peak_bytes_per_second": known.peak_bytes_per_second,
+        })
+    });
+    json!({
+        "volume_id": volume.id,
+        "name": volume.name,
+        "attached": volume.attached,
+        "attached_to": volume.attached_to,
+        "boots": volume.boots,
+        "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
+        "action": action_word(&judged.action),
+        "present": spec(&judged.present),
+        "better": after,
+        "before_micro_usd": judged.before,
+        "after_micro_usd": judged.after,
+        "saving_micro_usd": judged.saving(),
+        "risk": judged.risk.word(),
+        "waits_ms_per_day": waits,
+        "known": known,
+        "never_used_iops": judged.never_used_iops,
+        "never_used_mibps": judged.never_used_mibps,
+        "reasons": judged.reasons,
+    })
+}
+
+fn spec(spec: &VolumeSpec) -> Value {
+    json!({
+        "volume_type": spec.volume_type.to_string(),
+        "size_gib": spec.size_gib,
+        "iops": spec.iops,
+        "throughput_mibps": spec.throughput_mibps,
+        "multi_attach": spec.multi_attach,
+    })
+}

@@ -1,0 +1,338 @@
+//! The answer as text and as a table.
+
+use super::Told;
+use crate::cmd::plan::words::{layout_words, seconds};
+use crate::message;
+use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::fleet::totals::{Cents, Sum};
+use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
+use evenkeel_planner::layout::Layout;
+
+/// What was left out that is told one by one.
+const LEFT_OUT_SHOWN: usize = 10;
+/// Hours of a month of 30 days.
+const MS_PER_DAY: u64 = 86_400_000;
+
+pub const COLUMNS: [&str; 22] = [
+    "VOLUME",
+    "NAME",
+    "FINDING",
+    "ALSO",
+    "ACTION",
+    "TYPE",
+    "GIB",
+    "IOPS",
+    "MIB/S",
+    "NEW TYPE",
+    "NEW IOPS",
+    "NEW MIB/S",
+    "BEFORE USD/MONTH",
+    "AFTER USD/MONTH",
+    "SAVING USD/MONTH",
+    "RISK",
+    "WAITS S/DAY",
+    "WAITS AT MOST S/DAY",
+    "NEVER USED IOPS",
+    "NEVER USED MIB/S",
+    "DAYS KNOWN",
+    "REASON",
+];
+
+/// A row for each volume, with exact amounts.
+pub fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
+    told.all().map(|(volume, judged)| row(volume, judged)).collect()
+}
+
+fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
+    let also: Vec<&str> = judged.findings.iter().skip(1).map(|finding| finding.id()).collect();
+    let after = match judged.action {
+        Action::Keep => Some(judged.present),
+        Action::Modify(to) => Some(to),
+        Action::Delete => None,
+    };
+    let new = |of: fn(&VolumeSpec) -> Option<String>| message::or_dash(after.as_ref().and_then(of));
+    let now = &judged.present;
+    let waits = |of: fn(&evenkeel_planner::fleet::Waits) -> u64| {
+        message::or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
+    };
+    vec![
+        volume.id.clone(),
+        volume.name.clone().unwrap_or_default(),
+        judged.finding().id().to_owned(),
+        also.join(" "),
+        action_word(&judged.action).to_owned(),
+        now.volume_type.to_string(),
+        now.size_gib.to_string(),
+        message::or_dash(now.iops),
+        message::or_dash(now.throughput_mibps),
+        new(|spec| Some(spec.volume_type.to_string())),
+        new(|spec| spec.iops.map(|iops| iops.to_string())),
+        new(|spec| spec.throughput_mibps.map(|mibps| mibps.to_string())),
+        exact(judged.before),
+        exact(judged.after),
+        signed_exact(judged.saving()),
+        judged.risk.word().to_owned(),
+        waits(|waits| waits.after_ms),
+        waits(|waits| waits.after_at_most_ms),
+        message::or_dash(judged.never_used_iops),
+        message::or_dash(judged.never_used_mibps),
+        message::or_dash(judged.known.map(|known| days(known.known_ms))),
+        judged.reasons.join("; "),
+    ]
+}
+
+pub const fn action_word(action: &Action) -> &'static str {
+    match action {
+        Action::Keep => "keep",
+        Action::Modify(_) => "modify",
+        Action::Delete => "snapshot-and-delete",
+    }
+}
+
+fn days(ms: u64) -> String {
+    let tenths = ms * 10 / MS_PER_DAY;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// What a volume is, in words.
+pub fn what(spec: &VolumeSpec) -> String {
+    layout_words(&Layout { volumes: 1, each: *spec })
+}
+
+/// Millionths of a dollar as dollars, with as many digits as it takes, and cents at least.
+fn exact(micro: u64) -> String {
+    let part = format!("{:06}", micro % 1_000_000);
+    let part = part.trim_end_matches('0');
+    format!("{}.{part:0<2}", micro / 1_000_000)
+}
+
+/// The same of an amount that may be negative.
+pub fn signed_exact(micro: i64) -> String {
+    let sign = if micro < 0 { "-" } else { "" };
+    format!("{sign}{}", exact(micro.unsigned_abs()))
+}
+
+/// Whole cents as dollars.
+fn dollars(cents: u64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+/// Amounts in cents whose rows add up to what is printed below them.
+#[derive(Default)]
+struct Money {
+    before: Cents,
+    after: Cents,
+    all_before: u64,
+    all_after: u64,
+}
+
+impl Money {
+    /// The cells of a row: before, after, saving.
+    fn row(&mut self, before: u64, after: u64) -> [String; 3] {
+        let (before, after) = (self.before.next(before), self.after.next(after));
+        self.all_before += before;
+        self.all_after += after;
+        cells(before, after)
+    }
+
+    fn total(&self) -> [String; 3] {
+        cells(self.all_before, self.all_after)
+    }
+}
+
+fn cells(before: u64, after: u64) -> [String; 3] {
+    let saving = dollars(before.abs_diff(after));
+    let sign = if after > before { "-" } else { "" };
+    [dollars(before), dollars(after), format!("{sign}{saving}")]
+}
+
+pub fn text(told: &Told<'_>, top: usize) -> String {
+    let mut text = header(told);
+    text += &by_finding(told);
+    text += &by_risk(told);
+    text += &unused(&told.totals.all);
+    text += &deleted(told);
+    text += &list(told, top);
+    text + &not_judged(told)
+}
+
+fn header(told: &Told<'_>) -> String {
+    let policy = told.policy;
+    let known = |judged: &&Judged| judged.known.is_some();
+    let with_metrics = told.judged.iter().filter(known).count();
+    format!(
+        "{} volumes, {with_metrics} of them with metrics; list prices of {}, {}, of a month of 30 \
+         days\nheadroom {} %, at least {} days of metrics, requests within an interval: {}\n\n",
+        told.totals.all.volumes,
+        policy.prices.date(),
+        policy.prices.region(),
+        policy.headroom_percent,
+        policy.days_min,
+        assume_word(policy.assume),
+    )
+}
+
+pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static str {
+    use evenkeel_planner::demand::Assume;
+    match assume {
+        Assume::Even => "even",
+        Assume::Active => "idle",
+        Assume::Worst => "worst",
+    }
+}
+
+fn by_finding(told: &Told<'_>) -> String {
+    let columns =
+        ["FINDING", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
+    sums(&columns, &told.totals.by_finding, |at| Finding::ALL[at].id())
+}
+
+fn by_risk(told: &Told<'_>) -> String {
+    let columns = ["RISK", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
+    sums(&columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
+}
+
+/// A table of sums, with what they come to together.
+fn sums(columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> String {
+    let (mut money, mut rows) = (Money::default(), Vec::new());
+    let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
+        let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
+        row.extend(cells);
+        row
+    };
+    for (at, sum) in all.iter().enumerate().filter(|(_, sum)| sum.volumes > 0) {
+        let cells = money.row(sum.before, sum.after);
+        rows.push(row(word(at), sum.volumes, sum.changes, cells));
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let of = |count: fn(&Sum) -> u64| all.iter().map(count).sum();
+    rows.push(row("all", of(|sum| sum.volumes), of(|sum| sum.changes), money.total()));
+    message::table(columns, &rows) + "\n"
+}
+
+fn unused(all: &Sum) -> String {
+    let mut parts = Vec::new();
+    if all.iops > 0 {
+        parts.push(format!("{} of {} provisioned IOPS", all.never_used_iops, all.iops));
+    }
+    if all.mibps > 0 {
+        parts.push(format!("{} of {} MiB/s", all.never_used_mibps, all.mibps));
+    }
+    match parts.as_slice() {
+        [] => String::new(),
+        parts => format!("never used, with the headroom: {}\n\n", parts.join(", ")),
+    }
+}
+
+fn deleted(told: &Told<'_>) -> String {
+    let gib = told.totals.deleted_gib;
+    match told.policy.prices.snapshot().filter(|_| gib > 0) {
+        Some(prices) => {
+            let most = dollars(Cents::default().next(gib.saturating_mul(prices.gib_month)));
+            format!("snapshots of what is to be deleted cost at most {most} USD a month\n\n")
+        }
+        None => String::new(),
+    }
+}
+
+/// The changes that matter most.
+fn list(told: &Told<'_>, top: usize) -> String {
+    let mut changes: Vec<(&Volume, &Judged)> =
+        told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
+    changes.sort_by_key(|(volume, judged)| (-judged.saving(), &volume.id));
+    if changes.is_empty() || top == 0 {
+        return String::new();
+    }
+    let columns = [
+        "VOLUME",
+        "FINDING",
+        "NOW",
+        "BETTER",
+        "BEFORE",
+        "AFTER",
+        "SAVING",
+        "RISK",
+        "AT MOST S/DAY",
+    ];
+    let (mut money, mut rows) = (Money::default(), Vec::new());
+    let row = |first: [String; 4], cells: [String; 3], last: [String; 2]| {
+        first.into_iter().chain(cells).chain(last).collect::<Vec<_>>()
+    };
+    let rest = changes.split_off(top.min(changes.len()));
+    for (volume, judged) in changes {
+        let better = match judged.action {
+            Action::Modify(to) => what(&to),
+            _ => action_word(&judged.action).to_owned(),
+        };
+        let at_most = judged.waits.as_ref().map(|waits| seconds(waits.after_at_most_ms));
+        rows.push(row(
+            [volume.id.clone(), judged.finding().id().to_owned(), what(&judged.present), better],
+            money.row(judged.before, judged.after),
+            [judged.risk.word().to_owned(), message::or_dash(at_most)],
+        ));
+    }
+    let dash = || "-".to_owned();
+    let others = |count: usize| [format!("{count} more"), dash(), dash(), dash()];
+    if !rest.is_empty() {
+        let sum = |of: fn(&Judged) -> u64| rest.iter().map(|(_, judged)| of(judged)).sum();
+        let cells = money.row(sum(|judged| judged.before), sum(|judged| judged.after));
+        rows.push(row(others(rest.len()), cells, [dash(), dash()]));
+    }
+    let all = ["all changes".to_owned(), dash(), dash(), dash()];
+    rows.push(row(all, money.total(), [dash(), dash()]));
+    message::table(&columns, &rows)
+}
+
+fn not_judged(told: &Told<'_>) -> String {
+    let mut lines = Vec::new();
+    for refused in &told.list.refused {
+        let id = refused.id.as_ref().map_or_else(String::new, |id| format!(", {id}"));
+        lines.push(format!("{}{id}: {}", refused.place, refused.reason));
+    }
+    let failed = |(_, judged): &(&Volume, &Judged)| judged.finding() == Finding::NotJudged;
+    for (volume, judged) in told.all().filter(failed) {
+        lines.push(format!("{}: {}", volume.id, judged.reasons.join("; ")));
+    }
+    let mut text = section("not judged", &lines);
+    text += &section("left out of the metrics", told.left_out);
+    text
+}
+
+fn section(title: &str, lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{title} ({}):\n", lines.len());
+    for line in lines.iter().take(LEFT_OUT_SHOWN) {
+        text += &format!("  {line}\n");
+    }
+    if lines.len() > LEFT_OUT_SHOWN {
+        text += &format!("  {} more: -o json has all\n", lines.len() - LEFT_OUT_SHOWN);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_exact_with_cents_at_least() {
+        let all = [0, 5_000, 8_000_000, 1_234_567, 10_000_010].map(exact);
+        assert_eq!(all, ["0.00", "0.005", "8.00", "1.234567", "10.00001"]);
+        assert_eq!(signed_exact(-8_500_000), "-8.50");
+    }
+
+    #[test]
+    fn printed_rows_add_up_to_what_is_printed_below() {
+        let mut money = Money::default();
+        let rows: Vec<[String; 3]> = (0..7).map(|_| money.row(3_333_333, 1_666_667)).collect();
+        let sum = |at: usize| -> u64 {
+            rows.iter().map(|row| row[at].replace('.', "").parse::<u64>().unwrap()).sum()
+        };
+        assert_eq!(money.total(), ["23.33", "11.67", "11.66"]);
+        assert_eq!((sum(0), sum(1), sum(2)), (2_333, 1_167, 1_166));
+    }
+}

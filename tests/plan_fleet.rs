@@ -1,0 +1,292 @@
+//! `evenkeel plan fleet` from outside: a list of volumes and a folder of metrics of several forms,
+//! and what it says of mistakes.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const DAY_POINTS: usize = 288;
+
+/// An answer of GetMetricData: of each volume, so many days of requests a second in points of five
+/// minutes, of 16 KiB each. Without an id, the labels have none.
+fn answer(volumes: &[(&str, usize, u64)]) -> Value {
+    let mut results = Vec::new();
+    for (id, days, rate) in volumes {
+        let points = 0..days * DAY_POINTS;
+        let time = |point: usize| {
+            let (day, minute) = (1 + point / DAY_POINTS, point % DAY_POINTS * 5);
+            format!("2026-11-{day:02}T{:02}:{:02}:00+00:00", minute / 60, minute % 60)
+        };
+        let times: Vec<String> = points.clone().rev().map(time).collect();
+        let amounts = [
+            ("VolumeReadOps", rate * 200),
+            ("VolumeWriteOps", rate * 100),
+            ("VolumeReadBytes", rate * 200 * 16_384),
+            ("VolumeWriteBytes", rate * 100 * 16_384),
+        ];
+        for (metric, amount) in amounts {
+            results.push(json!({
+                "Id": format!("m{}", results.len()),
+                "Label": format!("{id} {metric} Sum"),
+                "Timestamps": times,
+                "Values": vec![amount as f64; times.len()],
+                "StatusCode": "Complete",
+            }));
+        }
+    }
+    json!({ "MetricDataResults": results, "Messages": [] })
+}
+
+/// A fleet: volumes with files of their own, with one for two of them, in two parts, of another
+/// form, and with none.
+fn fleet() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let metrics = folder.path().join("metrics");
+    fs::create_dir(&metrics).expect("a folder");
+    let write = |name: &str, text: &str| fs::write(metrics.join(name), text).expect("a file");
+    fs::write(
+        folder.path().join("volumes.csv"),
+        "VolumeId,VolumeType,Size,Iops,Throughput,State,AttachedTo,Name\n\
+         vol-0001,gp3,500,8000,500,in-use,i-1,oversized\n\
+         vol-0002,io2,500,8000,,in-use,i-1,durable\n\
+         vol-0003,gp2,100,300,,in-use,i-2,\"old, small\"\n\
+         vol-0004,gp3,500,3000,125,available,,left\n\
+         vol-0005,gp3,100,3000,125,in-use,i-3,busy\n\
+         vol-0006,io1,500,4000,,in-use,i-3,short\n\
+         vol-0007,gp3,100,3000,125,in-use,i-4,silent\n\
+         vol-0008,gp3,100,3000,125,in-use,i-4,broken\n\
+         vol-0009,gp9,100,,,in-use,i-4,unknown\n",
+    )
+    .expect("a file");
+    // Named after its volume, which nothing in it names.
+    write("vol-0001.json", &answer(&[("", 14, 900)]).to_string());
+    write("page-1.json", &answer(&[("vol-0002", 14, 900), ("vol-0005", 14, 2_950)]).to_string());
+    write("vol-0006.json", &answer(&[("vol-0006", 3, 100), ("vol-0abc", 3, 100)]).to_string());
+    let mut lines = String::new();
+    for hour in 0..8 * 24 {
+        let _ = writeln!(
+            lines,
+            "{{\"volume\":\"vol-0007\",\"start_ms\":{},\"length_ms\":3600000,\"reads\":0,\
+             \"writes\":0,\"read_bytes\":0,\"write_bytes\":0}}",
+            1_795_633_200_000_u64 + hour * 3_600_000
+        );
+    }
+    write("recorded-vol-0007.jsonl", &lines);
+    write("vol-0008.json", "{\"MetricDataResults\": [{\"Id\": ");
+    write("notes.txt", "nothing\n");
+    folder
+}
+
+fn run(folder: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.current_dir(folder).args(["plan", "fleet"]).args(more);
+    command.output().expect("the program starts")
+}
+
+#[track_caller]
+fn told(folder: &Path, more: &[&str]) -> String {
+    let output = run(folder, more);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[track_caller]
+fn refused(folder: &Path, more: &[&str], code: i32) -> String {
+    let output = run(folder, more);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    stderr
+}
+
+const ALL: [&str; 3] = ["volumes.csv", "--metrics", "metrics"];
+
+fn json_of(folder: &Path, more: &[&str]) -> Value {
+    let text = told(folder, &[&ALL, more, &["-o", "json"]].concat());
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["schema"], "evenkeel.fleet/1");
+    value
+}
+
+#[test]
+fn each_volume_is_judged_by_what_there_is_of_it() {
+    let folder = fleet();
+    let value = json_of(folder.path(), &[]);
+    let all = value["volumes"].as_array().expect("volumes");
+    let of = |row: &Value| -> String {
+        let better = &row["better"];
+        let word = |value: &Value| value.to_string().replace(['"', '\\'], "");
+        [&row["volume_id"], &row["findings"][0], &row["action"], &better["volume_type"]]
+            .map(word)
+            .into_iter()
+            .chain([word(&better["iops"]), word(&better["throughput_mibps"])])
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let found: Vec<String> = all.iter().map(of).collect();
+    assert_eq!(
+        found,
+        [
+            "vol-0001 never-used-iops modify gp3 3000 125",
+            "vol-0002 never-used-iops modify io2 1080 null",
+            "vol-0003 gp2-to-gp3 modify gp3 3000 128",
+            "vol-0004 unattached snapshot-and-delete null null null",
+            "vol-0005 throttled modify gp3 3600 125",
+            "vol-0006 type-change modify gp3 4000 500",
+            "vol-0007 idle keep null null null",
+            "vol-0008 not-judged keep null null null",
+        ]
+    );
+    assert_eq!(
+        all[5]["reasons"][0],
+        "3.0 days of metrics, of 7 that are needed: nothing of it gets less"
+    );
+    assert_eq!(value["not_read"][0]["place"], "line 10");
+    let left_out: Vec<&str> =
+        value["left_out"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    for part in [
+        "notes.txt: no volume of the list is named in it",
+        "vol-0006.json: vol-0abc: the file is named after vol-0006",
+        "vol-0008.json: line 1: \"EOF while parsing",
+    ] {
+        assert!(left_out.iter().any(|line| line.contains(part)), "{part}: {left_out:?}");
+    }
+    assert_eq!(value["totals"]["never_used_iops"], 5_000 + 6_920);
+    // 80 + 582.50 + 10 + 40 + 8 + 322.50 + 8 + 8 dollars by the list.
+    assert_eq!(value["totals"]["before_micro_usd"], 1_059_000_000);
+    // As many jobs as there are groups change nothing.
+    let jobs =
+        |jobs: &str| told(folder.path(), &[&ALL[..], &["-o", "csv", "--jobs", jobs]].concat());
+    assert_eq!(jobs("1"), jobs("7"));
+}
+
+/// An amount as dollars, in millionths.
+fn micro(text: &str) -> i64 {
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
+    let (whole, part) = text.split_once('.').expect("cents");
+    let part: i64 = format!("{part:0<6}").parse().expect("digits");
+    sign * (whole.parse::<i64>().expect("dollars") * 1_000_000 + part)
+}
+
+#[test]
+fn rows_add_up_to_the_totals_in_every_form() {
+    let folder = fleet();
+    let value = json_of(folder.path(), &[]);
+    let csv = told(folder.path(), &[&ALL[..], &["-o", "csv"]].concat());
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    for (column, total) in [
+        ("before_usd_month", "before_micro_usd"),
+        ("after_usd_month", "after_micro_usd"),
+        ("saving_usd_month", "saving_micro_usd"),
+    ] {
+        let at = header.iter().position(|name| *name == column).expect("a column");
+        // Only the name, before them, has a comma in quotes.
+        let cell = |line: &str| {
+            micro(line.replace("\"old, small\"", "").split(',').nth(at).expect("a cell"))
+        };
+        let sum: i64 = lines.clone().map(cell).sum();
+        assert_eq!(value["totals"][total], sum, "{column}");
+        for by in ["by_finding", "by_risk"] {
+            let rows = value[by].as_object().expect("sums").values();
+            let sum: i64 = rows.filter_map(|row| row[total].as_i64()).sum();
+            let untouched =
+                if by == "by_risk" && total != "saving_micro_usd" { 16_000_000 } else { 0 };
+            assert_eq!(value["totals"][total], sum + untouched, "{by} {total}");
+        }
+    }
+    let text = told(folder.path(), &[&ALL[..], &["--top", "2"]].concat());
+    let all = |title: &str| -> Vec<i64> {
+        let line = text.lines().find(|line| line.starts_with(title)).expect(title);
+        line.split_whitespace().filter(|word| word.contains('.')).map(micro).collect()
+    };
+    let changes = all("all changes");
+    let (listed, totals) = (changes[2], all("all  ")[2]);
+    assert_eq!(
+        (listed, totals),
+        (totals, value["totals"]["saving_micro_usd"].as_i64().expect("an amount"))
+    );
+    let rows = ["vol-0002 ", "vol-0006 ", "4 more "].map(|title| all(title)[2]);
+    assert_eq!(rows.iter().sum::<i64>(), listed, "{text}");
+    assert!(text.contains("not judged (2):") && text.contains("left out of the metrics (3):"));
+}
+
+#[test]
+fn commands_have_their_way_back_and_delete_nothing() {
+    let folder = fleet();
+    told(folder.path(), &[&ALL[..], &["--commands", "change.sh"]].concat());
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    for line in [
+        "aws ec2 modify-volume --volume-id vol-0003 --volume-type gp3 --iops 3000 --throughput 128",
+        "# undo: aws ec2 modify-volume --volume-id vol-0003 --volume-type gp2",
+        // What risks much is for people to decide.
+        "# aws ec2 modify-volume --volume-id vol-0002 --volume-type io2 --iops 1080",
+        "# aws ec2 delete-volume --volume-id vol-0004",
+    ] {
+        assert!(script.lines().any(|found| found == line), "{line}: {script}");
+    }
+    let runs = script.lines().filter(|line| line.starts_with("aws"));
+    assert!(runs.clone().all(|line| line.starts_with("aws ec2 modify-volume ")), "{script}");
+    assert_eq!(runs.count(), 3, "{script}");
+    let high = [&ALL[..], &["--commands", "change.sh", "--risk-max", "high"]].concat();
+    told(folder.path(), &high);
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    assert_eq!(script.lines().filter(|line| line.starts_with("aws")).count(), 5, "{script}");
+}
+
+#[test]
+fn a_list_of_a_server_or_of_aws_will_do_without_metrics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write(
+        "aws.json",
+        r#"{"Volumes": [{"VolumeId": "vol-0a", "VolumeType": "gp2", "Size": 100,
+        "Iops": 300, "State": "in-use", "Attachments": [{"InstanceId": "i-1"}]}]}"#,
+    );
+    write(
+        "ls.csv",
+        "volume,type,gib,iops,mib_s,state,attached_to,name\nvol-0a,gp2,100,300,,in-use,i-1,\n",
+    );
+    for name in ["aws.json", "ls.csv"] {
+        let csv = told(folder.path(), &[name, "-o", "csv"]);
+        assert!(
+            csv.contains(
+                "vol-0a,,gp2-to-gp3,,modify,gp2,100,300,,gp3,3000,128,10.00,8.12,1.88,none"
+            ),
+            "{csv}"
+        );
+    }
+    let text = told(folder.path(), &["ls.csv", "--types", "gp2,sc1"]);
+    assert!(text.contains("keep") && !text.contains("all changes"), "{text}");
+}
+
+#[test]
+fn mistakes_are_named_with_the_next_step() {
+    let folder = fleet();
+    let text = refused(folder.path(), &["nothing.csv"], 1);
+    assert!(text.contains("nothing.csv: No such file"), "{text}");
+    let text = refused(folder.path(), &["volumes.csv", "--metrics", "nothing"], 1);
+    assert!(text.contains("nothing: No such file"), "{text}");
+    fs::create_dir(folder.path().join("empty")).expect("a folder");
+    let text = refused(folder.path(), &["volumes.csv", "--metrics", "empty"], 1);
+    assert!(text.contains("empty has no file") && text.contains("traces.md"), "{text}");
+    let text = refused(folder.path(), &["volumes.csv", "--as-of", "2016-12-01"], 2);
+    assert!(text.contains("no volume can be changed in place"), "{text}");
+    let text = refused(folder.path(), &["metrics/page-1.json"], 1);
+    assert!(text.contains("volumes as DescribeVolumes or"), "{text}");
+    fs::write(
+        folder.path().join("page.json"),
+        "{\"Volumes\": [{\"VolumeId\": \"vol-0a\", \
+        \"VolumeType\": \"gp3\", \"Size\": 8}], \"NextToken\": \"x\"}",
+    )
+    .expect("a file");
+    let text = refused(folder.path(), &["page.json"], 1);
+    assert!(text.contains("--starting-token"), "{text}");
+    told(folder.path(), &["page.json", "--allow-partial"]);
+    // A trace as before, and one of this name with a folder.
+    let text = refused(folder.path(), &[], 2);
+    assert!(text.contains("<VOLUMES>"), "{text}");
+}
