@@ -17,8 +17,8 @@ use std::time::Duration;
 
 mod bench;
 mod calibrate;
-mod fleet;
 mod capacity;
+mod fleet;
 mod plan;
 mod pool;
 mod prove;

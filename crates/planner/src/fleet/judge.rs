@@ -268,7 +268,8 @@ pub(super) fn with_headroom(demand: &Demand, percent: u32) -> Demand {
         u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
     };
     let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
-    Demand { spans: demand.spans.iter().map(span).collect(), length_us: demand.length_us }
+    let spans = demand.spans.iter().map(span).collect();
+    Demand { spans, length_us: demand.length_us, held_back: demand.held_back }
 }
 
 /// For how long a volume stood at its limits, so that more may have been wanted than was done.

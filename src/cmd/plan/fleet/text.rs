@@ -1,7 +1,7 @@
 //! The answer as text and as a table.
 
 use super::Told;
-use crate::cmd::plan::words::{layout_words, seconds};
+use crate::cmd::plan::words::seconds;
 use crate::message;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::totals::{Cents, Sum};
@@ -96,7 +96,7 @@ fn days(ms: u64) -> String {
 
 /// What a volume is, in words.
 pub fn what(spec: &VolumeSpec) -> String {
-    layout_words(&Layout { volumes: 1, each: *spec })
+    Layout { volumes: 1, each: *spec }.to_string()
 }
 
 /// Millionths of a dollar as dollars, with as many digits as it takes, and cents at least.
