@@ -10,7 +10,7 @@ use serde_json::Value;
 use support::process::{Output, run};
 use support::server::{Server, evenkeel};
 
-const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples/price_book.toml");
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
 
 /// A folder with a list of volumes, in which the program runs.
 struct Folder(tempfile::TempDir);

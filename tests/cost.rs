@@ -6,7 +6,7 @@ use serde_json::Value;
 use support::metrics::Metrics;
 use support::server::Server;
 
-const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/samples/price_book.toml");
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
 
 /// More than a page of DescribeVolumes.
 const MANY: usize = 520;

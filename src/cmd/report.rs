@@ -314,7 +314,7 @@ mod tests {
     use crate::api::model::Attachment;
     use evenkeel_core::qos::admission::DeviceFloor;
 
-    const BOOK: &str = include_str!("../../crates/planner/samples/price_book.toml");
+    const BOOK: &str = include_str!("../../crates/planner/books/price_book.toml");
 
     fn volume(
         id: &str,

@@ -39,7 +39,7 @@ pub const RECORD_DAYS: u32 = 15;
 /// Looks that wait for the recorder. With ten thousand volumes each has some 2 MiB.
 const LOOKS_MAX: usize = 4;
 /// A block is written at least once in so many milliseconds, and in so many of a volume at rest.
-const BLOCK_MS: u64 = 60_000;
+const BLOCK_MS: u64 = 10_000;
 const RESTING_BLOCK_MS: u64 = 600_000;
 /// Old files are deleted once in so many milliseconds.
 const CLEAN_MS: u64 = 3_600_000;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::layout;
 
-const BOOK: &str = include_str!("../../samples/price_book.toml");
+const BOOK: &str = include_str!("../../books/price_book.toml");
 
 fn no_record(path: &str) -> Result<DeviceFloor, String> {
     Err(format!("{path}: there are no records here"))
