@@ -89,8 +89,8 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     let same = format!("plan {} --types gp3 --capacity 10", file.display());
     assert!(server.evenkeel(&same).ok().contains("gp3 10 GiB, 3000 IOPS"));
 
-    // Ten seconds later at most it is in a file, and there over a crash. One more read, so that this
-    // is no volume at rest; it may come after what is written.
+    // Ten seconds later at most it is in a file, and there over a crash. One more read, so that
+    // this is no volume at rest; it may come after what is written.
     let folder = server.data_dir().join("recordings").join(&volume);
     let before = bytes(&folder);
     Client::open(server.nbd, &volume).expect("attached").read(0, READ_BYTES).expect("read");
