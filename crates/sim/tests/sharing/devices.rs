@@ -9,7 +9,7 @@ use evenkeel_core::qos::sharing::{
 use evenkeel_core::time::Duration;
 use proptest::prelude::*;
 
-use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, World, at, device, limit, pacing};
+use crate::world::{Client, KIB, LOG_WRITE, NS_PER_S, WRITE, World, at, device, limit, pacing};
 
 const SLOTS: Window = Window::Slots(34);
 
@@ -36,6 +36,40 @@ fn p18_reservations_hold_under_overload() {
     }
     let counters = world.scheduler.device_counters(world.device.unwrap());
     assert!(counters.by_weight > 0, "what is left goes to the others too");
+}
+
+/// 18: a reservation is used up by what its requests cost by the model: volumes get what they have
+/// reserved, also when writes take twice as long as the model says, as long as the device has the
+/// time for it; neighbours of a hundred times the weight get what is left.
+#[test]
+fn p18_reservations_hold_where_writes_take_longer_than_the_model_says() {
+    let each = CAPACITY * 4 / 10 / 40;
+    let mut client = Client::greedy(32, 16 * KIB).reserved(u32::try_from(each).unwrap());
+    client.operation = WRITE;
+    let mut clients = vec![client; 40];
+    let mut hog = Client::greedy(64, 16 * KIB);
+    hog.claim.weight = 100_000;
+    clients.extend([hog; 10]);
+    let model = device(SLOTS);
+    let mut world = World::idle(Some(model), &[], &clients);
+    let writers = world.volumes[..40].to_vec();
+    world.set_service(move |rng, _, dispatch| {
+        let times = if writers.contains(&dispatch.volume) { 2 } else { 1 };
+        model.read.ns(dispatch.length) * times * (80 + rng.below(41)) / 100
+    });
+    (0..clients.len()).for_each(|number| world.start(number));
+    world.run_until(2 * NS_PER_S);
+    let counters = world.scheduler.device_counters(world.device.unwrap());
+    assert!((1_500..2_500).contains(&counters.write_drift_per_mille), "{counters:?}");
+    for volume in 0..40 {
+        for tenth in 2..20 {
+            let window = tenth * NS_PER_S / 10..(tenth + 1) * NS_PER_S / 10;
+            let served = world.count(volume, window);
+            assert!(served + 1 >= each / 10, "volume {volume}, tenth {tenth}: {served}");
+        }
+    }
+    let left: u64 = (40..50).map(|hog| world.count(hog, NS_PER_S..2 * NS_PER_S)).sum();
+    assert!(left > CAPACITY / 10, "{left} of the neighbours'");
 }
 
 /// 19: what reservations leave is shared by weight: equal weights equally, and by device time, so

@@ -1,0 +1,224 @@
+//! Known sequences that a power failure cuts short: orders of writes that few of the histories in
+//! `tests/crashes.rs` and `tests/snapshots.rs` show.
+
+use super::super::simulated::SimulatedDevice;
+use super::super::volume::recover;
+use super::*;
+use crate::Completion;
+use crate::disk::{Disk, DiskAction, DiskOp};
+use evenkeel_core::random::Random;
+
+const ID: VolumeId = VolumeId::from_bits(7);
+const SIZE: ByteCount = ByteCount(4 << 20);
+const WRITE: Operation = Operation::Write { fua: false };
+const DURABLE: Operation = Operation::Write { fua: true };
+
+/// An empty pool.
+fn empty() -> SimulatedDevice {
+    let device = SimulatedDevice::new(64 << 20);
+    LocalPool::init(&device, &LAYOUT).unwrap();
+    device
+}
+
+fn open(device: &SimulatedDevice) -> Result<LocalPool, StoreError> {
+    LocalPool::open(Arc::new(device.clone()), Bounds::default())
+}
+
+/// Operations that wait until the test answers them: a write has its effect then.
+struct Held {
+    device: SimulatedDevice,
+    ops: Vec<DiskOp>,
+}
+
+impl Disk for Held {
+    fn submit(&mut self, op: DiskOp) {
+        self.ops.push(op);
+    }
+}
+
+impl Held {
+    fn new(device: &SimulatedDevice) -> Self {
+        Self { device: device.clone(), ops: Vec::new() }
+    }
+
+    fn begin(&mut self, store: &mut dyn Store, operation: Operation, block: u64, value: u8) {
+        let length = if operation == Operation::Flush { 0 } else { BLOCK_BYTES as u32 };
+        let mut buffer = (length > 0).then(|| Buffer::new(BLOCK_BYTES));
+        buffer.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(value));
+        let offset = block * u64::from(length);
+        store.submit(Submission { ticket: 1, operation, offset, length, buffer }, self);
+    }
+
+    /// Answers the one of this place.
+    fn answer(&mut self, store: &mut dyn Store, at: usize) {
+        let done = recover::run(&self.device, self.ops.remove(at));
+        store.disk_done(done, self);
+    }
+
+    /// Carries out a request while the first `held` operations go on waiting.
+    fn beside(
+        &mut self,
+        store: &mut dyn Store,
+        held: usize,
+        (operation, block, value): (Operation, u64, u8),
+    ) -> Completion {
+        self.begin(store, operation, block, value);
+        loop {
+            if let Some(done) = store.poll() {
+                return done;
+            }
+            self.answer(store, held);
+        }
+    }
+
+    /// Carries out a request, and whatever follows it; what the block holds, if that was asked for.
+    fn carry_out(&mut self, store: &mut dyn Store, request: (Operation, u64, u8)) -> u8 {
+        let done = self.beside(store, 0, request);
+        while !self.ops.is_empty() {
+            self.answer(store, 0);
+        }
+        assert_eq!(done.result, Ok(()), "{request:?}");
+        done.buffer.map_or(0, |buffer| buffer.bytes()[0])
+    }
+}
+
+fn read(store: &mut dyn Store, device: &SimulatedDevice, block: u64) -> u8 {
+    Held::new(device).carry_out(store, (Operation::Read, block, 0))
+}
+
+/// Every reference and count of the pool holds, and so does every checksum.
+fn prove(device: &SimulatedDevice, when: &str) {
+    let report = check(device, true).unwrap();
+    assert_eq!((report.leaked, &report.problems), (0, &Vec::new()), "{when}");
+}
+
+/// What a write has replaced is what the volume holds until the flush has ended that makes the
+/// write durable: nothing else goes there, not even while the flush is under way.
+#[test]
+fn replaced_blocks_are_used_for_nothing_else_while_the_flush_is_under_way() {
+    const BLOCKS: u64 = 4;
+    let device = empty();
+    let pool = open(&device).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let (store, mut held) = (store.as_mut(), Held::new(&device));
+    (0..BLOCKS).for_each(|block| _ = held.carry_out(store, (WRITE, block, 1)));
+    held.carry_out(store, (Operation::Flush, 0, 0));
+    (0..BLOCKS).for_each(|block| _ = held.carry_out(store, (WRITE, block, 2)));
+    held.begin(store, Operation::Flush, 0, 0);
+    while let Some(at) = held.ops.iter().position(|op| op.action != DiskAction::Sync) {
+        held.answer(store, at);
+    }
+    assert_eq!(held.ops.len(), 1, "the flush is under way");
+    for block in BLOCKS..4 * BLOCKS {
+        assert_eq!(held.beside(store, 1, (WRITE, block, 3)).result, Ok(()), "block {block}");
+    }
+    let mut lost = 0;
+    for seed in 0..100 {
+        let after = device.crash(&mut Random::new(seed, 0));
+        let pool = open(&after).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        for block in 0..BLOCKS {
+            let found = read(store.as_mut(), &after, block);
+            assert!([1, 2].contains(&found), "seed {seed}: block {block} holds {found}");
+            lost += u32::from(found == 1);
+        }
+    }
+    assert!(lost > 20, "{lost} times the log has not reached the disk");
+}
+
+/// Chunks of a deleted volume are nobody's: a volume that gets its node later does not get them by
+/// that, also if the pool was closed between, or the power failed.
+#[test]
+fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
+    let ids = [1, 2, 3, 4].map(VolumeId::from_bits);
+    // The first one has so many chunks that the second one's come behind all that the two later
+    // ones get.
+    let sizes = [(ids[0], 500), (ids[1], 20)];
+    let mut was_cut = true;
+    for power in 0.. {
+        if !was_cut {
+            return assert!(power > 8, "{power} writes and flushes");
+        }
+        let device = empty();
+        let pool = open(&device).unwrap();
+        for (id, blocks) in sizes {
+            pool.create(id, SIZE).unwrap();
+            let mut store = pool.open(id, SIZE).unwrap();
+            let mut held = Held::new(&device);
+            (0..blocks).for_each(|block| _ = held.carry_out(store.as_mut(), (WRITE, block, 1)));
+        }
+        device.cut_power_after(power);
+        for (id, _) in sizes {
+            let _ = pool.delete(id);
+        }
+        was_cut = device.is_dark();
+        drop(pool);
+        let device = device.crash(&mut Random::new(power, 0));
+        let pool = open(&device).unwrap();
+        for (id, _) in pool.list().unwrap() {
+            pool.delete(id).unwrap();
+        }
+        drop(pool);
+        let pool = open(&device).unwrap();
+        for id in &ids[2..] {
+            pool.create(*id, SIZE).unwrap();
+            let mut store = pool.open(*id, SIZE).unwrap();
+            Held::new(&device).carry_out(store.as_mut(), (DURABLE, 0, id.bits() as u8));
+        }
+        drop(pool);
+        let when = format!("the power fails after {power}");
+        prove(&device, &when);
+        let pool = open(&device).unwrap();
+        for id in &ids[2..] {
+            let opened = pool.open(*id, SIZE);
+            let mut store = opened.unwrap_or_else(|error| panic!("{when}: {error}"));
+            assert_eq!(read(store.as_mut(), &device, 0), id.bits() as u8, "{when}");
+        }
+    }
+}
+
+/// An opening that finds a snapshot in the log writes an anchor for it, and then does what else the
+/// log says. When the power fails between, the next opening finds the rest of the log behind that
+/// anchor.
+#[test]
+fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
+    let snapshot = SnapshotId::from_bits(8);
+    let device = empty();
+    let pool = open(&device).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let (store, mut held) = (store.as_mut(), Held::new(&device));
+    held.carry_out(store, (DURABLE, 0, 1));
+    let making = pool.snapshot(ID, snapshot).unwrap();
+    store.attend(&mut held);
+    while making.made.try_recv() != Ok(true) {
+        held.answer(store, 0);
+    }
+    // From here on the log says so. The pages of the snapshot wait, and a write does not.
+    let pages = held.ops.len();
+    assert!(pages > 0, "a checkpoint is under way");
+    assert_eq!(held.beside(store, pages, (DURABLE, 0, 2)).result, Ok(()));
+    let device = device.crash(&mut Random::new(0, 0));
+    let mut was_cut = true;
+    for power in 0.. {
+        if !was_cut {
+            return assert!(power > 8, "{power} writes and flushes");
+        }
+        for seed in 0..10 {
+            let device = device.crash(&mut Random::new(seed, 0));
+            device.cut_power_after(power);
+            let _ = open(&device).map(|pool| pool.open(ID, SIZE).map(drop));
+            was_cut = device.is_dark();
+            let device = device.crash(&mut Random::new(seed, 1));
+            let pool = open(&device).unwrap();
+            let mut store = pool.open(ID, SIZE).unwrap();
+            let when = format!("the power fails after {power}, seed {seed}");
+            assert_eq!(read(store.as_mut(), &device, 0), 2, "{when}");
+            let mut reader = pool.read_snapshot(snapshot).unwrap();
+            assert_eq!(reader.read(0).unwrap().unwrap()[0], 1, "{when}");
+            drop((store, reader, pool));
+            prove(&device, &when);
+        }
+    }
+}
