@@ -66,6 +66,8 @@ fn runnable(server: &Server, command: &str) -> String {
         }
         _ => command,
     };
+    let command =
+        command.replace("crates/planner/samples", &format!("{ROOT}/crates/planner/samples"));
     command.replace("vol-...", "$(latest)").replace("snap-...", "$(latest_snapshot)")
 }
 

@@ -347,6 +347,29 @@ fn the_page_has_what_the_json_has_and_nothing_from_elsewhere() {
     assert!(shown.contains("NONE CHEAPER WAITS LESS"));
 }
 
+/// The picture of the README is a chart of a page, with the page's colours in it.
+#[test]
+fn the_picture_of_the_readme_is_what_comes_out() {
+    const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/charts/plan.svg");
+    let words = ["@declared.toml", "--capacity", "100", "--stripes", "2", "-o", "html"];
+    let (page, _) = told(&words, 0);
+    let between = |from: &str, to: &str| {
+        let rest = page.split_once(from).expect(from).1;
+        rest.split_once(to).expect(to).0.to_owned()
+    };
+    let (style, chart) = (between("<style>", "</style>"), between("<svg", "</svg>"));
+    let (head, rest) = chart.split_once('>').expect("a tag");
+    let picture = format!("<svg{head}>\n<style>{style}</style>{rest}</svg>\n");
+    if std::env::var_os("EVENKEEL_WRITE").is_some() {
+        std::fs::write(PICTURE, &picture).expect("written");
+    }
+    let kept = std::fs::read_to_string(PICTURE).unwrap_or_default();
+    assert!(
+        kept == picture,
+        "the picture differs; EVENKEEL_WRITE=1 cargo test --test plan_answers picture writes it"
+    );
+}
+
 #[test]
 fn a_page_is_bounded_and_its_names_cannot_break_it() {
     // Each second asks for something else.

@@ -327,8 +327,8 @@ pub struct BenchReplay {
 
 #[derive(Args, Debug)]
 pub struct BenchPlan {
-    /// Duration of each of the two runs, such as 1min; at least half a minute.
-    #[arg(long, default_value = "1min", value_name = "TIME", value_parser = span)]
+    /// Duration of each of the two runs, such as 60s; at least half a minute.
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
     /// Seed of the bursts.
