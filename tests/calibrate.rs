@@ -102,7 +102,7 @@ fn the_first_start_calibrates_and_the_next_does_not() {
     let text = fs::read_to_string(&path).unwrap().replace("\"channels\": ", "\"channels\": 1");
     fs::write(&path, &text).unwrap();
     let serve = format!(
-        "serve --store memory --listen 127.0.0.1:0 --data-dir {}",
+        "serve --store memory --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --data-dir {}",
         server.data_dir().display()
     );
     let refused = server.evenkeel(&serve).fails_with(1);

@@ -80,7 +80,12 @@ fn what_happens_to_a_volume_and_its_snapshot_is_told_in_order() {
     assert_eq!(server.evenkeel("events --type nothing").ok(), "no such events\n");
     server.stop();
     server.restart();
-    let after = kept(&server, "--after 8");
+    let mut after = Vec::new();
+    // It is told beside the first requests.
+    Deadline::after(PATIENCE).ask("the start", || {
+        after = kept(&server, "--after 8");
+        after.len() >= 2
+    });
     assert_eq!(names(&after), ["serverStopped stopped", "serverStarted started"]);
     assert_eq!(after[1]["detail"]["previousServer"], "stopped");
 }

@@ -61,14 +61,14 @@ fn a_workload_is_checked_on_a_layout() {
     assert!(text.contains("does not carry orders"), "{text}");
     assert!(
         error.contains(
-            "throttled a day: 14400 s, allowed are 0.0; requests wait first from 1:00:00 \
+            "throttled a day: 14396 s, allowed are 0.0; requests wait first from 1:00:00 \
                         on for 5 min, at the limit of MiB/s"
         ),
         "{error}"
     );
     assert!(error.contains("names the cheapest that does"), "{error}");
-    told(&with(&["gp3 100", "--throttled", "14400"]), 0);
-    told(&with(&["gp3 100", "--throttled", "14399"]), 1);
+    told(&with(&["gp3 100", "--throttled", "14396"]), 0);
+    told(&with(&["gp3 100", "--throttled", "14395"]), 1);
     told(&with(&["gp3 100", "--p99", "190000"]), 0);
     let value = json_of(&with(&["gp3 100", "--p99", "100", "--capacity", "200"]), 1);
     let verdicts: Vec<&Value> =
@@ -79,7 +79,7 @@ fn a_workload_is_checked_on_a_layout() {
     assert_eq!(value["waiting"]["first"]["start_ms"], 3_600_000, "{value}");
     assert_eq!(value["layout"]["layout"], "gp3 100 GiB, 3000 IOPS, 125 MiB/s");
     let (csv, _) = told(&with(&["gp3 100", "-o", "csv"]), 1);
-    assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14400,failed\n");
+    assert_eq!(csv, "check,allowed,found,verdict\nthrottled a day s,0.0,14396,failed\n");
 }
 
 /// What a plan names passes the check, and its words are taken back.

@@ -53,6 +53,10 @@ pub fn run(arguments: &Capacity) -> Result<(), Failure> {
 impl Plan {
     fn of(flags: &CapacityPlan) -> Result<Self, Failure> {
         let volumes = list(&flags.volumes)?;
+        if volumes.is_empty() {
+            let message = format!("{}: there is no volume in this list", flags.volumes.display());
+            return Err(Failure::new(message).exit(Exit::Usage));
+        }
         let mut kinds = match &flags.prices {
             None => calibrated(flags)?,
             Some(book) => of_book(&price_book::load(book)?, flags)?,

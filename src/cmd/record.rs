@@ -94,6 +94,21 @@ pub fn trace_of(connection: &Connection, volume: &str) -> Result<Trace, Failure>
     Ok(trace)
 }
 
+/// A volume as it is now, in the words of a layout; none if it is deleted.
+pub fn in_words(connection: &Connection, volume: &str) -> Option<String> {
+    let client = Client::new(connection).ok()?;
+    let answer = client.call("DescribeVolumes", &[("VolumeId.1", volume)]).ok()?;
+    let VolumeDescription { volume_type, size_gib, iops, throughput_mibps, .. } =
+        VolumeDescription::set(&answer).into_iter().next()?;
+    // Of other types these follow from the size.
+    let has = |types: &[&str]| types.contains(&volume_type.as_str());
+    let iops = iops.filter(|_| has(&["gp3", "io1", "io2"]));
+    let mibps = throughput_mibps.filter(|_| has(&["gp3"]));
+    let iops = iops.map_or_else(String::new, |iops| format!(", {iops} IOPS"));
+    let mibps = mibps.map_or_else(String::new, |mibps| format!(", {mibps} MiB/s"));
+    Some(format!("{volume_type} {size_gib} GiB{iops}{mibps}"))
+}
+
 /// The limits of a volume as they are now.
 fn source(client: &Client, volume: &str) -> Result<SourceLimits, Failure> {
     let named = [("VolumeId.1", volume)];

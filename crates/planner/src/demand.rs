@@ -53,11 +53,12 @@ impl Demand {
         for interval in &trace.intervals {
             let length_us = interval.length_ms.saturating_mul(US_PER_MS);
             if interval.requests() > 0 || interval.bytes() > 0 {
+                let source = &trace.source;
                 spans.push(Span {
                     start_us: at_us,
                     length_us: within_us(trace, interval, assume).clamp(1, length_us.max(1)),
-                    requests: interval.requests(),
-                    bytes: interval.bytes(),
+                    requests: at_limit(interval.requests(), source.iops, length_us),
+                    bytes: at_limit(interval.bytes(), source.bytes_per_second, length_us),
                 });
             }
             at_us = at_us.saturating_add(length_us);
@@ -109,6 +110,18 @@ impl Span {
     fn counted(&self, counting: CountingRule, volumes: u32, stripe_bytes: u32) -> u64 {
         let units = self.mean_bytes().div_ceil(counting.unit_bytes.max(1).into());
         units.max(self.pieces(volumes, stripe_bytes))
+    }
+}
+
+/// An amount, or what a limit allows, if it is hardly more: a look at the counters that is late
+/// counts for one interval what belongs to the next.
+fn at_limit(amount: u64, limit: Option<u64>, length_us: u64) -> u64 {
+    const LATE_PERCENT: u128 = 2;
+    let Some(limit) = limit else { return amount };
+    let allowed = u128::from(limit) * u128::from(length_us) / MICRO;
+    match u128::from(amount) * 100 <= allowed * (100 + LATE_PERCENT) {
+        true => amount.min(u64::try_from(allowed).unwrap_or(u64::MAX)),
+        false => amount,
     }
 }
 
@@ -176,6 +189,17 @@ mod tests {
         unknown.intervals[0].idle_ms = Some(59_900);
         let worst = Demand::of(&unknown, Assume::Worst);
         assert_eq!(worst.spans[0].length_us, 100_000);
+    }
+
+    #[test]
+    fn a_late_look_is_no_more_than_the_limit() {
+        let requests = |reads| {
+            let demand = Demand::of(&trace(vec![minute(0, reads, 4, None)]), Assume::Even);
+            demand.spans[0].requests
+        };
+        // The source has 3,000 a second, 180,000 a minute.
+        assert_eq!([179_000, 180_000, 183_600].map(requests), [179_000, 180_000, 180_000]);
+        assert_eq!(requests(183_601), 183_601, "the limit must have been another");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use crate::trace::{Interval, Trace};
 
 /// A limit counts as reached from so many hundredths of it on, if the source does not tell.
 const REACHED_PERCENT: u128 = 99;
+/// Fewer credits than these, in millionths of what can be saved, are none.
+const EMPTY_PPM: u32 = 10_000;
 /// Where the source tells that one was, it is one that was reached by so many.
 const NEAR_PERCENT: u128 = 90;
 
@@ -36,7 +38,10 @@ impl HeldBack {
                 [(interval.requests(), iops), (interval.bytes(), bytes)]
                     .map(|(amount, limit)| is_reached(interval, amount, limit, percent))
             };
+            // Without credits it stands at what it earns, which no limit here says.
+            let is_empty = interval.balance_ppm.is_some_and(|ppm| ppm < EMPTY_PPM);
             let reached = match interval.is_censored {
+                _ if is_empty => [false, false],
                 Some(false) => continue,
                 Some(true) => match is_near(NEAR_PERCENT) {
                     // For a part of the interval: it was the one of which more was used.
@@ -45,7 +50,7 @@ impl HeldBack {
                 },
                 None => is_near(REACHED_PERCENT),
             };
-            if reached == [false, false] {
+            if reached == [false, false] && !is_empty {
                 continue;
             }
             let all = all.get_or_insert(Self { first_ms: interval.start_ms, ..Self::default() });
@@ -109,6 +114,11 @@ mod tests {
         // A burst within the interval: 500 of 3,000 are more than 2 of 125 MiB.
         let held = HeldBack::of(&trace(&[(500, Some(true))])).unwrap();
         assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
+        // Without credits it is held back, whatever it is asked for.
+        let mut empty = trace(&[(300, None), (300, Some(false))]);
+        empty.intervals[1].balance_ppm = Some(0);
+        let held = HeldBack::of(&empty).unwrap();
+        assert_eq!((held.intervals, held.first_ms, held.iops), (1, 1_000, None));
         let mut unknown = trace(&[(500, Some(true))]);
         unknown.source = SourceLimits::default();
         let held = HeldBack::of(&unknown).unwrap();

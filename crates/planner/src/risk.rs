@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use evenkeel_core::volume::VolumeType;
+
 use crate::answer::Rated;
 use crate::demand::Demand;
 use crate::fluid::Part;
@@ -49,6 +51,8 @@ pub enum Risk {
         /// How much of it the busiest interval uses, in thousandths.
         permille: u64,
     },
+    /// A disk with a head takes some milliseconds for a request, which no limit tells.
+    SlowDevice,
     /// One lost volume loses all.
     Stripe {
         /// How many there are.
@@ -104,6 +108,7 @@ impl Risk {
             Self::LivesOnCredits { .. } => "lives_on_credits",
             Self::CreditsRunLow { .. } => "credits_run_low",
             Self::NoHeadroom { .. } => "no_headroom",
+            Self::SlowDevice => "slow_device",
             Self::Stripe { .. } => "stripe",
             Self::HotSet { .. } => "hot_set",
             Self::Steps { .. } => "steps",
@@ -140,6 +145,10 @@ impl fmt::Display for Risk {
                 "{} % of the {} limit in the busiest interval: no headroom",
                 permille / 10,
                 limit_words(*limit)
+            ),
+            Self::SlowDevice => f.write_str(
+                "a magnetic disk takes some milliseconds for each request, which are not in the \
+                 delays here",
             ),
             Self::Stripe { volumes, loss_ppb } => stripe(f, *volumes, *loss_ppb),
             Self::HotSet { volumes } => write!(
@@ -213,6 +222,9 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     }
     let of_limits = used_risks(space, demand, rated);
     risks.extend(of_limits);
+    if matches!(layout.each.volume_type, VolumeType::Standard | VolumeType::St1 | VolumeType::Sc1) {
+        risks.push(Risk::SlowDevice);
+    }
     if layout.volumes > 1 {
         risks.push(Risk::Stripe { volumes: layout.volumes, loss_ppb: rated.loss_ppb });
         risks.push(Risk::HotSet { volumes: layout.volumes });

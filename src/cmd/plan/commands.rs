@@ -118,8 +118,8 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     notes.push(copy.to_owned());
     let (stripe, stripe_kib) = (layout.volumes > 1, case.space.stripe_bytes >> 10);
     let back = Back {
-        evenkeel: vec!["evenkeel volume delete VOLUME".to_owned()],
-        aws: vec!["aws ec2 delete-volume --volume-id VOLUME".to_owned()],
+        evenkeel: vec![each("evenkeel volume rm", layout.volumes)],
+        aws: vec![each("aws ec2 delete-volume --volume-id", layout.volumes)],
         notes: vec![
             "the old volume stays as it is: start on it again, after copying what is newer, and \
              delete the new ones"
@@ -145,6 +145,14 @@ fn times(command: &str, volumes: u32) -> String {
     match volumes {
         1 => command.to_owned(),
         _ => format!("for n in $(seq {volumes}); do {command}; done"),
+    }
+}
+
+/// A command for each volume that was made.
+fn each(command: &str, volumes: u32) -> String {
+    match volumes {
+        1 => format!("{command} VOLUME"),
+        _ => format!("for v in VOLUME...; do {command} $v; done"),
     }
 }
 

@@ -41,9 +41,11 @@ impl Case {
     /// Reads the files that flags name.
     pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
-        let source = source.transpose()?;
+        let source = source.transpose()?.or_else(|| of_server(traces, &space));
         let mut trace = trace(traces)?;
-        if let Some(source) = &source {
+        // Nothing held back what nobody recorded.
+        let is_declared = |note: &Note| matches!(note, Note::Remark(it) if it == read::DECLARED);
+        if let Some(source) = source.as_ref().filter(|_| !trace.notes.iter().any(is_declared)) {
             limit_source(&mut trace, source, &space);
         }
         if let Some(held) = HeldBack::of(&trace) {
@@ -66,6 +68,14 @@ impl Case {
         let mut rated = answer::rate(&self.space, &self.trace, &self.demand, vec![found]);
         rated.pop().ok_or_else(|| Failure::new("the layout was not rated"))
     }
+}
+
+/// The volume of the server that is meant, as it is now; none if the rules of the day do not have
+/// it.
+fn of_server(traces: &PlanTraces, space: &Space) -> Option<Layout> {
+    let [path] = traces.traces.as_slice() else { return None };
+    let volume = path.to_str().filter(|path| record::is_volume(path))?;
+    words::parse(&record::in_words(&traces.connection, volume)?, space.rules).ok()
 }
 
 /// A layout in words.
@@ -163,6 +173,19 @@ fn held_back_words(held: &HeldBack) -> String {
     )
 }
 
+/// Passes over the mark with which some programs begin a text in UTF-8.
+fn skip_mark(input: &mut impl BufRead) -> std::io::Result<()> {
+    let head = input.fill_buf()?;
+    if head.starts_with(&[0xfe, 0xff]) || head.starts_with(&[0xff, 0xfe]) {
+        let message = "the text is in UTF-16, as PowerShell writes it: save it as UTF-8";
+        return Err(std::io::Error::other(message));
+    }
+    if head.starts_with(&[0xef, 0xbb, 0xbf]) {
+        input.consume(3);
+    }
+    Ok(())
+}
+
 /// The traces of a file, whatever its form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
@@ -171,6 +194,7 @@ pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
         _ => Box::new(File::open(path).map_err(|error| Failure::new(format!("{name}: {error}")))?),
     };
     let mut input = BufReader::with_capacity(HEAD_BYTES, input);
+    skip_mark(&mut input).map_err(|error| Failure::new(format!("{name}: {error}")))?;
     let head = input.fill_buf().map_err(|error| Failure::new(format!("{name}: {error}")))?;
     let Some(format) = read::detect(head) else {
         return Err(Failure::new(format!("{name}: the form of this file is not known"))

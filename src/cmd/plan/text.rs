@@ -127,5 +127,8 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     for risk in risk::risks(&told.case.space, &told.case.trace, &told.case.demand, rated) {
         text += &format!("risk: {risk}\n");
     }
+    if told.case.source.as_ref() == Some(&found.layout) {
+        return text + "nothing to do: it is what there is already\n";
+    }
     text + &commands(told.case, &found.layout).text()
 }

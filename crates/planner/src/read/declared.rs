@@ -134,7 +134,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             start_s = start_s.saturating_add(plan.length_s);
         }
     }
-    let mut traces = traces.finish(&["declared, not recorded".to_owned()])?;
+    let mut traces = traces.finish(&[super::DECLARED.to_owned()])?;
     for trace in &mut traces {
         for (phase, plan) in declared.phase.iter().zip(&plans) {
             if by_phase && plan.growth_percent != 0 {

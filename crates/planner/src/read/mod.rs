@@ -42,6 +42,9 @@ const INTERVAL_MS: RangeInclusive<u64> = 1..=366 * 86_400_000;
 /// The most characters of a text that an error repeats.
 const FOUND_CHARS_MAX: usize = 80;
 
+/// What is remarked of a trace that nobody recorded.
+pub const DECLARED: &str = "declared, not recorded";
+
 /// What a text has that a reader does not understand.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Broken {
