@@ -237,6 +237,24 @@ fn commands_have_their_way_back_and_delete_nothing() {
     assert_eq!(script.lines().filter(|line| line.starts_with("aws")).count(), 5, "{script}");
 }
 
+/// In 2019, only io1 has as much all the time: for twenty times as much.
+#[test]
+fn what_is_much_dearer_is_for_people_to_decide() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let metrics = folder.path().join("metrics");
+    fs::create_dir(&metrics).expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State,AttachedTo\nvol-0abc,gp2,100,in-use,i-1\n";
+    fs::write(folder.path().join("volumes.csv"), list).expect("a file");
+    let text = answer(&[("vol-0abc", 14, 2_990)]).to_string();
+    fs::write(metrics.join("vol-0abc.json"), text).expect("a file");
+    let more = ["--as-of", "2019-01", "--risk-max", "high", "--commands", "change.sh"];
+    told(folder.path(), &[&ALL[..], &more].concat());
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    let line = "# aws ec2 modify-volume --volume-id vol-0abc --volume-type io1";
+    assert!(script.lines().any(|found| found.starts_with(line)), "{script}");
+    assert!(!script.lines().any(|found| found.starts_with("aws")), "{script}");
+}
+
 #[test]
 fn a_list_of_a_server_or_of_aws_will_do_without_metrics() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -5,7 +5,10 @@ use super::text::{signed_exact, what};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
 
-/// A script. What deletes, and what risks more than `most`, is a comment.
+/// What costs more than so many times as much is for someone to look at.
+const DEARER_MAX: u64 = 2;
+
+/// A script. What deletes, what risks more than `most`, and what is much dearer is a comment.
 pub fn script(told: &Told<'_>, most: Risk) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
@@ -25,7 +28,8 @@ pub fn script(told: &Told<'_>, most: Risk) -> String {
 
 fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk) -> String {
     let id = &volume.id;
-    let comment = if judged.risk > most { "# " } else { "" };
+    let is_dear = judged.after > judged.before.saturating_mul(DEARER_MAX);
+    let comment = if judged.risk > most || is_dear { "# " } else { "" };
     format!(
         "\n# {id}: {}: {} becomes {}; saves {} USD a month; risk: {}\n\
          {comment}aws ec2 modify-volume --volume-id {id}{}\n\
