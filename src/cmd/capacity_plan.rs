@@ -13,8 +13,7 @@ use evenkeel_planner::packing::{EXACT_ITEMS_MAX, Packed, Unpacked};
 use evenkeel_planner::price_book::PriceBook;
 use evenkeel_planner::volumes::{self, Listed};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 
 /// The most devices, those of a price book one by one.
@@ -260,10 +259,7 @@ fn words(spec: &VolumeSpec) -> String {
 /// The volumes of a file.
 fn list(path: &Path) -> Result<Vec<Listed>, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", path.display()));
-    let input: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(std::io::stdin()),
-        _ => Box::new(File::open(path).map_err(|error| failed(error.to_string()))?),
-    };
+    let input = super::input(path).map_err(|error| failed(error.to_string()))?;
     volumes::read(&mut BufReader::new(input), Rules::newest())
         .map_err(|broken| failed(broken.to_string()).exit(Exit::Usage))
 }

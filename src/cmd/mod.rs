@@ -60,6 +60,14 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+/// What a path names, or standard input for `-`.
+fn input(path: &Path) -> std::io::Result<Box<dyn std::io::Read>> {
+    Ok(match path.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(std::fs::File::open(path)?),
+    })
+}
+
 /// The command line of this program, in a form that can be typed again.
 fn this_call() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

@@ -8,6 +8,7 @@ use crate::cmd::serve;
 use crate::diskstats::Counters;
 use crate::message::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
+use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::read::recorder;
 use evenkeel_planner::trace::{
     Clock, Columns, INTERVALS_MAX, Interval, Kind, Note, SourceLimits, Trace,
@@ -59,8 +60,12 @@ fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> 
     })
 }
 
-/// The server's recording of a volume, with its limits as they are now.
-pub fn trace_of(connection: &Connection, volume: &str) -> Result<Trace, Failure> {
+/// The server's recording of a volume, with its limits as they are now; and what it is, unless it is
+/// deleted.
+pub fn trace_of(
+    connection: &Connection,
+    volume: &str,
+) -> Result<(Trace, Option<VolumeSpec>), Failure> {
     let client = Client::new(connection)?;
     let mut intervals: Vec<Interval> = Vec::new();
     let since = clock::unix_ms().saturating_sub(PLAN_MS_MAX);
@@ -80,37 +85,20 @@ pub fn trace_of(connection: &Connection, volume: &str) -> Result<Trace, Failure>
     let columns = Columns { requests: counter, bytes: counter, times: counter, queue: None };
     let trace = Trace::new(volume, Clock::Unix, columns, intervals);
     let mut trace = trace.map_err(|error| Failure::new(format!("{volume}: {error}")))?;
-    match source(&client, volume) {
-        Ok(source) => {
+    let (remark, spec) = match source(&client, volume) {
+        Ok((source, spec)) => {
             trace.source = source;
-            let remark = "its limits and its size are those of now".to_owned();
-            trace.notes.insert(0, Note::Remark(remark));
+            ("its limits and its size are those of now", spec)
         }
-        Err(failure) if failure.exit == Exit::NotFound => {
-            trace.notes.insert(0, Note::Remark("the volume is deleted".to_owned()));
-        }
+        Err(failure) if failure.exit == Exit::NotFound => ("the volume is deleted", None),
         Err(failure) => return Err(failure),
-    }
-    Ok(trace)
+    };
+    trace.notes.insert(0, Note::Remark(remark.to_owned()));
+    Ok((trace, spec))
 }
 
-/// A volume as it is now, in the words of a layout; none if it is deleted.
-pub fn in_words(connection: &Connection, volume: &str) -> Option<String> {
-    let client = Client::new(connection).ok()?;
-    let answer = client.call("DescribeVolumes", &[("VolumeId.1", volume)]).ok()?;
-    let VolumeDescription { volume_type, size_gib, iops, throughput_mibps, .. } =
-        VolumeDescription::set(&answer).into_iter().next()?;
-    // Of other types these follow from the size.
-    let has = |types: &[&str]| types.contains(&volume_type.as_str());
-    let iops = iops.filter(|_| has(&["gp3", "io1", "io2"]));
-    let mibps = throughput_mibps.filter(|_| has(&["gp3"]));
-    let iops = iops.map_or_else(String::new, |iops| format!(", {iops} IOPS"));
-    let mibps = mibps.map_or_else(String::new, |mibps| format!(", {mibps} MiB/s"));
-    Some(format!("{volume_type} {size_gib} GiB{iops}{mibps}"))
-}
-
-/// The limits of a volume as they are now.
-fn source(client: &Client, volume: &str) -> Result<SourceLimits, Failure> {
+/// The limits of a volume as they are now, and what it is.
+fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeSpec>), Failure> {
     let named = [("VolumeId.1", volume)];
     let described = VolumeDescription::set(&client.call("DescribeVolumes", &named)?);
     let metrics = client.call("DescribeVolumeMetrics", &named)?;
@@ -118,11 +106,12 @@ fn source(client: &Client, volume: &str) -> Result<SourceLimits, Failure> {
     let per_second = |name| -> Option<u64> {
         limits?.child(name).and_then(|it: &Element| it.child_text("perSecond"))?.parse().ok()
     };
-    Ok(SourceLimits {
+    let source = SourceLimits {
         iops: per_second("operations"),
         bytes_per_second: per_second("bytes"),
         capacity: described.first().map(|it| it.size_gib.saturating_mul(GIB)),
-    })
+    };
+    Ok((source, described.first().and_then(|it| it.spec().ok())))
 }
 
 /// A disk or a partition.

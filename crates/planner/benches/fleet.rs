@@ -6,10 +6,7 @@
 //! `write DIR 10000` writes the same fleet as files, for `evenkeel plan fleet DIR/volumes.csv
 //! --metrics DIR/metrics`. Volumes repeat after 64, and their files are links then.
 
-use evenkeel_core::price::PriceList;
 use evenkeel_core::random::Random;
-use evenkeel_core::volume::Rules;
-use evenkeel_planner::demand::Assume;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{Evidence, Policy, judge, list};
 use evenkeel_planner::read::{Format, Hints, read};
@@ -55,17 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn judged(volumes: usize) -> Result<(), Box<dyn Error>> {
-    let policy = Policy {
-        rules: Rules::newest(),
-        prices: PriceList::newest(),
-        types: Vec::new(),
-        less_durable: false,
-        assume: Assume::Active,
-        headroom_percent: 20,
-        days_min: 7,
-        gaps_percent_max: 20,
-        throttled_s_per_day: 60,
-    };
+    let policy = Policy::usual();
     let table = table(volumes);
     let list = list::read(&mut table.as_bytes(), policy.rules, false)?;
     let texts: Vec<String> = (0..DISTINCT.min(volumes)).map(answer).collect();

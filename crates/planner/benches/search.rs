@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_core::price::PriceList;
+use evenkeel_core::random::Random;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::answer;
 use evenkeel_planner::demand::{Assume, Demand};
@@ -22,14 +23,8 @@ const SHOWN: usize = 8;
 
 /// Requests of so many days, in steps of so many seconds.
 fn workload(days: u64, step_s: u64) -> Trace {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = |below: u64| {
-        // xorshift64
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
+    let mut random = Random::new(1, 0);
+    let mut next = |below: u64| random.below(below);
     let mut intervals = Vec::new();
     for at_s in (0..days * DAY_S).step_by(usize::try_from(step_s).unwrap()) {
         let of_day = at_s % DAY_S;

@@ -1,14 +1,11 @@
 //! What there is to say of a layout beside its cost: how far its limits are, what binds and when,
 //! and how much of the answer hangs on what the trace does not tell.
 
-use crate::busy::DAY_US;
-use crate::demand::{Assume, Demand};
+use crate::demand::{Assume, DAY_US, Demand, HOUR_US};
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
 use crate::search::{Found, Space, buckets};
 use crate::trace::Trace;
-
-const HOUR_US: u64 = 3_600_000_000;
 
 /// A layout with all that is known of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,20 +165,12 @@ mod tests {
 
     use super::*;
     use crate::search::{Wanted, cheapest};
-    use crate::testing::space;
-    use crate::trace::{Clock, Columns, Interval, SourceLimits};
+    use crate::testing::{minutes, space};
+    use crate::trace::SourceLimits;
 
     /// Minutes with so many requests of 4 KiB; the source allowed 6,000 a second.
-    fn minutes(all: &[u64]) -> Trace {
-        let minute = |(at, reads): (u64, &u64)| Interval {
-            start_ms: at * 60_000,
-            length_ms: 60_000,
-            reads: *reads,
-            read_bytes: reads * 4_096,
-            ..Interval::default()
-        };
-        let intervals = (0..).zip(all).map(minute).collect();
-        let mut trace = Trace::new("v", Clock::Unix, Columns::default(), intervals).unwrap();
+    fn limited(all: &[u64]) -> Trace {
+        let mut trace = minutes(all);
         trace.source = SourceLimits { iops: Some(6_000), ..SourceLimits::default() };
         trace
     }
@@ -190,7 +179,7 @@ mod tests {
     fn an_answer_names_the_limit_the_hour_and_what_is_not_known() {
         let mut all = vec![60_000; 120];
         all[90] = 360_000;
-        let trace = minutes(&all);
+        let trace = limited(&all);
         let demand = Demand::of(&trace, Assume::Even);
         assert_eq!((asked(&demand).peak_iops, asked(&demand).mean_iops), (6_000, 1_041));
         let space = space(&[VolumeType::Gp3], 1);

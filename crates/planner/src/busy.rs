@@ -7,7 +7,7 @@
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::delays;
-use crate::demand::Demand;
+use crate::demand::{DAY_US, Demand};
 use crate::fluid::{Bucket, Fluid, Outcome, Part};
 use crate::layout::LimitKind;
 
@@ -116,8 +116,6 @@ impl Floor {
         per_second < if kind.counts_bytes() { self.bytes } else { self.operations }
     }
 }
-
-pub(crate) const DAY_US: u128 = 86_400_000_000;
 
 /// For how long a demand comes at which rate, in buckets of rates.
 #[derive(Default)]

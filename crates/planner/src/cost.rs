@@ -146,7 +146,7 @@ pub fn in_cents(rows: &[Vec<u64>]) -> Cents {
     let sums: Vec<u64> =
         (0..width).map(|at| column(at).into_iter().fold(0, u64::saturating_add)).collect();
     let whole = sums.iter().copied().fold(0, u64::saturating_add);
-    let total = whole.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT;
+    let total = half_up(whole);
     let columns = apportioned(&sums, total);
     let mut table = vec![Vec::with_capacity(width); rows.len()];
     for (at, sum) in columns.iter().enumerate() {
@@ -177,10 +177,16 @@ pub fn decimal(cents: u64) -> String {
     format!("{}.{:02}", cents / 100, cents % 100)
 }
 
+/// Millionths in cents, rounded half up.
+#[must_use]
+pub const fn half_up(micros: u64) -> u64 {
+    micros.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT
+}
+
 /// Millionths, rounded half up to cents, as a number with two decimals.
 #[must_use]
 pub fn rounded(micros: u64) -> String {
-    decimal(micros.saturating_add(MICROS_PER_CENT / 2) / MICROS_PER_CENT)
+    decimal(half_up(micros))
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ impl Delays {
         if amount == 0 {
             return;
         }
+        // Most requests do not wait.
         if one_us == 0 && other_us == 0 {
             self.total += amount;
             match self.buckets.first_mut() {
@@ -58,11 +59,6 @@ impl Delays {
         }
         let (low, high) = (one_us.min(other_us), one_us.max(other_us));
         self.total += amount;
-        // Most requests do not wait.
-        if let (0, Some(sum)) = (high, self.buckets.first_mut()) {
-            *sum += amount;
-            return;
-        }
         let twice_mean = u128::from(low) + u128::from(high);
         self.weighted = self.weighted.saturating_add(amount.saturating_mul(twice_mean) / 2);
         self.most_us = self.most_us.max(high);

@@ -7,6 +7,8 @@ use crate::held_back::HeldBack;
 use crate::trace::{Interval, Trace};
 
 const US_PER_MS: u64 = 1_000;
+pub(crate) const HOUR_US: u64 = 3_600_000_000;
+pub(crate) const DAY_US: u128 = 86_400_000_000;
 
 /// How requests are taken to lie within an interval. What is known of an interval is how many they
 /// were, and not when they came.
@@ -76,16 +78,11 @@ impl Demand {
     ) -> impl Iterator<Item = Part> {
         let shares = u128::from(volumes.max(1));
         self.spans.iter().map(move |span| {
-            let each = span.counted(counting, volumes, stripe_bytes);
-            let counted = u128::from(span.requests) * u128::from(each);
-            let bytes = match counting.charge_whole_units {
-                true => counted * u128::from(counting.unit_bytes),
-                false => span.bytes.into(),
-            };
+            let (operations, bytes) = span.counted(counting, volumes, stripe_bytes);
             Part {
                 start_us: span.start_us,
                 length_us: span.length_us,
-                operations: (counted * MICRO).div_ceil(shares),
+                operations: (operations * MICRO).div_ceil(shares),
                 bytes: (bytes * MICRO).div_ceil(shares),
             }
         })
@@ -106,10 +103,21 @@ impl Span {
         self.mean_bytes().div_ceil(stripe_bytes.max(1).into()).clamp(1, volumes.max(1).into())
     }
 
-    /// Counted I/Os of a request of the mean size.
-    fn counted(&self, counting: CountingRule, volumes: u32, stripe_bytes: u32) -> u64 {
+    /// The I/Os and the bytes that count, if each request has the mean size.
+    pub(crate) fn counted(
+        &self,
+        counting: CountingRule,
+        volumes: u32,
+        stripe_bytes: u32,
+    ) -> (u128, u128) {
         let units = self.mean_bytes().div_ceil(counting.unit_bytes.max(1).into());
-        units.max(self.pieces(volumes, stripe_bytes))
+        let each = units.max(self.pieces(volumes, stripe_bytes));
+        let operations = u128::from(self.requests) * u128::from(each);
+        let bytes = match counting.charge_whole_units {
+            true => operations * u128::from(counting.unit_bytes),
+            false => self.bytes.into(),
+        };
+        (operations, bytes)
     }
 }
 

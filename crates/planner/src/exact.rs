@@ -56,8 +56,7 @@ pub struct Exact {
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64) -> Option<Exact> {
     let stretches = NEAR_PERMILLE.into_iter().find_map(|near| {
         let stretches = stretches(space, demand, layout, near);
-        let all = stretches.iter().fold(0_u64, |all, it| all.saturating_add(it.requests));
-        (all <= requests_max).then_some(stretches)
+        (requests(&stretches) <= requests_max).then_some(stretches)
     })?;
     send(space, demand, layout, &stretches)
 }
@@ -73,6 +72,28 @@ struct Stretch {
     credits: Vec<(LimitKind, u64)>,
     /// When all that came in it is served.
     end_us: u64,
+}
+
+impl Stretch {
+    /// When its requests come, and their lengths.
+    fn sent(
+        &self,
+        space: &Space,
+        demand: &Demand,
+        layout: &Layout,
+    ) -> impl Iterator<Item = (u64, u32)> {
+        let (first, last) = self.spans;
+        let spans = demand.spans.get(first..=last).unwrap_or_default();
+        spans.iter().flat_map(move |span| {
+            let span = Sent::of(span, space, layout);
+            (0..span.count).map(move |number| (span.at_ns(number), span.length))
+        })
+    }
+}
+
+/// How many requests have to be sent.
+fn requests(stretches: &[Stretch]) -> u64 {
+    stretches.iter().fold(0, |all, it| all.saturating_add(it.requests))
 }
 
 /// What has to be sent.
@@ -125,8 +146,7 @@ pub fn held_each_second(
     requests_max: u64,
 ) -> Option<Vec<Vec<(LimitKind, u64)>>> {
     let all = stretches(space, demand, layout, 0);
-    let requests = all.iter().fold(0_u64, |sum, it| sum.saturating_add(it.requests));
-    if requests > requests_max {
+    if requests(&all) > requests_max {
         return None;
     }
     let pacing = space.rules.pacing(&layout.each);
@@ -147,17 +167,12 @@ pub fn held_each_second(
             before = now;
         };
         let mut end_ns = (stretch.start_us * NS_PER_US / NS_PER_S + 1) * NS_PER_S;
-        let (first, last) = stretch.spans;
-        for span in demand.spans.get(first..=last)? {
-            let span = Sent::of(span, space, layout);
-            for number in 0..span.count {
-                let at_ns = span.at_ns(number);
-                while at_ns >= end_ns {
-                    look(&mut run, end_ns);
-                    end_ns += NS_PER_S;
-                }
-                run.send(at_ns, span.length);
+        for (at_ns, length) in stretch.sent(space, demand, layout) {
+            while at_ns >= end_ns {
+                look(&mut run, end_ns);
+                end_ns += NS_PER_S;
             }
+            run.send(at_ns, length);
         }
         while run.scheduler.poll_timeout().is_some() {
             look(&mut run, end_ns);
@@ -172,12 +187,8 @@ fn send(space: &Space, demand: &Demand, layout: &Layout, stretches: &[Stretch]) 
     let mut exact = Exact::default();
     for stretch in stretches {
         let mut run = Run::new(space, layout, &pacing, stretch)?;
-        let (first, last) = stretch.spans;
-        for span in demand.spans.get(first..=last)? {
-            let span = Sent::of(span, space, layout);
-            for number in 0..span.count {
-                run.send(span.at_ns(number), span.length);
-            }
+        for (at_ns, length) in stretch.sent(space, demand, layout) {
+            run.send(at_ns, length);
         }
         run.drain();
         run.end(&mut exact);

@@ -13,6 +13,7 @@ use evenkeel_core::qos::admission::{
 };
 use evenkeel_core::volume::{IopsRule, Rules, VolumeRequest, VolumeSpec, VolumeType};
 
+use crate::bisect::{largest, least};
 use crate::packing::{Amounts, DIMENSIONS, Packed, Problem, Unpacked};
 
 /// A device with the server around it.
@@ -211,34 +212,11 @@ impl Room<'_> {
     fn largest_io2(&self) -> Option<VolumeSpec> {
         let rules = self.rules.of(VolumeType::Io2)?;
         let IopsRule::Provisioned { min, max, .. } = rules.iops else { return None };
-        largest(min, max, |iops| {
-            let enough = |size_gib: u32| rules.iops_max(size_gib).is_some_and(|most| most >= iops);
-            let size_gib = least(rules.size_gib_min, rules.size_gib_max, enough)?;
+        let found = largest((min, max), |iops| {
+            let enough = |size_gib: u32| rules.iops_max(size_gib).filter(|most| *most >= iops);
+            let (size_gib, _) = least((rules.size_gib_min, rules.size_gib_max), enough)?;
             self.fitting(VolumeType::Io2, size_gib, Some(iops))
-        })
+        });
+        found.map(|(_, spec)| spec)
     }
-}
-
-/// The result for the largest number that has one. If a number has one, all lower ones have.
-fn largest<T>(least: u32, most: u32, of: impl Fn(u32) -> Option<T>) -> Option<T> {
-    let mut found = of(least)?;
-    let (mut low, mut high) = (least, most);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        match of(middle) {
-            Some(better) => (found, low) = (better, middle),
-            None => high = middle - 1,
-        }
-    }
-    Some(found)
-}
-
-/// The least number that is enough. If a number is, all higher ones are.
-fn least(from: u32, to: u32, is_enough: impl Fn(u32) -> bool) -> Option<u32> {
-    let (mut low, mut high) = (from, to);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if is_enough(middle) { high = middle } else { low = middle + 1 }
-    }
-    is_enough(low).then_some(low)
 }

@@ -123,10 +123,15 @@ impl Outcome {
     /// The place of the limit that they waited for the longest; `None` if they never waited.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        let all = self.throttled_us.iter().enumerate().filter(|(_, us)| **us > 0);
-        // The first of equals.
-        all.rev().max_by_key(|(_, us)| **us).map(|(place, _)| place)
+        binding(&self.throttled_us)
     }
+}
+
+/// The place of the longest time; `None` if all are zero.
+pub(crate) fn binding(times_us: &[u64]) -> Option<usize> {
+    let all = times_us.iter().enumerate().filter(|(_, us)| **us > 0);
+    // The first of equals.
+    all.rev().max_by_key(|(_, us)| **us).map(|(place, _)| place)
 }
 
 /// A queue before limits.
@@ -244,7 +249,7 @@ impl Fluid {
     fn flow(&mut self, part: &mut Part) {
         let lasts = self.buckets.iter().filter_map(|it| it.lasts(it.amount(part), part.length_us));
         let span_us = lasts.min().unwrap_or(part.length_us).clamp(1, part.length_us);
-        let served = part.split(span_us, part.length_us, span_us);
+        let served = part.cut(span_us);
         self.buckets.iter_mut().for_each(|bucket| bucket.pass(bucket.amount(&served), span_us));
         self.delays.add(0, 0, served.operations);
         self.free_us = part.start_us.max(self.free_us);
@@ -293,6 +298,11 @@ impl Part {
             Err(_) => u64::try_from(amount / u128::from(length_us)).unwrap_or(u64::MAX),
         };
         (rate(self.operations), rate(self.bytes))
+    }
+
+    /// Cuts off the first microseconds. What comes in all pieces is what comes in it.
+    pub(crate) fn cut(&mut self, span_us: u64) -> Self {
+        self.split(span_us, self.length_us, span_us)
     }
 
     /// Cuts off what is served in `span_us` of the `whole_us` that all of it takes, and what

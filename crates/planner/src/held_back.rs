@@ -7,7 +7,7 @@ use crate::trace::{Interval, Trace};
 /// A limit counts as reached from so many hundredths of it on, if the source does not tell.
 const REACHED_PERCENT: u128 = 99;
 /// Fewer credits than these, in millionths of what can be saved, are none.
-const EMPTY_PPM: u32 = 10_000;
+pub(crate) const EMPTY_PPM: u32 = 10_000;
 /// Where the source tells that one was, it is one that was reached by so many.
 const NEAR_PERCENT: u128 = 90;
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+mod bisect;
 pub mod busy;
 pub mod cost;
 pub mod delays;

@@ -5,14 +5,12 @@ use core::fmt;
 use evenkeel_core::volume::VolumeType;
 
 use crate::answer::Rated;
-use crate::demand::Demand;
+use crate::demand::{Demand, HOUR_US};
 use crate::fluid::Part;
 use crate::layout::LimitKind;
 use crate::search::Space;
-use crate::timeline::cut;
 use crate::trace::{Note, Trace};
 
-const HOUR_US: u64 = 3_600_000_000;
 /// From here on a limit has no room for more.
 const NO_HEADROOM_PERMILLE: u64 = 950;
 /// Fewer credits than these deserve a word.
@@ -99,6 +97,16 @@ pub const fn limit_words(kind: LimitKind) -> &'static str {
     }
 }
 
+/// How many of a hundred layouts are lost, at best and at worst, of their billionths.
+#[must_use]
+pub fn loss_words((best, worst): (u64, u64)) -> String {
+    let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
+    match best == worst {
+        true => format!("{} %", percent(best)),
+        false => format!("{}-{} %", percent(best), percent(worst)),
+    }
+}
+
 impl Risk {
     /// A short name for programs.
     #[must_use]
@@ -179,11 +187,9 @@ impl fmt::Display for Risk {
 
 fn stripe(f: &mut fmt::Formatter<'_>, volumes: u32, loss: Option<(u64, u64)>) -> fmt::Result {
     write!(f, "{volumes} volumes: one lost volume loses all")?;
-    let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
     match loss {
         None => Ok(()),
-        Some((best, worst)) if best == worst => write!(f, ", {} % a year", percent(best)),
-        Some((best, worst)) => write!(f, ", {}-{} % a year", percent(best), percent(worst)),
+        Some(loss) => write!(f, ", {} a year", loss_words(loss)),
     }
 }
 
@@ -286,7 +292,7 @@ fn busiest_hour(parts: impl Iterator<Item = Part>, length_us: u64) -> (u64, u64)
     for mut part in parts {
         while part.length_us > 0 {
             let until_end_us = HOUR_US - part.start_us % HOUR_US;
-            let piece = cut(&mut part, until_end_us);
+            let piece = part.cut(until_end_us);
             if piece.start_us / HOUR_US != hour {
                 (hour, sums) = (piece.start_us / HOUR_US, (0, 0));
             }
@@ -307,22 +313,8 @@ mod tests {
     use crate::answer::rate;
     use crate::demand::Assume;
     use crate::search::given;
-    use crate::testing::space;
-    use crate::trace::{Clock, Columns, Interval};
+    use crate::testing::{minutes, space};
     use crate::words;
-
-    /// Minutes with so many requests of 4 KiB.
-    fn minutes(all: &[u64]) -> Trace {
-        let minute = |(at, reads): (u64, &u64)| Interval {
-            start_ms: at * 60_000,
-            length_ms: 60_000,
-            reads: *reads,
-            read_bytes: reads * 4_096,
-            ..Interval::default()
-        };
-        let intervals = (0..).zip(all).map(minute).collect();
-        Trace::new("v", Clock::Unix, Columns::default(), intervals).expect("a trace")
-    }
 
     fn of(trace: &Trace, layout: &str) -> Vec<String> {
         let (space, demand) = (space(&VolumeType::ALL, 1), Demand::of(trace, Assume::Even));

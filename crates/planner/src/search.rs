@@ -20,8 +20,9 @@ use evenkeel_core::volume::{
     VolumeType,
 };
 
-use crate::busy::{DAY_US, Floor, Parts};
-use crate::demand::Demand;
+use crate::bisect::least;
+use crate::busy::{Floor, Parts};
+use crate::demand::{DAY_US, Demand};
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::layout::{Layout, LimitKind};
 
@@ -61,6 +62,19 @@ pub struct Space {
     pub instance: Option<&'static InstanceType>,
 }
 
+impl Space {
+    /// The types that an instance may boot from, or several attach, as it is wanted.
+    pub fn suitable<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'static TypeRules> {
+        let all = self.types.iter().filter_map(|it| self.rules.of(*it));
+        all.filter(|rules| suits(rules, wanted.boots, wanted.multi_attach))
+    }
+}
+
+/// Whether an instance may boot from a type, if it has to, and several may attach it.
+pub(crate) fn suits(rules: &TypeRules, boots: bool, multi_attach: bool) -> bool {
+    (rules.boot || !boots) && (rules.multi_attach != MultiAttach::No || !multi_attach)
+}
+
 /// A layout that does what is wanted, and what will happen on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
@@ -95,12 +109,7 @@ pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
 pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
-    let is_legal = |rules: &&TypeRules| {
-        (rules.boot || !wanted.boots)
-            && (rules.multi_attach != MultiAttach::No || !wanted.multi_attach)
-    };
-    let rules = space.types.iter().filter_map(|it| space.rules.of(*it)).filter(is_legal);
-    let rules: Vec<&TypeRules> = rules.collect();
+    let rules: Vec<&TypeRules> = space.suitable(wanted).collect();
     for volumes in 1..=space.volumes_max.min(attached) {
         let mut floors: Vec<(CountingRule, Floor)> = Vec::new();
         for rules in &rules {
@@ -380,21 +389,6 @@ fn most_beside(ratio: Ratio, iops: u32) -> u32 {
 fn least_beside(ratio: Ratio, mibps: u32) -> u32 {
     let least = u64::from(mibps).saturating_mul(ratio.denominator).div_ceil(ratio.numerator.max(1));
     u32::try_from(least).unwrap_or(u32::MAX)
-}
-
-/// The least number of a range at which there is something, and what; there is nothing below one
-/// without, if there is nothing at it.
-fn least<T>((from, to): (u32, u32), at: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
-    let mut found = (to, at(to)?);
-    let mut low = from;
-    while low < found.0 {
-        let middle = low + (found.0 - low) / 2;
-        match at(middle) {
-            Some(there) => found = (middle, there),
-            None => low = middle + 1,
-        }
-    }
-    Some(found)
 }
 
 /// The least number of a range at which a layout does, and what it is.

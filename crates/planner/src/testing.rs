@@ -6,6 +6,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use crate::demand::{Demand, Span};
 use crate::layout::Layout;
 use crate::search::{Space, Wanted};
+use crate::trace::{Clock, Columns, Interval, Trace};
 
 /// Microseconds of a second.
 pub const S: u64 = 1_000_000;
@@ -39,6 +40,19 @@ pub fn seconds(all: &[(u64, u64)]) -> Demand {
     };
     let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
     Demand { spans, length_us: all.len() as u64 * S, held_back: None }
+}
+
+/// Minutes with so many requests of 4 KiB.
+pub fn minutes(all: &[u64]) -> Trace {
+    let minute = |(at, reads): (u64, &u64)| Interval {
+        start_ms: at * 60_000,
+        length_ms: 60_000,
+        reads: *reads,
+        read_bytes: reads * 4_096,
+        ..Interval::default()
+    };
+    let intervals = (0..).zip(all).map(minute).collect();
+    Trace::new("v", Clock::Unix, Columns::default(), intervals).expect("a trace")
 }
 
 /// GiB, and seconds a day in which requests may wait.

@@ -4,9 +4,9 @@
 //! two looks at it is taken to be served evenly.
 
 use crate::demand::Demand;
-use crate::fluid::{Fluid, Part};
+use crate::fluid::{Fluid, Part, binding};
 use crate::layout::{Layout, LimitKind};
-use crate::search::Space;
+use crate::search::{Space, buckets};
 use crate::trace::Trace;
 
 /// The most steps of a timeline.
@@ -97,8 +97,7 @@ impl Step {
     /// The place of the limit that requests waited for the longest.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        let waited = self.waited_us.iter().enumerate().filter(|(_, us)| **us > 0);
-        waited.rev().max_by_key(|(_, us)| **us).map(|(place, _)| place)
+        binding(&self.waited_us)
     }
 }
 
@@ -165,36 +164,19 @@ impl Timeline {
     ) -> Self {
         let to_us = to_us.min(demand.length_us).max(from_us.saturating_add(1));
         let step_us = step_us.max(1).max((to_us - from_us).div_ceil(STEPS_MAX));
-        let pacing = space.rules.pacing(&layout.each);
-        let (limits, buckets): (Vec<_>, Vec<_>) =
-            layout.buckets(&pacing, space.instance).into_iter().unzip();
+        let counting = space.rules.pacing(&layout.each).counting;
+        let (limits, buckets) = buckets(space, layout);
         let mut run = Run::new(Fluid::new(buckets, 0), limits, step_us, (from_us, to_us));
         let look_us = SECOND_US.max(demand.length_us / LOOKS_MAX);
-        for mut part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+        for mut part in demand.parts(counting, layout.volumes, space.stripe_bytes) {
             while part.length_us > 0 {
                 let length_us = run.next(part.start_us) - part.start_us;
-                let piece = cut(&mut part, length_us.min(look_us));
+                let piece = part.cut(length_us.min(look_us));
                 run.take(piece);
             }
         }
         run.end(layout.volumes, demand.length_us)
     }
-}
-
-/// Cuts off the first microseconds of a part. What comes in all pieces is what comes in it.
-pub(crate) fn cut(part: &mut Part, length_us: u64) -> Part {
-    if length_us >= part.length_us {
-        let start_us = part.start_us + part.length_us;
-        return std::mem::replace(part, Part { start_us, ..Part::default() });
-    }
-    let share = |amount: u128| amount * u128::from(length_us) / u128::from(part.length_us);
-    let first =
-        Part { length_us, operations: share(part.operations), bytes: share(part.bytes), ..*part };
-    part.start_us += length_us;
-    part.length_us -= length_us;
-    part.operations -= first.operations;
-    part.bytes -= first.bytes;
-    first
 }
 
 /// A replay that is looked at.
@@ -305,8 +287,7 @@ impl Run {
         while self.fluid.free_us() < us {
             let from_us = self.fluid.free_us();
             let to_us = us.min(self.next(from_us));
-            let (start_us, length_us) = (from_us, to_us - from_us);
-            self.fluid.take(Part { start_us, length_us, ..Part::default() });
+            self.fluid.rest(to_us);
             self.look(to_us);
         }
     }

@@ -5,10 +5,11 @@ mod tests;
 
 use std::io::BufRead;
 
-use evenkeel_core::volume::{Rules, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
+use evenkeel_core::volume::{
+    InvalidSpec, Rules, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType,
+};
 
-use crate::read::Broken;
-use crate::read::lines::{Lines, cells};
+use crate::read::{Broken, Lines, cells};
 
 /// The most volumes of a list, with what `count` says.
 pub const VOLUMES_MAX: usize = 100_000;
@@ -53,7 +54,7 @@ pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broke
         if line.trim().is_empty() {
             continue;
         }
-        let cells = cells(line);
+        let (cells, _) = cells(line, ',');
         match &columns {
             None => columns = Some(Columns::of(number, line, &cells)?),
             Some(columns) => columns.volumes(number, &cells, rules, &mut all)?,
@@ -63,6 +64,24 @@ pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broke
         Some(_) => Ok(all),
         None => Err(Broken::whole("", "a list of volumes in CSV with the columns type and gib")),
     }
+}
+
+/// A volume as a list shows it: with what it has, also where that is not sold but follows from its
+/// size.
+///
+/// # Errors
+/// [`InvalidSpec`] if the rules have no such volume.
+pub fn resolve(rules: &Rules, shown: VolumeRequest) -> Result<VolumeSpec, InvalidSpec> {
+    let VolumeRequest { volume_type, size_gib, iops, throughput_mibps, .. } = shown;
+    let of_type = rules.of(volume_type);
+    let sells_iops = of_type.is_some_and(|rules| rules.iops_max(size_gib).is_some());
+    let sells_bytes =
+        of_type.is_some_and(|rules| matches!(rules.throughput, ThroughputRule::Provisioned { .. }));
+    rules.resolve(&VolumeRequest {
+        iops: iops.filter(|_| sells_iops),
+        throughput_mibps: throughput_mibps.filter(|_| sells_bytes),
+        ..shown
+    })
 }
 
 impl Columns {
@@ -114,19 +133,14 @@ impl Columns {
         })?;
         let gib = whole(Some(self.gib), "GiB")?;
         let size_gib = gib.ok_or_else(|| Broken::at(number, "", "a size in whole GiB"))?;
-        // A list names what a volume has, also where that is not sold but follows from its size.
-        let of_type = rules.of(volume_type);
-        let sells_iops = of_type.is_some_and(|rules| rules.iops_max(size_gib).is_some());
-        let sells_bytes = of_type
-            .is_some_and(|rules| matches!(rules.throughput, ThroughputRule::Provisioned { .. }));
-        let request = VolumeRequest {
+        let shown = VolumeRequest {
             volume_type,
             size_gib,
-            iops: whole(self.iops, "IOPS")?.filter(|_| sells_iops),
-            throughput_mibps: whole(self.mibps, "MiB/s")?.filter(|_| sells_bytes),
+            iops: whole(self.iops, "IOPS")?,
+            throughput_mibps: whole(self.mibps, "MiB/s")?,
             multi_attach: false,
         };
-        let spec = rules.resolve(&request).map_err(|error| {
+        let spec = resolve(rules, shown).map_err(|error| {
             Broken::at(number, &cells.join(","), format!("a volume that can be: {error}"))
         })?;
         let count = whole(self.count, "volumes")?.unwrap_or(1);

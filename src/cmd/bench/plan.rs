@@ -12,6 +12,7 @@ use crate::cli::BenchPlan;
 use crate::message::{self, Exit, Failure};
 use crate::top::sample::{self, VolumeSample};
 use evenkeel_core::price::PriceList;
+use evenkeel_core::random::Random;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::Export;
@@ -130,8 +131,9 @@ fn cases(length_s: u32, seed: u64) -> Vec<Case> {
         let every = (last - BURSTS_S.0) / count;
         (0..count).map(|at| (BURSTS_S.0 + at * every, length_s, iops)).collect()
     };
-    let mut random = Random::new(seed);
-    let mut draw = |from: u32, to: u32| from + random.below(to - from);
+    let mut random = Random::new(seed, 0);
+    let mut draw =
+        |from: u32, to: u32| from + u32::try_from(random.below((to - from).into())).unwrap_or(0);
     // Shorter ones are blurred by steps of a second, and waiting is planned too short.
     let bursts = (0..4).map(|_| (draw(BURSTS_S.0, last), draw(3, 6), draw(500, 900)));
     let by_chance = bursts.collect();
@@ -225,12 +227,12 @@ fn drive(
 /// The requests of a workload, at exponentially distributed distances.
 fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
     const PLACES: u64 = 1 << 12;
-    let mut random = Random::new(seed);
+    const NS_PER_S: u64 = 1_000_000_000;
+    let mut random = Random::new(seed, 1);
     let length = case.kib << 10;
-    let mut all = Vec::new();
-    let mut at_us = 0.0;
+    let (mut all, mut at_ns) = (Vec::new(), 0);
     loop {
-        let at_s = (at_us / 1e6) as u32;
+        let at_s = u32::try_from(at_ns / NS_PER_S).unwrap_or(u32::MAX);
         if at_s >= length_s {
             return all;
         }
@@ -239,31 +241,12 @@ fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
         };
         let bursts: u32 = case.bursts.iter().filter(is_now).map(|(_, _, iops)| iops).sum();
         all.push(Due {
-            at_us: at_us as u64,
-            offset: u64::from(random.below(1 << 12)) % PLACES * u64::from(length),
+            at_us: at_ns / 1_000,
+            offset: random.below(PLACES) * u64::from(length),
             length,
             writes: random.below(100) >= case.read_percent.into(),
         });
-        let rate = f64::from(case.steady_iops + bursts);
-        // A part of 2^24 that is not zero.
-        let part = f64::from(random.below(1 << 24) + 1) / f64::from(1 << 24);
-        at_us -= part.ln() / rate * 1e6;
-    }
-}
-
-/// xorshift64.
-struct Random(u64);
-
-impl Random {
-    const fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    const fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 33) as u32 % end
+        at_ns += random.exponential(NS_PER_S / u64::from(case.steady_iops + bursts));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::assumed_ms;
 use super::input::{self, Case};
 use super::json;
-use super::words::{limit_words, lost, plain, seconds, usd, usd_more};
+use super::words::{limit_words, loss_words, plain, seconds, usd, usd_more};
 use crate::cli::PlanCompare;
 use crate::message::{self, Exit, Failure, Format, or_dash};
 use evenkeel_planner::answer::Rated;
@@ -124,7 +124,7 @@ fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
         }
     }
     row("least credits", &|it| or_dash(least_credits(case, it)));
-    row("lost/year", &|it| or_dash(it.loss_ppb.map(lost)));
+    row("lost/year", &|it| or_dash(it.loss_ppb.map(loss_words)));
     rows
 }
 

@@ -4,11 +4,10 @@ mod curves;
 
 use super::commands::commands;
 use super::input::Case;
-use super::words::{at, plain, seconds, usd};
+use super::words::{asked_words, at, gap_words, plain, seconds, usd};
 use super::{Told, assumed_ms, text};
 use crate::message::{self, Failure};
 use curves::{DRAWN_MAX, Drawn};
-use evenkeel_core::units::MIB;
 use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table};
 use evenkeel_planner::demand::Assume;
 use evenkeel_planner::risk;
@@ -61,13 +60,7 @@ fn about(told: &Told<'_>) -> Vec<String> {
             message::span(trace.known_ms() / 1_000),
             message::span(trace.resolution_ms().div_ceil(1_000)),
         ),
-        format!(
-            "asked for: at most {} requests and {} MiB a second, on average {} and {}",
-            asked.peak_iops,
-            asked.peak_bytes_per_second.div_ceil(MIB),
-            asked.mean_iops,
-            asked.mean_bytes_per_second.div_ceil(MIB),
-        ),
+        asked_words(asked),
     ]
 }
 
@@ -198,10 +191,7 @@ fn assumptions(told: &Told<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> 
     all.push(("Gaps", "nothing comes in them, and no credits are earned".to_owned()));
     let notes = case.trace.notes.iter().map(|note| match note {
         Note::Remark(remark) => plain(remark),
-        Note::Gap { start_ms, length_ms } => {
-            let length = message::span(length_ms.div_ceil(1_000));
-            format!("{length} from {} on are not known", at(case.trace.clock, *start_ms))
-        }
+        Note::Gap { start_ms, length_ms } => gap_words(case.trace.clock, *start_ms, *length_ms),
     });
     all.extend(notes.take(NOTES_MAX).map(|note| ("Note", note)));
     let more = case.trace.notes.len().saturating_sub(NOTES_MAX);

@@ -2,12 +2,12 @@
 
 use super::words::plain;
 use crate::cli::{Assumption, PlanAllowed, PlanRules, PlanTraces, PlanWanted};
-use crate::cmd::record;
+use crate::cmd::{self, record};
 use crate::message::{self, Exit, Failure};
 use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
-use evenkeel_core::volume::{Date, Rules, VolumeType};
+use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::held_back::HeldBack;
@@ -17,7 +17,6 @@ use evenkeel_planner::search::{self, Space, Wanted};
 use evenkeel_planner::trace::{Note, Trace};
 use evenkeel_planner::words;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -41,8 +40,11 @@ impl Case {
     /// Reads the files that flags name.
     pub fn read(traces: &PlanTraces, space: Space) -> Result<Self, Failure> {
         let source = traces.source.as_deref().map(|text| layout("--source", text, &space));
-        let source = source.transpose()?.or_else(|| of_server(traces, &space));
-        let mut trace = trace(traces)?;
+        let (mut trace, recorded) = trace(traces)?;
+        // As it is now; the rules of the day may not have it.
+        let recorded = recorded.and_then(|spec| space.rules.resolve(&spec.request()).ok());
+        let recorded = recorded.map(|each| Layout { volumes: 1, each });
+        let source = source.transpose()?.or(recorded);
         // Nothing held back what nobody recorded.
         let is_declared = |note: &Note| matches!(note, Note::Remark(it) if it == read::DECLARED);
         if let Some(source) = source.as_ref().filter(|_| !trace.notes.iter().any(is_declared)) {
@@ -70,14 +72,6 @@ impl Case {
     }
 }
 
-/// The volume of the server that is meant, as it is now; none if the rules of the day do not have
-/// it.
-fn of_server(traces: &PlanTraces, space: &Space) -> Option<Layout> {
-    let [path] = traces.traces.as_slice() else { return None };
-    let volume = path.to_str().filter(|path| record::is_volume(path))?;
-    words::parse(&record::in_words(&traces.connection, volume)?, space.rules).ok()
-}
-
 /// A layout in words.
 fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
     words::parse(text, space.rules).map_err(|bad| {
@@ -98,8 +92,8 @@ fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     source.capacity = source.capacity.or(Some(all(u64::from(layout.each.size_gib) * GIB)));
 }
 
-/// The one trace of all files that is meant.
-fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
+/// The one trace of all files that is meant, and the volume of the server that it is of.
+fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure> {
     let queries = arguments.queries.as_ref().map(|path| {
         std::fs::read_to_string(path)
             .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
@@ -113,10 +107,12 @@ fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
         keeps_first: arguments.keep_first,
         ..Hints::default()
     };
-    let mut all = Vec::new();
+    let (mut all, mut recorded) = (Vec::new(), None);
     for path in &arguments.traces {
         if let Some(volume) = path.to_str().filter(|path| record::is_volume(path)) {
-            all.push(record::trace_of(&arguments.connection, volume)?);
+            let (trace, spec) = record::trace_of(&arguments.connection, volume)?;
+            all.push(trace);
+            recorded = spec;
             continue;
         }
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -151,7 +147,7 @@ fn trace(arguments: &PlanTraces) -> Result<Trace, Failure> {
     source.iops = arguments.source_iops.map(u64::from).or(source.iops);
     let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
-    Ok(trace)
+    Ok((trace, recorded))
 }
 
 /// What is to say of requests that the source's limits held back.
@@ -189,13 +185,10 @@ fn skip_mark(input: &mut impl BufRead) -> std::io::Result<()> {
 /// The traces of a file, whatever its form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
-    let input: Box<dyn std::io::Read> = match path.to_str() {
-        Some("-") => Box::new(std::io::stdin()),
-        _ => Box::new(File::open(path).map_err(|error| Failure::new(format!("{name}: {error}")))?),
-    };
-    let mut input = BufReader::with_capacity(HEAD_BYTES, input);
-    skip_mark(&mut input).map_err(|error| Failure::new(format!("{name}: {error}")))?;
-    let head = input.fill_buf().map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    let fail = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
+    let mut input = BufReader::with_capacity(HEAD_BYTES, cmd::input(path).map_err(fail)?);
+    skip_mark(&mut input).map_err(fail)?;
+    let head = input.fill_buf().map_err(fail)?;
     let Some(format) = read::detect(head) else {
         return Err(Failure::new(format!("{name}: the form of this file is not known"))
             .hint("docs/reference/traces.md lists what can be read, and how to record it"));

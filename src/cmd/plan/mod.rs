@@ -14,7 +14,6 @@ mod words;
 use crate::cli::{Plan, PlanFormat, PlanVerb};
 use crate::message::{self, Failure};
 use evenkeel_core::units::MIB;
-use evenkeel_core::volume::MultiAttach;
 use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
@@ -124,12 +123,7 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
 fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
     let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
     let volumes = u64::from(space.volumes_max.min(attached));
-    let of_types = space.types.iter().filter_map(|it| space.rules.of(*it));
-    let may = of_types.filter(|rules| {
-        (rules.boot || !wanted.boots)
-            && (rules.multi_attach != MultiAttach::No || !wanted.multi_attach)
-    });
-    may.map(|rules| u64::from(rules.size_gib_max) * volumes).max()
+    space.suitable(wanted).map(|rules| u64::from(rules.size_gib_max) * volumes).max()
 }
 
 /// Milliseconds a day in which requests wait by the replay that the search went by.

@@ -1,10 +1,11 @@
 //! The answer as text and as a table.
 
 use super::commands::commands;
-use super::words::{at, less_words, limit_words, lost, plain, seconds, usd};
+use super::words::{
+    asked_words, gap_words, less_words, limit_words, loss_words, plain, seconds, usd,
+};
 use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, exact_ms};
 use crate::message;
-use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk;
 use evenkeel_planner::trace::Note;
@@ -41,7 +42,7 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
         seconds(worst.max(assumed)),
         found.outcome.delays.permille(990).div_ceil(1_000).to_string(),
         message::or_dash(fullest),
-        message::or_dash(rated.loss_ppb.map(lost)),
+        message::or_dash(rated.loss_ppb.map(loss_words)),
     ]
 }
 
@@ -64,13 +65,7 @@ fn header(told: &Told<'_>) -> String {
             format!("{}: {known}, in steps of {resolution}\n", plain(&trace.name))
         }
     };
-    text += &format!(
-        "asked for: at most {} requests and {} MiB a second, on average {} and {}\n",
-        asked.peak_iops,
-        asked.peak_bytes_per_second.div_ceil(MIB),
-        asked.mean_iops,
-        asked.mean_bytes_per_second.div_ceil(MIB),
-    );
+    text += &format!("{}\n", asked_words(asked));
     let gaps = trace.notes.iter().filter(|note| matches!(note, Note::Gap { .. })).count();
     let mut shown = 0;
     for note in &trace.notes {
@@ -78,11 +73,7 @@ fn header(told: &Told<'_>) -> String {
             Note::Remark(remark) => text += &format!("note: {}\n", plain(remark)),
             Note::Gap { start_ms, length_ms } if shown < GAPS_SHOWN => {
                 shown += 1;
-                let length = message::span(length_ms.div_ceil(1_000));
-                text += &format!(
-                    "gap: {length} from {} on are not known\n",
-                    at(trace.clock, *start_ms)
-                );
+                text += &format!("gap: {}\n", gap_words(trace.clock, *start_ms, *length_ms));
             }
             Note::Gap { .. } => {}
         }

@@ -1,23 +1,23 @@
 //! The words for costs, times, names and limits that all answers share.
 
 use crate::message;
+use evenkeel_core::units::MIB;
+use evenkeel_planner::answer::Asked;
+use evenkeel_planner::cost::{self, MICROS_PER_CENT};
 use evenkeel_planner::neighbours::Less;
-pub use evenkeel_planner::risk::limit_words;
+pub use evenkeel_planner::risk::{limit_words, loss_words};
 use evenkeel_planner::trace::Clock;
-
-const MICRO_USD_PER_CENT: u64 = 10_000;
 
 /// Millionths of a dollar as dollars and cents.
 pub fn usd(micro: u64) -> String {
-    let cents = micro.div_ceil(MICRO_USD_PER_CENT);
-    format!("{}.{:02}", cents / 100, cents % 100)
+    cost::decimal(micro.div_ceil(MICROS_PER_CENT))
 }
 
 /// How much more something costs: `+2.50`, `-1.00`.
 pub fn usd_more(micro: u64, than: u64) -> String {
     let sign = if micro < than { "-" } else { "+" };
     // Of what is shown, and not of what was rounded away.
-    let cents = |micro: u64| micro.div_ceil(MICRO_USD_PER_CENT).saturating_mul(MICRO_USD_PER_CENT);
+    let cents = |micro: u64| micro.div_ceil(MICROS_PER_CENT).saturating_mul(MICROS_PER_CENT);
     format!("{sign}{}", usd(cents(micro).abs_diff(cents(than))))
 }
 
@@ -56,20 +56,28 @@ pub fn at(clock: Clock, ms: u64) -> String {
     }
 }
 
+/// What a trace asks for at most and on average.
+pub fn asked_words(asked: &Asked) -> String {
+    format!(
+        "asked for: at most {} requests and {} MiB a second, on average {} and {}",
+        asked.peak_iops,
+        asked.peak_bytes_per_second.div_ceil(MIB),
+        asked.mean_iops,
+        asked.mean_bytes_per_second.div_ceil(MIB),
+    )
+}
+
+/// A gap of a trace.
+pub fn gap_words(clock: Clock, start_ms: u64, length_ms: u64) -> String {
+    let length = message::span(length_ms.div_ceil(1_000));
+    format!("{length} from {} on are not known", at(clock, start_ms))
+}
+
 /// A span of microseconds; fractions of seconds are told below ten seconds only.
 pub fn span_us(us: u64) -> String {
     match us / 1_000 {
         ms @ 0..10_000 => format!("{} s", seconds(ms)),
         ms => message::span(ms / 1_000),
-    }
-}
-
-/// How many of a hundred lose data within a year.
-pub fn lost((best, worst): (u64, u64)) -> String {
-    let percent = |ppb: u64| format!("{}.{:03}", ppb / 10_000_000, ppb / 10_000 % 1_000);
-    match best == worst {
-        true => format!("{} %", percent(best)),
-        false => format!("{}-{} %", percent(best), percent(worst)),
     }
 }
 

@@ -4,16 +4,16 @@
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::{
-    IopsRule, MultiAttach, ThroughputRule, TypeRules, VolumeChange, VolumeSpec, VolumeType,
+    IopsRule, ThroughputRule, TypeRules, VolumeChange, VolumeSpec, VolumeType,
 };
 
 use super::{Policy, Volume};
-use crate::demand::Demand;
+use crate::bisect::{largest, least};
+use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
 use crate::layout::Layout;
 use crate::search::{self, Space, Wanted};
 
-const DAY_US: u128 = 86_400_000_000;
 /// The parts of requests, in thousandths, whose waiting must not get longer.
 const PERMILLES: [u32; 3] = [500, 990, 999];
 
@@ -67,8 +67,7 @@ pub fn types<'a>(policy: &'a Policy, volume: &'a Volume) -> impl Iterator<Item =
         };
         is_wanted
             && (policy.less_durable || is_as_durable(policy, rules, present))
-            && (!volume.boots || rules.boot)
-            && (!volume.spec.multi_attach || rules.multi_attach != MultiAttach::No)
+            && search::suits(rules, volume.boots, volume.spec.multi_attach)
     })
 }
 
@@ -175,15 +174,7 @@ fn least_with(
         let it = spec(Some(iops), None)?;
         (Limits::of(policy, &it).bytes >= limits.bytes).then_some(it)
     };
-    let (mut low, mut high, mut found) = (iops, most, has(most)?);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match has(middle) {
-            Some(it) => (high, found) = (middle, it),
-            None => low = middle + 1,
-        }
-    }
-    Some(found)
+    least((iops, most), has).map(|(_, spec)| spec)
 }
 
 /// What must not get worse: how long, and for how much of the time, requests wait.
@@ -328,15 +319,8 @@ fn affordable(
     budget: u64,
 ) -> Option<VolumeSpec> {
     let most = |from: u32, to: u32, with: &dyn Fn(u32) -> VolumeSpec| {
-        let (mut low, mut high) = (from, to.max(from));
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            match monthly(policy, &with(middle)).is_some_and(|cost| cost < budget) {
-                true => low = middle,
-                false => high = middle - 1,
-            }
-        }
-        low
+        let cost = |number| monthly(policy, &with(number)).filter(|cost| *cost < budget);
+        largest((from, to.max(from)), cost).map_or(from, |(most, _)| most)
     };
     let iops_max = rules.iops_max(least.size_gib)?;
     let with_iops = |iops| VolumeSpec { iops: Some(iops), ..least };

@@ -11,6 +11,7 @@ use super::better::{self, Bound, Limits};
 use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
 use crate::demand::{Demand, Span};
+use crate::held_back::EMPTY_PPM;
 use crate::layout::Layout;
 use crate::search;
 use crate::trace::{Interval, Trace};
@@ -20,8 +21,6 @@ const DAY_MS: u64 = 86_400_000;
 const RESOLUTION_MS_MAX: u64 = 300_000;
 /// From which part of a limit on a volume stands at it, in percent.
 const AT_LIMIT_PERCENT: u128 = 95;
-/// Credits that are as good as none, in millionths.
-const CREDITS_PPM_MIN: u32 = 10_000;
 
 /// What to do with a volume.
 #[must_use]
@@ -298,17 +297,17 @@ impl AtLimit {
                 let most = limit.map(|limit| u128::from(limit) * u128::from(active_ms));
                 most.is_some_and(|most| amount * 100_000 >= most * AT_LIMIT_PERCENT)
             };
-            let mean = interval.bytes().div_ceil(interval.requests().max(1));
-            let counted = mean.div_ceil(pacing.counting.unit_bytes.max(1).into()).max(1);
-            let operations = u128::from(interval.requests()) * u128::from(counted);
-            let bytes = match pacing.counting.charge_whole_units {
-                true => operations * u128::from(pacing.counting.unit_bytes),
-                false => interval.bytes().into(),
+            let span = Span {
+                start_us: 0,
+                length_us: 0,
+                requests: interval.requests(),
+                bytes: interval.bytes(),
             };
+            let (operations, bytes) = span.counted(pacing.counting, 1, u32::MAX);
             let is_iops = reaches(operations, limits.iops);
             let is_bytes = reaches(bytes, limits.bytes);
-            let is_empty = (spends.0 || spends.1)
-                && interval.balance_ppm.is_some_and(|it| it < CREDITS_PPM_MIN);
+            let is_empty =
+                (spends.0 || spends.1) && interval.balance_ppm.is_some_and(|it| it < EMPTY_PPM);
             // Where the source says it, it is not guessed.
             let is_at = match interval.is_censored {
                 Some(is_censored) => is_censored || is_empty,

@@ -12,7 +12,8 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::read::{Broken, Lines, NAMES_MAX, json_broken, slurp};
+use crate::read::{Broken, Lines, NAMES_MAX, cells, json_broken, slurp};
+use crate::volumes;
 
 const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
 /// The most characters of an id.
@@ -234,17 +235,8 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
     let iops = number(fields, Field::Iops, "IOPS")?;
     let throughput_mibps = number(fields, Field::Throughput, "throughput")?;
     let multi_attach = yes(fields, Field::MultiAttach, "Multi-Attach")?.unwrap_or(false);
-    // Lists show baselines, too, which cannot be asked for.
-    let sells_iops = rules.of(volume_type).is_some_and(|it| it.iops_max(size_gib).is_some());
-    let request = VolumeRequest {
-        volume_type,
-        size_gib,
-        iops: iops.filter(|_| sells_iops),
-        throughput_mibps: throughput_mibps.filter(|_| volume_type == VolumeType::Gp3),
-        multi_attach,
-    };
-    let spec = rules
-        .resolve(&request)
+    let shown = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
+    let spec = volumes::resolve(rules, shown)
         .map_err(|error| format!("by the rules of {} it cannot be: {error}", rules.date()))?;
     let attached_to = text(Field::Attached).map(|hosts| cut(hosts, TEXT_CHARS_MAX));
     let (attached, unsettled) = state(text(Field::State), attached_to.is_some())?;
@@ -336,11 +328,12 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
             continue;
         };
         let place = format!("line {number}");
-        let Some(cells) = cells(line, *separator) else {
+        let (cells, is_closed) = cells(line, *separator);
+        if !is_closed {
             let reason = "a quote is not closed on the line: expected \"text\"".to_owned();
             reading.refuse(place, None, reason);
             continue;
-        };
+        }
         if cells.len() != columns.len() {
             let (found, wanted) = (cells.len(), columns.len());
             let reason = format!("it has {found} cells: expected {wanted}, as the header has");
@@ -364,7 +357,7 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Bro
     let separators = [',', '\t', ';'];
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
-    let cells = cells(line, separator).unwrap_or_default();
+    let (cells, _) = cells(line, separator);
     let columns: Vec<Option<Field>> = cells.iter().map(|cell| Field::of(cell)).collect();
     for (needed, name) in
         [(Field::Id, "VolumeId"), (Field::Type, "VolumeType"), (Field::Size, "Size")]
@@ -378,25 +371,6 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Bro
         }
     }
     Ok((separator, columns))
-}
-
-/// The cells of a line; `None` if a quote is not closed.
-fn cells(line: &str, separator: char) -> Option<Vec<String>> {
-    let (mut all, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '"' if is_quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                cell.push('"');
-            }
-            '"' if is_quoted || cell.trim().is_empty() => is_quoted = !is_quoted,
-            _ if c == separator && !is_quoted => all.push(std::mem::take(&mut cell)),
-            _ => cell.push(c),
-        }
-    }
-    all.push(cell);
-    (!is_quoted).then_some(all)
 }
 
 fn of_json(

@@ -44,6 +44,24 @@ pub struct Policy {
     pub throttled_s_per_day: u32,
 }
 
+impl Policy {
+    /// The newest rules and prices, with the defaults of the program.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self {
+            rules: Rules::newest(),
+            prices: PriceList::newest(),
+            types: Vec::new(),
+            less_durable: false,
+            assume: Assume::Active,
+            headroom_percent: 20,
+            days_min: 7,
+            gaps_percent_max: 20,
+            throttled_s_per_day: 60,
+        }
+    }
+}
+
 /// What was recorded of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Evidence {

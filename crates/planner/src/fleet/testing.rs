@@ -1,26 +1,9 @@
 //! What the unit tests of fleets begin with.
 
-use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 
-use super::{Policy, Volume};
-use crate::demand::Assume;
+use super::Volume;
 use crate::trace::{Clock, Columns, Interval, Kind, Trace};
-
-/// The newest rules and prices, with the defaults of the program.
-pub fn policy() -> Policy {
-    Policy {
-        rules: Rules::newest(),
-        prices: PriceList::newest(),
-        types: Vec::new(),
-        less_durable: false,
-        assume: Assume::Active,
-        headroom_percent: 20,
-        days_min: 7,
-        gaps_percent_max: 20,
-        throttled_s_per_day: 60,
-    }
-}
 
 /// A volume that is attached.
 pub fn volume(

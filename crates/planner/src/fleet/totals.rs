@@ -1,8 +1,7 @@
 //! Sums over a fleet, and amounts that still add up when they are printed in cents.
 
 use super::{Action, Finding, Judged, Risk, signed};
-
-const MICRO_USD_PER_CENT: u64 = 10_000;
+use crate::cost;
 
 /// A sum over some volumes, in millionths of a US dollar a month.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -97,17 +96,11 @@ impl Cents {
     /// The next amount, in cents.
     pub fn next(&mut self, micro_usd: u64) -> u64 {
         self.exact = self.exact.saturating_add(micro_usd);
-        let all = cents(self.exact);
+        let all = cost::half_up(self.exact);
         let this = all.saturating_sub(self.rounded);
         self.rounded = all;
         this
     }
-}
-
-/// An amount in cents, half a cent rounded up.
-#[must_use]
-pub const fn cents(micro_usd: u64) -> u64 {
-    micro_usd.saturating_add(MICRO_USD_PER_CENT / 2) / MICRO_USD_PER_CENT
 }
 
 #[cfg(test)]
@@ -121,10 +114,10 @@ mod tests {
         fn rounded_amounts_add_up(all in prop::collection::vec(0..100_000_000_000_u64, 0..200)) {
             let mut rounding = Cents::default();
             let rounded: Vec<u64> = all.iter().map(|micro| rounding.next(*micro)).collect();
-            prop_assert_eq!(rounded.iter().sum::<u64>(), cents(all.iter().sum()));
+            prop_assert_eq!(rounded.iter().sum::<u64>(), cost::half_up(all.iter().sum()));
             for (micro, cents) in all.iter().zip(&rounded) {
-                let off = micro.abs_diff(cents * MICRO_USD_PER_CENT);
-                prop_assert!(off <= MICRO_USD_PER_CENT, "{micro} {cents}");
+                let off = micro.abs_diff(cents * cost::MICROS_PER_CENT);
+                prop_assert!(off <= cost::MICROS_PER_CENT, "{micro} {cents}");
             }
         }
     }

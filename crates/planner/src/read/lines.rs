@@ -74,29 +74,24 @@ pub(crate) fn unreadable(line: u64, error: &std::io::Error) -> Broken {
     Broken::at(line, &error.to_string(), "a text that can be read to its end")
 }
 
-/// The cells of a row of CSV. Quotes may hold commas; two of them are one.
-pub(crate) fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut is_quoted = false;
-    let mut characters = line.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '"' if is_quoted && characters.peek() == Some(&'"') => {
-                characters.next();
-                push(&mut cells, '"');
+/// The cells of a row of a table, and whether its quotes are closed. Quotes may hold separators;
+/// two of them are one. One within a cell that has begun without is a character.
+pub(crate) fn cells(line: &str, separator: char) -> (Vec<String>, bool) {
+    let (mut all, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if is_quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
             }
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => cells.push(String::new()),
-            _ => push(&mut cells, character),
+            '"' if is_quoted || cell.trim().is_empty() => is_quoted = !is_quoted,
+            _ if c == separator && !is_quoted => all.push(std::mem::take(&mut cell)),
+            _ => cell.push(c),
         }
     }
-    cells
-}
-
-fn push(cells: &mut [String], character: char) {
-    if let Some(last) = cells.last_mut() {
-        last.push(character);
-    }
+    all.push(cell);
+    (all, !is_quoted)
 }
 
 #[cfg(test)]

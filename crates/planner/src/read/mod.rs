@@ -16,7 +16,7 @@ pub mod iolog;
 pub mod iostat;
 pub mod iostat_json;
 mod json;
-pub(crate) mod lines;
+mod lines;
 mod merge;
 mod numbers;
 pub mod prometheus;
@@ -32,7 +32,7 @@ pub use fio_log::FioLog;
 pub use json::JSON_BYTES_MAX;
 pub(crate) use json::{broken as json_broken, slurp};
 pub use lines::LINE_BYTES_MAX;
-pub(crate) use lines::Lines;
+pub(crate) use lines::{Lines, cells};
 pub use merge::merge;
 
 use crate::trace::Trace;

@@ -12,8 +12,7 @@ use crate::message::{self, Exit, Failure, Format};
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{Judged, List, Policy, Risk, Volume, list};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::Path;
 
 pub fn run(arguments: &PlanFleet, format: Format) -> Result<(), Failure> {
@@ -106,10 +105,8 @@ fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
 
 fn volumes(path: &Path, policy: &Policy, allows_partial: bool) -> Result<List, Failure> {
     let name = path.display();
-    let input: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(std::io::stdin()),
-        _ => Box::new(File::open(path).map_err(|error| Failure::new(format!("{name}: {error}")))?),
-    };
+    let input =
+        crate::cmd::input(path).map_err(|error| Failure::new(format!("{name}: {error}")))?;
     list::read(&mut BufReader::new(input), policy.rules, allows_partial)
         .map_err(|broken| Failure::new(format!("{name}: {broken}")))
 }

@@ -4,6 +4,7 @@ use super::Told;
 use crate::cmd::plan::words::seconds;
 use crate::message;
 use evenkeel_core::volume::VolumeSpec;
+use evenkeel_planner::cost;
 use evenkeel_planner::fleet::totals::{Cents, Sum};
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
 use evenkeel_planner::layout::Layout;
@@ -112,11 +113,6 @@ pub fn signed_exact(micro: i64) -> String {
     format!("{sign}{}", exact(micro.unsigned_abs()))
 }
 
-/// Whole cents as dollars.
-fn dollars(cents: u64) -> String {
-    format!("{}.{:02}", cents / 100, cents % 100)
-}
-
 /// Amounts in cents whose rows add up to what is printed below them.
 #[derive(Default)]
 struct Money {
@@ -141,9 +137,9 @@ impl Money {
 }
 
 fn cells(before: u64, after: u64) -> [String; 3] {
-    let saving = dollars(before.abs_diff(after));
+    let saving = cost::decimal(before.abs_diff(after));
     let sign = if after > before { "-" } else { "" };
-    [dollars(before), dollars(after), format!("{sign}{saving}")]
+    [cost::decimal(before), cost::decimal(after), format!("{sign}{saving}")]
 }
 
 pub fn text(told: &Told<'_>, top: usize) -> String {
@@ -230,7 +226,7 @@ fn deleted(told: &Told<'_>) -> String {
     let gib = told.totals.deleted_gib;
     match told.policy.prices.snapshot().filter(|_| gib > 0) {
         Some(prices) => {
-            let most = dollars(Cents::default().next(gib.saturating_mul(prices.gib_month)));
+            let most = cost::decimal(Cents::default().next(gib.saturating_mul(prices.gib_month)));
             format!("snapshots of what is to be deleted cost at most {most} USD a month\n\n")
         }
         None => String::new(),

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fleet::testing::{hours, policy, volume};
+use crate::fleet::Policy;
+use crate::fleet::testing::{hours, volume};
 use crate::fleet::totals::Totals;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
@@ -11,7 +12,7 @@ use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
 const FORTNIGHT_H: u64 = 14 * 24;
 
 fn by(volume: &Volume, trace: Trace) -> Judged {
-    judge(&policy(), volume, Evidence::Trace(trace))
+    judge(&Policy::usual(), volume, Evidence::Trace(trace))
 }
 
 #[track_caller]
@@ -48,7 +49,7 @@ fn what_is_as_durable_and_as_fast_may_be_another_type() {
     let gp2 = volume(Gp2, 100, None, None);
     // Its burst and its 128 MiB/s, for less: whatever was asked of it.
     for evidence in [Evidence::Absent, Evidence::Trace(hours(2, 100, 100, 16))] {
-        let judged = judge(&policy(), &gp2, evidence);
+        let judged = judge(&Policy::usual(), &gp2, evidence);
         assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
         assert_eq!((judged.finding(), judged.risk), (Finding::Gp2ToGp3, Risk::None));
         assert_eq!(judged.saving(), 2_000_000 - 3 * 40_000);
@@ -57,16 +58,16 @@ fn what_is_as_durable_and_as_fast_may_be_another_type() {
     let judged = by(&gp2, hours(FORTNIGHT_H, 100, 100, 16));
     assert_eq!((becomes(&judged), judged.saving()), ((Gp3, Some(3_000), Some(125)), 2_000_000));
     // 250 MiB/s cost more than the change saves.
-    let judged = judge(&policy(), &volume(Gp2, 200, None, None), Evidence::Absent);
+    let judged = judge(&Policy::usual(), &volume(Gp2, 200, None, None), Evidence::Absent);
     assert_eq!((judged.finding(), judged.action), (Finding::Keep, Action::Keep));
     let io1 = volume(Io1, 500, Some(4_000), None);
-    let judged = judge(&policy(), &io1, Evidence::Absent);
+    let judged = judge(&Policy::usual(), &io1, Evidence::Absent);
     assert_eq!(becomes(&judged), (Gp3, Some(4_000), Some(500)));
     assert!(judged.risk == Risk::Low && judged.reasons[1].contains("99.0 % of the year"));
     // io2 stays io2, unless less durability will do.
     let io2 = volume(Io2, 500, Some(4_000), None);
-    assert_eq!(judge(&policy(), &io2, Evidence::Absent).action, Action::Keep);
-    let less = Policy { less_durable: true, ..policy() };
+    assert_eq!(judge(&Policy::usual(), &io2, Evidence::Absent).action, Action::Keep);
+    let less = Policy { less_durable: true, ..Policy::usual() };
     let judged = judge(&less, &io2, Evidence::Absent);
     assert_eq!(becomes(&judged), (Gp3, Some(4_096), Some(1_024)));
     assert!(judged.reasons[1].starts_with("durability of a year: 99.9990 % becomes 99.8000 %"));
@@ -77,7 +78,7 @@ fn solid_state_stays_so_unless_another_type_is_named() {
     let gp3 = volume(Gp3, 500, None, None);
     let quiet = || hours(FORTNIGHT_H, 1, 1, 16);
     assert_eq!(by(&gp3, quiet()).action, Action::Keep);
-    let named = Policy { types: vec![Sc1, Gp3], ..policy() };
+    let named = Policy { types: vec![Sc1, Gp3], ..Policy::usual() };
     let judged = judge(&named, &gp3, Evidence::Trace(quiet()));
     assert_eq!((becomes(&judged).0, judged.finding()), (Sc1, Finding::TypeChange));
     // No instance boots from it, and none has less than 125 GiB.
@@ -120,7 +121,7 @@ fn nothing_gets_less_by_what_a_trace_does_not_show() {
         assert!(judged.reasons[0].contains("nothing of it gets less"), "{judged:?}");
     }
     assert!(matches!(by(&io2, quiet()).action, Action::Modify(_)));
-    let judged = judge(&policy(), &io2, Evidence::Broken("line 3: ...".to_owned()));
+    let judged = judge(&Policy::usual(), &io2, Evidence::Broken("line 3: ...".to_owned()));
     assert_eq!(judged.findings, [Finding::NotJudged]);
     assert_eq!((judged.before, judged.after), (582_500_000, 582_500_000));
 }
@@ -151,7 +152,7 @@ fn what_stands_at_a_limit_gets_more() {
     // What has the most there is is told so.
     let most = volume(Io1, 16_384, Some(64_000), None);
     let judged = judge(
-        &Policy { types: vec![Io1], ..policy() },
+        &Policy { types: vec![Io1], ..Policy::usual() },
         &most,
         Evidence::Trace(hours(FORTNIGHT_H, 100, 63_000, 4)),
     );
@@ -164,16 +165,16 @@ fn what_nobody_has_is_for_deletion_and_what_nobody_asks_is_idle() {
     let judged = by(&gp3, hours(FORTNIGHT_H, 0, 0, 4));
     assert_eq!((judged.findings.as_slice(), judged.action), (&[Finding::Idle][..], Action::Keep));
     gp3.attached = Some(false);
-    let judged = judge(&policy(), &gp3, Evidence::Absent);
+    let judged = judge(&Policy::usual(), &gp3, Evidence::Absent);
     assert_eq!((judged.finding(), judged.action), (Finding::Unattached, Action::Delete));
     assert_eq!((judged.before, judged.after, judged.risk), (40_000_000, 0, Risk::Low));
     let judged = by(&gp3, hours(FORTNIGHT_H, 1, 1, 4));
     assert_eq!(judged.risk, Risk::Medium, "it was in use");
     gp3.unsettled = Some("its state is error".to_owned());
-    assert_eq!(judge(&policy(), &gp3, Evidence::Absent).findings, [Finding::NotJudged]);
+    assert_eq!(judge(&Policy::usual(), &gp3, Evidence::Absent).findings, [Finding::NotJudged]);
     let before_gp3 = Policy {
         prices: PriceList::as_of("2014-06".parse().unwrap()).unwrap_or(PriceList::newest()),
-        ..policy()
+        ..Policy::usual()
     };
     gp3.unsettled = None;
     let judged = judge(&before_gp3, &gp3, Evidence::Absent);
@@ -233,7 +234,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
             less_durable,
             headroom_percent,
             throttled_s_per_day,
-            ..policy()
+            ..Policy::usual()
         },
     )
 }
@@ -307,7 +308,7 @@ proptest! {
             ..Interval::default()
         }).collect();
         let demand = Demand::of(&trace, crate::demand::Assume::Even);
-        let policy = Policy { types: vec![volume_type], less_durable: true, ..policy() };
+        let policy = Policy { types: vec![volume_type], less_durable: true, ..Policy::usual() };
         let present = volume(Io2, 2_000, Some(256_000), None);
         let (_, outcome) = search::replay(
             &crate::testing::space(&[], 1),
@@ -338,7 +339,7 @@ proptest! {
     fn totals_are_those_of_the_price_list(
         all in prop::collection::vec((any_volume(), prop::option::of(0..400_u64)), 0..12),
     ) {
-        let policy = policy();
+        let policy = Policy::usual();
         let judged = all.iter().map(|(volume, rate)| {
             let trace = |rate: u64| Evidence::Trace(hours(8 * 24, rate, rate * 3, 16));
             judge(&policy, volume, rate.map_or(Evidence::Absent, trace))

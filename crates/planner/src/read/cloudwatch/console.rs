@@ -26,7 +26,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let mut has_zone = true;
     let mut points = 0;
     while let Some((number, line)) = lines.next()? {
-        let cells = cells(line);
+        let (cells, _) = cells(line, ',');
         let Some(first) = cells.first().filter(|_| !line.trim().is_empty()) else { continue };
         let Some(time) = time(first) else {
             if columns.is_some() || labels.len() >= LABEL_ROWS_MAX {
@@ -120,6 +120,6 @@ mod tests {
 
     #[test]
     fn quotes_hold_commas() {
-        assert_eq!(cells(r#"a,"b,""c""",,d"#), ["a", "b,\"c\"", "", "d"]);
+        assert_eq!(cells(r#"a,"b,""c""",,d"#, ',').0, ["a", "b,\"c\"", "", "d"]);
     }
 }
