@@ -60,8 +60,8 @@ fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> 
     })
 }
 
-/// The server's recording of a volume, with its limits as they are now; and what it is, unless it is
-/// deleted.
+/// The server's recording of a volume, with its limits as they are now; and what it is, unless it
+/// is deleted.
 pub fn trace_of(
     connection: &Connection,
     volume: &str,

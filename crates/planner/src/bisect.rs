@@ -42,7 +42,11 @@ mod tests {
     proptest! {
         /// The oracle asks for every number.
         #[test]
-        fn the_first_and_the_last_are_found(from in 0..50_u32, length in 0..50_u32, edge in 0..120_u32) {
+        fn the_first_and_the_last_are_found(
+            from in 0..50_u32,
+            length in 0..50_u32,
+            edge in 0..120_u32,
+        ) {
             let to = from + length;
             let high = |number| (number >= edge).then_some(number * 2);
             let first = (from..=to).find(|number| *number >= edge);
