@@ -24,7 +24,15 @@ FAILED = []
 def connect():
     config = botocore.config.Config(retries={"total_max_attempts": 1}, proxies={},
                                     read_timeout=60)
-    return numbered(boto3.client("ec2", config=config))
+    client = numbered(boto3.client("ec2", config=config))
+    client.meta.events.register("needs-retry.ec2", signed_too_early)
+    return client
+
+
+def signed_too_early(response, attempts, **_):
+    """Sends again what was signed in the second in which the server started: it changed nothing."""
+    error = (response[1] if response else {}).get("Error", {})
+    return 0 if error.get("Code") == "RequestLimitExceeded" and attempts < 4 else None
 
 
 def tell(line):
