@@ -50,7 +50,7 @@ pub use snapshot::{
     ExportAt, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
     SnapshotImport, SnapshotLock, SnapshotVerb,
 };
-pub use store::{Bytes, LocalStore, StoreKind};
+pub use store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
 pub use top::{Top, TopSort};
 pub use volume::{
     VolumeAdopt, VolumeArgs, VolumeAttach, VolumeCopy, VolumeCreate, VolumeDetach, VolumeModify,
@@ -323,8 +323,8 @@ pub struct Serve {
     pub events_webhook: Vec<String>,
 
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
-    /// `files` (a sparse file for each volume in the data folder), `memory` (lost when the process
-    /// ends), or one of them behind a simulated device, such as
+    /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph cluster),
+    /// `memory` (lost when the process ends), or one of them behind a simulated device, such as
     /// `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
@@ -332,6 +332,9 @@ pub struct Serve {
 
     #[command(flatten)]
     pub local: LocalStore,
+
+    #[command(flatten)]
+    pub rbd: RbdStore,
 
     /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]

@@ -9,6 +9,7 @@ use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::events;
 use crate::message::{Exit, Failure};
+use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
@@ -20,13 +21,9 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
-use evenkeel_store::local::keys::Keys;
-use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
-use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -54,77 +51,13 @@ pub struct Config {
     /// Where events are posted to.
     pub webhooks: Webhooks,
     pub store: StoreKind,
-    /// What the local store is told beside the data folder.
-    pub local: LocalOptions,
+    /// What the store is told beside the data folder.
+    pub store_options: StoreOptions,
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
     pub io: Io,
     pub cores: u16,
-}
-
-/// What the local store is told beside the data folder.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LocalOptions {
-    /// The block device or file of the pool, if it is not in the data folder.
-    pub pool: Option<PathBuf>,
-    /// Where the key is that wraps the keys of encrypted volumes.
-    pub key_file: Option<PathBuf>,
-    /// The program that wraps and unwraps them instead.
-    pub key_command: Option<String>,
-}
-
-impl LocalOptions {
-    /// What the flags say; paths are made absolute.
-    pub fn of(arguments: &cli::LocalStore, store: &StoreKind) -> Result<Self, Failure> {
-        let cli::LocalStore { pool, key_file, key_command } = arguments;
-        let given = [
-            ("pool", pool.is_some()),
-            ("key-file", key_file.is_some()),
-            ("key-command", key_command.is_some()),
-        ];
-        if store.bytes != Bytes::Local
-            && let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given)
-        {
-            let message = format!("{flag}: the store \"{store}\" does not take it");
-            let hint = format!("leave out --{flag}, or serve with --store local");
-            return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
-        }
-        if key_file.is_some() && key_command.is_some() {
-            let both = "key-file and key-command: name one of them";
-            return Err(Failure::new(both).exit(Exit::Usage));
-        }
-        let absolute = |path: &Option<PathBuf>| match path {
-            None => Ok(None),
-            Some(path) => std::path::absolute(path)
-                .map(Some)
-                .map_err(|error| Failure::new(format!("{}: {error}", path.display()))),
-        };
-        let (pool, key_file) = (absolute(pool)?, absolute(key_file)?);
-        Ok(Self { pool, key_file, key_command: key_command.clone() })
-    }
-
-    /// The keys, if there are any. From then on this process leaves no core dump.
-    pub fn keys(&self) -> Result<Option<Keys>, Failure> {
-        let keys = match (&self.key_file, &self.key_command) {
-            (Some(path), _) => Keys::from_file(path).map_err(failed)?,
-            (None, Some(command)) => Keys::Command(command.clone()),
-            (None, None) => return Ok(None),
-        };
-        set_dumpable_behavior(DumpableBehavior::NotDumpable)
-            .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))?;
-        Ok(Some(keys))
-    }
-
-    /// Opens the pool of a data folder.
-    fn open(&self, data_dir: &Path) -> Result<LocalPool, Failure> {
-        let keys = self.keys()?;
-        let pool = LocalPool::in_folder(data_dir, self.pool.as_deref()).map_err(failed)?;
-        Ok(match keys {
-            Some(keys) => pool.with_keys(keys),
-            None => pool,
-        })
-    }
 }
 
 /// The addresses of a running server.
@@ -151,7 +84,7 @@ impl Config {
             metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
             webhooks: events::webhooks(&arguments.events_webhook)?,
             store: arguments.store,
-            local: LocalOptions::of(&arguments.local, &arguments.store)?,
+            store_options: StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?,
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
@@ -279,7 +212,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     raise_open_files();
-    let (pool, _folder) = open_pool(&config.store, &config.local, &config.data_dir)?;
+    let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use.
     let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
     addresses.into_iter().try_for_each(may_listen)?;
@@ -350,7 +283,7 @@ fn may_listen(address: SocketAddr) -> Result<(), Failure> {
 /// The configuration of the control plane for a data plane that listens at `nbd`.
 fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
-    let key = config.local.keys()?.map(|keys| StoreKey { id: keys.id() });
+    let key = config.store_options.keys()?.map(|keys| StoreKey { id: keys.id() });
     Ok(ControlConfig {
         data_dir: config.data_dir.clone(),
         listen: config.listen,
@@ -411,11 +344,12 @@ fn told(engine: &Engine, command: Command) -> Result<(), Failure> {
 /// The stores on disk have a lock of their own.
 pub fn open_pool(
     store: &StoreKind,
-    local: &LocalOptions,
+    options: &StoreOptions,
     data_dir: &Path,
 ) -> Result<(Arc<dyn Pool>, Option<Folder>), Failure> {
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
-        Bytes::Local => (Arc::new(local.open(data_dir)?), None),
+        Bytes::Local => (Arc::new(options.open_local(data_dir)?), None),
+        Bytes::Rbd => (Arc::new(options.open_rbd(data_dir)?), None),
         Bytes::Files => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
             let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! The device of a folder, as far as the kernel reports it.
 
 use crate::cli::{Bytes, StoreKind};
+use evenkeel_store::Pool;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -21,8 +22,13 @@ pub struct Identity {
 
 impl Identity {
     /// The device below a store in `folder`.
-    pub fn of_store(store: &StoreKind, folder: &Path) -> Self {
+    pub fn of_store(store: &StoreKind, pool: &dyn Pool, folder: &Path) -> Self {
         match store.bytes {
+            Bytes::Rbd => Self {
+                filesystem: "Ceph".to_owned(),
+                serial: Some(pool.describe()),
+                ..Self::default()
+            },
             Bytes::Local | Bytes::Files => Self::of_path(folder),
             Bytes::Memory => Self { filesystem: "memory".to_owned(), ..Self::default() },
         }

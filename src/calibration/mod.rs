@@ -84,8 +84,8 @@ pub fn at_start(
         return Ok(None);
     }
     let path = config.data_dir.join(FILE);
-    let place = config.local.pool.as_deref().unwrap_or(&config.data_dir);
-    let device = Identity::of_store(&config.store, place);
+    let place = config.store_options.pool.as_deref().unwrap_or(&config.data_dir);
+    let device = Identity::of_store(&config.store, pool, place);
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {
             None => {

@@ -1,6 +1,6 @@
 //! The flags of `evenkeel calibrate`.
 
-use super::{Io, LocalStore, Output, StoreKind, store};
+use super::{Io, LocalStore, Output, RbdStore, StoreKind, store};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -23,6 +23,9 @@ pub struct Calibrate {
 
     #[command(flatten)]
     pub local: LocalStore,
+
+    #[command(flatten)]
+    pub rbd: RbdStore,
 
     /// How to access the disk, as for `serve`.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]

@@ -30,16 +30,43 @@ pub struct LocalStore {
     #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub pool: Option<PathBuf>,
 
-    /// Encrypt new volumes of the store `local`. The file holds the key that wraps theirs: 64
+    /// Encrypt new volumes of the store `local` or `rbd`. The file holds the key that wraps theirs: 64
     /// hexadecimal digits, readable by its owner alone. Whoever loses it loses the volumes.
     #[arg(long, env = "EVENKEEL_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
-    /// Encrypt new volumes of the store `local`. The command wraps and unwraps their keys: it is
+    /// Encrypt new volumes of the store `local` or `rbd`. The command wraps and unwraps their keys: it is
     /// run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard input,
     /// and answers with such on its standard output.
     #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND")]
     pub key_command: Option<String>,
+}
+
+/// The pool and the namespace of the store `rbd`, unless others are named.
+pub const RBD_NAME: &str = "evenkeel";
+/// The user of the Ceph cluster, unless another one is named.
+pub const CEPH_USER: &str = "client.admin";
+
+/// What the store `rbd` takes beside the data folder.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RbdStore {
+    /// The configuration file of the Ceph cluster of the store `rbd`. Without it, what CEPH_CONF
+    /// names, or /etc/ceph/ceph.conf.
+    #[arg(long, env = "EVENKEEL_CEPH_CONF", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ceph_conf: Option<PathBuf>,
+
+    /// The user of the Ceph cluster; client.admin by default. It needs the capabilities
+    /// `mon 'profile rbd'` and `osd 'profile rbd pool=POOL'`.
+    #[arg(long, env = "EVENKEEL_CEPH_USER", value_name = "NAME")]
+    pub ceph_user: Option<String>,
+
+    /// The pool of the Ceph cluster that holds the volumes of the store `rbd`; evenkeel by default.
+    #[arg(long, env = "EVENKEEL_RBD_POOL", value_name = "POOL")]
+    pub rbd_pool: Option<String>,
+
+    /// The namespace in that pool; evenkeel by default. Each data folder needs its own.
+    #[arg(long, env = "EVENKEEL_RBD_NAMESPACE", value_name = "NAMESPACE")]
+    pub rbd_namespace: Option<String>,
 }
 
 /// What holds the bytes.
@@ -49,12 +76,18 @@ pub enum Bytes {
     Local,
     /// Sparse files in the data folder, one for each volume.
     Files,
+    /// Images of a Ceph cluster.
+    Rbd,
     /// Memory: fast, and lost when the process ends.
     Memory,
 }
 
-const BYTES: [(&str, Bytes); 3] =
-    [("local", Bytes::Local), ("files", Bytes::Files), ("memory", Bytes::Memory)];
+const BYTES: [(&str, Bytes); 4] = [
+    ("local", Bytes::Local),
+    ("files", Bytes::Files),
+    ("rbd", Bytes::Rbd),
+    ("memory", Bytes::Memory),
+];
 
 /// Prefix of a value with a simulated device.
 const FAULTY: &str = "faulty:";
@@ -72,12 +105,14 @@ impl FromStr for StoreKind {
         }
         let Some(faulty) = text.strip_prefix(FAULTY) else {
             return Err(format!(
-                "expected local, files, memory or {FAULTY}memory,channels=8,read_us=80"
+                "expected local, files, rbd, memory or {FAULTY}memory,channels=8,read_us=80"
             ));
         };
         let (below, device) = faulty.split_once(',').unwrap_or((faulty, ""));
         let Some(bytes) = bytes(below) else {
-            return Err(format!("\"{below}\" after {FAULTY} is none of local, files and memory"));
+            return Err(format!(
+                "\"{below}\" after {FAULTY} is none of local, files, rbd and memory"
+            ));
         };
         let device: Setup = device.parse().map_err(|error| format!("{FAULTY}{below}: {error}"))?;
         Ok(Self { bytes, device: Some(device) })
@@ -102,9 +137,13 @@ mod tests {
 
     #[test]
     fn a_store_is_written_as_it_is_read() {
-        for text in
-            ["local", "files", "memory", "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4"]
-        {
+        for text in [
+            "local",
+            "files",
+            "rbd",
+            "memory",
+            "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4",
+        ] {
             assert_eq!(text.parse::<StoreKind>().unwrap().to_string(), text);
         }
     }
@@ -114,11 +153,11 @@ mod tests {
         let wrong = |text: &str| text.parse::<StoreKind>().unwrap_err();
         assert_eq!(
             wrong("disk"),
-            "expected local, files, memory or faulty:memory,channels=8,read_us=80"
+            "expected local, files, rbd, memory or faulty:memory,channels=8,read_us=80"
         );
         assert_eq!(
             wrong("faulty:disk"),
-            "\"disk\" after faulty: is none of local, files and memory"
+            "\"disk\" after faulty: is none of local, files, rbd and memory"
         );
         assert_eq!(
             wrong("faulty:memory"),

@@ -6,7 +6,8 @@ use crate::calibration::record::{FILE, Record};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
 use crate::message::{self, Exit, Failure, Format};
-use crate::server::{self, LocalOptions};
+use crate::server;
+use crate::store_options::StoreOptions;
 use evenkeel_core::qos::admission::LinearCost;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
@@ -112,11 +113,12 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     if is_foreign {
         return beside(arguments, &path);
     }
-    let local = LocalOptions::of(&arguments.local, &arguments.store)?;
-    let (pool, folder) = server::open_pool(&arguments.store, &local, &path)?;
+    let options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &options, &path)?;
+    let below = options.pool.as_deref().unwrap_or(&path);
     Ok(Target {
+        device: Identity::of_store(&arguments.store, &*pool, below),
         pool,
-        device: Identity::of_store(&arguments.store, local.pool.as_deref().unwrap_or(&path)),
         record: Some(path.join(FILE)),
         folder: path,
         scratch: None,
@@ -128,7 +130,7 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
 fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
     only_disks(arguments, path)?;
     let scratch = path.join(SCRATCH);
-    let (pool, folder) = server::open_pool(&arguments.store, &LocalOptions::default(), &scratch)?;
+    let (pool, folder) = server::open_pool(&arguments.store, &StoreOptions::default(), &scratch)?;
     let volumes = pool.list().map_err(failed)?;
     if let Some((id, _)) = volumes.iter().find(|(id, _)| *id != VOLUME) {
         let message = format!("{} holds volume {id}: it is a data folder", scratch.display());
@@ -159,7 +161,7 @@ fn file(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
 }
 
 fn only_disks(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
-    if arguments.store.bytes != Bytes::Memory {
+    if !matches!(arguments.store.bytes, Bytes::Memory | Bytes::Rbd) {
         return Ok(());
     }
     let message = format!(

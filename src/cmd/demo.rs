@@ -5,7 +5,8 @@ use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
 use crate::message::{self, Failure};
-use crate::server::{self, Addresses, Config, LocalOptions};
+use crate::server::{self, Addresses, Config};
+use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
@@ -81,7 +82,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         metrics_space: evenkeel_control::METRICS_SPACE,
         webhooks: Webhooks::default(),
         store: arguments.store,
-        local: LocalOptions::default(),
+        store_options: StoreOptions::default(),
         // Its volumes only have limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
         guarantee: true,

@@ -3,9 +3,9 @@
 
 use crate::api::Client;
 use crate::api::scrub::Scrub;
-use crate::cli::{Bytes, LocalStore, StoreArgs, StoreKind, StoreVerb, Wait};
+use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
 use crate::message::{self, Exit, Failure, Format, Item};
-use crate::server::LocalOptions;
+use crate::store_options::StoreOptions;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
@@ -84,11 +84,11 @@ fn found(format: Format, scrub: &Scrub) -> Result<(String, Value), Failure> {
         .hint("write them anew, or restore the volumes from snapshots or copies"))
 }
 
-fn options(local: &LocalStore) -> Result<LocalOptions, Failure> {
-    LocalOptions::of(local, &StoreKind { bytes: Bytes::Local, device: None })
+fn options(local: &LocalStore) -> Result<StoreOptions, Failure> {
+    StoreOptions::of(local, &RbdStore::default(), &StoreKind { bytes: Bytes::Local, device: None })
 }
 
-fn init(data_dir: &Path, local: &LocalOptions, force: bool) -> Result<(String, Value), Failure> {
+fn init(data_dir: &Path, local: &StoreOptions, force: bool) -> Result<(String, Value), Failure> {
     if Note::read(data_dir).map_err(failed)?.is_some_and(|note| note.session > 0) {
         let message = format!("{} has a pool already", data_dir.display());
         return Err(Failure::new(message).hint("serve it, or name another folder with --data-dir"));
@@ -251,7 +251,7 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     Err(Failure::new(message).exit(Exit::Failed).hint(hint))
 }
 
-fn migrate(data_dir: &Path, local: &LocalOptions) -> Result<(String, Value), Failure> {
+fn migrate(data_dir: &Path, local: &StoreOptions) -> Result<(String, Value), Failure> {
     let bar = std::io::stderr().is_terminal().then(|| {
         let style = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
         let style = ProgressStyle::with_template(style);

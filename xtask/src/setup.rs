@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 34] = [
+const NEEDS: [Need; 38] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -54,6 +54,10 @@ const NEEDS: [Need; 34] = [
     Need { what: What::Program("busybox"), package: "busybox-static" },
     Need { what: What::Program("nbd-client"), package: "nbd-client" },
     Need { what: What::Program("faketime"), package: "faketime" },
+    Need { what: What::Program("ceph"), package: "ceph-common" },
+    Need { what: What::Program("ceph-mon"), package: "ceph-mon" },
+    Need { what: What::Program("ceph-mgr"), package: "ceph-mgr" },
+    Need { what: What::Program("ceph-osd"), package: "ceph-osd" },
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
 ];

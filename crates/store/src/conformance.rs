@@ -6,7 +6,7 @@
 use crate::anywhere::Anywhere;
 use crate::buffer::Buffer;
 use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
-use crate::{Completion, EXTENTS_MAX, Extent, Pool, Store, StoreError, Submission};
+use crate::{Completion, EXTENTS_MAX, Extent, Pool, Space, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
@@ -105,6 +105,39 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     check_growth(pool, id, run);
     pool.delete(id).expect("delete");
     assert_eq!(pool.list().expect("list"), vec![], "a deleted volume is still listed");
+}
+
+/// A pool whose volumes are all encrypted.
+pub struct Encrypting<'a>(pub &'a dyn Pool);
+
+impl Pool for Encrypting<'_> {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.0.create_encrypted(id, size)
+    }
+
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        self.0.open(id, size)
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.0.resize(id, from, to)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.0.delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        self.0.list()
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.0.space()
+    }
 }
 
 /// Opens a volume as the data plane does: requests that do not lie on the store's blocks are

@@ -26,12 +26,14 @@ pub mod buffer;
 pub mod clock;
 pub mod conformance;
 pub mod disk;
+pub mod encryption;
 pub mod faulty;
 pub mod files;
 pub mod folder;
 pub mod local;
 pub mod memory;
 pub mod migrate;
+pub mod rbd;
 pub mod snapshots;
 
 use buffer::Buffer;
@@ -330,6 +332,18 @@ pub enum StoreError {
         /// Why not, and what to do.
         why: String,
     },
+    /// The Ceph cluster, or what is needed to use it, cannot be had.
+    Cluster {
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// Another server has the volume.
+    Elsewhere {
+        /// The volume.
+        id: VolumeId,
+        /// The address of its connection to the cluster.
+        address: String,
+    },
     /// The volume is open.
     Open {
         /// The volume.
@@ -412,12 +426,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotOurs { path, found } => write!(
-                f,
-                "{} is not empty and not an Evenkeel data folder (it holds {found:?}); \
-                 name an empty or a new folder",
-                path.display()
-            ),
+            Self::NotOurs { path, found } => not_ours(f, path, found),
             Self::NotEmpty { path, found } => write!(
                 f,
                 "{} is not empty ({found}), and what it holds is not ours; name an empty file, or \
@@ -471,6 +480,8 @@ impl fmt::Display for StoreError {
             Self::Locked { id, why } => {
                 write!(f, "volume {id} is encrypted, and its key cannot be had: {why}")
             }
+            Self::Cluster { why } => f.write_str(why),
+            Self::Elsewhere { id, address } => elsewhere(f, *id, address),
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
@@ -480,6 +491,25 @@ impl fmt::Display for StoreError {
             Self::Io { doing, source } => write!(f, "failed to {doing}: {source}"),
         }
     }
+}
+
+/// The words for a folder of somebody else.
+fn not_ours(f: &mut fmt::Formatter<'_>, path: &Path, found: &str) -> fmt::Result {
+    write!(
+        f,
+        "{} is not empty and not an Evenkeel data folder (it holds {found:?}); name an empty or a \
+         new folder",
+        path.display()
+    )
+}
+
+/// The words for a volume that another server has.
+fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Result {
+    write!(
+        f,
+        "volume {id} is served by another server, whose connection to the Ceph cluster is \
+         {address}; stop that one first"
+    )
 }
 
 /// The words for what the device has changed.

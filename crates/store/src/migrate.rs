@@ -7,10 +7,11 @@
 
 use crate::buffer::Buffer;
 use crate::conformance::blocking;
+use crate::encryption::keys::Keys;
 use crate::files::{self, FilePool, VOLUMES};
 use crate::folder::{self, Folder};
+use crate::local::place;
 use crate::local::pool::LocalPool;
-use crate::local::{keys::Keys, place};
 use crate::{Completion, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;

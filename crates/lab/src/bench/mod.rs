@@ -4,6 +4,7 @@
 //! Every program is started by `child`, which guarantees that it is gone when we are done with
 //! it.
 
+pub mod ceph;
 pub mod child;
 pub mod compare;
 pub mod data_plane;

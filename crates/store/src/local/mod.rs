@@ -24,11 +24,9 @@
 pub mod answered;
 pub mod bits;
 pub mod check;
-pub mod crypt;
 pub mod device;
 pub mod format;
 pub mod inspect;
-pub mod keys;
 pub mod lasting;
 pub mod place;
 pub mod pool;

@@ -7,7 +7,6 @@ mod rotten;
 use super::check::{Report, check};
 use super::device::{Device, FileDevice};
 use super::format::{Anchor, Identity, Node, Owner};
-use super::keys::Keys;
 use super::place::read_superblock;
 use super::pool::{CHUNK_BYTES, Layout, LocalPool};
 use super::table::Table;
@@ -16,6 +15,7 @@ use super::volume::Bounds;
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
+use crate::encryption::keys::Keys;
 use crate::snapshots::{self, UNIT_BYTES, Units};
 use crate::{Pool, Space, Store, StoreError, Submission};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -177,45 +177,12 @@ fn keys(folder: &Path, name: &str, digit: &str) -> Keys {
     Keys::from_file(&path).unwrap()
 }
 
-/// A pool whose volumes are all encrypted.
-struct Encrypting(LocalPool);
-
-impl Pool for Encrypting {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.create_encrypted(id, size)
-    }
-
-    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        self.0.open(id, size)
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
-    }
-}
-
 #[test]
 fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
     let folder = tempfile::tempdir().unwrap();
     let (_file, pool) = pool();
-    let pool = Encrypting(pool.with_keys(keys(folder.path(), "key", "7")));
-    conformance::check(&pool, &mut conformance::blocking);
+    let pool = pool.with_keys(keys(folder.path(), "key", "7"));
+    conformance::check(&conformance::Encrypting(&pool), &mut conformance::blocking);
 }
 
 /// What is encrypted is read by its volume, its snapshots, and volumes made of them; not without

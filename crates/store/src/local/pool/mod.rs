@@ -11,16 +11,17 @@ use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
 use super::answered::Answered;
-use super::crypt::{Cipher, DataKey};
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
-use super::keys::Keys;
 use super::lasting::Lasting;
 use super::place::read_superblock;
 use super::table::{SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
+use crate::encryption::NO_KEY;
+use crate::encryption::crypt::{Cipher, DataKey};
+use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
@@ -42,9 +43,6 @@ const NODES_MAX: u64 = 3 * 131_072;
 const GROWTH_CHUNKS: u32 = 64;
 /// Volumes that may ask at a time; one that comes later waits for its answer.
 const ASKS_MAX: usize = 1_024;
-/// Why nothing can be encrypted or decrypted.
-const NO_KEY: &str = "the server has no key: serve with --key-file or --key-command";
-
 /// How a new pool is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {

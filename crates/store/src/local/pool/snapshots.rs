@@ -7,7 +7,7 @@
 use super::open::Closed;
 use super::{LocalPool, Shared};
 use crate::StoreError;
-use crate::local::crypt::Cipher;
+use crate::encryption::crypt::Cipher;
 use crate::local::format::{Node, NodeKind, SnapshotRoot};
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
 use crate::local::volume::{Note, Task};

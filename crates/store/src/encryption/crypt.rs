@@ -6,7 +6,7 @@
 //! The mode is our own: the crate `xts-mode` (0.6) encrypts the units of 16 bytes one by one, so
 //! that the processor works on one unit at a time; here it gets a whole block at once.
 
-use super::BLOCK_BYTES;
+use crate::local::BLOCK_BYTES;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes256, Block};
 use std::fmt;

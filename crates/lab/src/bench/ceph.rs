@@ -1,0 +1,297 @@
+//! A Ceph cluster for tests and for trying things out: one monitor, one manager and some OSDs as
+//! plain processes on loopback, all in one folder, without authentication, containers or root. It
+//! ends with its value, and its data is not worth keeping.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::child::{Guarded, run_within};
+use crate::{LabError, clock};
+
+/// The pool that it has.
+pub const POOL: &str = "evenkeel";
+/// Placement groups of the pool.
+const GROUPS: u32 = 32;
+/// How long one command may take.
+const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// How long it may take until every placement group is active and clean.
+const CLEAN_MAX: Duration = Duration::from_secs(180);
+/// Distance of two looks at that.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a daemon may take to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a cluster is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// OSDs; each holds a copy of everything, up to three.
+    pub osds: u32,
+    /// Size of an OSD in GiB; sparse.
+    pub osd_gib: u32,
+    /// How long the monitors collect changes, in milliseconds: 1,000 is Ceph's default.
+    pub propose_ms: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { osds: 1, osd_gib: 8, propose_ms: 100 }
+    }
+}
+
+/// A running cluster; killed when dropped.
+#[derive(Debug)]
+pub struct Ceph {
+    folder: PathBuf,
+    setup: Setup,
+    // The clients of the monitor first.
+    osds: Vec<Option<Guarded>>,
+    manager: Option<Guarded>,
+    monitor: Option<Guarded>,
+}
+
+/// A free port of loopback, as far as can be known before it is used.
+fn free_port() -> Result<u16, LabError> {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(LabError::io("cannot find a free port", "127.0.0.1"))
+}
+
+/// A random id in the form of a UUID.
+fn uuid() -> Result<String, LabError> {
+    let path = "/proc/sys/kernel/random/uuid";
+    let text = fs::read_to_string(path).map_err(LabError::io("cannot read", path))?;
+    Ok(text.trim().to_owned())
+}
+
+impl Ceph {
+    /// Makes a cluster in a folder, which must be empty or absent, and starts it. Returns when
+    /// every placement group is active and clean.
+    ///
+    /// # Errors
+    /// When Ceph is not installed, the folder is not empty, or a daemon does not start.
+    pub fn start(folder: &Path, setup: Setup) -> Result<Self, LabError> {
+        let used = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        if used {
+            let what = format!("{} is not empty; name a new folder", folder.display());
+            return Err(LabError::Failed { what, hint: None });
+        }
+        for part in ["log", "mon", "mgr", "run"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(LabError::io("cannot make", &path))?;
+        }
+        let osds = (0..setup.osds).map(|_| None).collect();
+        let folder = folder.to_owned();
+        let mut ceph = Self { folder, setup, osds, manager: None, monitor: None };
+        ceph.make()?;
+        Ok(ceph)
+    }
+
+    /// Its configuration file, which clients name.
+    #[must_use]
+    pub fn conf(&self) -> PathBuf {
+        self.folder.join("ceph.conf")
+    }
+
+    fn make(&mut self) -> Result<(), LabError> {
+        let (fsid, port) = (uuid()?, free_port()?);
+        let conf = self.conf();
+        fs::write(&conf, self.text(&fsid, port)).map_err(LabError::io("cannot write", &conf))?;
+        let (map, address) = (self.folder.join("monmap"), format!("[v2:127.0.0.1:{port}]"));
+        let mut make = Command::new("monmaptool");
+        make.args(["--create", "--fsid", &fsid, "--addv", "a", &address]).arg(map);
+        run_within(COMMAND_MAX, &mut make, "ceph-common")?;
+        run_within(COMMAND_MAX, self.daemon("mon", "a").arg("--mkfs"), "ceph-mon")?;
+        self.monitor = Some(Guarded::spawn(&mut self.daemon("mon", "a"), "ceph-mon")?);
+        self.manager = Some(Guarded::spawn(&mut self.daemon("mgr", "x"), "ceph-mgr")?);
+        for number in 0..self.setup.osds {
+            let id = uuid()?;
+            self.client(&["osd", "new", &id])?;
+            let path = self.folder.join(format!("osd.{number}"));
+            fs::create_dir(&path).map_err(LabError::io("cannot make", &path))?;
+            let mut make = self.daemon("osd", &number.to_string());
+            run_within(COMMAND_MAX, make.args(["--mkfs", "--osd-uuid", &id]), "ceph-osd")?;
+            self.start_osd(number)?;
+        }
+        let groups = GROUPS.to_string();
+        self.client(&["osd", "pool", "create", POOL, &groups, &groups])?;
+        self.client(&["osd", "pool", "application", "enable", POOL, "rbd"])?;
+        self.wait_until_clean()
+    }
+
+    /// All OSDs are on one host, so one of them is enough to tell that another is gone. Their
+    /// caches are small and their logs short, or they would grow to gigabytes.
+    fn text(&self, fsid: &str, port: u16) -> String {
+        let folder = self.folder.display();
+        let copies = self.setup.osds.clamp(1, 3);
+        let (least, bytes) = (copies.div_ceil(2), u64::from(self.setup.osd_gib) << 30);
+        let propose = f64::from(self.setup.propose_ms) / 1_000.0;
+        let mut text = String::from("[global]\n");
+        for line in [
+            format!("fsid = {fsid}"),
+            format!("mon host = [v2:127.0.0.1:{port}]"),
+            "mon initial members = a".to_owned(),
+            format!("mon data = {folder}/mon"),
+            format!("mgr data = {folder}/mgr"),
+            format!("osd data = {folder}/osd.$id"),
+            format!("run dir = {folder}/run"),
+            format!("log file = {folder}/log/$name.log"),
+            format!("admin socket = {folder}/run/$name.$pid.asok"),
+            format!("crash dir = {folder}/run"),
+            "public addr = 127.0.0.1".to_owned(),
+            "ms bind msgr1 = false".to_owned(),
+            "auth cluster required = none".to_owned(),
+            "auth service required = none".to_owned(),
+            "auth client required = none".to_owned(),
+            "auth allow insecure global id reclaim = false".to_owned(),
+            format!("paxos propose interval = {propose}"),
+            "mon allow pool size one = true".to_owned(),
+            "mon warn on pool no redundancy = false".to_owned(),
+            "mon data avail warn = 2".to_owned(),
+            "mon osd min down reporters = 1".to_owned(),
+            "mon osd reporter subtree level = osd".to_owned(),
+            "mgr initial modules =".to_owned(),
+            "mgr stats period = 1".to_owned(),
+            "osd crush chooseleaf type = 0".to_owned(),
+            format!("osd pool default size = {copies}"),
+            format!("osd pool default min size = {least}"),
+            "osd pool default pg autoscale mode = off".to_owned(),
+            format!("bluestore block size = {bytes}"),
+            "bluestore cache autotune = false".to_owned(),
+            "bluestore cache size = 67108864".to_owned(),
+            "osd min pg log entries = 250".to_owned(),
+            "osd max pg log entries = 500".to_owned(),
+        ] {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    /// A daemon in the foreground.
+    fn daemon(&self, kind: &str, id: &str) -> Command {
+        let mut command = Command::new(format!("ceph-{kind}"));
+        command.arg("-c").arg(self.conf()).args(["-i", id, "-f"]);
+        if kind == "mon" {
+            command.arg("--monmap").arg(self.folder.join("monmap"));
+        }
+        // Without tcmalloc each thread's own arena keeps memory that nobody uses.
+        command.env("MALLOC_ARENA_MAX", "2").stdout(Stdio::null());
+        command
+    }
+
+    /// Runs `ceph` with these words; what it prints.
+    ///
+    /// # Errors
+    /// When it fails or hangs.
+    pub fn client(&self, words: &[&str]) -> Result<String, LabError> {
+        let mut command = Command::new("ceph");
+        command.arg("-c").arg(self.conf()).args(["--connect-timeout", "20"]).args(words);
+        run_within(COMMAND_MAX, &mut command, "ceph-common")
+    }
+
+    /// Waits until every OSD is up and every placement group active and clean.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn wait_until_clean(&self) -> Result<(), LabError> {
+        let deadline = clock::now() + CLEAN_MAX;
+        while !self.is_clean()? {
+            if clock::now() > deadline {
+                let what = "a healthy Ceph cluster".to_owned();
+                return Err(LabError::Deadline { what, after: CLEAN_MAX });
+            }
+            clock::pause(LOOK);
+        }
+        Ok(())
+    }
+
+    fn is_clean(&self) -> Result<bool, LabError> {
+        let printed = self.client(&["status", "--format", "json"])?;
+        let bad = |what: String| LabError::BadOutput { tool: "ceph", what };
+        let status: serde_json::Value =
+            serde_json::from_str(printed.trim()).map_err(|error| bad(error.to_string()))?;
+        let up = status["osdmap"]["num_up_osds"].as_u64();
+        let states = status["pgmap"]["pgs_by_state"].as_array().cloned().unwrap_or_default();
+        let clean: u64 = states
+            .iter()
+            .filter(|state| {
+                state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"))
+            })
+            .filter_map(|state| state["count"].as_u64())
+            .sum();
+        let all = status["pgmap"]["num_pgs"].as_u64().unwrap_or(0);
+        Ok(up == Some(u64::from(self.setup.osds)) && all >= u64::from(GROUPS) && clean == all)
+    }
+
+    fn osd(&self, number: u32) -> Result<&Guarded, LabError> {
+        let running = self.osds.get(number as usize).and_then(Option::as_ref);
+        running.ok_or_else(|| LabError::NotFound(format!("osd.{number} does not run")))
+    }
+
+    fn signal(&self, number: u32, signal: Signal) -> Result<(), LabError> {
+        let pid = i32::try_from(self.osd(number)?.id()).ok().and_then(Pid::from_raw);
+        let sent = pid.map(|pid| kill_process(pid, signal));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(LabError::NotFound(format!("osd.{number} does not run"))),
+        }
+    }
+
+    /// Starts an OSD that does not run.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_osd(&mut self, number: u32) -> Result<(), LabError> {
+        let osd = Guarded::spawn(&mut self.daemon("osd", &number.to_string()), "ceph-osd")?;
+        if let Some(slot) = self.osds.get_mut(number as usize) {
+            *slot = Some(osd);
+        }
+        Ok(())
+    }
+
+    /// Kills an OSD.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill_osd(&mut self, number: u32) -> Result<(), LabError> {
+        self.osd(number)?;
+        self.osds[number as usize] = None;
+        Ok(())
+    }
+
+    /// Stops an OSD as it is: its connections stay open.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause_osd(&self, number: u32) -> Result<(), LabError> {
+        self.signal(number, Signal::STOP)
+    }
+
+    /// Lets a stopped OSD go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume_osd(&self, number: u32) -> Result<(), LabError> {
+        self.signal(number, Signal::CONT)
+    }
+
+    /// Whether all daemons run.
+    pub fn runs(&mut self) -> bool {
+        let daemons = self.osds.iter_mut().chain([&mut self.manager, &mut self.monitor]);
+        daemons.flatten().all(|daemon| daemon.wait_until(clock::now()).is_none())
+    }
+
+    /// Ends it in order: the OSDs, the manager, the monitor.
+    pub fn stop(&mut self) {
+        let daemons = self.osds.iter_mut().chain([&mut self.manager, &mut self.monitor]);
+        for daemon in daemons.flatten() {
+            daemon.stop(GRACE);
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! The store on a Ceph cluster, on a cluster of its own. A failure prints its seed:
+//!
+//! ```text
+//! EVENKEEL_SEED=<n> cargo test -p evenkeel-lab --test rbd
+//! ```
+//!
+//! Skipped, aloud, where Ceph is not installed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::random::Random;
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use evenkeel_lab::LabError;
+use evenkeel_lab::bench::ceph::{Ceph, POOL, Setup};
+use evenkeel_store::anywhere::Anywhere;
+use evenkeel_store::buffer::Buffer;
+use evenkeel_store::conformance::{self, Encrypting, RingDisk};
+use evenkeel_store::encryption::keys::Keys;
+use evenkeel_store::rbd::{Place, RbdPool};
+use evenkeel_store::snapshots::{Snapshots, UNIT_BYTES};
+use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
+
+const MIB: u64 = 1 << 20;
+
+/// Starts a cluster, or says that the test is skipped.
+fn cluster(folder: &Path) -> Option<Ceph> {
+    match Ceph::start(&folder.join("ceph"), Setup::default()) {
+        Ok(ceph) => Some(ceph),
+        Err(LabError::ToolMissing { tool, .. }) => {
+            let _ = writeln!(
+                std::io::stdout(),
+                "SKIPPED: {tool} is not installed (cargo x setup installs it)"
+            );
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn place(ceph: &Ceph, namespace: &str) -> Place {
+    Place {
+        conf: Some(ceph.conf()),
+        user: "client.admin".to_owned(),
+        pool: POOL.to_owned(),
+        namespace: namespace.to_owned(),
+    }
+}
+
+fn keys(folder: &Path) -> Keys {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join("key");
+    fs::write(&path, "7".repeat(64)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    Keys::from_file(&path).unwrap()
+}
+
+fn run(store: &mut dyn Store, operation: Operation, offset: u64, bytes: &[u8]) -> Completion {
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+    let (ticket, length) = (offset, bytes.len() as u32);
+    let buffer = Some(buffer);
+    conformance::blocking(store, Submission { ticket, operation, offset, length, buffer })
+}
+
+fn write(store: &mut dyn Store, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+    run(store, Operation::Write { fua: false }, offset, bytes).result
+}
+
+fn read(store: &mut dyn Store, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
+    let done = run(store, Operation::Read, offset, &vec![0xee; length]);
+    done.result.map(|()| done.buffer.unwrap().bytes()[..length].to_vec())
+}
+
+/// One cluster for all: it takes ten seconds to start.
+#[test]
+fn volumes_on_a_ceph_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(ceph) = cluster(folder.path()) else { return };
+    type Part = fn(&Ceph);
+    let parts: [(&str, Part); 7] = [
+        ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
+        (
+            "snapshots and what is made of them are as a map says",
+            snapshots_and_what_is_made_of_them_are_as_a_map_says,
+        ),
+        ("a namespace belongs to one data folder", a_namespace_belongs_to_one_data_folder),
+        (
+            "a server that was started again fences the one before",
+            a_server_that_was_started_again_fences_the_one_before,
+        ),
+        (
+            "a volume that another server has is not taken",
+            a_volume_that_another_server_has_is_not_taken,
+        ),
+        ("a full pool is told at once", a_full_pool_is_told_at_once),
+        ("what is deleted gives its space back", what_is_deleted_gives_its_space_back),
+    ];
+    for (name, part) in parts {
+        println!("{name}");
+        part(&ceph);
+    }
+}
+
+fn it_keeps_the_obligations_of_a_store(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "conformance");
+    let pool =
+        RbdPool::open_with(&folder.path().join("data"), &place, Some(keys(folder.path()))).unwrap();
+    conformance::check(&pool, &mut conformance::blocking);
+    conformance::check(&Encrypting(&pool), &mut conformance::blocking);
+    let mut ring = RingDisk::new().unwrap();
+    conformance::check(&pool, &mut |store, submission| ring.run(store, submission));
+    assert!(pool.describe().starts_with("images of evenkeel/conformance in the Ceph cluster "));
+}
+
+/// What a volume or a snapshot holds.
+#[derive(Clone)]
+struct Model {
+    bytes: Vec<u8>,
+    is_encrypted: bool,
+}
+
+/// Volumes, snapshots and volumes of snapshots, beside arrays that say what they hold.
+struct History<'a> {
+    pool: &'a RbdPool,
+    random: Random,
+    next: u128,
+    volumes: BTreeMap<VolumeId, Model>,
+    open: BTreeMap<VolumeId, Box<dyn Store>>,
+    snapshots: BTreeMap<SnapshotId, Model>,
+}
+
+const SIZE: u64 = 9 * MIB;
+const STEPS: u64 = 120;
+
+impl History<'_> {
+    fn number(&mut self) -> u128 {
+        self.next += 1;
+        self.next
+    }
+
+    fn any_volume(&mut self) -> Option<VolumeId> {
+        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        (!ids.is_empty()).then(|| self.random.among(&ids))
+    }
+
+    fn any_snapshot(&mut self) -> Option<SnapshotId> {
+        let ids: Vec<SnapshotId> = self.snapshots.keys().copied().collect();
+        (!ids.is_empty()).then(|| self.random.among(&ids))
+    }
+
+    fn store(&mut self, id: VolumeId) -> &mut dyn Store {
+        let (pool, size) = (self.pool, self.volumes[&id].bytes.len() as u64);
+        let open = || {
+            let store = pool.open(id, ByteCount(size)).unwrap();
+            Box::new(Anywhere::new(store)) as Box<dyn Store>
+        };
+        self.open.entry(id).or_insert_with(open).as_mut()
+    }
+
+    fn change(&mut self, id: VolumeId) {
+        let size = self.volumes[&id].bytes.len() as u64;
+        let length = (1 + self.random.below(2_048)) * 512;
+        let offset = self.random.below((size - length) / 512 + 1) * 512;
+        let value = self.random.below(255) as u8 + 1;
+        let zeroes = self.random.one_in(3);
+        let range = offset as usize..(offset + length) as usize;
+        let store = self.store(id);
+        if zeroes {
+            let (fua, keep_allocated, only_if_fast) = (true, value < 128, false);
+            let operation = Operation::WriteZeroes { fua, keep_allocated, only_if_fast };
+            let (ticket, length, buffer) = (1, length as u32, None);
+            let submission = Submission { ticket, operation, offset, length, buffer };
+            assert_eq!(conformance::blocking(store, submission).result, Ok(()));
+            self.volumes.get_mut(&id).unwrap().bytes[range].fill(0);
+        } else {
+            write(store, offset, &vec![value; length as usize]).unwrap();
+            self.volumes.get_mut(&id).unwrap().bytes[range].fill(value);
+        }
+    }
+
+    fn check(&mut self, id: VolumeId) {
+        let expected = self.volumes[&id].bytes.clone();
+        let store = self.store(id);
+        for (at, chunk) in (0..).step_by(1 << 20).zip(expected.chunks(1 << 20)) {
+            let got = read(store, at, chunk.len()).unwrap();
+            let wrong = got.iter().zip(chunk).position(|(a, b)| a != b);
+            let said = wrong.map(|wrong| (at + wrong as u64, got[wrong], chunk[wrong]));
+            assert_eq!(said, None, "{id}: where, what is there, what should be");
+        }
+    }
+
+    fn snapshot(&mut self) {
+        let Some(of) = self.any_volume() else { return };
+        let id = SnapshotId::from_bits(self.number());
+        let making = self.pool.begin(of, id).unwrap();
+        assert_eq!(making.made.recv(), Ok(true));
+        assert!(matches!(self.pool.begin(of, id), Err(StoreError::Exists { .. })));
+        let model = self.volumes[&of].clone();
+        let info = self.pool.find(id).unwrap();
+        assert_eq!((info.volume, info.is_complete), (Some(of), true));
+        assert_eq!(info.is_encrypted, model.is_encrypted);
+        assert_eq!(info.size.0, model.bytes.len() as u64);
+        self.snapshots.insert(id, model);
+    }
+
+    fn volume_of_snapshot(&mut self) {
+        let Some(of) = self.any_snapshot() else { return };
+        let id = VolumeId::from_bits(self.number());
+        let mut model = self.snapshots[&of].clone();
+        let more = self.random.below(3) * MIB;
+        model.bytes.resize(model.bytes.len() + more as usize, 0);
+        let size = ByteCount(model.bytes.len() as u64);
+        let less = ByteCount(size.0 - more - 4_096);
+        assert!(matches!(self.pool.create_volume(id, less, of), Err(StoreError::Size { .. })));
+        self.pool.create_volume(id, size, of).unwrap();
+        self.pool.create_volume(id, size, of).unwrap();
+        self.volumes.insert(id, model);
+    }
+
+    fn grow(&mut self) {
+        let Some(id) = self.any_volume() else { return };
+        let from = self.volumes[&id].bytes.len() as u64;
+        if from > 3 * SIZE {
+            return;
+        }
+        let to = ByteCount(from + MIB);
+        self.pool.resize(id, ByteCount(from), to).unwrap();
+        if let Some(store) = self.open.get_mut(&id) {
+            store.resized(to);
+        }
+        self.volumes.get_mut(&id).unwrap().bytes.resize(to.0 as usize, 0);
+    }
+
+    /// The units of a snapshot that differ from an older one.
+    fn compare(&mut self) {
+        let (Some(id), Some(older)) = (self.any_snapshot(), self.any_snapshot()) else { return };
+        let older = Some(older).filter(|_| !self.random.one_in(3));
+        let (mut told, mut from) = (Vec::new(), 0);
+        loop {
+            let page = self.pool.units(id, older, from, 3).unwrap();
+            assert!(page.units.len() <= 3);
+            told.extend(page.units);
+            match page.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        assert!(told.is_sorted_by(|a, b| a < b), "{told:?}");
+        let unit = |bytes: &[u8], unit: usize| {
+            let mut all = vec![0; UNIT_BYTES as usize];
+            let from = &bytes[(unit << 19).min(bytes.len())..((unit + 1) << 19).min(bytes.len())];
+            all[..from.len()].copy_from_slice(from);
+            all
+        };
+        let new = &self.snapshots[&id].bytes;
+        let nothing = Vec::new();
+        let old = older.map_or(&nothing, |older| &self.snapshots[&older].bytes);
+        for number in 0..new.len().div_ceil(UNIT_BYTES as usize) {
+            let bytes = unit(new, number);
+            let differs = bytes != unit(old, number);
+            assert!(!differs || told.contains(&(number as u64)), "unit {number} of {id}");
+            let read = Snapshots::read(self.pool, id, number as u64).unwrap();
+            assert!(read.unwrap_or_else(|| vec![0; UNIT_BYTES as usize]) == bytes);
+        }
+    }
+
+    /// A snapshot that is filled unit by unit, on top of another one or from nothing.
+    fn fill(&mut self) {
+        let id = SnapshotId::from_bits(self.number());
+        let parent = self.any_snapshot().filter(|_| !self.random.one_in(2));
+        let mut model = match parent {
+            Some(parent) => self.snapshots[&parent].clone(),
+            None => Model { bytes: vec![0; SIZE as usize], is_encrypted: self.random.one_in(2) },
+        };
+        let size = ByteCount(model.bytes.len() as u64);
+        self.pool.start(id, size, parent, model.is_encrypted).unwrap();
+        self.pool.start(id, size, parent, model.is_encrypted).unwrap();
+        assert!(self.pool.create_volume(VolumeId::from_bits(1), size, id).is_err());
+        for _ in 0..self.random.below(6) {
+            let unit = self.random.below(size.0.div_ceil(UNIT_BYTES));
+            let from = (unit * UNIT_BYTES) as usize;
+            let to = (from + UNIT_BYTES as usize).min(model.bytes.len());
+            let value = self.random.below(255) as u8;
+            model.bytes[from..to].fill(value);
+            self.pool.put(id, unit, &model.bytes[from..to]).unwrap();
+        }
+        self.pool.complete(id).unwrap();
+        self.pool.complete(id).unwrap();
+        self.snapshots.insert(id, model);
+    }
+
+    fn step(&mut self) {
+        match self.random.below(16) {
+            0 => {
+                let id = VolumeId::from_bits(self.number());
+                let is_encrypted = self.random.one_in(2);
+                match is_encrypted {
+                    true => self.pool.create_encrypted(id, ByteCount(SIZE)).unwrap(),
+                    false => self.pool.create(id, ByteCount(SIZE)).unwrap(),
+                }
+                let bytes = vec![0; SIZE as usize];
+                self.volumes.insert(id, Model { bytes, is_encrypted });
+            }
+            1 | 2 => self.snapshot(),
+            3 => self.volume_of_snapshot(),
+            4 => self.compare(),
+            5 => self.fill(),
+            6 => self.grow(),
+            7 => {
+                if let Some(id) = self.any_volume() {
+                    self.open.remove(&id);
+                }
+            }
+            8 if self.volumes.len() > 3 => {
+                if let Some(id) = self.any_volume() {
+                    self.open.remove(&id);
+                    Pool::delete(self.pool, id).unwrap();
+                    self.volumes.remove(&id);
+                }
+            }
+            9 if self.snapshots.len() > 3 => {
+                if let Some(id) = self.any_snapshot() {
+                    Snapshots::delete(self.pool, id).unwrap();
+                    assert!(self.pool.find(id).is_none());
+                    self.snapshots.remove(&id);
+                }
+            }
+            10 => {
+                if let Some(id) = self.any_volume() {
+                    self.check(id);
+                }
+            }
+            _ => {
+                if let Some(id) = self.any_volume() {
+                    self.change(id);
+                }
+            }
+        }
+    }
+}
+
+fn snapshots_and_what_is_made_of_them_are_as_a_map_says(ceph: &Ceph) {
+    let given = std::env::var("EVENKEEL_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or(20_261_126);
+    println!("EVENKEEL_SEED={seed} cargo test -p evenkeel-lab --test rbd");
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "snapshots");
+    let pool =
+        RbdPool::open_with(&folder.path().join("data"), &place, Some(keys(folder.path()))).unwrap();
+    let (volumes, open, snapshots) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let random = Random::new(seed, 0);
+    let mut history = History { pool: &pool, random, next: 0, volumes, open, snapshots };
+    for _ in 0..STEPS {
+        history.step();
+    }
+    let ids: Vec<VolumeId> = history.volumes.keys().copied().collect();
+    ids.iter().for_each(|id| history.check(*id));
+    let sizes: Vec<(VolumeId, ByteCount)> = history
+        .volumes
+        .iter()
+        .map(|(id, model)| (*id, ByteCount(model.bytes.len() as u64)))
+        .collect();
+    assert_eq!(Pool::list(&pool).unwrap(), sizes);
+    let listed: Vec<SnapshotId> = Snapshots::list(&pool).iter().map(|info| info.id).collect();
+    assert_eq!(listed, history.snapshots.keys().copied().collect::<Vec<_>>());
+    // All of it is there for the next server, too.
+    history.open.clear();
+    let History { volumes, snapshots, .. } = history;
+    drop(pool);
+    let pool =
+        RbdPool::open_with(&folder.path().join("data"), &place, Some(keys(folder.path()))).unwrap();
+    let (random, open) = (Random::new(seed, 1), BTreeMap::new());
+    let mut history = History { pool: &pool, random, next: 0, volumes, open, snapshots };
+    ids.iter().for_each(|id| history.check(*id));
+}
+
+fn a_namespace_belongs_to_one_data_folder(ceph: &Ceph) {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let place_of_one = place(ceph, "owned");
+    drop(RbdPool::open(one.path(), &place_of_one).unwrap());
+    let refused = RbdPool::open(other.path(), &place_of_one).err().unwrap().to_string();
+    assert!(refused.contains("holds volumes of another data folder"), "{refused}");
+    assert!(refused.contains("--rbd-namespace"), "{refused}");
+    let refused = RbdPool::open(one.path(), &place(ceph, "empty")).err().unwrap().to_string();
+    assert!(refused.contains("holds nothing of it"), "{refused}");
+    let nowhere = Place { pool: "nosuch".to_owned(), ..place(ceph, "owned") };
+    let refused = RbdPool::open(one.path(), &nowhere).err().unwrap().to_string();
+    assert!(refused.contains("ceph osd pool create nosuch"), "{refused}");
+    let nothing = Place { conf: Some("/nosuch/ceph.conf".into()), ..place(ceph, "owned") };
+    let refused = RbdPool::open(one.path(), &nothing).err().unwrap().to_string();
+    assert!(refused.contains("/nosuch/ceph.conf"), "{refused}");
+}
+
+/// A copy of a data folder, as its next process sees it while the one before is not gone.
+fn next_of(folder: &Path) -> tempfile::TempDir {
+    let next = tempfile::tempdir().unwrap();
+    fs::copy(folder.join("rbd-node"), next.path().join("rbd-node")).unwrap();
+    fs::copy(folder.join("EVENKEEL"), next.path().join("EVENKEEL")).unwrap();
+    next
+}
+
+fn a_server_that_was_started_again_fences_the_one_before(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "fenced");
+    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let before = RbdPool::open(folder.path(), &place).unwrap();
+    before.create(id, size).unwrap();
+    let mut old = before.open(id, size).unwrap();
+    write(old.as_mut(), 0, &[1; 4_096]).unwrap();
+    let next = next_of(folder.path());
+    let after = RbdPool::open(next.path(), &place).unwrap();
+    let mut new = after.open(id, size).unwrap();
+    write(new.as_mut(), 4_096, &[2; 4_096]).unwrap();
+    assert_eq!(write(old.as_mut(), 0, &[3; 4_096]), Err(Failure::Io), "a late write");
+    assert_eq!(read(old.as_mut(), 0, 4_096), Err(Failure::Io), "a late read");
+    assert_eq!(read(new.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
+    assert_eq!(read(new.as_mut(), 4_096, 4_096), Ok(vec![2; 4_096]));
+    drop((old, before, new, after));
+}
+
+fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "elsewhere");
+    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let one = RbdPool::open(folder.path(), &place).unwrap();
+    one.create(id, size).unwrap();
+    let mut store = one.open(id, size).unwrap();
+    // Another node of the same cluster.
+    let next = next_of(folder.path());
+    let file = next.path().join("rbd-node");
+    let text = fs::read_to_string(&file).unwrap();
+    let cluster = text.split(" node ").next().unwrap();
+    fs::write(&file, format!("{cluster} node 0123456789abcdef\n")).unwrap();
+    let other = RbdPool::open(next.path(), &place).unwrap();
+    let refused = other.open(id, size).err().unwrap();
+    assert!(matches!(refused, StoreError::Elsewhere { .. }), "{refused}");
+    write(store.as_mut(), 0, &[1; 4_096]).unwrap();
+    drop(store);
+    // Given back, it can be had at once.
+    let mut found = None;
+    for _ in 0..200 {
+        found = other.open(id, size).ok();
+        if found.is_some() {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(25));
+    }
+    let mut store = found.expect("a volume that was given back");
+    assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
+    drop((store, other, one));
+}
+
+fn a_full_pool_is_told_at_once(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = RbdPool::open(folder.path(), &place(ceph, "full")).unwrap();
+    let (id, size) = (VolumeId::from_bits(1), ByteCount(256 * MIB));
+    pool.create(id, size).unwrap();
+    let mut store = pool.open(id, size).unwrap();
+    write(store.as_mut(), 0, &vec![1; MIB as usize]).unwrap();
+    ceph.client(&["osd", "pool", "set-quota", POOL, "max_bytes", "1048576"]).unwrap();
+    let mut failed = None;
+    for at in 1..200 {
+        failed = write(store.as_mut(), at * MIB, &vec![2; MIB as usize]).err();
+        if failed.is_some() {
+            break;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(failed, Some(Failure::NoSpace));
+    write(store.as_mut(), 0, &[3; 4_096]).expect("what is there already is written over");
+    assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![3; 4_096]));
+    drop(store);
+    Pool::delete(&pool, id).expect("deleting works in a full pool");
+    ceph.client(&["osd", "pool", "set-quota", POOL, "max_bytes", "0"]).unwrap();
+}
+
+fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(ceph, "space");
+    let pool = RbdPool::open(folder.path(), &place).unwrap();
+    let space = pool.space().unwrap().unwrap();
+    assert!(space.free.0 > 0 && space.free < space.total, "{space:?}");
+    let [one, clone] = [1, 2].map(VolumeId::from_bits);
+    let (size, snapshot) = (ByteCount(16 * MIB), SnapshotId::from_bits(3));
+    pool.create(one, size).unwrap();
+    let mut store = pool.open(one, size).unwrap();
+    write(store.as_mut(), 0, &vec![1; MIB as usize]).unwrap();
+    drop(store);
+    assert_eq!(pool.begin(one, snapshot).unwrap().made.recv(), Ok(true));
+    pool.create_volume(clone, size, snapshot).unwrap();
+    // In the order that leaves the most to be done later.
+    Pool::delete(&pool, one).unwrap();
+    Snapshots::delete(&pool, snapshot).unwrap();
+    let mut store = pool.open(clone, size).unwrap();
+    assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![1; 4_096]), "it has what it began as");
+    drop(store);
+    Pool::delete(&pool, clone).unwrap();
+    // A volume of a name that is still being removed is another one.
+    pool.create(one, size).unwrap();
+    let mut store = pool.open(one, size).unwrap();
+    assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![0; 4_096]));
+    drop(store);
+    Pool::delete(&pool, one).unwrap();
+    let mut names = String::new();
+    for _ in 0..300 {
+        let listed = std::process::Command::new("rbd")
+            .arg("-c")
+            .arg(ceph.conf())
+            .args(["ls", "--pool", POOL, "--namespace", "space"])
+            .output()
+            .unwrap();
+        names = String::from_utf8_lossy(&listed.stdout).into_owned();
+        if names.trim().is_empty() {
+            return;
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
+    panic!("images that nothing needs were not removed: {names}");
+}

@@ -1,0 +1,328 @@
+//! One connection to a Ceph cluster, with one pool and one namespace of it: everything a process
+//! does there goes through one RADOS instance, so that one entry of the blocklist fences all of it.
+
+use super::library::{Handle, Library, library};
+use crate::StoreError;
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::path::PathBuf;
+use std::ptr;
+
+/// Where the volumes are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The configuration file of the cluster; `None` for the libraries' own search.
+    pub conf: Option<PathBuf>,
+    /// The name of the user, such as `client.admin`.
+    pub user: String,
+    /// The pool.
+    pub pool: String,
+    /// The namespace in the pool.
+    pub namespace: String,
+}
+
+impl Place {
+    /// The place in one word.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.pool, self.namespace)
+    }
+}
+
+/// Seconds that a monitor may take to be found, and to answer.
+const MONITOR_MAX_S: &str = "30";
+
+/// What a client of ours sets, whatever the file says.
+///
+/// Without the cache an acknowledged write is on the devices. A lock is broken only after its owner
+/// was fenced by us. The bounds in flight are those of the volumes. `rbd_qos_*` would be a second
+/// limit below ours.
+///
+/// Writes are copied by librbd in the caller's thread, which costs some 50 us for 256 KiB. Without
+/// that (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
+/// completed: librbd 16.2 fails it in the dispatch of the exclusive lock and then waits until its
+/// memory is released, which the failed request itself still refers to.
+const SETTINGS: [(&str, &str); 11] = [
+    ("rbd_cache", "false"),
+    ("rbd_disable_zero_copy_writes", "true"),
+    ("rbd_blocklist_on_break_lock", "false"),
+    ("objecter_inflight_ops", "8192"),
+    ("objecter_inflight_op_bytes", "1073741824"),
+    ("rbd_qos_iops_limit", "0"),
+    ("rbd_qos_bps_limit", "0"),
+    ("rbd_qos_read_iops_limit", "0"),
+    ("rbd_qos_write_iops_limit", "0"),
+    ("client_mount_timeout", MONITOR_MAX_S),
+    ("rados_mon_op_timeout", MONITOR_MAX_S),
+];
+
+/// A connected RADOS instance.
+pub(super) struct Cluster {
+    pub(super) library: &'static Library,
+    rados: Handle,
+    /// The pool, for images and for the books.
+    pub(super) io: Handle,
+    place: Place,
+    fsid: String,
+}
+
+// SAFETY: librados and librbd may be called from any thread; the handles do not change.
+unsafe impl Send for Cluster {}
+// SAFETY: as above.
+unsafe impl Sync for Cluster {}
+
+/// The result of a function of the libraries: a negative number is an error's, negated.
+pub(super) fn check(code: i32, doing: impl FnOnce() -> String) -> Result<i32, StoreError> {
+    match code {
+        0.. => Ok(code),
+        _ => Err(StoreError::io(doing(), io::Error::from_raw_os_error(code.wrapping_neg()))),
+    }
+}
+
+/// The error number of a failed call.
+pub(super) fn errno(error: &StoreError) -> Option<i32> {
+    match error {
+        StoreError::Io { source, .. } => source.raw_os_error(),
+        _ => None,
+    }
+}
+
+/// A text for the libraries.
+pub(super) fn text(text: &str) -> Result<CString, StoreError> {
+    CString::new(text)
+        .map_err(|_| StoreError::Cluster { why: format!("{text:?} has a zero byte in it") })
+}
+
+impl Cluster {
+    /// Connects to the cluster of a place.
+    ///
+    /// # Errors
+    /// When the libraries are missing, the cluster cannot be reached, or there is no such pool.
+    pub(super) fn connect(place: &Place) -> Result<Self, StoreError> {
+        let library = library().map_err(|why| StoreError::Cluster { why })?;
+        let mut rados = ptr::null_mut();
+        let (name, user) = (text("ceph")?, text(&place.user)?);
+        // SAFETY: both texts end with a zero byte, and `rados` has room for the handle.
+        let code =
+            unsafe { (library.rados_create2)(&raw mut rados, name.as_ptr(), user.as_ptr(), 0) };
+        check(code, || format!("begin a connection to Ceph as {}", place.user))?;
+        let (place, fsid) = (place.clone(), String::new());
+        // From here on the handle is given back when this is dropped.
+        let mut cluster = Self { library, rados, io: ptr::null_mut(), place, fsid };
+        cluster.configure()?;
+        // SAFETY: the handle was made above.
+        check(unsafe { (library.rados_connect)(rados) }, || {
+            format!("connect to the Ceph cluster of {}", cluster.conf_name())
+        })?;
+        cluster.fsid = cluster.read_fsid()?;
+        cluster.open_pool()?;
+        Ok(cluster)
+    }
+
+    fn conf_name(&self) -> String {
+        let conf = self.place.conf.as_ref();
+        conf.map_or_else(|| "/etc/ceph/ceph.conf".to_owned(), |conf| conf.display().to_string())
+    }
+
+    fn configure(&self) -> Result<(), StoreError> {
+        let conf =
+            self.place.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
+        let path = conf.as_ref().map_or(ptr::null(), |path| path.as_ptr());
+        // SAFETY: the path ends with a zero byte; without one the library searches.
+        check(unsafe { (self.library.rados_conf_read_file)(self.rados, path) }, || {
+            format!("read {}, the configuration of a Ceph cluster", self.conf_name())
+        })?;
+        for (name, value) in SETTINGS {
+            let (key, value) = (text(name)?, text(value)?);
+            // SAFETY: both texts end with a zero byte.
+            let code =
+                unsafe { (self.library.rados_conf_set)(self.rados, key.as_ptr(), value.as_ptr()) };
+            check(code, || format!("set {name} of Ceph's client"))?;
+        }
+        // A cache would acknowledge writes that a crash loses.
+        match self.setting("rbd_cache")?.as_str() {
+            "false" => Ok(()),
+            other => Err(StoreError::Cluster {
+                why: format!(
+                    "rbd_cache is {other} although it was set to false, and acknowledged writes \
+                     could be lost; take it out of {} and of the monitors' configuration",
+                    self.conf_name()
+                ),
+            }),
+        }
+    }
+
+    fn setting(&self, name: &str) -> Result<String, StoreError> {
+        let key = text(name)?;
+        let mut value = [0_u8; 256];
+        let room = value.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the room is as long as it is said to be.
+        let code =
+            unsafe { (self.library.rados_conf_get)(self.rados, key.as_ptr(), room, value.len()) };
+        check(code, || format!("read {name} of Ceph's client"))?;
+        Ok(until_zero(&value))
+    }
+
+    fn read_fsid(&self) -> Result<String, StoreError> {
+        let mut fsid = [0_u8; 64];
+        let room = fsid.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the room is as long as it is said to be.
+        let code = unsafe { (self.library.rados_cluster_fsid)(self.rados, room, fsid.len()) };
+        check(code, || "read the id of the Ceph cluster".to_owned())?;
+        Ok(until_zero(&fsid))
+    }
+
+    fn open_pool(&mut self) -> Result<(), StoreError> {
+        let Place { pool, namespace, .. } = &self.place;
+        let (name, space) = (text(pool)?, text(namespace)?);
+        // SAFETY: the name ends with a zero byte, and `io` has room for the handle.
+        let code = unsafe {
+            (self.library.rados_ioctx_create)(self.rados, name.as_ptr(), &raw mut self.io)
+        };
+        if code == -libc::ENOENT {
+            let why = format!(
+                "the Ceph cluster {} has no pool {pool}; make it: ceph osd pool create {pool} && \
+                 rbd pool init {pool}; or name another one with --rbd-pool",
+                self.fsid
+            );
+            return Err(StoreError::Cluster { why });
+        }
+        check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid))?;
+        let mut exists = false;
+        // SAFETY: the namespace is a whole text, and no longer is set than to be made.
+        let code = unsafe {
+            (self.library.rbd_namespace_exists)(self.io, space.as_ptr(), &raw mut exists)
+        };
+        check(code, || format!("look for the namespace {}", self.place.name()))?;
+        if !exists {
+            // SAFETY: as above.
+            let code = unsafe { (self.library.rbd_namespace_create)(self.io, space.as_ptr()) };
+            match code {
+                // Another node was faster.
+                code if code == -libc::EEXIST => {}
+                code => drop(check(code, || format!("make the namespace {}", self.place.name()))?),
+            }
+        }
+        // SAFETY: the handle is that of the pool. A full pool answers at once from here on, and
+        // images that are opened later inherit that.
+        unsafe {
+            (self.library.rados_ioctx_set_namespace)(self.io, space.as_ptr());
+            (self.library.rados_set_pool_full_try)(self.io);
+        }
+        Ok(())
+    }
+
+    /// Where it is connected to.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The id of the Ceph cluster.
+    pub(super) fn fsid(&self) -> &str {
+        &self.fsid
+    }
+
+    /// The address of this instance, as entries of the blocklist name it.
+    pub(super) fn address(&self) -> Result<String, StoreError> {
+        let mut addresses = ptr::null_mut();
+        // SAFETY: `addresses` has room for the text, which is given back below.
+        let code = unsafe { (self.library.rados_getaddrs)(self.rados, &raw mut addresses) };
+        check(code, || "ask Ceph's client for its address".to_owned())?;
+        // SAFETY: a successful call has put a text there.
+        let text = unsafe { CStr::from_ptr(addresses) }.to_string_lossy().into_owned();
+        // SAFETY: it came from the library, and is not used any more.
+        unsafe { (self.library.rados_buffer_free)(addresses) };
+        Ok(plain(&text))
+    }
+
+    /// Waits until this instance has the newest map of the devices: what it sends from then on
+    /// brings that map to each device, and with it every entry of the blocklist.
+    pub(super) fn wait_for_latest_map(&self) -> Result<(), StoreError> {
+        // SAFETY: the handle is connected.
+        let code = unsafe { (self.library.rados_wait_for_latest_osdmap)(self.rados) };
+        check(code, || "wait for the newest map of the Ceph cluster".to_owned()).map(drop)
+    }
+
+    /// Asks the monitors; the answer is text.
+    pub(super) fn monitors(&self, command: &str) -> Result<Vec<u8>, StoreError> {
+        let asked = text(command)?;
+        let commands = [asked.as_ptr()];
+        let (mut answer, mut answer_bytes) = (ptr::null_mut(), 0_usize);
+        let (mut words, mut words_bytes) = (ptr::null_mut(), 0_usize);
+        // SAFETY: one command is passed, without input, and there is room for both answers.
+        let code = unsafe {
+            (self.library.rados_mon_command)(
+                self.rados,
+                commands.as_ptr(),
+                1,
+                ptr::null(),
+                0,
+                &raw mut answer,
+                &raw mut answer_bytes,
+                &raw mut words,
+                &raw mut words_bytes,
+            )
+        };
+        let [bytes, said] = [(answer, answer_bytes), (words, words_bytes)].map(|(from, length)| {
+            if from.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: the library says how long its text is, and gets it back once.
+            let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec();
+            // SAFETY: as above.
+            unsafe { (self.library.rados_buffer_free)(from) };
+            bytes
+        });
+        let said = String::from_utf8_lossy(&said);
+        check(code, || format!("have the monitors run {command} ({said})"))?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // SAFETY: no image is open any more, since each holds the cluster.
+        unsafe {
+            if !self.io.is_null() {
+                (self.library.rados_ioctx_destroy)(self.io);
+            }
+            (self.library.rados_shutdown)(self.rados);
+        }
+    }
+}
+
+fn until_zero(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// An address without the version of the protocol: `v2:10.0.0.1:0/77` and `10.0.0.1:0/77` are the
+/// same instance, and a list of several addresses has the same number in each.
+pub(super) fn plain(address: &str) -> String {
+    let is_list = address.starts_with("[v") || address.starts_with("[any");
+    let list =
+        if is_list { address.trim_start_matches('[').trim_end_matches(']') } else { address };
+    let first = list.split(',').next().unwrap_or(list);
+    let bare = ["v1:", "v2:", "any:"].iter().find_map(|kind| first.strip_prefix(kind));
+    bare.unwrap_or(first).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_one_address_however_it_is_written() {
+        for text in [
+            "10.0.0.1:0/77",
+            "v2:10.0.0.1:0/77",
+            "any:10.0.0.1:0/77",
+            "[v2:10.0.0.1:0/77,v1:10.0.0.1:0/77]",
+        ] {
+            assert_eq!(plain(text), "10.0.0.1:0/77");
+        }
+        for text in ["[v2:[fd00::1]:0/77]", "[fd00::1]:0/77", "v2:[fd00::1]:0/77"] {
+            assert_eq!(plain(text), "[fd00::1]:0/77");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Who may serve what. Each process registers the address of its connection before it takes its
+//! first lock. A process of the same data folder that ended without leaving is fenced at the next
+//! start: the cluster's devices refuse what it may still have under way, also if it was only
+//! stopped and goes on in a year. Its locks may be broken after that, and no others.
+//!
+//! The data folder's lock says that no other process of this node lives. That of another node may,
+//! so its locks stay.
+
+use super::books::{Books, Changes, FORMAT, InstanceRecord};
+use super::cluster::Cluster;
+use crate::StoreError;
+use crate::folder::Folder;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file in the data folder that tells which node it is, of which cluster.
+const FILE: &str = "rbd-node";
+/// How long an entry of the blocklist stays: longer than any process is stopped for. The monitors
+/// read it as a number with a fraction only.
+const FENCED_S: &str = "31536000.0";
+/// Where the kernel tells one start of the machine from another.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Bytes of an id.
+const ID_BYTES: usize = 8;
+
+/// This process at the cluster.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// Its address.
+    address: String,
+    record: InstanceRecord,
+}
+
+/// What the data folder knows of itself.
+struct Node {
+    cluster: String,
+    node: String,
+    is_new: bool,
+}
+
+fn random_id() -> Result<String, StoreError> {
+    let mut bytes = [0; ID_BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::Cluster { why: format!("no random bytes: {error}") })?;
+    Ok(super::hex(&bytes))
+}
+
+impl Node {
+    fn of(folder: &Path) -> Result<Self, StoreError> {
+        let path = folder.join(FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&path, &text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Self { cluster: random_id()?, node: random_id()?, is_new: true })
+            }
+            Err(error) => Err(StoreError::io(format!("read {}", path.display()), error)),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, StoreError> {
+        let mut words = text.split_whitespace();
+        match (words.next(), words.next(), words.next(), words.next(), words.next()) {
+            (Some("cluster"), Some(cluster), Some("node"), Some(node), None) => {
+                Ok(Self { cluster: cluster.to_owned(), node: node.to_owned(), is_new: false })
+            }
+            _ => Err(StoreError::Format { path: path.to_owned(), found: text.trim().to_owned() }),
+        }
+    }
+
+    /// Writes it, durably, before the pool names it.
+    fn write(&self, folder: &Path) -> Result<(), StoreError> {
+        let (path, new) = (folder.join(FILE), folder.join(format!("{FILE}.new")));
+        let failed = |path: &PathBuf| {
+            let doing = format!("write {}", path.display());
+            move |error| StoreError::io(doing, error)
+        };
+        let text = format!("cluster {} node {}\n", self.cluster, self.node);
+        fs::write(&new, text).map_err(failed(&new))?;
+        fs::File::open(&new).and_then(|file| file.sync_all()).map_err(failed(&new))?;
+        fs::rename(&new, &path).map_err(failed(&path))?;
+        fs::File::open(folder).and_then(|file| file.sync_all()).map_err(failed(&path))
+    }
+}
+
+fn instance_key(address: &str) -> String {
+    format!("i/{address}")
+}
+
+fn fenced_key(address: &str) -> String {
+    format!("f/{address}")
+}
+
+impl Instance {
+    /// Registers this process, after it has fenced those before it.
+    pub(super) fn register(
+        folder: &Folder,
+        cluster: &Cluster,
+        books: &Books,
+    ) -> Result<Self, StoreError> {
+        let mut node = Node::of(folder.path())?;
+        own(cluster, books, &mut node, folder.path())?;
+        let boot = fs::read_to_string(BOOT_ID)
+            .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
+        let record = InstanceRecord { node: node.node, boot: boot.trim().to_owned() };
+        let address = cluster.address()?;
+        let before: Vec<(String, InstanceRecord)> = books
+            .all::<InstanceRecord>("i/")?
+            .into_iter()
+            .filter(|(at, of)| of.node == record.node && *at != address)
+            .collect();
+        for (address, of) in &before {
+            fence(cluster, books, address, of)?;
+        }
+        if !before.is_empty() {
+            cluster.wait_for_latest_map()?;
+        }
+        books.change(&Changes::default().set(&instance_key(&address), &record)?)?;
+        Ok(Self { address, record })
+    }
+
+    /// Whether an instance was fenced, so that its locks may be broken.
+    pub(super) fn is_fenced(&self, books: &Books, address: &str) -> Result<bool, StoreError> {
+        Ok(books.get::<InstanceRecord>(&fenced_key(address))?.is_some())
+    }
+
+    /// Leaves: nothing is open any more, and nothing needs to be fenced.
+    pub(super) fn leave(&self, books: &Books) {
+        let left = Changes::default()
+            .remove(&instance_key(&self.address))
+            .and_then(|changes| books.change(&changes));
+        if let Err(error) = left {
+            tracing::warn!(node = %self.record.node, %error, "the next start will fence this one");
+        }
+    }
+}
+
+/// Sees to it that the pool belongs to the data folder.
+fn own(cluster: &Cluster, books: &Books, node: &mut Node, folder: &Path) -> Result<(), StoreError> {
+    let place = cluster.place().name();
+    match books.get::<String>("format")? {
+        Some(format) if format != FORMAT => {
+            let path = PathBuf::from(place);
+            return Err(StoreError::Format { path, found: format });
+        }
+        Some(_) => {
+            let owner = books.get::<String>("owner")?.unwrap_or_default();
+            if owner == node.cluster {
+                return Ok(());
+            }
+            let why = format!(
+                "{place} holds volumes of another data folder (cluster {owner}); name another \
+                 namespace with --rbd-namespace, or serve from that folder"
+            );
+            return Err(StoreError::Cluster { why });
+        }
+        None if !node.is_new => {
+            let why = format!(
+                "the data folder {} belongs to cluster {}, and {place} holds nothing of it; name \
+                 the pool and the namespace that it had, or an empty folder",
+                folder.display(),
+                node.cluster
+            );
+            return Err(StoreError::Cluster { why });
+        }
+        None => {}
+    }
+    node.write(folder)?;
+    node.is_new = false;
+    let changes = Changes::default();
+    books.change(&changes.set("owner", &node.cluster)?.set("format", &FORMAT)?)
+}
+
+/// Fences an instance: from when this process has the map with the entry, no device takes anything
+/// of it after something of ours.
+fn fence(
+    cluster: &Cluster,
+    books: &Books,
+    address: &str,
+    of: &InstanceRecord,
+) -> Result<(), StoreError> {
+    cluster.monitors(&format!(
+        "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
+         \"expire\": {FENCED_S}}}"
+    ))?;
+    tracing::info!(address, node = %of.node, "fenced a server that ended without leaving");
+    let changes = Changes::default();
+    books.change(&changes.set(&fenced_key(address), of)?.remove(&instance_key(address))?)
+}

@@ -1,0 +1,348 @@
+//! One open image. Its calls block, except those that begin an I/O.
+
+use super::cluster::{Cluster, check, errno, plain, text};
+use super::library::{
+    EVENT_TYPE_EVENTFD, Handle, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES, OPTION_ORDER,
+};
+use crate::StoreError;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::Arc;
+
+/// Bytes of an object.
+pub(super) const OBJECT_BYTES: u64 = 1 << OBJECT_ORDER;
+const OBJECT_ORDER: u64 = 22;
+/// layering, exclusive-lock, object-map, fast-diff and deep-flatten.
+const FEATURES: u64 = 1 | 4 | 8 | 16 | 32;
+/// Clones whose snapshot needs no protection and may be deleted before them.
+const CLONE_FORMAT: u64 = 2;
+
+/// Options of a new image; given back when dropped.
+struct Options<'a> {
+    cluster: &'a Cluster,
+    handle: Handle,
+}
+
+impl<'a> Options<'a> {
+    fn new(cluster: &'a Cluster, values: &[(c_int, u64)]) -> Result<Self, StoreError> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: there is room for the handle.
+        unsafe { (cluster.library.rbd_image_options_create)(&raw mut handle) };
+        let options = Self { cluster, handle };
+        for (name, value) in values {
+            // SAFETY: the options are open.
+            let code =
+                unsafe { (cluster.library.rbd_image_options_set_uint64)(handle, *name, *value) };
+            check(code, || format!("set option {name} of a new image"))?;
+        }
+        Ok(options)
+    }
+}
+
+impl Drop for Options<'_> {
+    fn drop(&mut self) {
+        // SAFETY: they were made once and are not used any more.
+        unsafe { (self.cluster.library.rbd_image_options_destroy)(self.handle) };
+    }
+}
+
+/// Makes an empty image.
+pub(super) fn create(cluster: &Cluster, name: &str, size: u64) -> Result<(), StoreError> {
+    let options =
+        Options::new(cluster, &[(OPTION_FEATURES, FEATURES), (OPTION_ORDER, OBJECT_ORDER)])?;
+    let image = text(name)?;
+    // SAFETY: the name ends with a zero byte, and the options are open.
+    let code =
+        unsafe { (cluster.library.rbd_create4)(cluster.io, image.as_ptr(), size, options.handle) };
+    check(code, || format!("make the image {}", shown(cluster, name))).map(drop)
+}
+
+/// Makes an image that begins as a snapshot of another one.
+pub(super) fn clone(
+    cluster: &Cluster,
+    (parent, snapshot): (&str, &str),
+    name: &str,
+) -> Result<(), StoreError> {
+    let values = [(OPTION_FEATURES, FEATURES), (OPTION_CLONE_FORMAT, CLONE_FORMAT)];
+    let options = Options::new(cluster, &values)?;
+    let (of, at, image) = (text(parent)?, text(snapshot)?, text(name)?);
+    // SAFETY: the names end with zero bytes, and the options are open.
+    let code = unsafe {
+        (cluster.library.rbd_clone3)(
+            cluster.io,
+            of.as_ptr(),
+            at.as_ptr(),
+            cluster.io,
+            image.as_ptr(),
+            options.handle,
+        )
+    };
+    check(code, || {
+        format!("make the image {} of {}@{snapshot}", shown(cluster, name), shown(cluster, parent))
+    })
+    .map(drop)
+}
+
+/// Removes an image with all its objects.
+pub(super) fn remove(cluster: &Cluster, name: &str) -> Result<(), StoreError> {
+    let image = text(name)?;
+    // SAFETY: the name ends with a zero byte.
+    let code = unsafe { (cluster.library.rbd_remove)(cluster.io, image.as_ptr()) };
+    check(code, || format!("remove the image {}", shown(cluster, name))).map(drop)
+}
+
+fn shown(cluster: &Cluster, name: &str) -> String {
+    format!("{}/{name}", cluster.place().name())
+}
+
+/// A stretch in which two states of an image differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Difference {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+/// How exact differences are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Exactness {
+    /// Whole objects: from the map of objects, in a millisecond.
+    Objects,
+    /// As they were written: each object is asked, half a millisecond.
+    Bytes,
+}
+
+/// An open image; closed when dropped, which waits for what is in flight.
+pub(super) struct Image {
+    pub(super) cluster: Arc<Cluster>,
+    pub(super) handle: Handle,
+    name: String,
+}
+
+// SAFETY: librbd may be called from any thread; the handle does not change.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+impl Image {
+    /// Opens an image.
+    pub(super) fn open(cluster: &Arc<Cluster>, name: &str) -> Result<Self, StoreError> {
+        Self::open_with(cluster, name, None)
+    }
+
+    /// Opens a snapshot of an image, to be read.
+    pub(super) fn open_at(
+        cluster: &Arc<Cluster>,
+        name: &str,
+        snapshot: &str,
+    ) -> Result<Self, StoreError> {
+        Self::open_with(cluster, name, Some(snapshot))
+    }
+
+    fn open_with(
+        cluster: &Arc<Cluster>,
+        name: &str,
+        snapshot: Option<&str>,
+    ) -> Result<Self, StoreError> {
+        let (image, at) = (text(name)?, snapshot.map(text).transpose()?);
+        let mut handle = ptr::null_mut();
+        let (library, io) = (cluster.library, cluster.io);
+        // SAFETY: the names end with zero bytes, and there is room for the handle.
+        let code = unsafe {
+            match &at {
+                None => (library.rbd_open)(io, image.as_ptr(), &raw mut handle, ptr::null()),
+                Some(at) => {
+                    let (image, at) = (image.as_ptr(), at.as_ptr());
+                    (library.rbd_open_read_only)(io, image, &raw mut handle, at)
+                }
+            }
+        };
+        check(code, || format!("open the image {}", shown(cluster, name)))?;
+        Ok(Self { cluster: Arc::clone(cluster), handle, name: name.to_owned() })
+    }
+
+    fn check(&self, code: c_int, doing: &str) -> Result<c_int, StoreError> {
+        check(code, || format!("{doing} the image {}", shown(&self.cluster, &self.name)))
+    }
+
+    /// Its size in bytes.
+    pub(super) fn size(&self) -> Result<u64, StoreError> {
+        let mut size = 0;
+        // SAFETY: the image is open, and there is room for the size.
+        let code = unsafe { (self.cluster.library.rbd_get_size)(self.handle, &raw mut size) };
+        self.check(code, "find the size of")?;
+        Ok(size)
+    }
+
+    /// Grows or shrinks it.
+    pub(super) fn resize(&self, size: u64) -> Result<(), StoreError> {
+        // SAFETY: the image is open.
+        let code = unsafe { (self.cluster.library.rbd_resize)(self.handle, size) };
+        self.check(code, "resize").map(drop)
+    }
+
+    /// Makes a snapshot. Writes wait meanwhile, for as long as the monitors take for a number.
+    pub(super) fn snapshot(&self, name: &str) -> Result<(), StoreError> {
+        let snapshot = text(name)?;
+        // SAFETY: the image is open, and the name ends with a zero byte.
+        let code =
+            unsafe { (self.cluster.library.rbd_snap_create)(self.handle, snapshot.as_ptr()) };
+        self.check(code, &format!("make the snapshot {name} of")).map(drop)
+    }
+
+    /// Removes a snapshot. Done if there is none.
+    pub(super) fn remove_snapshot(&self, name: &str) -> Result<(), StoreError> {
+        let snapshot = text(name)?;
+        // SAFETY: as above.
+        let code =
+            unsafe { (self.cluster.library.rbd_snap_remove)(self.handle, snapshot.as_ptr()) };
+        if code == -libc::ENOENT {
+            return Ok(());
+        }
+        self.check(code, &format!("remove the snapshot {name} of")).map(drop)
+    }
+
+    /// Takes the image for this instance alone, until it is closed or another one breaks the lock.
+    /// `Err` with EROFS if another instance has it.
+    pub(super) fn lock(&self) -> Result<(), StoreError> {
+        // SAFETY: the image is open.
+        let code = unsafe { (self.cluster.library.rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
+        self.check(code, "lock").map(drop)
+    }
+
+    /// Gives the lock back.
+    pub(super) fn unlock(&self) -> Result<(), StoreError> {
+        // SAFETY: the image is open.
+        let code = unsafe { (self.cluster.library.rbd_lock_release)(self.handle) };
+        self.check(code, "unlock").map(drop)
+    }
+
+    /// Who has the lock: the libraries' own text, and the address in it.
+    pub(super) fn owner(&self) -> Result<Option<(String, String)>, StoreError> {
+        let (mut mode, mut count) = (LOCK_EXCLUSIVE, 1_usize);
+        let mut owner: *mut c_char = ptr::null_mut();
+        let owners = &raw mut owner;
+        // SAFETY: there is room for one owner, and an exclusive lock has no more.
+        let code = unsafe {
+            (self.cluster.library.rbd_lock_get_owners)(
+                self.handle,
+                &raw mut mode,
+                owners,
+                &raw mut count,
+            )
+        };
+        if code == -libc::ENOENT {
+            return Ok(None);
+        }
+        self.check(code, "find who has locked")?;
+        if count == 0 || owner.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the library has put a text there, and gets it back once.
+        let text = unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned();
+        // SAFETY: as above.
+        unsafe { (self.cluster.library.rbd_lock_get_owners_cleanup)(owners, count) };
+        let address = plain(&text);
+        Ok(Some((text, address)))
+    }
+
+    /// Takes the lock from an owner that was fenced.
+    pub(super) fn break_lock(&self, owner: &str) -> Result<(), StoreError> {
+        let name = text(owner)?;
+        // SAFETY: the image is open, and the text is the library's own.
+        let code = unsafe {
+            (self.cluster.library.rbd_lock_break)(self.handle, LOCK_EXCLUSIVE, name.as_ptr())
+        };
+        // It may be gone by itself.
+        if code == -libc::ENOENT {
+            return Ok(());
+        }
+        self.check(code, &format!("take the lock of {owner} from")).map(drop)
+    }
+
+    /// Where a range differs from an older snapshot of the image, or, without one, where it has
+    /// data, of its parents too.
+    pub(super) fn differences(
+        &self,
+        older: Option<&str>,
+        (offset, length): (u64, u64),
+        exactness: Exactness,
+        found: &mut dyn FnMut(Difference, bool),
+    ) -> Result<(), StoreError> {
+        type Found<'a> = &'a mut dyn FnMut(Difference, bool);
+        extern "C" fn on(offset: u64, length: usize, exists: c_int, to: *mut c_void) -> c_int {
+            // SAFETY: the argument is the closure below, borrowed for the whole call.
+            let found = unsafe { &mut *to.cast::<Found<'_>>() };
+            found(Difference { offset, length: length as u64 }, exists != 0);
+            0
+        }
+        let older = older.map(text).transpose()?;
+        let from = older.as_ref().map_or(ptr::null(), |older| older.as_ptr());
+        let mut found: Found<'_> = found;
+        // SAFETY: the callback gets its own argument, which lives until the call returns.
+        let code = unsafe {
+            (self.cluster.library.rbd_diff_iterate2)(
+                self.handle,
+                from,
+                offset,
+                length,
+                1,
+                u8::from(exactness == Exactness::Objects),
+                on,
+                (&raw mut found).cast(),
+            )
+        };
+        self.check(code, "compare").map(drop)
+    }
+
+    /// Whether this snapshot was made after another one of the same image.
+    pub(super) fn is_later_than(&self, other: &str) -> Result<bool, StoreError> {
+        let mut found = |_: Difference, _: bool| {};
+        // Nothing is compared; the library refuses an order that is not that of time.
+        match self.differences(Some(other), (0, 0), Exactness::Objects, &mut found) {
+            Ok(()) => Ok(true),
+            Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a range.
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let to = bytes.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the memory is as long as is asked for.
+        let code = unsafe { (self.cluster.library.rbd_read)(self.handle, offset, bytes.len(), to) };
+        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "read").map(drop)
+    }
+
+    /// Writes a range; it is on the devices when this returns.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let from = bytes.as_ptr().cast::<c_char>();
+        // SAFETY: the memory is as long as is said.
+        let code =
+            unsafe { (self.cluster.library.rbd_write)(self.handle, offset, bytes.len(), from) };
+        self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "write").map(drop)
+    }
+
+    /// From now on an eventfd becomes readable with each I/O that ends.
+    pub(super) fn notify(&self, event: BorrowedFd<'_>) -> Result<(), StoreError> {
+        // SAFETY: both are open; who calls keeps the eventfd for as long as the image.
+        let code = unsafe {
+            (self.cluster.library.rbd_set_image_notification)(
+                self.handle,
+                event.as_raw_fd(),
+                EVENT_TYPE_EVENTFD,
+            )
+        };
+        self.check(code, "watch").map(drop)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: it was opened once. What is in flight ends before this returns.
+        let code = unsafe { (self.cluster.library.rbd_close)(self.handle) };
+        if code < 0 {
+            tracing::warn!(image = %self.name, code, "an image could not be closed in order");
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! Volumes as images of a Ceph cluster (RBD), which keeps them on several machines. librbd and
+//! librados are loaded when a pool is opened: the program starts without them.
+//!
+//! A volume is an image with 4 MiB objects; [`books`] say which image, and how large it is. Whoever
+//! serves a volume has its exclusive lock; a lock is broken only after its owner was fenced
+//! ([`fence`]). Writes are on the devices when they are acknowledged: there is no cache.
+
+mod books;
+mod cluster;
+mod fence;
+mod image;
+mod library;
+mod objects;
+mod snapshots;
+mod upkeep;
+mod volume;
+mod watchdog;
+
+pub use cluster::Place;
+
+use crate::encryption::NO_KEY;
+use crate::encryption::crypt::{Cipher, DataKey};
+use crate::encryption::keys::Keys;
+use crate::folder::Folder;
+use crate::local::BLOCK_BYTES;
+use crate::snapshots::Snapshots;
+use crate::{Pool, Space, Store, StoreError, clock};
+use books::{Books, Changes, SnapshotRecord, VolumeRecord};
+use cluster::{Cluster, errno};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
+use fence::Instance;
+use image::{Exactness, Image};
+use objects::Objects;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use upkeep::Upkeep;
+use volume::{Closing, Opened, RbdStore};
+
+/// The kind of store, as the data folder's marker names it.
+pub const KIND: &str = "rbd";
+
+/// How long an opening waits for the same volume's closing.
+const CLOSING_MAX: Duration = Duration::from_secs(60);
+/// Distance of two looks at whether a call on a volume that is being closed has ended.
+const CALL_LOOK: Duration = Duration::from_millis(5);
+/// Images of one volume that may still be on their way to being removed.
+const NAMES_MAX: u32 = 1_000;
+/// Locks that are broken before an opening gives up.
+const BREAKS_MAX: u32 = 3;
+
+/// What a volume's opening is up to.
+enum State {
+    Opening,
+    Open(Arc<Opened>),
+    Closing,
+}
+
+/// What the pool and its threads share.
+struct Shared {
+    cluster: Arc<Cluster>,
+    books: Books,
+    keys: Option<Keys>,
+    instance: Instance,
+    volumes: Mutex<BTreeMap<VolumeId, State>>,
+    /// A volume was closed.
+    closed: Condvar,
+    /// Images of snapshots that are being filled, each open for as long as that takes.
+    filling: Mutex<BTreeMap<SnapshotId, Arc<Image>>>,
+    /// Snapshots that were read last, each with its image.
+    read: Mutex<Vec<(SnapshotId, Arc<Image>)>>,
+}
+
+/// A pool of volumes on a Ceph cluster.
+pub struct RbdPool {
+    shared: Arc<Shared>,
+    upkeep: Upkeep,
+    // Held until everything above is gone.
+    _folder: Folder,
+}
+
+fn volume_key(id: VolumeId) -> String {
+    format!("v/{id}")
+}
+
+fn snapshot_key(id: SnapshotId) -> String {
+    format!("s/{id}")
+}
+
+fn gone_key(image: &str) -> String {
+    format!("g/{image}")
+}
+
+/// The bytes of an image for a volume or a snapshot of `size`: whole blocks.
+const fn image_bytes(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK_BYTES as u64)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+impl RbdPool {
+    /// Connects to a cluster and opens the pool of a data folder there; makes it at the first
+    /// start. Other processes of this folder that died while they had volumes are fenced.
+    ///
+    /// # Errors
+    /// When the libraries are missing, the cluster cannot be reached, another data folder has the
+    /// namespace, or the data folder is not ours.
+    pub fn open(data_dir: &std::path::Path, place: &Place) -> Result<Self, StoreError> {
+        Self::open_with(data_dir, place, None)
+    }
+
+    /// The same, with keys for encrypted volumes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with(
+        data_dir: &std::path::Path,
+        place: &Place,
+        keys: Option<Keys>,
+    ) -> Result<Self, StoreError> {
+        let folder = Folder::claim(data_dir, KIND)?;
+        let cluster = Arc::new(Cluster::connect(place)?);
+        let books = Books::new(Arc::clone(&cluster))?;
+        let instance = Instance::register(&folder, &cluster, &books)?;
+        let shared = Arc::new(Shared {
+            cluster,
+            books,
+            keys,
+            instance,
+            volumes: Mutex::default(),
+            closed: Condvar::new(),
+            filling: Mutex::default(),
+            read: Mutex::default(),
+        });
+        shared.forget_unfinished()?;
+        let upkeep = Upkeep::start(&shared)?;
+        Ok(Self { shared, upkeep, _folder: folder })
+    }
+}
+
+impl Shared {
+    fn volumes(&self) -> MutexGuard<'_, BTreeMap<VolumeId, State>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn volume(&self, id: VolumeId) -> Result<Option<VolumeRecord>, StoreError> {
+        self.books.get(&volume_key(id))
+    }
+
+    fn snapshot(&self, id: SnapshotId) -> Result<Option<SnapshotRecord>, StoreError> {
+        self.books.get(&snapshot_key(id))
+    }
+
+    fn not_found(&self, id: VolumeId) -> StoreError {
+        let path = PathBuf::from(self.cluster.place().name()).join(id.to_string());
+        StoreError::NotFound { id, path: Some(path) }
+    }
+
+    /// A new wrapped key.
+    fn new_key(&self, id: VolumeId) -> Result<String, StoreError> {
+        let locked = |why: String| StoreError::Locked { id, why };
+        let Some(keys) = &self.keys else { return Err(locked(NO_KEY.to_owned())) };
+        let key = DataKey::random().map_err(|error| locked(error.to_string()))?;
+        keys.wrap(&key).map(|bytes| hex(&bytes)).map_err(|error| locked(error.to_string()))
+    }
+
+    /// The cipher of a wrapped key; none for data that is not encrypted.
+    fn cipher(&self, id: VolumeId, key: &str) -> Result<Option<Cipher>, StoreError> {
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let locked = |why: String| StoreError::Locked { id, why };
+        let Some(keys) = &self.keys else { return Err(locked(NO_KEY.to_owned())) };
+        let wrapped = from_hex(key)
+            .ok_or_else(|| StoreError::Rotten { what: format!("the wrapped key of {id}") })?;
+        let key = keys.unwrap(&wrapped).map_err(|error| locked(error.to_string()))?;
+        Ok(Some(Cipher::new(&key)))
+    }
+
+    /// A name for a new image: that of its volume, unless an earlier image of this name is still
+    /// on its way to being removed.
+    fn free_name(&self, id: &dyn std::fmt::Display) -> Result<String, StoreError> {
+        for number in 0..NAMES_MAX {
+            let name = match number {
+                0 => id.to_string(),
+                _ => format!("{id}.{number}"),
+            };
+            if self.books.get::<bool>(&gone_key(&name))?.is_none() {
+                return Ok(name);
+            }
+        }
+        Err(StoreError::Exists { what: format!("{NAMES_MAX} images of {id}") })
+    }
+
+    /// Makes an image that the books do not name: what an earlier try has left is removed.
+    fn make_image(
+        &self,
+        name: &str,
+        make: &dyn Fn(&str) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        match make(name) {
+            Err(error) if errno(&error) == Some(libc::EEXIST) => {
+                image::remove(&self.cluster, name)?;
+                make(name)
+            }
+            made => made,
+        }
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount, is_encrypted: bool) -> Result<(), StoreError> {
+        if let Some(present) = self.volume(id)? {
+            return same_size(id, ByteCount(present.size), size);
+        }
+        let key = if is_encrypted { self.new_key(id)? } else { String::new() };
+        let image = self.free_name(&id)?;
+        self.make_image(&image, &|name| image::create(&self.cluster, name, image_bytes(size.0)))?;
+        let record = VolumeRecord { image, size: size.0, origin: None, key };
+        self.books.change(&Changes::default().set(&volume_key(id), &record)?)
+    }
+
+    /// Opens an image for this instance alone.
+    fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
+        let image = Image::open(&self.cluster, name)?;
+        for _ in 0..BREAKS_MAX {
+            let Err(error) = image.lock() else { return Ok(image) };
+            if !matches!(errno(&error), Some(libc::EROFS | libc::EBUSY | libc::EAGAIN)) {
+                return Err(error);
+            }
+            let Some((owner, address)) = image.owner()? else { continue };
+            // Only an instance that no device listens to any more is no danger.
+            if !self.instance.is_fenced(&self.books, &address)? {
+                return Err(StoreError::Elsewhere { id, address });
+            }
+            image.break_lock(&owner)?;
+        }
+        image.lock()?;
+        Ok(image)
+    }
+
+    fn open(
+        &self,
+        id: VolumeId,
+        size: ByteCount,
+    ) -> Result<(Opened, Objects, Option<Cipher>), StoreError> {
+        let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
+        let cipher = self.cipher(id, &record.key)?;
+        let image = match self.open_locked(id, &record.image) {
+            Err(error) if errno(&error) == Some(libc::ENOENT) => return Err(self.not_found(id)),
+            image => image?,
+        };
+        self.cut_off(id, &image, size)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| StoreError::io("make an eventfd", error))?;
+        {
+            use std::os::fd::AsFd;
+            image.notify(event.as_fd())?;
+        }
+        let mut objects = Objects::default();
+        let whole = (0, image_bytes(size.0));
+        image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
+            if exists {
+                objects.note(it.offset, it.length);
+            }
+        })?;
+        let (overdue, is_lost, is_closing) = Default::default();
+        Ok((Opened { image, event, id, overdue, is_lost, is_closing }, objects, cipher))
+    }
+
+    /// Takes away what a growth that was given up has left behind the end.
+    fn cut_off(&self, id: VolumeId, image: &Image, size: ByteCount) -> Result<(), StoreError> {
+        let (present, expected) = (image.size()?, image_bytes(size.0));
+        let differs = |present: u64| StoreError::Differs {
+            id,
+            path: None,
+            present: ByteCount(present),
+            expected: size,
+        };
+        if present < expected {
+            return Err(differs(present));
+        }
+        if present == expected {
+            return Ok(());
+        }
+        let mut is_written = false;
+        let behind = (expected, present - expected);
+        image.differences(None, behind, Exactness::Bytes, &mut |_, exists| is_written |= exists)?;
+        if is_written {
+            return Err(differs(present));
+        }
+        image.resize(expected)?;
+        self.note_size(id, size)
+    }
+
+    fn note_size(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
+        let changed = VolumeRecord { size: size.0, ..record };
+        self.books.change(&Changes::default().set(&volume_key(id), &changed)?)
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
+        if to < from {
+            return Err(StoreError::Size { id, present: from, asked: to });
+        }
+        let open = match self.volumes().get(&id) {
+            Some(State::Open(opened)) => Some(Arc::clone(opened)),
+            _ => None,
+        };
+        let own;
+        let image = match &open {
+            Some(opened) => &opened.image,
+            None => {
+                own = self.open_locked(id, &record.image)?;
+                &own
+            }
+        };
+        let present = image.size()?;
+        if present < image_bytes(from.0) || present > image_bytes(to.0) {
+            let present = ByteCount(present);
+            return Err(StoreError::Differs { id, path: None, present, expected: from });
+        }
+        if present < image_bytes(to.0) {
+            image.resize(image_bytes(to.0))?;
+        }
+        self.note_size(id, to)
+    }
+
+    /// The image of a volume that is open, or one that was opened for this call.
+    fn with_image<T>(
+        &self,
+        id: VolumeId,
+        record: &VolumeRecord,
+        act: impl FnOnce(&Image) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let open = match self.volumes().get(&id) {
+            Some(State::Open(opened)) => Some(Arc::clone(opened)),
+            _ => None,
+        };
+        match open {
+            Some(opened) => act(&opened.image),
+            None => act(&self.open_locked(id, &record.image)?),
+        }
+    }
+
+    /// Waits until a volume is not being closed, and keeps others from opening it.
+    fn claim(&self, id: VolumeId) -> Result<Claim<'_>, StoreError> {
+        let mut volumes = self.volumes();
+        while let Some(state) = volumes.get(&id) {
+            let is_closing = match state {
+                State::Opening => false,
+                State::Open(opened) => opened.is_closing.load(Ordering::Acquire),
+                State::Closing => true,
+            };
+            if !is_closing {
+                return Err(StoreError::Open { id });
+            }
+            let (next, waited) = self
+                .closed
+                .wait_timeout(volumes, CLOSING_MAX)
+                .unwrap_or_else(PoisonError::into_inner);
+            volumes = next;
+            if waited.timed_out() {
+                return Err(StoreError::Open { id });
+            }
+        }
+        volumes.insert(id, State::Opening);
+        Ok(Claim { shared: self, id })
+    }
+
+    /// Closes a volume: everything of it has ended when this returns.
+    fn close(&self, closing: Closing) {
+        let id = closing.opened.id;
+        self.volumes().insert(id, State::Closing);
+        let Closing { opened, in_flight } = closing;
+        // Others hold it only for the length of a call.
+        while Arc::strong_count(&opened) > 1 {
+            clock::pause(CALL_LOOK);
+        }
+        if let Some(opened) = Arc::into_inner(opened) {
+            if !opened.is_lost.load(Ordering::Acquire)
+                && in_flight.iter().all(Option::is_none)
+                && let Err(error) = opened.image.unlock()
+            {
+                tracing::warn!(volume = %id, %error, "the lock of a volume was not given back");
+            }
+            // Waits for what is in flight, whose memory is needed until then.
+            drop(opened);
+        }
+        drop(in_flight);
+        self.volumes().remove(&id);
+        self.closed.notify_all();
+    }
+}
+
+/// A volume that nobody else opens or deletes meanwhile.
+struct Claim<'a> {
+    shared: &'a Shared,
+    id: VolumeId,
+}
+
+impl Claim<'_> {
+    fn keep(self, opened: Arc<Opened>) {
+        self.shared.volumes().insert(self.id, State::Open(opened));
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.shared.volumes().remove(&self.id);
+        self.shared.closed.notify_all();
+    }
+}
+
+fn same_size(id: VolumeId, present: ByteCount, asked: ByteCount) -> Result<(), StoreError> {
+    match present == asked {
+        true => Ok(()),
+        false => Err(StoreError::Size { id, present, asked }),
+    }
+}
+
+impl Pool for RbdPool {
+    fn describe(&self) -> String {
+        let cluster = &self.shared.cluster;
+        format!("images of {} in the Ceph cluster {}", cluster.place().name(), cluster.fsid())
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.shared.create(id, size, false)
+    }
+
+    fn create_encrypted(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.shared.create(id, size, true)
+    }
+
+    fn is_encrypted(&self, id: VolumeId) -> bool {
+        matches!(self.shared.volume(id), Ok(Some(record)) if !record.key.is_empty())
+    }
+
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        let claim = self.shared.claim(id)?;
+        let (opened, objects, cipher) = self.shared.open(id, size)?;
+        let opened = Arc::new(opened);
+        claim.keep(Arc::clone(&opened));
+        let closers = self.upkeep.closers();
+        Ok(Box::new(RbdStore::new(opened, size, objects, cipher, closers)))
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.shared.resize(id, from, to)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        let _claim = self.shared.claim(id)?;
+        let Some(record) = self.shared.volume(id)? else { return Ok(()) };
+        let changes = Changes::default();
+        let changes = changes.remove(&volume_key(id))?.set(&gone_key(&record.image), &true)?;
+        self.shared.books.change(&changes)?;
+        self.upkeep.sweep();
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        let all = self.shared.books.all::<VolumeRecord>("v/")?;
+        let volume =
+            |(id, record): (String, VolumeRecord)| Some((id.parse().ok()?, ByteCount(record.size)));
+        let mut volumes: Vec<(VolumeId, ByteCount)> = all.into_iter().filter_map(volume).collect();
+        volumes.sort_unstable();
+        Ok(volumes)
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.shared.space().map(Some)
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+}
+
+impl Drop for RbdPool {
+    fn drop(&mut self) {
+        // Who holds locks when it ends is fenced by the next one.
+        if self.upkeep.stop() {
+            self.shared.instance.leave(&self.shared.books);
+        }
+    }
+}
+
+/// The answer of the monitors to `df`.
+#[derive(serde::Deserialize)]
+struct Df {
+    pools: Vec<DfPool>,
+}
+
+#[derive(serde::Deserialize)]
+struct DfPool {
+    name: String,
+    stats: DfStats,
+}
+
+#[derive(serde::Deserialize)]
+struct DfStats {
+    stored: u64,
+    max_avail: u64,
+}
+
+impl Shared {
+    /// The room of the pool, as its copies and its fullest device leave it.
+    fn space(&self) -> Result<Space, StoreError> {
+        let answer = self.cluster.monitors("{\"prefix\": \"df\", \"format\": \"json\"}")?;
+        let unreadable = |what: String| StoreError::Cluster {
+            why: format!("the monitors' answer to df cannot be read: {what}"),
+        };
+        let df: Df =
+            serde_json::from_slice(&answer).map_err(|error| unreadable(error.to_string()))?;
+        let pool = &self.cluster.place().pool;
+        let found = df.pools.into_iter().find(|it| it.name == *pool);
+        let stats = found.ok_or_else(|| unreadable(format!("it has no pool {pool}")))?.stats;
+        let free = ByteCount(stats.max_avail);
+        Ok(Space { total: ByteCount(stats.stored.saturating_add(stats.max_avail)), free })
+    }
+}

@@ -1,0 +1,475 @@
+//! Snapshots: those of RBD, by the ids that they have here. A volume made of one is a clone; a
+//! snapshot that is filled is one of an image of its own.
+
+use super::books::{Changes, SnapshotRecord, SnapshotState, VolumeRecord};
+use super::cluster::errno;
+use super::image::{self, Exactness, Image, OBJECT_BYTES};
+use super::volume::decrypt;
+use super::{RbdPool, Shared, State, gone_key, image_bytes, same_size, snapshot_key, volume_key};
+use crate::local::BLOCK_BYTES;
+use crate::snapshots::{Making, SnapshotInfo, Snapshots, UNIT_BYTES, Units};
+use crate::{Pool, StoreError};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::units::ByteCount;
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
+
+/// Snapshots of a set that are made at the same time: each waits for the monitors.
+const AT_ONCE: usize = 16;
+/// Snapshots that stay open to be read.
+const READ_MAX: usize = 8;
+/// Bytes that are compared at a time.
+const COMPARED_BYTES: u64 = 16 * OBJECT_BYTES;
+
+/// An id for messages about snapshots that belong to no volume.
+fn volume_of(record: &SnapshotRecord) -> VolumeId {
+    let volume = record.volume.as_ref().and_then(|volume| volume.parse().ok());
+    volume.unwrap_or(VolumeId::from_bits(0))
+}
+
+fn info(id: SnapshotId, record: &SnapshotRecord) -> SnapshotInfo {
+    SnapshotInfo {
+        id,
+        volume: record.volume.as_ref().and_then(|volume| volume.parse().ok()),
+        size: ByteCount(record.size),
+        is_complete: record.state == SnapshotState::Complete,
+        data: ByteCount(record.data),
+        is_encrypted: !record.key.is_empty(),
+    }
+}
+
+impl Shared {
+    fn named(&self, id: SnapshotId) -> Result<SnapshotRecord, StoreError> {
+        self.snapshot(id)?.ok_or(StoreError::NoSnapshot { id })
+    }
+
+    fn complete_one(&self, id: SnapshotId) -> Result<SnapshotRecord, StoreError> {
+        let record = self.named(id)?;
+        match record.state {
+            SnapshotState::Complete => Ok(record),
+            _ => Err(StoreError::Unready { what: id.to_string() }),
+        }
+    }
+
+    /// Notes that snapshots are being made, all or none.
+    fn begin(
+        &self,
+        set: &[(VolumeId, SnapshotId)],
+    ) -> Result<Vec<(VolumeRecord, SnapshotRecord)>, StoreError> {
+        let (mut begun, mut changes) = (Vec::new(), Changes::default());
+        for &(of, id) in set {
+            if self.snapshot(id)?.is_some() {
+                return Err(StoreError::Exists { what: id.to_string() });
+            }
+            let volume = self.volume(of)?.ok_or_else(|| self.not_found(of))?;
+            let record = SnapshotRecord {
+                image: volume.image.clone(),
+                volume: Some(of.to_string()),
+                size: volume.size,
+                data: 0,
+                state: SnapshotState::Making,
+                key: volume.key.clone(),
+            };
+            changes = changes.set(&snapshot_key(id), &record)?;
+            begun.push((volume, record));
+        }
+        self.books.change(&changes)?;
+        Ok(begun)
+    }
+
+    /// Makes a snapshot that was begun.
+    fn make(
+        &self,
+        (of, id): (VolumeId, SnapshotId),
+        (volume, record): (VolumeRecord, SnapshotRecord),
+    ) -> Result<(), StoreError> {
+        let name = id.to_string();
+        self.with_image(of, &volume, |image| image.snapshot(&name))?;
+        self.note_complete(id, record)
+    }
+
+    fn note_complete(&self, id: SnapshotId, record: SnapshotRecord) -> Result<(), StoreError> {
+        let image = Image::open_at(&self.cluster, &record.image, &id.to_string())?;
+        let (mut data, whole) = (0, (0, image_bytes(record.size)));
+        image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
+            data += if exists { it.length } else { 0 };
+        })?;
+        let record = SnapshotRecord { data, state: SnapshotState::Complete, ..record };
+        self.books.change(&Changes::default().set(&snapshot_key(id), &record)?)
+    }
+
+    fn is_open(&self, id: VolumeId) -> bool {
+        matches!(self.volumes().get(&id), Some(State::Open(_)))
+    }
+
+    /// A snapshot to be read; some stay open.
+    fn opened(&self, id: SnapshotId, record: &SnapshotRecord) -> Result<Arc<Image>, StoreError> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = read.iter().position(|(open, _)| *open == id) {
+            let found = read.remove(at);
+            let image = Arc::clone(&found.1);
+            read.push(found);
+            return Ok(image);
+        }
+        let image = Arc::new(Image::open_at(&self.cluster, &record.image, &id.to_string())?);
+        if read.len() == READ_MAX {
+            read.remove(0);
+        }
+        read.push((id, Arc::clone(&image)));
+        Ok(image)
+    }
+
+    fn close_read(&self, id: SnapshotId) {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).retain(|(open, _)| *open != id);
+    }
+
+    fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
+        let Some(record) = self.snapshot(id)? else { return Ok(()) };
+        self.close_read(id);
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let changes = Changes::default().remove(&snapshot_key(id))?;
+        if record.volume.is_none() {
+            // Its image is its own.
+            match Image::open(&self.cluster, &record.image) {
+                Ok(image) => image.remove_snapshot(&id.to_string())?,
+                Err(error) if errno(&error) == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+            return self.books.change(&changes.set(&gone_key(&record.image), &true)?);
+        }
+        let of = volume_of(&record);
+        let volume = VolumeRecord {
+            image: record.image.clone(),
+            size: record.size,
+            origin: None,
+            key: String::new(),
+        };
+        match self.with_image(of, &volume, |image| image.remove_snapshot(&id.to_string())) {
+            Err(error) if errno(&error) == Some(libc::ENOENT) => {}
+            removed => removed?,
+        }
+        self.books.change(&changes)
+    }
+
+    fn create_of(&self, id: VolumeId, size: ByteCount, of: SnapshotId) -> Result<(), StoreError> {
+        let snapshot = self.complete_one(of)?;
+        if let Some(present) = self.volume(id)? {
+            if present.origin.as_deref() != Some(&of.to_string()) {
+                return Err(StoreError::Exists { what: id.to_string() });
+            }
+            return same_size(id, ByteCount(present.size), size);
+        }
+        if size.0 < snapshot.size {
+            let present = ByteCount(snapshot.size);
+            return Err(StoreError::Size { id, present, asked: size });
+        }
+        let (image, at) = (self.free_name(&id)?, of.to_string());
+        self.clone_image(&snapshot.image, &at, &image, (snapshot.size, size.0))?;
+        let (origin, key) = (Some(at), snapshot.key);
+        let record = VolumeRecord { image, size: size.0, origin, key };
+        self.books.change(&Changes::default().set(&volume_key(id), &record)?)
+    }
+
+    fn clone_image(
+        &self,
+        parent: &str,
+        at: &str,
+        name: &str,
+        (has, wanted): (u64, u64),
+    ) -> Result<(), StoreError> {
+        self.make_image(name, &|name| image::clone(&self.cluster, (parent, at), name))?;
+        match image_bytes(wanted) > image_bytes(has) {
+            true => Image::open(&self.cluster, name)?.resize(image_bytes(wanted)),
+            false => Ok(()),
+        }
+    }
+
+    /// What tells where a snapshot differs from an older one: images, and for each the snapshot of
+    /// it that it is compared with.
+    fn sources(
+        &self,
+        id: SnapshotId,
+        record: &SnapshotRecord,
+        older: Option<SnapshotId>,
+    ) -> Result<Vec<(Arc<Image>, Option<String>)>, StoreError> {
+        let image = self.opened(id, record)?;
+        let Some(older) = older else { return Ok(vec![(image, None)]) };
+        if older == id {
+            return Ok(Vec::new());
+        }
+        let of = self.complete_one(older)?;
+        let other = self.opened(older, &of)?;
+        if of.image != record.image {
+            // Of two images all is told that either has.
+            return Ok(vec![(image, None), (other, None)]);
+        }
+        // Two states of one image are compared by the cluster, the earlier one from the later one.
+        Ok(match image.is_later_than(&older.to_string())? {
+            true => vec![(image, Some(older.to_string()))],
+            false => vec![(other, Some(id.to_string()))],
+        })
+    }
+
+    fn units(
+        &self,
+        id: SnapshotId,
+        older: Option<SnapshotId>,
+        first: u64,
+        max: usize,
+    ) -> Result<Units, StoreError> {
+        let record = self.complete_one(id)?;
+        let sources = self.sources(id, &record, older)?;
+        let end = image_bytes(record.size);
+        let (mut found, mut at) = (BTreeSet::new(), first.saturating_mul(UNIT_BYTES));
+        while at < end && found.len() <= max {
+            let length = COMPARED_BYTES.min(end - at);
+            for (image, from) in &sources {
+                let range = (at, length.min(image.size()?.saturating_sub(at)));
+                let is_compared = from.is_some();
+                if range.1 == 0 {
+                    continue;
+                }
+                image.differences(
+                    from.as_deref(),
+                    range,
+                    Exactness::Bytes,
+                    &mut |it, exists| {
+                        if exists || is_compared {
+                            let last = (it.offset + it.length - 1) / UNIT_BYTES;
+                            found.extend((it.offset / UNIT_BYTES).max(first)..=last);
+                        }
+                    },
+                )?;
+            }
+            at += length;
+        }
+        let next = match found.len() > max {
+            true => found.iter().nth(max).copied(),
+            false => (at < end).then(|| at.div_ceil(UNIT_BYTES)),
+        };
+        Ok(Units { units: found.into_iter().take(max).collect(), next })
+    }
+
+    fn read_unit(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let record = self.complete_one(id)?;
+        let image = self.opened(id, &record)?;
+        let end = image_bytes(record.size);
+        let offset = unit.saturating_mul(UNIT_BYTES);
+        let length = UNIT_BYTES.min(end.saturating_sub(offset));
+        if length == 0 {
+            return Ok(None);
+        }
+        let mut has_data = false;
+        let range = (offset, length);
+        image.differences(None, range, Exactness::Bytes, &mut |_, exists| has_data |= exists)?;
+        if !has_data {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; UNIT_BYTES as usize];
+        let read = &mut bytes[..length as usize];
+        image.read(offset, read)?;
+        if let Some(cipher) = self.cipher(volume_of(&record), &record.key)? {
+            decrypt(&cipher, offset, read);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn start_filling(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+        is_encrypted: bool,
+    ) -> Result<(), StoreError> {
+        if let Some(present) = self.snapshot(id)? {
+            return match present.state == SnapshotState::Filling && present.size == size.0 {
+                true => Ok(()),
+                false => Err(StoreError::Exists { what: id.to_string() }),
+            };
+        }
+        let image = format!("fill-{id}");
+        let nobody = VolumeId::from_bits(0);
+        let key = match parent {
+            Some(parent) => {
+                let of = self.complete_one(parent)?;
+                if size.0 < of.size {
+                    let present = ByteCount(of.size);
+                    return Err(StoreError::Size { id: nobody, present, asked: size });
+                }
+                self.clone_image(&of.image, &parent.to_string(), &image, (of.size, size.0))?;
+                of.key
+            }
+            None => {
+                let key = if is_encrypted { self.new_key(nobody)? } else { String::new() };
+                let bytes = image_bytes(size.0);
+                self.make_image(&image, &|name| image::create(&self.cluster, name, bytes))?;
+                key
+            }
+        };
+        let state = SnapshotState::Filling;
+        let record = SnapshotRecord { image, volume: None, size: size.0, data: 0, state, key };
+        self.books.change(&Changes::default().set(&snapshot_key(id), &record)?)
+    }
+
+    fn filled(&self, id: SnapshotId, record: &SnapshotRecord) -> Result<Arc<Image>, StoreError> {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = filling.get(&id) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(self.open_locked(volume_of(record), &record.image)?);
+        filling.insert(id, Arc::clone(&image));
+        Ok(image)
+    }
+
+    fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let record = self.snapshot(id)?.filter(|it| it.state == SnapshotState::Filling);
+        let record = record.ok_or(StoreError::NoSnapshot { id })?;
+        let offset = unit.saturating_mul(UNIT_BYTES);
+        let length = UNIT_BYTES.min(record.size.saturating_sub(offset));
+        if bytes.len() as u64 != length || length == 0 {
+            let why = format!(
+                "unit {unit} has {length} bytes of its {}, and {} were put",
+                record.size,
+                bytes.len()
+            );
+            return Err(StoreError::Unit { id, why });
+        }
+        let image = self.filled(id, &record)?;
+        let Some(cipher) = self.cipher(volume_of(&record), &record.key)? else {
+            return image.write(offset, bytes);
+        };
+        let mut blocks = bytes.to_vec();
+        blocks.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
+        cipher.encrypt(offset / BLOCK_BYTES as u64, &mut blocks);
+        image.write(offset, &blocks)
+    }
+
+    fn end_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
+        let record = self.named(id)?;
+        match record.state {
+            SnapshotState::Complete => return Ok(()),
+            SnapshotState::Making => return Err(StoreError::Unready { what: id.to_string() }),
+            SnapshotState::Filling => {}
+        }
+        let (image, name) = (self.filled(id, &record)?, id.to_string());
+        match image.snapshot(&name) {
+            Err(error) if errno(&error) == Some(libc::EEXIST) => {}
+            made => made?,
+        }
+        drop(image);
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.note_complete(id, record)
+    }
+}
+
+impl Snapshots for RbdPool {
+    fn begin(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError> {
+        let mut made = self.begin_set(&[(of, id)])?;
+        made.pop().ok_or(StoreError::NoSnapshot { id })
+    }
+
+    fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
+        let shared = &*self.shared;
+        let begun: Vec<_> = set.iter().copied().zip(shared.begin(set)?).collect();
+        let mut makings = Vec::new();
+        for chunk in begun.chunks(AT_ONCE) {
+            std::thread::scope(|scope| {
+                let made: Vec<_> = chunk
+                    .iter()
+                    .map(|(ids, records)| {
+                        let records = records.clone();
+                        (ids, scope.spawn(move || shared.make(*ids, records)))
+                    })
+                    .collect();
+                for ((of, id), thread) in made {
+                    let (sends, made) = channel();
+                    let result = thread.join().unwrap_or(Err(StoreError::NoSnapshot { id: *id }));
+                    if let Err(error) = &result {
+                        tracing::error!(volume = %of, snapshot = %id, %error, "not made");
+                    }
+                    let _ = sends.send(result.is_ok());
+                    makings.push(Making { is_open: shared.is_open(*of), made });
+                }
+            });
+        }
+        Ok(makings)
+    }
+
+    fn delete(&self, id: SnapshotId) -> Result<(), StoreError> {
+        self.shared.delete_snapshot(id)?;
+        self.upkeep.sweep();
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<SnapshotInfo> {
+        match self.shared.books.all::<SnapshotRecord>("s/") {
+            Ok(all) => {
+                let known = |(id, record): (String, SnapshotRecord)| {
+                    id.parse().ok().map(|id| info(id, &record))
+                };
+                let mut infos: Vec<SnapshotInfo> = all.into_iter().filter_map(known).collect();
+                infos.sort_unstable_by_key(|info| info.id);
+                infos
+            }
+            Err(error) => {
+                tracing::error!(pool = %self.describe(), %error, "snapshots cannot be listed");
+                Vec::new()
+            }
+        }
+    }
+
+    fn find(&self, id: SnapshotId) -> Option<SnapshotInfo> {
+        self.shared.snapshot(id).ok().flatten().map(|record| info(id, &record))
+    }
+
+    fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
+        let of = self.find(id)?.volume?;
+        self.shared.volume(of).ok().flatten().map(|_| of)
+    }
+
+    fn create_volume(
+        &self,
+        id: VolumeId,
+        size: ByteCount,
+        of: SnapshotId,
+    ) -> Result<(), StoreError> {
+        self.shared.create_of(id, size, of)
+    }
+
+    fn waiting(&self) -> Vec<VolumeId> {
+        Vec::new()
+    }
+
+    fn units(
+        &self,
+        id: SnapshotId,
+        older: Option<SnapshotId>,
+        first: u64,
+        max: usize,
+    ) -> Result<Units, StoreError> {
+        self.shared.units(id, older, first, max)
+    }
+
+    fn read(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.shared.read_unit(id, unit)
+    }
+
+    fn start(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+        is_encrypted: bool,
+    ) -> Result<(), StoreError> {
+        self.shared.start_filling(id, size, parent, is_encrypted)
+    }
+
+    fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.shared.put(id, unit, bytes)
+    }
+
+    fn complete(&self, id: SnapshotId) -> Result<(), StoreError> {
+        self.shared.end_filling(id)
+    }
+}

@@ -1,0 +1,180 @@
+//! The threads of a pool: some close volumes, one removes images that nothing needs and looks after
+//! requests that are overdue.
+
+use super::books::{SnapshotRecord, VolumeRecord};
+use super::cluster::errno;
+use super::volume::Closing;
+use super::watchdog::TICK;
+use super::{Changes, Image, Shared, State, gone_key, image};
+use crate::StoreError;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Threads that close volumes: each waits for the cluster most of the time.
+const CLOSERS: usize = 4;
+/// Ticks between two looks at images that could not be removed before.
+const SWEEP_TICKS: u32 = 120;
+/// How long the end of the pool waits for its threads: a cluster that does not answer must not keep
+/// the process.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// The threads.
+pub(super) struct Upkeep {
+    closers: Option<Sender<Closing>>,
+    wake: Sender<()>,
+    is_ending: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Upkeep {
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, StoreError> {
+        let (closers, closings) = channel();
+        let (wake, woken) = channel();
+        let (ends, ended) = channel();
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let closings = Arc::new(Mutex::new(closings));
+        let mut threads = Vec::new();
+        for _ in 0..CLOSERS {
+            let (shared, closings, ends) =
+                (Arc::clone(shared), Arc::clone(&closings), ends.clone());
+            threads.push(start("evenkeel-rbd-close", move || {
+                close_all(&shared, &closings);
+                drop(ends);
+            })?);
+        }
+        let (looked, ending) = (Arc::clone(shared), Arc::clone(&is_ending));
+        threads.push(start("evenkeel-rbd-upkeep", move || {
+            look_after(&looked, &woken, &ending);
+            drop(ends);
+        })?);
+        Ok(Self { closers: Some(closers), wake, is_ending, threads, ended: Mutex::new(ended) })
+    }
+
+    /// Where volumes go to be closed.
+    pub(super) fn closers(&self) -> Sender<Closing> {
+        match &self.closers {
+            Some(closers) => closers.clone(),
+            None => unreachable!("a volume is opened while the pool ends"),
+        }
+    }
+
+    /// Has images removed that nothing needs any more.
+    pub(super) fn sweep(&self) {
+        let _ = self.wake.send(());
+    }
+
+    /// Ends the threads. Whether they have, so that nothing is open any more.
+    pub(super) fn stop(&mut self) -> bool {
+        self.is_ending.store(true, Ordering::Release);
+        self.closers = None;
+        self.sweep();
+        // No thread ever sends: the receiver hears when the last one is gone.
+        match self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(STOP_MAX) {
+            Err(RecvTimeoutError::Disconnected) | Ok(()) => {
+                self.threads.drain(..).for_each(|thread| drop(thread.join()));
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::error!("the Ceph cluster does not answer; the next start fences this one");
+                false
+            }
+        }
+    }
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(run).map_err(|error| StoreError::io("start a thread of the pool", error))
+}
+
+fn close_all(shared: &Shared, closings: &Mutex<Receiver<Closing>>) {
+    loop {
+        let next = closings.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(closing) = next else { return };
+        shared.close(closing);
+    }
+}
+
+fn look_after(shared: &Shared, woken: &Receiver<()>, is_ending: &AtomicBool) {
+    let mut since_sweep = SWEEP_TICKS;
+    while !is_ending.load(Ordering::Acquire) {
+        let is_woken = woken.recv_timeout(TICK).is_ok();
+        since_sweep += 1;
+        if is_woken || since_sweep >= SWEEP_TICKS {
+            since_sweep = 0;
+            if let Err(error) = shared.sweep(is_ending) {
+                tracing::warn!(%error, "images that nothing needs were not removed; tried again");
+            }
+        }
+        shared.ask_for_overdue();
+    }
+}
+
+impl Shared {
+    /// Asks for the newest map if a request is overdue.
+    fn ask_for_overdue(&self) {
+        let is_overdue = self
+            .volumes()
+            .values()
+            .filter_map(|state| match state {
+                State::Open(opened) => Some(opened),
+                _ => None,
+            })
+            .fold(false, |any, opened| opened.overdue.tick() | any);
+        if is_overdue && let Err(error) = self.cluster.wait_for_latest_map() {
+            tracing::warn!(%error, "requests are overdue");
+        }
+    }
+
+    /// Removes the images that nothing needs.
+    fn sweep(&self, is_ending: &AtomicBool) -> Result<(), StoreError> {
+        let gone = self.books.all::<bool>("g/")?;
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let snapshots = self.books.all::<SnapshotRecord>("s/")?;
+        let volumes = self.books.all::<VolumeRecord>("v/")?;
+        let needed: BTreeSet<&str> = snapshots
+            .values()
+            .map(|it| it.image.as_str())
+            .chain(volumes.values().map(|it| it.image.as_str()))
+            .collect();
+        for name in gone.keys().filter(|name| !needed.contains(name.as_str())) {
+            if is_ending.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match image::remove(&self.cluster, name) {
+                Ok(()) => {}
+                Err(error) => match errno(&error) {
+                    Some(libc::ENOENT) => {}
+                    // A volume that began as a snapshot of it still reads it.
+                    Some(libc::EBUSY | libc::ENOTEMPTY) => continue,
+                    _ => return Err(error),
+                },
+            }
+            self.books.change(&Changes::default().remove(&gone_key(name))?)?;
+        }
+        Ok(())
+    }
+
+    /// What an earlier process had begun and not told anybody: snapshots that were being made.
+    pub(super) fn forget_unfinished(&self) -> Result<(), StoreError> {
+        for (id, record) in self.books.all::<SnapshotRecord>("s/")? {
+            if record.state != super::books::SnapshotState::Making {
+                continue;
+            }
+            match Image::open(&self.cluster, &record.image) {
+                Ok(image) => image.remove_snapshot(&id)?,
+                Err(error) if errno(&error) == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+            }
+            self.books.change(&Changes::default().remove(&format!("s/{id}"))?)?;
+        }
+        Ok(())
+    }
+}

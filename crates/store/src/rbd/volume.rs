@@ -1,0 +1,330 @@
+//! One open volume: requests go to librbd, whose threads carry them out; an eventfd says when some
+//! have ended.
+
+use super::image::Image;
+use super::library::{Handle, ZEROES_KEEP};
+use super::objects::Objects;
+use super::watchdog::Overdue;
+use crate::buffer::Buffer;
+use crate::disk::{Disk, DiskDone, DiskOp};
+use crate::encryption::crypt::Cipher;
+use crate::local::BLOCK_BYTES;
+use crate::{Completion, Geometry, Store, Submission};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
+use evenkeel_core::request::{Failure, Operation};
+use evenkeel_core::units::ByteCount;
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+
+/// Completions that are taken at a time.
+const BATCH: usize = 32;
+/// The token of the only operation on the disk: the wait for the eventfd.
+const EVENT: u64 = 0;
+
+/// An open image with what belongs to it; shared by the core that serves it and the pool.
+pub(super) struct Opened {
+    // Closed before the eventfd is.
+    pub(super) image: Image,
+    pub(super) event: OwnedFd,
+    pub(super) id: VolumeId,
+    /// Requests in flight, for who looks after them.
+    pub(super) overdue: Overdue,
+    /// The cluster has fenced this instance, or another one has the volume: nothing is served.
+    pub(super) is_lost: AtomicBool,
+    /// Its store is gone: it is on its way to being closed.
+    pub(super) is_closing: AtomicBool,
+}
+
+/// A volume on its way to being closed: what is in flight keeps its memory until it has ended.
+pub(super) struct Closing {
+    pub(super) opened: Arc<Opened>,
+    pub(super) in_flight: Vec<Option<Active>>,
+}
+
+/// A request that librbd works on.
+pub(super) struct Active {
+    ticket: u64,
+    operation: Operation,
+    offset: u64,
+    length: u32,
+    /// What came with the request.
+    buffer: Option<Buffer>,
+    /// What is written in its place.
+    encrypted: Option<Buffer>,
+    /// The slot of [`Overdue`] that it counts in.
+    begun: usize,
+}
+
+/// See the module's text.
+pub(super) struct RbdStore {
+    opened: Arc<Opened>,
+    size: ByteCount,
+    objects: Objects,
+    cipher: Option<Cipher>,
+    active: Vec<Option<Active>>,
+    free: Vec<usize>,
+    /// Whether the disk waits for the eventfd.
+    is_armed: bool,
+    finished: VecDeque<Completion>,
+    closers: Sender<Closing>,
+}
+
+impl RbdStore {
+    pub(super) fn new(
+        opened: Arc<Opened>,
+        size: ByteCount,
+        objects: Objects,
+        cipher: Option<Cipher>,
+        closers: Sender<Closing>,
+    ) -> Self {
+        let (active, free, finished) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { opened, size, objects, cipher, active, free, is_armed: false, finished, closers }
+    }
+
+    fn owed(&self) -> usize {
+        self.active.len() - self.free.len()
+    }
+
+    fn finish(&mut self, ticket: u64, result: Result<(), Failure>, buffer: Option<Buffer>) {
+        self.finished.push_back(Completion { ticket, result, buffer, extents: Vec::new() });
+    }
+
+    /// Hands a request to librbd; the negative number is an error's.
+    fn hand_over(&mut self, mut active: Active, disk: &mut dyn Disk) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() - 1
+        });
+        let code = self.begin(slot, &mut active);
+        if code < 0 {
+            self.free.push(slot);
+            self.opened.overdue.ended(active.begun);
+            let failure = self.failure(code);
+            return self.finish(active.ticket, Err(failure), active.buffer);
+        }
+        self.active[slot] = Some(active);
+        self.arm(disk);
+    }
+
+    fn begin(&self, slot: usize, active: &mut Active) -> c_int {
+        let library = self.opened.image.cluster.library;
+        let mut completion: Handle = ptr::null_mut();
+        // SAFETY: the argument is a number, and there is room for the completion.
+        let code = unsafe {
+            let argument = ptr::without_provenance_mut(slot);
+            (library.rbd_aio_create_completion)(argument, None, &raw mut completion)
+        };
+        if code < 0 {
+            return code;
+        }
+        if let (Some(cipher), Operation::Write { .. }) = (&self.cipher, active.operation) {
+            active.encrypted = Some(encrypted(cipher, active));
+        }
+        let (image, offset, length) =
+            (self.opened.image.handle, active.offset, active.length as usize);
+        let memory = active.encrypted.as_ref().or(active.buffer.as_ref());
+        let memory = memory.map_or(ptr::null_mut(), |buffer| buffer.as_ptr().cast::<c_char>());
+        // SAFETY: the image is open. The memory has room for the length, as the caller has checked,
+        // and is kept in `active` until the completion has been seen.
+        let code = unsafe {
+            match active.operation {
+                Operation::Read => {
+                    (library.rbd_aio_read)(image, offset, length, memory, completion)
+                }
+                Operation::Write { .. } => {
+                    (library.rbd_aio_write)(image, offset, length, memory, completion)
+                }
+                // Discards of librbd do nothing below 64 KiB and at the edges of a range.
+                Operation::Discard { .. } => {
+                    (library.rbd_aio_write_zeroes)(image, offset, length, completion, 0, 0)
+                }
+                Operation::WriteZeroes { keep_allocated, .. } => {
+                    let flags = if keep_allocated { ZEROES_KEEP } else { 0 };
+                    (library.rbd_aio_write_zeroes)(image, offset, length, completion, flags, 0)
+                }
+                Operation::Flush | Operation::BlockStatus | Operation::Cache => {
+                    (library.rbd_aio_flush)(image, completion)
+                }
+            }
+        };
+        if code < 0 {
+            // SAFETY: nobody has it.
+            unsafe { (library.rbd_aio_release)(completion) };
+        }
+        code
+    }
+
+    fn arm(&mut self, disk: &mut dyn Disk) {
+        if !self.is_armed && self.owed() > 0 {
+            self.is_armed = true;
+            disk.submit(DiskOp::readable(EVENT, self.opened.event.as_raw_fd()));
+        }
+    }
+
+    /// Takes what has ended.
+    fn drain(&mut self) {
+        // What it counts does not matter.
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.opened.event, &mut count);
+        let library = self.opened.image.cluster.library;
+        loop {
+            let mut ended: [Handle; BATCH] = [ptr::null_mut(); BATCH];
+            // SAFETY: there is room for so many.
+            let count = unsafe {
+                let (image, room) = (self.opened.image.handle, ended.as_mut_ptr());
+                (library.rbd_poll_io_events)(image, room, BATCH as c_int)
+            };
+            let count = usize::try_from(count).unwrap_or(0);
+            for completion in &ended[..count] {
+                // SAFETY: each is told once, and given back once.
+                let (slot, code) = unsafe {
+                    let slot = (library.rbd_aio_get_arg)(*completion).addr();
+                    let code = (library.rbd_aio_get_return_value)(*completion);
+                    (library.rbd_aio_release)(*completion);
+                    (slot, code)
+                };
+                self.ended(slot, code);
+            }
+            if count < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn ended(&mut self, slot: usize, code: isize) {
+        let Some(mut active) = self.active.get_mut(slot).and_then(Option::take) else {
+            unreachable!("request {slot} ended twice");
+        };
+        self.free.push(slot);
+        self.opened.overdue.ended(active.begun);
+        let is_read = active.operation == Operation::Read;
+        let result = match code {
+            // A read that is cut short is not one of the whole range.
+            0.. if is_read && code.unsigned_abs() != active.length as usize => Err(Failure::Io),
+            0.. => Ok(()),
+            code => Err(self.failure(c_int::try_from(code).unwrap_or(c_int::MIN))),
+        };
+        if let (Ok(()), true, Some(cipher), Some(buffer)) =
+            (result, is_read, &self.cipher, &mut active.buffer)
+        {
+            decrypt(cipher, active.offset, &mut buffer.bytes_mut()[..active.length as usize]);
+        }
+        self.finish(active.ticket, result, active.buffer);
+    }
+
+    fn failure(&self, code: c_int) -> Failure {
+        match code.wrapping_neg() {
+            libc::ENOSPC | libc::EDQUOT => Failure::NoSpace,
+            libc::EINVAL => Failure::Invalid,
+            libc::ENOMEM => Failure::NoMemory,
+            // Fenced, for ever; or the lock was taken from us.
+            number @ (libc::ESHUTDOWN | libc::EROFS) => {
+                if !self.opened.is_lost.swap(true, Ordering::AcqRel) {
+                    tracing::error!(
+                        volume = %self.opened.id,
+                        error = number,
+                        "the Ceph cluster refuses this server: it was fenced, or another one has \
+                         the volume; nothing of it is served until the server is started anew"
+                    );
+                }
+                Failure::Io
+            }
+            _ => Failure::Io,
+        }
+    }
+}
+
+/// The encrypted bytes of a write.
+fn encrypted(cipher: &Cipher, active: &Active) -> Buffer {
+    let length = active.length as usize;
+    let mut buffer = Buffer::new(length);
+    let bytes = &mut buffer.bytes_mut()[..length];
+    if let Some(from) = &active.buffer {
+        bytes.copy_from_slice(&from.bytes()[..length]);
+    }
+    cipher.encrypt(active.offset / BLOCK_BYTES as u64, bytes);
+    buffer
+}
+
+/// Decrypts whole blocks in place. A block of zeroes was never written, or was zeroed: no block of
+/// anything is encrypted as that, except with a probability of 2 to the power of -32,768.
+pub(super) fn decrypt(cipher: &Cipher, offset: u64, bytes: &mut [u8]) {
+    let first = offset / BLOCK_BYTES as u64;
+    for (number, block) in (first..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
+        if block.iter().any(|byte| *byte != 0) {
+            cipher.decrypt(number, block);
+        }
+    }
+}
+
+impl Store for RbdStore {
+    fn geometry(&self) -> Geometry {
+        let block_bytes_min = match self.cipher {
+            Some(_) => BLOCK_BYTES as u32,
+            None => BLOCK_BYTES_MIN,
+        };
+        let block_bytes_preferred = BLOCK_BYTES_PREFERRED;
+        Geometry { size: self.size, block_bytes_min, block_bytes_preferred }
+    }
+
+    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        let Submission { ticket, operation, offset, length, buffer } = submission;
+        if self.opened.is_lost.load(Ordering::Acquire) {
+            return self.finish(ticket, Err(Failure::Io), buffer);
+        }
+        match operation {
+            Operation::BlockStatus => {
+                let extents = self.objects.extents(offset, length);
+                let done = Completion { ticket, result: Ok(()), buffer, extents };
+                return self.finished.push_back(done);
+            }
+            // The devices have caches of their own.
+            Operation::Cache => return self.finish(ticket, Ok(()), buffer),
+            Operation::Write { .. } | Operation::WriteZeroes { keep_allocated: true, .. } => {
+                self.objects.note(offset, u64::from(length));
+            }
+            _ => {}
+        }
+        let begun = self.opened.overdue.begun();
+        let encrypted = None;
+        let active = Active { ticket, operation, offset, length, buffer, encrypted, begun };
+        self.hand_over(active, disk);
+    }
+
+    fn disk_done(&mut self, _: DiskDone, disk: &mut dyn Disk) {
+        self.is_armed = false;
+        self.drain();
+        self.arm(disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    fn writes_zeroes(&self, _: Operation) -> bool {
+        false
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.size = size;
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_armed && self.owed() == 0
+    }
+}
+
+impl Drop for RbdStore {
+    fn drop(&mut self) {
+        let opened = Arc::clone(&self.opened);
+        opened.is_closing.store(true, Ordering::Release);
+        // Closing waits for what is in flight, and takes a while anyway.
+        let _ = self.closers.send(Closing { opened, in_flight: std::mem::take(&mut self.active) });
+    }
+}

@@ -1,0 +1,121 @@
+//! What a store is told beside the data folder: where a pool is, which Ceph cluster, which keys.
+
+use crate::cli::{self, Bytes, StoreKind};
+use crate::message::{Exit, Failure};
+use evenkeel_store::encryption::keys::Keys;
+use evenkeel_store::local::pool::LocalPool;
+use evenkeel_store::rbd::{Place, RbdPool};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use std::path::{Path, PathBuf};
+
+/// What a store is told beside the data folder.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoreOptions {
+    /// The block device or file of the local store's pool, if it is not in the data folder.
+    pub pool: Option<PathBuf>,
+    /// Where the key is that wraps the keys of encrypted volumes.
+    pub key_file: Option<PathBuf>,
+    /// The program that wraps and unwraps them instead.
+    pub key_command: Option<String>,
+    /// Where the volumes are in a Ceph cluster; absent for other stores.
+    pub place: Option<Place>,
+}
+
+/// A path that does not depend on the current folder.
+fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path)
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    };
+    path.map(absolute).transpose()
+}
+
+/// Refuses flags that a store does not take; `with` is the store that does.
+fn refuse(given: &[(&str, bool)], store: &StoreKind, with: &str) -> Result<(), Failure> {
+    let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let message = format!("{flag}: the store \"{store}\" does not take it");
+    let hint = format!("leave out --{flag}, or serve with --store {with}");
+    Err(Failure::new(message).exit(Exit::Usage).hint(hint))
+}
+
+impl StoreOptions {
+    /// What the flags say; paths are made absolute.
+    pub fn of(
+        local: &cli::LocalStore,
+        rbd: &cli::RbdStore,
+        store: &StoreKind,
+    ) -> Result<Self, Failure> {
+        let cli::LocalStore { pool, key_file, key_command } = local;
+        if store.bytes != Bytes::Local {
+            refuse(&[("pool", pool.is_some())], store, "local")?;
+        }
+        if !matches!(store.bytes, Bytes::Local | Bytes::Rbd) {
+            let keys = [("key-file", key_file.is_some()), ("key-command", key_command.is_some())];
+            refuse(&keys, store, "local")?;
+        }
+        if store.bytes != Bytes::Rbd {
+            let given = [
+                ("ceph-conf", rbd.ceph_conf.is_some()),
+                ("ceph-user", rbd.ceph_user.is_some()),
+                ("rbd-pool", rbd.rbd_pool.is_some()),
+                ("rbd-namespace", rbd.rbd_namespace.is_some()),
+            ];
+            refuse(&given, store, "rbd")?;
+        }
+        if key_file.is_some() && key_command.is_some() {
+            let both = "key-file and key-command: name one of them";
+            return Err(Failure::new(both).exit(Exit::Usage));
+        }
+        let or = |given: &Option<String>, default: &str| {
+            given.clone().unwrap_or_else(|| default.to_owned())
+        };
+        let place = Place {
+            conf: absolute(rbd.ceph_conf.as_ref())?,
+            user: or(&rbd.ceph_user, cli::CEPH_USER),
+            pool: or(&rbd.rbd_pool, cli::RBD_NAME),
+            namespace: or(&rbd.rbd_namespace, cli::RBD_NAME),
+        };
+        Ok(Self {
+            pool: absolute(pool.as_ref())?,
+            key_file: absolute(key_file.as_ref())?,
+            key_command: key_command.clone(),
+            place: Some(place).filter(|_| store.bytes == Bytes::Rbd),
+        })
+    }
+
+    /// The keys, if there are any. From then on this process leaves no core dump.
+    pub fn keys(&self) -> Result<Option<Keys>, Failure> {
+        let keys = match (&self.key_file, &self.key_command) {
+            (Some(path), _) => Keys::from_file(path).map_err(failed)?,
+            (None, Some(command)) => Keys::Command(command.clone()),
+            (None, None) => return Ok(None),
+        };
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)
+            .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))?;
+        Ok(Some(keys))
+    }
+
+    /// Opens the local pool of a data folder.
+    pub fn open_local(&self, data_dir: &Path) -> Result<LocalPool, Failure> {
+        let keys = self.keys()?;
+        let pool = LocalPool::in_folder(data_dir, self.pool.as_deref()).map_err(failed)?;
+        Ok(match keys {
+            Some(keys) => pool.with_keys(keys),
+            None => pool,
+        })
+    }
+
+    /// Opens the pool of a data folder in a Ceph cluster.
+    pub fn open_rbd(&self, data_dir: &Path) -> Result<RbdPool, Failure> {
+        let keys = self.keys()?;
+        let Some(place) = &self.place else {
+            unreachable!("the flags of the store \"rbd\" name a place or have defaults")
+        };
+        RbdPool::open_with(data_dir, place, keys).map_err(failed)
+    }
+}
+
+/// Converts a library's error, which names the object, the value and the next step itself.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
