@@ -436,7 +436,11 @@ pub struct Wait {
 }
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Demo {
+    #[command(subcommand)]
+    pub verb: Option<DemoVerb>,
+
     /// File for the HTML report.
     #[arg(long, env = "EVENKEEL_DEMO_REPORT", value_name = "FILE")]
     #[arg(default_value = "./evenkeel-demo-report.html", value_hint = ValueHint::FilePath)]
@@ -454,6 +458,35 @@ pub struct Demo {
     /// How the server talks to disks and sockets.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum DemoVerb {
+    /// Run a throw-away Ceph cluster on this machine, to try the store `rbd`.
+    ///
+    /// One monitor, one manager and some OSDs run as plain processes on loopback, without
+    /// authentication, until Ctrl-C. Its data is not worth keeping.
+    Ceph(DemoCeph),
+}
+
+#[derive(Args, Debug)]
+pub struct DemoCeph {
+    /// The folder for its files; empty or new.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// OSDs; each holds a copy of everything, up to three.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub osds: u32,
+
+    /// Size of an OSD in GiB; its file is sparse.
+    #[arg(long, default_value_t = 8, value_name = "GIB", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub osd_gib: u32,
+
+    /// How long the monitors collect changes, in milliseconds. Ceph's default is 1000: snapshots
+    /// and fencing wait that long.
+    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub propose_ms: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

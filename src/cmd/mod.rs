@@ -1,6 +1,6 @@
 //! The verbs, one file each.
 
-use crate::cli::{Cli, Verb};
+use crate::cli::{Cli, DemoVerb, Verb};
 use crate::message::Failure;
 use evenkeel_lab::bench::mounts;
 use std::fs::Permissions;
@@ -13,6 +13,7 @@ mod calibrate;
 mod capacity;
 mod capacity_plan;
 mod demo;
+mod demo_ceph;
 mod doctor;
 mod env;
 mod events;
@@ -38,7 +39,10 @@ const FOLDERS_OF_RUNS: &str = "evenkeel-";
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Serve(arguments) => serve::run(&arguments),
-        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Demo(arguments) => match &arguments.verb {
+            None => demo::run(&arguments),
+            Some(DemoVerb::Ceph(ceph)) => demo_ceph::run(ceph),
+        },
         Verb::Env(arguments) => env::run(&arguments),
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),

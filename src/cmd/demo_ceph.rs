@@ -1,0 +1,43 @@
+//! `evenkeel demo ceph`: a throw-away Ceph cluster to try the store `rbd` with.
+
+use super::serve;
+use crate::cli::DemoCeph;
+use crate::message::{self, Failure};
+use evenkeel_lab::bench::ceph::{Ceph, Setup};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Distance of two looks at whether its daemons run.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
+    let failed = |error: evenkeel_lab::LabError| Failure::new(error.to_string());
+    let (told, tells) = channel();
+    serve::when_signalled(move |_| {
+        evenkeel_lab::bench::stop::stop();
+        let _ = told.send(());
+        false
+    })?;
+    let folder = std::path::absolute(&arguments.folder)
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.folder.display())))?;
+    let setup = Setup {
+        osds: arguments.osds,
+        osd_gib: arguments.osd_gib,
+        propose_ms: arguments.propose_ms,
+    };
+    let mut ceph = Ceph::start(&folder, setup).map_err(failed)?;
+    message::print(&format!(
+        "a Ceph cluster runs in {}; Ctrl-C ends it\n\
+         evenkeel serve --store rbd --ceph-conf {}\n",
+        folder.display(),
+        ceph.conf().display()
+    ))?;
+    while tells.recv_timeout(LOOK).is_err() {
+        if !ceph.runs() {
+            let what = format!("a daemon of the cluster in {} has ended", folder.display());
+            return Err(Failure::new(what).hint("its log is in the folder `log` there"));
+        }
+    }
+    ceph.stop();
+    Ok(())
+}
