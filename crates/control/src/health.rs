@@ -12,6 +12,9 @@ use crate::model::UnixMs;
 
 /// A volume that has requests and starts none for so many milliseconds is stalled.
 pub const STALL_MS: u64 = 60_000;
+/// The same, if the store works on some and ends none: what is under way there is held up neither by
+/// the volume's limits nor by its neighbours.
+pub const STORE_STALL_MS: u64 = 5_000;
 /// A second in which the promise was missed counts for so many milliseconds.
 pub const WINDOW_MS: u64 = 5 * 60_000;
 /// With so many missed seconds of these a volume is severely degraded: a tenth of the window.
@@ -29,7 +32,7 @@ pub enum Performance {
     Degraded,
     /// It did not, in many of them.
     SeverelyDegraded,
-    /// It has requests, and none of them is started.
+    /// It has requests, and none of them is started or, in the store, ended.
     Stalled,
 }
 
@@ -170,7 +173,8 @@ impl Watched {
             (self.progress, self.stuck) = (progress, now);
         }
         self.count(now, report.contract.missed);
-        let is_stalled = now.ms_since(self.stuck) >= STALL_MS;
+        let stalled_after_ms = if report.in_store > 0 { STORE_STALL_MS } else { STALL_MS };
+        let is_stalled = now.ms_since(self.stuck) >= stalled_after_ms;
         let misses: u64 = self.misses.iter().map(|(_, missed)| missed).sum();
         let performance = match misses {
             _ if is_stalled => Performance::Stalled,
@@ -223,6 +227,7 @@ mod tests {
             balances: Balances::default(),
             connections: 1,
             queued,
+            in_store: 0,
             operations,
             bytes_read: operations * 512,
             bytes_written: 0,
@@ -236,6 +241,25 @@ mod tests {
 
     fn performance(health: &Health) -> Performance {
         health.of(id()).performance.map(|(it, _)| it).unwrap_or_default()
+    }
+
+    #[test]
+    fn requests_that_the_store_does_not_end_are_a_stall_within_seconds() {
+        let mut health = Health::default();
+        let mut look = |second: u64, operations, in_store| {
+            let report = VolumeReport { in_store, ..report(operations, 3, 0) };
+            health.look(UnixMs(T0 + second * 1_000), &[report]);
+            performance(&health)
+        };
+        for second in 0..5 {
+            assert_eq!(look(second, 5, 1), Performance::Normal, "{second}");
+        }
+        assert_eq!(look(5, 5, 1), Performance::Stalled);
+        assert_eq!(look(6, 6, 1), Performance::Normal);
+        // What only waits may wait for its limits.
+        for second in 7..60 {
+            assert_eq!(look(second, 6, 0), Performance::Normal, "{second}");
+        }
     }
 
     #[test]

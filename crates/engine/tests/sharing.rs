@@ -292,7 +292,11 @@ fn hosts_that_share_a_volume_come_together_with_their_connections() {
         });
         let total: u64 = hosts.iter().map(|of| host_report(&served, *of).counters.operations).sum();
         let reports = served.report_all().volumes;
-        assert_eq!(total, reports.iter().map(|report| report.operations).sum(), "counters stay");
+        assert_eq!(
+            total,
+            reports.iter().map(|report| report.operations).sum::<u64>(),
+            "counters stay"
+        );
     }
 }
 

@@ -239,6 +239,7 @@ fn volume_report() -> impl Strategy<Value = VolumeReport> {
                 balances,
                 connections,
                 queued,
+                in_store: queued / 2,
                 operations,
                 bytes_read,
                 bytes_written,

@@ -107,6 +107,7 @@ fn report() -> Report {
             balances: BALANCES,
             connections: 1,
             queued: 2,
+            in_store: 1,
             operations: 3,
             bytes_read: 4,
             bytes_written: 5,
@@ -332,7 +333,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 7 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 8 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

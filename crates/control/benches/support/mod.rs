@@ -124,6 +124,7 @@ fn report(volume: &VolumeState) -> VolumeReport {
         balances: volume.balances,
         connections: 0,
         queued: 0,
+        in_store: 0,
         operations: 0,
         bytes_read: 0,
         bytes_written: 0,

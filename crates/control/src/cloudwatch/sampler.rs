@@ -253,6 +253,7 @@ mod tests {
             balances: Balances { operations: Some(250), bytes: None },
             connections: 1,
             queued,
+            in_store: 0,
             operations: read_bytes / 512,
             bytes_read: read_bytes,
             bytes_written: 0,

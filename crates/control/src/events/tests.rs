@@ -366,6 +366,7 @@ fn report(errors: IoErrors, seconds: u64, missed: u64) -> VolumeReport {
         balances: Default::default(),
         connections: 0,
         queued: 0,
+        in_store: 0,
         operations: 0,
         bytes_read: 0,
         bytes_written: 0,

@@ -32,6 +32,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
             balances: Balances { operations: Some(balance), bytes: None },
             connections: 2,
             queued: 7,
+            in_store: 0,
             operations: 40,
             bytes_read: 4_096,
             bytes_written: 8_192,

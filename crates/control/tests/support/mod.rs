@@ -93,6 +93,7 @@ impl FakeState {
             balances: state.balances,
             connections: 0,
             queued: 0,
+            in_store: 0,
             operations: 0,
             bytes_read: 0,
             bytes_written: 0,

@@ -511,6 +511,7 @@ impl<D: Driver> Reactor<D> {
             balances,
             connections,
             queued: counters.queued_requests + volume.in_store,
+            in_store: volume.in_store,
             operations: counters.operations,
             bytes_read: counters.bytes_read,
             bytes_written: counters.bytes_written,

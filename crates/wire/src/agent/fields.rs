@@ -92,6 +92,7 @@ records! {
         balances,
         connections,
         queued,
+        in_store,
         operations,
         bytes_read,
         bytes_written,

@@ -31,7 +31,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -346,6 +346,8 @@ pub struct VolumeReport {
     pub connections: u32,
     /// Requests waiting or in flight.
     pub queued: u32,
+    /// Those of them that the store works on.
+    pub in_store: u32,
     /// Counted I/Os dispatched since the server started.
     pub operations: u64,
     /// Bytes read since the server started.
