@@ -110,6 +110,7 @@ fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeS
         iops: per_second("operations"),
         bytes_per_second: per_second("bytes"),
         capacity: described.first().map(|it| it.size_gib.saturating_mul(GIB)),
+        ..SourceLimits::default()
     };
     Ok((source, described.first().and_then(|it| it.spec().ok())))
 }

@@ -61,7 +61,7 @@ fn judged(volumes: usize) -> Result<(), Box<dyn Error>> {
         let text = &texts[number % DISTINCT];
         let hints = Hints { name: Some(volume.id.clone()), ..Hints::default() };
         let trace = read(Format::CloudWatchData, &mut text.as_bytes(), &hints)?.remove(0);
-        all.push(judge(&policy, volume, Evidence::Trace(trace)));
+        all.push(judge(&policy, volume, Evidence::Trace(Box::new(trace))));
     }
     let totals = Totals::of(&all).all;
     let (changes, saving) = (totals.changes, totals.saving() / 10_000);

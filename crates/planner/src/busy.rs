@@ -4,11 +4,12 @@
 //! it. It does the same at higher limits. So what was quiet at the least limits of a search need
 //! not be looked at again, and neither need what was quiet at limits that turned out too low.
 
-use evenkeel_core::qos::pacing::CountingRule;
+use evenkeel_core::qos::pacing::{CountingRule, Limit};
 
 use crate::delays;
 use crate::demand::{DAY_US, Demand};
 use crate::fluid::{Bucket, Fluid, Outcome, Part};
+use crate::held_back::{Held, HeldBack};
 use crate::layout::LimitKind;
 
 /// Parts that are not quiet, and what the quiet ones come to.
@@ -74,14 +75,31 @@ impl Parts {
 /// Rates below which requests wait for longer than is wanted, whatever else there is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Floor {
+    /// I/Os and bytes that a limit must let through as long as it has credits.
+    most: Rates,
+    /// Those that it must let through without.
+    earned: Rates,
+}
+
+/// Counted I/Os and bytes a second.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Rates {
     operations: u64,
     bytes: u64,
+}
+
+impl Rates {
+    fn max(self, other: Self) -> Self {
+        let operations = self.operations.max(other.operations);
+        Self { operations, bytes: self.bytes.max(other.bytes) }
+    }
 }
 
 impl Floor {
     /// The rates that a demand comes at for more than so many microseconds a day: while requests
     /// come faster than they are served, they wait. If the source's limits held requests back for
-    /// longer, no less than the source's: how much more was wanted is not known.
+    /// longer, no less than the source's: how much more was wanted is not known. Who counts
+    /// otherwise has no less than what was recorded then.
     #[must_use]
     pub fn of(
         demand: &Demand,
@@ -92,29 +110,47 @@ impl Floor {
             return Self::default();
         }
         let (mut operations, mut bytes) = (Lengths::default(), Lengths::default());
-        for part in demand.parts(counting, volumes, stripe_bytes) {
+        let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
+        let parts = demand.parts(counting, volumes, stripe_bytes);
+        for (part, span) in parts.zip(&demand.spans) {
             let (each_operations, each_bytes) = part.rates();
             operations.add(each_operations, part.length_us.max(1));
             bytes.add(each_bytes, part.length_us.max(1));
+            let recorded = Rates { operations: each_operations, bytes: each_bytes };
+            match span.held {
+                Held::No => {}
+                Held::AtMost => at_most = at_most.max(recorded),
+                Held::AtEarned => at_earned = at_earned.max(recorded),
+            }
         }
         let allowed = u128::from(us_per_day) * u128::from(demand.length_us);
         let held = demand.held_back.unwrap_or_default();
         let is_long = u128::from(held.length_ms) * 1_000 * DAY_US > allowed;
-        let at_source = |limit: Option<u64>| match limit {
-            Some(limit) if is_long => limit / u64::from(volumes.max(1)),
-            _ => 0,
-        };
-        Self {
-            operations: operations.above(allowed).max(at_source(held.iops)),
-            bytes: bytes.above(allowed).max(at_source(held.bytes_per_second)),
+        let most = Rates { operations: operations.above(allowed), bytes: bytes.above(allowed) };
+        let none = Rates::default();
+        match held.counting {
+            _ if !is_long => Self { most, earned: none },
+            Some(other) if other != counting => Self { most: most.max(at_most), earned: at_earned },
+            _ => {
+                let (at_most, earned) = at_source(&held, volumes);
+                Self { most: most.max(at_most), earned }
+            }
         }
     }
 
     /// Whether a limit is too low.
     #[must_use]
-    pub const fn is_above(&self, (kind, per_second): (LimitKind, u64)) -> bool {
-        per_second < if kind.counts_bytes() { self.bytes } else { self.operations }
+    pub fn is_above(&self, (kind, limit): (LimitKind, Limit)) -> bool {
+        let of = |rates: Rates| if kind.counts_bytes() { rates.bytes } else { rates.operations };
+        limit.per_second < of(self.most) || limit.sustained_per_second() < of(self.earned)
     }
+}
+
+/// What each of so many volumes has of what the source gave, at most and without credits.
+fn at_source(held: &HeldBack, volumes: u32) -> (Rates, Rates) {
+    let share = |limit: Option<u64>| limit.map_or(0, |limit| limit / u64::from(volumes.max(1)));
+    let rates = |iops, bytes| Rates { operations: share(iops), bytes: share(bytes) };
+    (rates(held.iops, held.bytes_per_second), rates(held.earned_iops, held.earned_bytes_per_second))
 }
 
 /// For how long a demand comes at which rate, in buckets of rates.
@@ -202,8 +238,7 @@ mod tests {
             let counting = space.rules.pacing(&layout.each).counting;
             let floor = Floor::of(&demand, (counting, 1, space.stripe_bytes), us_per_day);
             let pacing = space.rules.pacing(&layout.each);
-            let limits = layout.limits(&pacing, None);
-            if limits.into_iter().any(|limit| floor.is_above(limit)) {
+            if layout.all(&pacing, None).any(|limit| floor.is_above(limit)) {
                 let (_, outcome) = replay(&space, &demand, &layout);
                 let known_us = u128::from(demand.length_us.max(outcome.end_us));
                 let allowed = u128::from(us_per_day) * known_us;

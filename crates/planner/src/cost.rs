@@ -159,7 +159,8 @@ pub fn in_cents(rows: &[Vec<u64>]) -> Cents {
 
 /// So many cents for these amounts: each rounded down, and a cent more for those with the largest
 /// remainders, as long as there are any.
-fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
+#[must_use]
+pub fn apportioned(amounts: &[u64], cents: u64) -> Vec<u64> {
     let mut shares: Vec<u64> = amounts.iter().map(|amount| amount / MICROS_PER_CENT).collect();
     let given = shares.iter().copied().fold(0, u64::saturating_add);
     let mut order: Vec<usize> = (0..amounts.len()).collect();

@@ -3,8 +3,8 @@
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::fluid::{MICRO, Part};
-use crate::held_back::HeldBack;
-use crate::trace::{Interval, Trace};
+use crate::held_back::{Held, HeldBack};
+use crate::trace::{Interval, SourceLimits, Trace};
 
 const US_PER_MS: u64 = 1_000;
 pub(crate) const HOUR_US: u64 = 3_600_000_000;
@@ -14,17 +14,18 @@ pub(crate) const DAY_US: u128 = 86_400_000_000;
 /// were, and not when they came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assume {
-    /// Evenly: the least that a layout may have to do.
+    /// Evenly: the least that a layout may have to do at once.
     Even,
     /// Evenly in the time in which the volume was not idle, if the trace tells that.
     Active,
-    /// As fast as the source allowed, one after the other; within a second if its limits are not
-    /// known.
+    /// As fast as the source allowed as it counts, one after the other; within a second if its
+    /// limits are not known. On a layout without credits they never wait longer in all, whenever
+    /// they came, if all requests of an interval are of one size.
     Worst,
 }
 
 /// Requests that come evenly within a span of time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Span {
     /// When they begin to come, in microseconds since the trace's beginning, without its gaps.
     pub start_us: u64,
@@ -34,6 +35,8 @@ pub struct Span {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Whether the source held more of them back.
+    pub held: Held,
 }
 
 /// All requests of a workload, by time.
@@ -55,12 +58,13 @@ impl Demand {
         for interval in &trace.intervals {
             let length_us = interval.length_ms.saturating_mul(US_PER_MS);
             if interval.requests() > 0 || interval.bytes() > 0 {
-                let source = &trace.source;
+                let (requests, bytes) = at_limit(&trace.source, interval);
                 spans.push(Span {
                     start_us: at_us,
                     length_us: within_us(trace, interval, assume).clamp(1, length_us.max(1)),
-                    requests: at_limit(interval.requests(), source.iops, length_us),
-                    bytes: at_limit(interval.bytes(), source.bytes_per_second, length_us),
+                    requests,
+                    bytes,
+                    held: Held::of(&trace.source, interval),
                 });
             }
             at_us = at_us.saturating_add(length_us);
@@ -93,14 +97,14 @@ impl Span {
     /// Bytes of a request on average, rounded up; 0 if nothing is known of them.
     #[must_use]
     pub fn mean_bytes(&self) -> u64 {
-        self.bytes.div_ceil(self.requests.max(1))
+        mean_bytes(self.requests, self.bytes)
     }
 
     /// Pieces of a request of the mean size, if `volumes` of a stripe share it: at most one for
     /// each, because those of one volume that follow each other merge before it.
     #[must_use]
     pub fn pieces(&self, volumes: u32, stripe_bytes: u32) -> u64 {
-        self.mean_bytes().div_ceil(stripe_bytes.max(1).into()).clamp(1, volumes.max(1).into())
+        pieces(self.mean_bytes(), volumes, stripe_bytes)
     }
 
     /// The I/Os and the bytes that count, if each request has the mean size.
@@ -110,27 +114,66 @@ impl Span {
         volumes: u32,
         stripe_bytes: u32,
     ) -> (u128, u128) {
-        let units = self.mean_bytes().div_ceil(counting.unit_bytes.max(1).into());
-        let each = units.max(self.pieces(volumes, stripe_bytes));
-        let operations = u128::from(self.requests) * u128::from(each);
-        let bytes = match counting.charge_whole_units {
-            true => operations * u128::from(counting.unit_bytes),
-            false => self.bytes.into(),
-        };
-        (operations, bytes)
+        counted((self.requests, self.bytes), counting, volumes, stripe_bytes)
     }
 }
 
-/// An amount, or what a limit allows, if it is hardly more: a look at the counters that is late
-/// counts for one interval what belongs to the next.
-fn at_limit(amount: u64, limit: Option<u64>, length_us: u64) -> u64 {
+fn mean_bytes(requests: u64, bytes: u64) -> u64 {
+    bytes.div_ceil(requests.max(1))
+}
+
+fn pieces(mean_bytes: u64, volumes: u32, stripe_bytes: u32) -> u64 {
+    mean_bytes.div_ceil(stripe_bytes.max(1).into()).clamp(1, volumes.max(1).into())
+}
+
+/// The I/Os and the bytes that count of so many requests with so many bytes, if each request has
+/// the mean size.
+pub(crate) fn counted(
+    (requests, bytes): (u64, u64),
+    counting: CountingRule,
+    volumes: u32,
+    stripe_bytes: u32,
+) -> (u128, u128) {
+    let mean_bytes = mean_bytes(requests, bytes);
+    let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into());
+    let each = units.max(pieces(mean_bytes, volumes, stripe_bytes));
+    let operations = u128::from(requests) * u128::from(each);
+    let bytes = match counting.charge_whole_units {
+        true => operations * u128::from(counting.unit_bytes),
+        false => bytes.into(),
+    };
+    (operations, bytes)
+}
+
+/// The requests of an interval and their bytes, or what the source allows of them, if that is
+/// hardly less: a look at the counters that is late counts for one interval what belongs to the
+/// next. Their mean size does not grow.
+fn at_limit(source: &SourceLimits, interval: &Interval) -> (u64, u64) {
     const LATE_PERCENT: u128 = 2;
-    let Some(limit) = limit else { return amount };
-    let allowed = u128::from(limit) * u128::from(length_us) / MICRO;
-    match u128::from(amount) * 100 <= allowed * (100 + LATE_PERCENT) {
-        true => amount.min(u64::try_from(allowed).unwrap_or(u64::MAX)),
-        false => amount,
+    let (requests, bytes) = (interval.requests(), interval.bytes());
+    let length_us = u128::from(interval.length_ms) * u128::from(US_PER_MS);
+    let mut least = (requests, bytes);
+    for (place, (amount, limit)) in
+        source.counted(requests, bytes).into_iter().zip(source.most()).enumerate()
+    {
+        let Some(limit) = limit else { continue };
+        let allowed = u128::from(limit) * length_us / MICRO;
+        if amount <= allowed || amount * 100 > allowed * (100 + LATE_PERCENT) {
+            continue;
+        }
+        let part = |all: u64| u128::from(all) * allowed / amount;
+        // Of the limit that is reached no more than it allows, and of the other no less.
+        let fewer = match place {
+            0 => part(requests),
+            _ => (u128::from(requests) * allowed).div_ceil(amount),
+        };
+        let of_bytes = part(bytes).min(u128::from(bytes) * fewer / u128::from(requests.max(1)));
+        let whole = |all: u128| u64::try_from(all).unwrap_or(u64::MAX);
+        let fewer =
+            (whole(fewer), if requests == 0 { whole(part(bytes)) } else { whole(of_bytes) });
+        least = if fewer.0 < least.0 || fewer.1 < least.1 { fewer } else { least };
     }
+    least
 }
 
 /// Microseconds within which the requests of an interval come.
@@ -140,13 +183,13 @@ fn within_us(trace: &Trace, interval: &Interval, assume: Assume) -> u64 {
         Assume::Even => length_us,
         Assume::Active => active_us(interval),
         Assume::Worst => {
-            let at = |amount: u64, rate: Option<u64>| {
-                let us = u128::from(amount) * MICRO / u128::from(rate.filter(|rate| *rate > 0)?);
-                u64::try_from(us).ok()
+            let at = |(amount, rate): (u128, Option<u64>)| {
+                let us = (amount * MICRO).div_ceil(rate.filter(|rate| *rate > 0)?.into());
+                Some(u64::try_from(us).unwrap_or(u64::MAX))
             };
-            let by_requests = at(interval.requests(), trace.source.iops);
-            let by_bytes = at(interval.bytes(), trace.source.bytes_per_second);
-            let as_allowed = by_requests.max(by_bytes).unwrap_or(1_000 * US_PER_MS);
+            let counted = trace.source.counted(interval.requests(), interval.bytes());
+            let times = counted.into_iter().zip(trace.source.most()).filter_map(at);
+            let as_allowed = times.max().unwrap_or(1_000 * US_PER_MS);
             as_allowed.min(active_us(interval))
         }
     }

@@ -24,6 +24,7 @@ pub mod price_book;
 pub mod read;
 pub mod risk;
 pub mod search;
+pub mod source;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

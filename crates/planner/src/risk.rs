@@ -73,9 +73,9 @@ pub enum Risk {
     /// The source was at its limit: more was wanted than was recorded.
     Censored {
         /// Intervals in which it was.
-        intervals: usize,
+        intervals: u64,
         /// All intervals.
-        of: usize,
+        of: u64,
     },
     /// Some of the time is not known.
     Gaps {
@@ -243,9 +243,9 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     if resolution_ms > 1_000 && worst > even {
         risks.push(Risk::Steps { resolution_ms, ms_per_day: (even, worst) });
     }
-    let censored = trace.intervals.iter().filter(|it| it.is_censored == Some(true)).count();
-    if censored > 0 {
-        risks.push(Risk::Censored { intervals: censored, of: trace.intervals.len() });
+    if let Some(held) = demand.held_back {
+        let of = trace.intervals.len() as u64;
+        risks.push(Risk::Censored { intervals: held.intervals, of });
     }
     let gap = |note: &Note| match note {
         Note::Gap { length_ms, .. } => *length_ms,
@@ -352,6 +352,13 @@ mod tests {
         let mut trace = minutes(&[60, 60, 60]);
         trace.intervals[1].is_censored = Some(true);
         trace.notes.push(Note::Gap { start_ms: 180_000, length_ms: 7_200_000 });
+        // What the trace does not tell is told by its source's limits, and counts as well.
+        let mut limited = trace.clone();
+        limited.source.iops = Some(1);
+        let held = Demand::of(&limited, Assume::Even).held_back.map(|held| held.intervals);
+        assert_eq!(held, Some(3));
+        let at_limit = "the source was at its limit in 3 of 3 intervals";
+        assert!(of(&limited, "gp3 100").iter().any(|it| it.starts_with(at_limit)));
         let told = of(&trace, "gp3 100");
         let expected = [
             "the source was at its limit in 1 of 3 intervals: more was wanted than was recorded",

@@ -289,8 +289,7 @@ impl Search<'_> {
     /// Whether no limit is below what the demand's rates alone demand.
     fn is_fast(&self, layout: &Layout) -> bool {
         let pacing = self.space.rules.pacing(&layout.each);
-        let limits = layout.limits(&pacing, self.space.instance);
-        !limits.into_iter().any(|limit| self.floor.is_above(limit))
+        !layout.all(&pacing, self.space.instance).any(|limit| self.floor.is_above(limit))
     }
 
     /// What is not quiet on a layout.

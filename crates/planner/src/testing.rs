@@ -37,6 +37,7 @@ pub fn seconds(all: &[(u64, u64)]) -> Demand {
         length_us: S,
         requests: *requests,
         bytes: requests * kib * 1_024,
+        ..Span::default()
     };
     let spans = (0..).zip(all).map(span).filter(|span| span.requests > 0).collect();
     Demand { spans, length_us: all.len() as u64 * S, held_back: None }

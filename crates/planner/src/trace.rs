@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use evenkeel_core::qos::pacing::CountingRule;
+
 /// The most intervals of one trace: a month of seconds.
 pub const INTERVALS_MAX: usize = 2_700_000;
 /// The most milliseconds of a trace: 30 years. What is longer was not recorded.
@@ -107,12 +109,29 @@ pub struct Interval {
 /// The limits where a trace was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SourceLimits {
-    /// Requests a second.
+    /// Counted I/Os a second.
     pub iops: Option<u64>,
-    /// Bytes a second.
+    /// Counted bytes a second.
     pub bytes_per_second: Option<u64>,
+    /// Counted I/Os a second that are left without credits, where there are credits of them.
+    pub earned_iops: Option<u64>,
+    /// The same of counted bytes.
+    pub earned_bytes_per_second: Option<u64>,
+    /// How requests count for these limits.
+    pub counting: Option<Counting>,
     /// Capacity in bytes.
     pub capacity: Option<u64>,
+}
+
+/// How requests count for the limits of equal volumes that share them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counting {
+    /// How each volume counts.
+    pub rule: CountingRule,
+    /// How many there are.
+    pub volumes: u32,
+    /// How much of a request goes to one volume before the next.
+    pub stripe_bytes: u32,
 }
 
 /// Requests by their size in bytes.

@@ -9,7 +9,7 @@ use evenkeel_core::volume::{
     InvalidSpec, Rules, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType,
 };
 
-use crate::read::{Broken, Lines, cells};
+use crate::read::{Broken, Lines, cells, refuse_twice, skip_mark};
 
 /// The most volumes of a list, with what `count` says.
 pub const VOLUMES_MAX: usize = 100_000;
@@ -31,6 +31,8 @@ const IOPS: [&str; 1] = ["iops"];
 const MIBPS: [&str; 2] = ["mib_s", "throughput_mibps"];
 const COUNT: [&str; 1] = ["count"];
 
+const COLUMNS: [&[&str]; 6] = [&NAME, &TYPE, &GIB, &IOPS, &MIBPS, &COUNT];
+
 /// The places of the columns; others are not looked at.
 struct Columns {
     name: Option<usize>,
@@ -47,6 +49,7 @@ struct Columns {
 /// # Errors
 /// [`Broken`], with the line, what is there and what is expected.
 pub fn read(input: &mut dyn BufRead, rules: &Rules) -> Result<Vec<Listed>, Broken> {
+    skip_mark(input)?;
     let mut lines = Lines::new(input);
     let mut columns: Option<Columns> = None;
     let mut all = Vec::new();
@@ -86,6 +89,12 @@ pub fn resolve(rules: &Rules, shown: VolumeRequest) -> Result<VolumeSpec, Invali
 
 impl Columns {
     fn of(number: u64, line: &str, titles: &[String]) -> Result<Self, Broken> {
+        refuse_twice(number, titles, |title| {
+            let title = title.trim().to_lowercase();
+            let at = COLUMNS.iter().position(|names| names.contains(&title.as_str()))?;
+            // Listings have an id and a name.
+            Some((at, Some(title).filter(|_| at == 0)))
+        })?;
         let place = |names: &[&str]| {
             let is_it = |title: &String| names.contains(&title.trim().to_lowercase().as_str());
             titles.iter().position(is_it)

@@ -38,7 +38,13 @@ fn layout(
 
 /// So many requests of 4 KiB, evenly in so many seconds.
 fn evenly(requests: u64, seconds: u64) -> Demand {
-    let span = Span { start_us: 0, length_us: seconds * S, requests, bytes: requests * 4_096 };
+    let span = Span {
+        start_us: 0,
+        length_us: seconds * S,
+        requests,
+        bytes: requests * 4_096,
+        ..Span::default()
+    };
     Demand { spans: vec![span], length_us: seconds * S, held_back: None }
 }
 

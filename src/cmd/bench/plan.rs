@@ -309,11 +309,8 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
         |request| space.rules.resolve(request).map_err(|error| Failure::new(error.to_string()));
     let layout = Layout { volumes: 1, each: spec(&case.planned)? };
     let pacing = space.rules.pacing(&spec(&case.recorded)?);
-    let limits = SourceLimits {
-        iops: pacing.operations.map(|limit| limit.per_second),
-        bytes_per_second: pacing.bytes.map(|limit| limit.per_second),
-        ..SourceLimits::default()
-    };
+    let mut limits = SourceLimits::default();
+    limits.fill(&pacing, 1, space.stripe_bytes);
     let by_seconds = trace(recorded, 1, limits)?;
     let demand = Demand::of(&by_seconds, Assume::Even);
     let many = || Failure::new("the workload has too many requests to be replayed");

@@ -83,13 +83,10 @@ fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
 
 /// The limits of the volume that was recorded, where nothing else says them.
 fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
-    let pacing = space.rules.pacing(&layout.each);
-    let all = |per_second: u64| per_second.saturating_mul(layout.volumes.into());
     let source = &mut trace.source;
-    source.iops = source.iops.or(pacing.operations.map(|limit| all(limit.per_second)));
-    let bytes = pacing.bytes.map(|limit| all(limit.per_second));
-    source.bytes_per_second = source.bytes_per_second.or(bytes);
-    source.capacity = source.capacity.or(Some(all(u64::from(layout.each.size_gib) * GIB)));
+    source.fill(&space.rules.pacing(&layout.each), layout.volumes, space.stripe_bytes);
+    let bytes = u64::from(layout.each.size_gib).saturating_mul(GIB);
+    source.capacity = source.capacity.or(Some(bytes.saturating_mul(layout.volumes.into())));
 }
 
 /// The one trace of all files that is meant, and the volume of the server that it is of.
@@ -155,10 +152,13 @@ fn held_back_words(held: &HeldBack) -> String {
     let limits = [
         held.iops.map(|iops| format!("{iops} IOPS")),
         held.bytes_per_second.map(|bytes| format!("{} MiB/s", bytes / MIB)),
+        held.earned_iops.map(|iops| format!("{iops} IOPS without credits")),
+        held.earned_bytes_per_second.map(|it| format!("{} MiB/s without credits", it / MIB)),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     let least = match limits.is_empty() {
-        true => "name its limits with --source-iops and --source-throughput".to_owned(),
+        true => "name it with --source, or its limits with --source-iops and --source-throughput"
+            .to_owned(),
         false => format!("no layout has less than its {}", limits.join(" and ")),
     };
     format!(
@@ -169,25 +169,12 @@ fn held_back_words(held: &HeldBack) -> String {
     )
 }
 
-/// Passes over the mark with which some programs begin a text in UTF-8.
-fn skip_mark(input: &mut impl BufRead) -> std::io::Result<()> {
-    let head = input.fill_buf()?;
-    if head.starts_with(&[0xfe, 0xff]) || head.starts_with(&[0xff, 0xfe]) {
-        let message = "the text is in UTF-16, as PowerShell writes it: save it as UTF-8";
-        return Err(std::io::Error::other(message));
-    }
-    if head.starts_with(&[0xef, 0xbb, 0xbf]) {
-        input.consume(3);
-    }
-    Ok(())
-}
-
 /// The traces of a file, whatever its form.
 pub fn read_file(path: &Path, hints: &Hints) -> Result<Vec<Trace>, Failure> {
     let name = path.display();
     let fail = |error: std::io::Error| Failure::new(format!("{name}: {error}"));
     let mut input = BufReader::with_capacity(HEAD_BYTES, cmd::input(path).map_err(fail)?);
-    skip_mark(&mut input).map_err(fail)?;
+    read::skip_mark(&mut input).map_err(|broken| Failure::new(format!("{name}: {broken}")))?;
     let head = input.fill_buf().map_err(fail)?;
     let Some(format) = read::detect(head) else {
         return Err(Failure::new(format!("{name}: the form of this file is not known"))

@@ -135,6 +135,27 @@ pub fn at_least(policy: &Policy, volume: &Volume, limits: Limits) -> Option<Volu
     best.map(|(_, spec)| spec)
 }
 
+/// The cheapest change to a volume that has, with credits or without, what is asked of it as it
+/// counts. Types are looked at if `is_meant`.
+#[must_use]
+pub fn at_least_asked(
+    policy: &Policy,
+    volume: &Volume,
+    is_meant: impl Fn(CountingRule) -> bool,
+    asked: impl Fn(CountingRule) -> Limits,
+) -> Option<VolumeSpec> {
+    let present = &volume.spec;
+    let of = |volume_type: VolumeType| {
+        let counting = policy.rules.of(volume_type)?.counting;
+        let limits = is_meant(counting).then(|| asked(counting))?;
+        let spec = least_with(policy, present, volume_type, limits)?;
+        let does = modified(policy, present, &spec).is_some() && has_always(policy, &spec, limits);
+        does.then_some((monthly(policy, &spec)?, spec))
+    };
+    let all = types(policy, volume).filter_map(of);
+    all.min_by_key(|(cost, spec)| (*cost, spec.volume_type)).map(|(_, spec)| spec)
+}
+
 /// Whether a volume has at least these limits, with credits or without.
 fn has_always(policy: &Policy, spec: &VolumeSpec, wanted: Limits) -> bool {
     let pacing = policy.rules.pacing(spec);

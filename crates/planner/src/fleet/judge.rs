@@ -10,11 +10,11 @@ use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
 use super::better::{self, Bound, Limits};
 use super::risk::of_change;
 use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
-use crate::demand::{Demand, Span};
+use crate::demand::{Assume, Demand, Span};
 use crate::held_back::EMPTY_PPM;
 use crate::layout::Layout;
 use crate::search;
-use crate::trace::{Interval, Trace};
+use crate::trace::{Interval, SourceLimits, Trace};
 
 const DAY_MS: u64 = 86_400_000;
 /// The longest steps from which something is concluded: a mean of an hour hides a day's batch.
@@ -49,9 +49,8 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
             same(policy, volume, &mut judged);
         }
         Evidence::Trace(mut trace) => {
-            let limits = Limits::of(policy, &volume.spec);
-            trace.source.iops = limits.iops;
-            trace.source.bytes_per_second = limits.bytes;
+            trace.source = SourceLimits::default();
+            trace.source.fill(&policy.rules.pacing(&volume.spec), 1, u32::MAX);
             by_trace(policy, volume, &trace, &mut judged);
         }
     }
@@ -148,14 +147,14 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     if let Err(reason) = is_enough(policy, trace, &known) {
         judged.reasons.push(format!("{reason}: nothing of it gets less"));
         if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
-            throttled(policy, volume, trace, &at_limit, judged);
+            throttled(policy, volume, trace, &at_limit, false, judged);
         } else {
             same(policy, volume, judged);
         }
         return;
     }
     if at_limit.is_long(policy, trace) {
-        throttled(policy, volume, trace, &at_limit, judged);
+        throttled(policy, volume, trace, &at_limit, true, judged);
         return;
     }
     if at_limit.ms > 0 {
@@ -277,13 +276,15 @@ struct AtLimit {
     /// Whether the limit in IOPS was one of them, and the one in bytes.
     iops: bool,
     bytes: bool,
+    /// Whether all that held it up were credits that were gone.
+    by_credits: bool,
 }
 
 impl AtLimit {
     fn of(policy: &Policy, volume: &Volume, trace: &Trace) -> Self {
         let pacing = policy.rules.pacing(&volume.spec);
         let limits = Limits::of(policy, &volume.spec);
-        let mut at = Self { ms: 0, iops: false, bytes: false };
+        let mut at = Self { ms: 0, iops: false, bytes: false, by_credits: true };
         let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
         for interval in &trace.intervals {
             if interval.requests() == 0 && interval.bytes() == 0 {
@@ -297,13 +298,7 @@ impl AtLimit {
                 let most = limit.map(|limit| u128::from(limit) * u128::from(active_ms));
                 most.is_some_and(|most| amount * 100_000 >= most * AT_LIMIT_PERCENT)
             };
-            let span = Span {
-                start_us: 0,
-                length_us: 0,
-                requests: interval.requests(),
-                bytes: interval.bytes(),
-            };
-            let (operations, bytes) = span.counted(pacing.counting, 1, u32::MAX);
+            let [operations, bytes] = trace.source.counted(interval.requests(), interval.bytes());
             let is_iops = reaches(operations, limits.iops);
             let is_bytes = reaches(bytes, limits.bytes);
             let is_empty =
@@ -321,6 +316,7 @@ impl AtLimit {
                     (false, false) => (true, true),
                 };
                 (at.iops, at.bytes) = (at.iops || by.0, at.bytes || by.1);
+                at.by_credits &= is_empty && !is_iops && !is_bytes;
             }
         }
         at
@@ -339,14 +335,43 @@ fn has_credit(limit: Option<Limit>) -> bool {
     limit.is_some_and(|limit| limit.credit.is_some())
 }
 
-/// A volume that needs more: no less of anything, and the headroom more of what it stood at.
-fn throttled(policy: &Policy, volume: &Volume, trace: &Trace, at: &AtLimit, judged: &mut Judged) {
+/// A volume that needs more: no less of anything, and the headroom more of what it stood at. What
+/// a trace that is enough shows of types that count otherwise, and of a volume whose credits were
+/// gone, is what it did.
+fn throttled(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    at: &AtLimit,
+    is_enough: bool,
+    judged: &mut Judged,
+) {
     judged.find(Finding::Throttled);
     let seconds = at.ms.div_ceil(1_000);
     judged.reasons.push(format!(
         "it stood at a limit for {seconds} s: what it needs is at least what it did; look again \
          after the change"
     ));
+    let mut found = vec![better::at_least(policy, volume, raised(policy, volume, at))];
+    if is_enough {
+        found.push(counted_otherwise(policy, volume, trace, at));
+        if at.by_credits && at.ms <= trace.known_ms() / 2 {
+            found.push(as_used(policy, volume, trace, judged));
+        }
+    }
+    let cost = |spec: &VolumeSpec| better::monthly(policy, spec);
+    match found.into_iter().flatten().filter(|to| *to != volume.spec).min_by_key(cost) {
+        Some(to) => judged.change(policy, to, Some(trace)),
+        None => judged.reasons.push(
+            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
+             plan` finds it"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The limits of a volume, with the headroom more of those that it stood at.
+fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
     let pacing = policy.rules.pacing(&volume.spec);
     let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
         let limit = limit?;
@@ -355,18 +380,55 @@ fn throttled(policy: &Policy, volume: &Volume, trace: &Trace, at: &AtLimit, judg
         Some(limit.saturating_mul(percent + 100).div_ceil(100))
     };
     let limits = Limits::of(policy, &volume.spec);
-    let wanted = Limits {
+    Limits {
         iops: raise(limits.iops, at.iops, has_credit(pacing.operations)),
         bytes: raise(limits.bytes, at.bytes, has_credit(pacing.bytes)),
-    };
-    match better::at_least(policy, volume, wanted).filter(|to| *to != volume.spec) {
-        Some(to) => judged.change(policy, to, Some(trace)),
-        None => judged.reasons.push(
-            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
-             plan` finds it"
-                .to_owned(),
-        ),
     }
+}
+
+/// The cheapest of the types that count otherwise, whose limits are no less as they count: in no
+/// second does it less of what was recorded, as fast as it can have come.
+fn counted_otherwise(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    at: &AtLimit,
+) -> Option<VolumeSpec> {
+    let own = policy.rules.pacing(&volume.spec).counting;
+    let percent = if at.by_credits { 0 } else { policy.headroom_percent };
+    let demand = with_headroom(&Demand::of(trace, Assume::Worst), percent);
+    let peaks = |counting| better::peaks(&demand, counting);
+    better::at_least_asked(policy, volume, |counting| counting != own, peaks)
+}
+
+/// The cheapest that always has what a volume used in its busiest steps, with the headroom, and
+/// more than it earns: what is not known is what it would have used without credits.
+fn as_used(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    judged: &mut Judged,
+) -> Option<VolumeSpec> {
+    let pacing = policy.rules.pacing(&volume.spec);
+    let demand = with_headroom(&Demand::of(trace, policy.assume), policy.headroom_percent);
+    let earned = |limit: Option<Limit>| {
+        let earned = limit.filter(|limit| limit.credit.is_some())?.sustained_per_second();
+        Some(earned.saturating_mul(u64::from(policy.headroom_percent) + 100).div_ceil(100))
+    };
+    let used = better::peaks(&demand, pacing.counting);
+    let used = Limits {
+        iops: used.iops.max(earned(pacing.operations)),
+        bytes: used.bytes.max(earned(pacing.bytes)),
+    };
+    let found =
+        better::at_least_asked(policy, volume, |counting| counting == pacing.counting, |_| used)?;
+    judged.reasons.push(format!(
+        "it used {} I/Os and {} MiB a second at most, with the headroom: what it would have used \
+         while its credits were gone is taken to be no more",
+        used.iops.unwrap_or(0),
+        used.bytes.unwrap_or(0).div_ceil(MIB),
+    ));
+    Some(found)
 }
 
 #[cfg(test)]

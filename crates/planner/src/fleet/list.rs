@@ -12,7 +12,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::read::{Broken, Lines, NAMES_MAX, cells, json_broken, slurp};
+use crate::read::{Broken, Lines, NAMES_MAX, cells, json_broken, refuse_twice, skip_mark, slurp};
 use crate::volumes;
 
 const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
@@ -120,8 +120,7 @@ const NAMES: [(&str, Field); 38] = [
 
 impl Field {
     fn of(name: &str) -> Option<Self> {
-        let letters = name.chars().filter(char::is_ascii_alphanumeric);
-        let name = letters.collect::<String>().to_ascii_lowercase();
+        let name = letters(name);
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
     }
 }
@@ -135,6 +134,7 @@ type Fields = BTreeMap<Field, String>;
 /// [`Broken`] if the text is no list of volumes, or has none that could be read.
 pub fn read(input: &mut dyn BufRead, rules: &Rules, allows_partial: bool) -> Result<List, Broken> {
     let mut reading = Reading { rules, list: List::default(), places: BTreeMap::new() };
+    skip_mark(input)?;
     match first_byte(input)? {
         Some(b'{' | b'[') => of_json(input, &mut reading, allows_partial)?,
         _ => of_table(input, &mut reading)?,
@@ -161,8 +161,7 @@ fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> {
         if buffer.is_empty() {
             return Ok(None);
         }
-        let is_mark = |byte: &u8| byte.is_ascii_whitespace() || b"\xef\xbb\xbf".contains(byte);
-        let skipped = buffer.iter().take_while(|byte| is_mark(byte)).count();
+        let skipped = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         // Lines are counted from the first on, so only spaces of a line that goes on are passed.
         match buffer.get(skipped) {
             Some(byte) => return Ok(Some(*byte)),
@@ -210,6 +209,11 @@ impl Reading<'_> {
     }
 }
 
+/// The letters and digits of a text, in lower case.
+fn letters(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+}
+
 /// The beginning of a text.
 fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
@@ -254,9 +258,6 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
 
 /// Whether an instance has a volume, and why nothing can be said of it.
 fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<String>), String> {
-    let letters = |text: &str| -> String {
-        text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
-    };
     Ok(match text.map(letters).as_deref() {
         Some("inuse") => (Some(true), None),
         Some("available") if !has_hosts => (Some(false), None),
@@ -358,6 +359,8 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Bro
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
     let (cells, _) = cells(line, separator);
+    // Columns that go by different names may both be there: the first with a value counts.
+    refuse_twice(number, &cells, |title| Field::of(title).map(|_| letters(title)))?;
     let columns: Vec<Option<Field>> = cells.iter().map(|cell| Field::of(cell)).collect();
     for (needed, name) in
         [(Field::Id, "VolumeId"), (Field::Type, "VolumeType"), (Field::Size, "Size")]

@@ -70,7 +70,7 @@ pub enum Evidence {
     /// Something that cannot be read, and why.
     Broken(String),
     /// What it was asked for.
-    Trace(Trace),
+    Trace(Box<Trace>),
 }
 
 /// What there is to say of a volume.

@@ -1,7 +1,6 @@
-//! Sums over a fleet, and amounts that still add up when they are printed in cents.
+//! Sums over a fleet.
 
 use super::{Action, Finding, Judged, Risk, signed};
-use crate::cost;
 
 /// A sum over some volumes, in millionths of a US dollar a month.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -81,44 +80,5 @@ impl Totals {
             }
         }
         totals
-    }
-}
-
-/// Rounds amounts to cents so that they add up: the sum of all that it was given is the sum of all
-/// amounts, rounded. Each is less than a cent off.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Cents {
-    exact: u64,
-    rounded: u64,
-}
-
-impl Cents {
-    /// The next amount, in cents.
-    pub fn next(&mut self, micro_usd: u64) -> u64 {
-        self.exact = self.exact.saturating_add(micro_usd);
-        let all = cost::half_up(self.exact);
-        let this = all.saturating_sub(self.rounded);
-        self.rounded = all;
-        this
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn rounded_amounts_add_up(all in prop::collection::vec(0..100_000_000_000_u64, 0..200)) {
-            let mut rounding = Cents::default();
-            let rounded: Vec<u64> = all.iter().map(|micro| rounding.next(*micro)).collect();
-            prop_assert_eq!(rounded.iter().sum::<u64>(), cost::half_up(all.iter().sum()));
-            for (micro, cents) in all.iter().zip(&rounded) {
-                let off = micro.abs_diff(cents * cost::MICROS_PER_CENT);
-                prop_assert!(off <= cost::MICROS_PER_CENT, "{micro} {cents}");
-            }
-        }
     }
 }

@@ -33,7 +33,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::trace::{Clock, Columns, INTERVALS_MAX, Interval, Kind, Note};
+use crate::trace::{Clock, Columns, INTERVALS_MAX, Interval, Kind, Malformed, Note};
 
 use super::collect::Traces;
 use super::lines::unreadable;
@@ -46,8 +46,7 @@ const PHASES_MAX: usize = 1_000;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Declared {
-    #[serde(default = "default_name")]
-    name: String,
+    name: Option<String>,
     repeat: Option<Spanned<i64>>,
     interval: Option<Spanned<String>>,
     phase: Vec<Phase>,
@@ -66,10 +65,6 @@ struct Phase {
     growth_percent: Option<Spanned<i64>>,
     period: Option<Spanned<String>>,
     busy_percent: Option<Spanned<i64>>,
-}
-
-fn default_name() -> String {
-    "declared".to_owned()
 }
 
 /// A phase whose values are within their bounds.
@@ -99,7 +94,14 @@ struct Piece {
 pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
     let text = text(input)?;
     let declared: Declared = toml::from_str(&text).map_err(|error| syntax(&text, &error))?;
-    let name = hints.name.clone().unwrap_or(declared.name);
+    let name = match (&hints.name, declared.name) {
+        (Some(wanted), Some(name)) if *wanted != name => {
+            let expected = format!("the name of the workload that is declared: {name:?}");
+            return Err(Broken::whole(wanted, expected));
+        }
+        // A workload without a name gets the one that is wanted.
+        (wanted, name) => name.or_else(|| wanted.clone()).unwrap_or_else(|| "declared".to_owned()),
+    };
     if declared.phase.is_empty() || declared.phase.len() > PHASES_MAX {
         let found = format!("{} phases", declared.phase.len());
         return Err(Broken::whole(&found, format!("1 to {PHASES_MAX} tables [[phase]]")));
@@ -134,7 +136,14 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             start_s = start_s.saturating_add(plan.length_s);
         }
     }
-    let mut traces = traces.finish(&[super::DECLARED.to_owned()])?;
+    // Seconds in a row are never malformed, but may be more than a disk can do.
+    let mut traces = traces.finish(&[super::DECLARED.to_owned()]).map_err(|_| {
+        let expected = format!(
+            "a workload of one disk: {}; lower rate_iops, size_kib, for or repeat",
+            Malformed::Impossible
+        );
+        Broken::whole(&name, expected)
+    })?;
     for trace in &mut traces {
         for (phase, plan) in declared.phase.iter().zip(&plans) {
             if by_phase && plan.growth_percent != 0 {
@@ -378,6 +387,31 @@ mod tests {
         assert_eq!(sum(&phases, |at| at.reads), sum(&seconds, |at| at.reads));
         assert_eq!(sum(&phases, |at| at.write_bytes), sum(&seconds, |at| at.write_bytes));
         assert_eq!(phases.known_ms(), seconds.known_ms());
+    }
+
+    #[test]
+    fn another_name_than_the_declared_one_is_refused() {
+        let text = include_str!("../../samples/declared.toml");
+        let named = |text: &str, name: &str| {
+            let hints = Hints { name: Some(name.to_owned()), ..Hints::default() };
+            read(&mut text.as_bytes(), &hints).map(|mut all| all.remove(0).name)
+        };
+        assert_eq!(named(text, "orders").as_deref(), Ok("orders"));
+        let broken = named(text, "nosuch").unwrap_err();
+        let message = "\"nosuch\": expected the name of the workload that is declared: \"orders\"";
+        assert_eq!(broken.to_string(), message);
+        // One without a name may be called anything.
+        let nameless = text.replace("name = \"orders\"", "");
+        assert_eq!(named(&nameless, "mine").as_deref(), Ok("mine"));
+    }
+
+    #[test]
+    fn what_no_disk_does_is_refused_as_what_it_is() {
+        let text = "interval = \"phase\"\n[[phase]]\nfor = \"40d\"\nrate_iops = 10000000\n\
+                    size_kib = 32768\nread_percent = 1\n";
+        let broken = read_text(text).unwrap_err().to_string();
+        assert!(!broken.contains("recording"), "{broken}");
+        assert!(broken.contains("which no disk has; lower rate_iops, size_kib"), "{broken}");
     }
 
     #[test]

@@ -91,11 +91,12 @@ impl fmt::Display for Format {
     }
 }
 
-/// The form of a text that begins with `head`: a few KiB, as much as there is.
+/// The form of a text that begins with `head`: a few KiB, as much as there is, behind what
+/// [`skip_mark`](super::skip_mark) passes over.
 #[must_use]
 pub fn detect(head: &[u8]) -> Option<Format> {
     let text = String::from_utf8_lossy(head);
-    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let text = text.trim_start();
     if text.starts_with('{') {
         return json(text);
     }

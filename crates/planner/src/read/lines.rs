@@ -26,10 +26,6 @@ impl<'a> Lines<'a> {
             return Ok(None);
         }
         let bytes = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
-        let bytes = match bytes.strip_prefix(b"\xef\xbb\xbf") {
-            Some(after_mark) if self.number == 1 => after_mark,
-            _ => bytes,
-        };
         self.text.clear();
         // Names of programs and devices may be of any encoding; what is read here is ASCII.
         self.text.push_str(&String::from_utf8_lossy(bytes));
@@ -69,6 +65,50 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Passes over the mark with which some programs begin a text in UTF-8. All that reads a text of
+/// somebody else begins with it.
+///
+/// # Errors
+/// [`Broken`] if the text is in UTF-16, or cannot be read.
+pub fn skip_mark(input: &mut dyn BufRead) -> Result<(), Broken> {
+    while let Err(error) = input.fill_buf() {
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(unreadable(1, &error));
+        }
+    }
+    let head = input.fill_buf().map_err(|error| unreadable(1, &error))?;
+    if head.starts_with(&[0xfe, 0xff]) || head.starts_with(&[0xff, 0xfe]) {
+        let expected = "UTF-8: the text is in UTF-16, as PowerShell writes it; save it as UTF-8";
+        return Err(Broken::at(1, "a text in UTF-16", expected));
+    }
+    if head.starts_with(b"\xef\xbb\xbf") {
+        input.consume(3);
+    }
+    Ok(())
+}
+
+/// Refuses titles of columns of which two mean the same, by what `meaning` makes of a title: one
+/// of them would not be looked at. What means nothing may stand twice.
+pub(crate) fn refuse_twice<T: PartialEq>(
+    line: u64,
+    titles: &[String],
+    meaning: impl Fn(&str) -> Option<T>,
+) -> Result<(), Broken> {
+    let mut before: Vec<(T, &str)> = Vec::new();
+    for title in titles {
+        let Some(this) = meaning(title) else { continue };
+        if let Some((_, first)) = before.iter().find(|(other, _)| *other == this) {
+            let expected = match first.trim() == title.trim() {
+                true => "this column once in the header".to_owned(),
+                false => format!("one of this column and {:?}, which says the same", first.trim()),
+            };
+            return Err(Broken::at(line, title, expected));
+        }
+        before.push((this, title));
+    }
+    Ok(())
+}
+
 /// A text that its source cannot deliver.
 pub(crate) fn unreadable(line: u64, error: &std::io::Error) -> Broken {
     Broken::at(line, &error.to_string(), "a text that can be read to its end")
@@ -101,11 +141,36 @@ mod tests {
     #[test]
     fn lines_end_as_they_do_on_any_system() {
         let mut text = "\u{feff}one\r\ntwo\n\nlast".as_bytes();
+        skip_mark(&mut text).unwrap();
         let mut lines = Lines::new(&mut text);
         for expected in [(1, "one"), (2, "two"), (3, ""), (4, "last")] {
             assert_eq!(lines.next().unwrap(), Some(expected));
         }
         assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_text_in_utf_16_is_refused_by_name() {
+        for mark in [[0xfe, 0xff], [0xff, 0xfe]] {
+            let broken = skip_mark(&mut &mark[..]).unwrap_err();
+            assert!(broken.to_string().contains("in UTF-16, as PowerShell writes it"), "{broken}");
+        }
+    }
+
+    #[test]
+    fn columns_that_say_the_same_are_refused() {
+        let titles = |text: &str| cells(text, ',').0;
+        let known = |title: &str| {
+            ["iops", "size", "gib"].iter().position(|it| *it == title.trim()).map(|at| at.min(1))
+        };
+        assert_eq!(refuse_twice(1, &titles("iops,gib,note,note"), known), Ok(()));
+        let broken = refuse_twice(3, &titles("iops,note, iops"), known).unwrap_err();
+        let message = "line 3: \"iops\": expected this column once in the header";
+        assert_eq!(broken.to_string(), message);
+        let broken = refuse_twice(3, &titles("size,gib"), known).unwrap_err();
+        let message =
+            "line 3: \"gib\": expected one of this column and \"size\", which says the same";
+        assert_eq!(broken.to_string(), message);
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub use detect::{Format, detect, read};
 pub use fio_log::FioLog;
 pub use json::JSON_BYTES_MAX;
 pub(crate) use json::{broken as json_broken, slurp};
-pub use lines::LINE_BYTES_MAX;
-pub(crate) use lines::{Lines, cells};
+pub use lines::{LINE_BYTES_MAX, skip_mark};
+pub(crate) use lines::{Lines, cells, refuse_twice};
 pub use merge::merge;
 
 use crate::trace::Trace;

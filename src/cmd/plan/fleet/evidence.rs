@@ -86,7 +86,7 @@ impl Fleet<'_> {
             let Some(volume) = self.volumes.get(number) else { continue };
             let evidence = match traces.map(|all| merged(&volume.id, all)) {
                 Err(error) | Ok(Err(error)) => Evidence::Broken(error),
-                Ok(Ok(trace)) => trace.map_or(Evidence::Absent, Evidence::Trace),
+                Ok(Ok(trace)) => trace.map_or(Evidence::Absent, |it| Evidence::Trace(Box::new(it))),
             };
             part.judged.push((number, judge(self.policy, volume, evidence)));
         }

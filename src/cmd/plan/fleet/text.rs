@@ -5,7 +5,7 @@ use crate::cmd::plan::words::seconds;
 use crate::message;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::cost;
-use evenkeel_planner::fleet::totals::{Cents, Sum};
+use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
 use evenkeel_planner::layout::Layout;
 
@@ -113,27 +113,17 @@ pub fn signed_exact(micro: i64) -> String {
     format!("{sign}{}", exact(micro.unsigned_abs()))
 }
 
-/// Amounts in cents whose rows add up to what is printed below them.
-#[derive(Default)]
-struct Money {
-    before: Cents,
-    after: Cents,
-    all_before: u64,
-    all_after: u64,
-}
-
-impl Money {
-    /// The cells of a row: before, after, saving.
-    fn row(&mut self, before: u64, after: u64) -> [String; 3] {
-        let (before, after) = (self.before.next(before), self.after.next(after));
-        self.all_before += before;
-        self.all_after += after;
-        cells(before, after)
-    }
-
-    fn total(&self) -> [String; 3] {
-        cells(self.all_before, self.all_after)
-    }
+/// The cells of each row, before, after and saving, and of the sums that they add up to.
+fn money(rows: &[(u64, u64)]) -> (Vec<[String; 3]>, [String; 3]) {
+    let column = |of: fn(&(u64, u64)) -> u64| {
+        let amounts = rows.iter().map(of).collect::<Vec<u64>>();
+        let total = cost::half_up(amounts.iter().copied().fold(0, u64::saturating_add));
+        (cost::apportioned(&amounts, total), total)
+    };
+    let (before, all_before) = column(|(before, _)| *before);
+    let (after, all_after) = column(|(_, after)| *after);
+    let rows = before.into_iter().zip(after).map(|(before, after)| cells(before, after));
+    (rows.collect(), cells(all_before, all_after))
 }
 
 fn cells(before: u64, after: u64) -> [String; 3] {
@@ -190,21 +180,24 @@ fn by_risk(told: &Told<'_>) -> String {
 
 /// A table of sums, with what they come to together.
 fn sums(columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> String {
-    let (mut money, mut rows) = (Money::default(), Vec::new());
+    let mut rows = Vec::new();
     let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
         let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
         row.extend(cells);
         row
     };
-    for (at, sum) in all.iter().enumerate().filter(|(_, sum)| sum.volumes > 0) {
-        let cells = money.row(sum.before, sum.after);
+    let shown: Vec<(usize, &Sum)> =
+        all.iter().enumerate().filter(|(_, sum)| sum.volumes > 0).collect();
+    let amounts: Vec<(u64, u64)> = shown.iter().map(|(_, sum)| (sum.before, sum.after)).collect();
+    let (cells, total) = money(&amounts);
+    for ((at, sum), cells) in shown.into_iter().zip(cells) {
         rows.push(row(word(at), sum.volumes, sum.changes, cells));
     }
     if rows.is_empty() {
         return String::new();
     }
     let of = |count: fn(&Sum) -> u64| all.iter().map(count).sum();
-    rows.push(row("all", of(|sum| sum.volumes), of(|sum| sum.changes), money.total()));
+    rows.push(row("all", of(|sum| sum.volumes), of(|sum| sum.changes), total));
     message::table(columns, &rows) + "\n"
 }
 
@@ -226,7 +219,7 @@ fn deleted(told: &Told<'_>) -> String {
     let gib = told.totals.deleted_gib;
     match told.policy.prices.snapshot().filter(|_| gib > 0) {
         Some(prices) => {
-            let most = cost::decimal(Cents::default().next(gib.saturating_mul(prices.gib_month)));
+            let most = cost::rounded(gib.saturating_mul(prices.gib_month));
             format!("snapshots of what is to be deleted cost at most {most} USD a month\n\n")
         }
         None => String::new(),
@@ -252,12 +245,20 @@ fn list(told: &Told<'_>, top: usize) -> String {
         "RISK",
         "AT MOST S/DAY",
     ];
-    let (mut money, mut rows) = (Money::default(), Vec::new());
+    let mut rows = Vec::new();
     let row = |first: [String; 4], cells: [String; 3], last: [String; 2]| {
         first.into_iter().chain(cells).chain(last).collect::<Vec<_>>()
     };
     let rest = changes.split_off(top.min(changes.len()));
-    for (volume, judged) in changes {
+    let mut amounts: Vec<(u64, u64)> =
+        changes.iter().map(|(_, judged)| (judged.before, judged.after)).collect();
+    if !rest.is_empty() {
+        let sum = |of: fn(&Judged) -> u64| rest.iter().map(|(_, judged)| of(judged)).sum();
+        amounts.push((sum(|judged| judged.before), sum(|judged| judged.after)));
+    }
+    let (cells, total) = money(&amounts);
+    let mut cells = cells.into_iter();
+    for ((volume, judged), cells) in changes.into_iter().zip(cells.by_ref()) {
         let better = match judged.action {
             Action::Modify(to) => what(&to),
             _ => action_word(&judged.action).to_owned(),
@@ -265,19 +266,17 @@ fn list(told: &Told<'_>, top: usize) -> String {
         let at_most = judged.waits.as_ref().map(|waits| seconds(waits.after_at_most_ms));
         rows.push(row(
             [volume.id.clone(), judged.finding().id().to_owned(), what(&judged.present), better],
-            money.row(judged.before, judged.after),
+            cells,
             [judged.risk.word().to_owned(), message::or_dash(at_most)],
         ));
     }
     let dash = || "-".to_owned();
     let others = |count: usize| [format!("{count} more"), dash(), dash(), dash()];
-    if !rest.is_empty() {
-        let sum = |of: fn(&Judged) -> u64| rest.iter().map(|(_, judged)| of(judged)).sum();
-        let cells = money.row(sum(|judged| judged.before), sum(|judged| judged.after));
+    if let Some(cells) = cells.next() {
         rows.push(row(others(rest.len()), cells, [dash(), dash()]));
     }
     let all = ["all changes".to_owned(), dash(), dash(), dash()];
-    rows.push(row(all, money.total(), [dash(), dash()]));
+    rows.push(row(all, total, [dash(), dash()]));
     message::table(&columns, &rows)
 }
 
@@ -323,12 +322,11 @@ mod tests {
 
     #[test]
     fn printed_rows_add_up_to_what_is_printed_below() {
-        let mut money = Money::default();
-        let rows: Vec<[String; 3]> = (0..7).map(|_| money.row(3_333_333, 1_666_667)).collect();
+        let (rows, total) = money(&[(3_333_333, 1_666_667); 7]);
         let sum = |at: usize| -> u64 {
             rows.iter().map(|row| row[at].replace('.', "").parse::<u64>().unwrap()).sum()
         };
-        assert_eq!(money.total(), ["23.33", "11.67", "11.66"]);
+        assert_eq!(total, ["23.33", "11.67", "11.66"]);
         assert_eq!((sum(0), sum(1), sum(2)), (2_333, 1_167, 1_166));
     }
 }

@@ -12,7 +12,11 @@ use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
 const FORTNIGHT_H: u64 = 14 * 24;
 
 fn by(volume: &Volume, trace: Trace) -> Judged {
-    judge(&Policy::usual(), volume, Evidence::Trace(trace))
+    judge(&Policy::usual(), volume, traced(trace))
+}
+
+fn traced(trace: Trace) -> Evidence {
+    Evidence::Trace(Box::new(trace))
 }
 
 #[track_caller]
@@ -48,7 +52,7 @@ fn what_was_never_used_is_given_back() {
 fn what_is_as_durable_and_as_fast_may_be_another_type() {
     let gp2 = volume(Gp2, 100, None, None);
     // Its burst and its 128 MiB/s, for less: whatever was asked of it.
-    for evidence in [Evidence::Absent, Evidence::Trace(hours(2, 100, 100, 16))] {
+    for evidence in [Evidence::Absent, traced(hours(2, 100, 100, 16))] {
         let judged = judge(&Policy::usual(), &gp2, evidence);
         assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
         assert_eq!((judged.finding(), judged.risk), (Finding::Gp2ToGp3, Risk::None));
@@ -79,13 +83,13 @@ fn solid_state_stays_so_unless_another_type_is_named() {
     let quiet = || hours(FORTNIGHT_H, 1, 1, 16);
     assert_eq!(by(&gp3, quiet()).action, Action::Keep);
     let named = Policy { types: vec![Sc1, Gp3], ..Policy::usual() };
-    let judged = judge(&named, &gp3, Evidence::Trace(quiet()));
+    let judged = judge(&named, &gp3, traced(quiet()));
     assert_eq!((becomes(&judged).0, judged.finding()), (Sc1, Finding::TypeChange));
     // No instance boots from it, and none has less than 125 GiB.
     let boots = Volume { boots: true, ..gp3 };
-    assert_eq!(judge(&named, &boots, Evidence::Trace(quiet())).action, Action::Keep);
+    assert_eq!(judge(&named, &boots, traced(quiet())).action, Action::Keep);
     let small = volume(Gp3, 100, None, None);
-    assert_eq!(judge(&named, &small, Evidence::Trace(quiet())).action, Action::Keep);
+    assert_eq!(judge(&named, &small, traced(quiet())).action, Action::Keep);
     assert_eq!(becomes(&by(&volume(St1, 500, None, None), quiet())).0, Sc1);
     assert_eq!(
         by(&volume(Standard, 500, None, None), hours(FORTNIGHT_H, 0, 0, 4)).findings[0],
@@ -154,9 +158,53 @@ fn what_stands_at_a_limit_gets_more() {
     let judged = judge(
         &Policy { types: vec![Io1], ..Policy::usual() },
         &most,
-        Evidence::Trace(hours(FORTNIGHT_H, 100, 63_000, 4)),
+        traced(hours(FORTNIGHT_H, 100, 63_000, 4)),
     );
     assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Throttled));
+}
+
+#[test]
+fn a_throttled_disk_with_a_head_becomes_what_does_all_that_it_did() {
+    // 40 of 4 KiB a second are 40 MiB/s to st1, and 40 I/Os to gp3.
+    let st1 = volume(St1, 1_024, None, None);
+    let mut small = hours(FORTNIGHT_H, 40, 40, 4);
+    small.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    let judged = by(&st1, small);
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+    assert_eq!(judged.findings, [Finding::Throttled, Finding::TypeChange]);
+    assert_eq!((judged.risk, judged.waits.unwrap().after_at_most_ms), (Risk::Low, 0));
+    // 230 of 1 MiB: it gives 250 at most, which are 1,000 I/Os and 250 MiB/s.
+    let mut large = hours(FORTNIGHT_H, 39, 230, 1_024);
+    large.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    assert_eq!(becomes(&by(&st1, large.clone())), (Gp3, Some(3_000), Some(250)));
+    // Of a few days nothing is concluded, and no other type counts as it does.
+    large.intervals.truncate(288);
+    assert_eq!(by(&st1, large).action, Action::Keep);
+    // A standard volume has 200 I/Os at most.
+    let judged = by(&volume(Standard, 500, None, None), hours(FORTNIGHT_H, 10, 199, 4));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+}
+
+#[test]
+fn without_credits_a_volume_becomes_what_it_used_while_it_had_some() {
+    // 250 MiB/s were never used; 1,000 a second were.
+    let gp2 = volume(Gp2, 200, None, None);
+    let trace = |empty: usize| {
+        let mut trace = hours(FORTNIGHT_H, 600, 1_000, 16);
+        trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(500_000));
+        trace.intervals.iter_mut().take(empty).for_each(|it| it.balance_ppm = Some(0));
+        trace
+    };
+    let all = trace(0).intervals.len();
+    let judged = by(&gp2, trace(all / 2));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+    assert_eq!(judged.findings, [Finding::Throttled, Finding::Gp2ToGp3]);
+    assert!(judged.saving() > 0 && judged.reasons[1].contains("1200 I/Os"), "{judged:?}");
+    let io1 = Policy { types: vec![Io1], ..Policy::usual() };
+    assert_eq!(becomes(&judge(&io1, &gp2, traced(trace(900)))), (Io1, Some(1_200), None));
+    // Where they were gone for longer, nothing tells what it would have used.
+    let judged = by(&gp2, trace(all / 2 + 1));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(250)));
 }
 
 #[test]
@@ -220,7 +268,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
                 interval.idle_ms = idle_ms;
                 interval.is_censored = (says_censored == 0).then_some(odd == 0 && at % 24 == 5);
             }
-            Evidence::Trace(trace)
+            traced(trace)
         },
     );
     prop_oneof![4 => trace, 1 => Just(Evidence::Absent)]
@@ -278,7 +326,19 @@ proptest! {
         };
         let known_ms = trace.known_ms();
         let is_censored = trace.intervals.iter().any(|it| it.is_censored == Some(true));
-        if is_throttled || is_censored || known_ms < 7 * DAY_MS {
+        let counting = |spec: &VolumeSpec| policy.rules.pacing(spec).counting;
+        let is_known = is_throttled && known_ms >= 7 * DAY_MS;
+        // Nothing of these traces tells of credits.
+        if is_known && counting(&to) != counting(&volume.spec) {
+            // The oracle replays what was recorded, as fast as it can have come.
+            let mut trace = trace.clone();
+            trace.source = SourceLimits::default();
+            trace.source.fill(&policy.rules.pacing(&volume.spec), 1, u32::MAX);
+            let demand = Demand::of(&trace, crate::demand::Assume::Worst);
+            let space = crate::testing::space(&[], 1);
+            let outcome = search::replay(&space, &demand, &Layout { volumes: 1, each: to }).1;
+            prop_assert_eq!(outcome.waited_us(), 0);
+        } else if is_throttled || is_censored || known_ms < 7 * DAY_MS {
             prop_assert!(better::never_less(&policy, &to, &volume.spec));
         }
         if !better::never_less(&policy, &to, &volume.spec) {
@@ -341,7 +401,7 @@ proptest! {
     ) {
         let policy = Policy::usual();
         let judged = all.iter().map(|(volume, rate)| {
-            let trace = |rate: u64| Evidence::Trace(hours(8 * 24, rate, rate * 3, 16));
+            let trace = |rate: u64| traced(hours(8 * 24, rate, rate * 3, 16));
             judge(&policy, volume, rate.map_or(Evidence::Absent, trace))
         });
         let judged: Vec<Judged> = judged.collect();

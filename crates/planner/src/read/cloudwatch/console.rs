@@ -87,6 +87,16 @@ fn columns_of(labels: &[Vec<String>], number: u64) -> Result<Vec<Option<Series>>
         })
     };
     let columns: Vec<Option<Series>> = (1..width).map(series).collect();
+    for (at, later) in columns.iter().enumerate() {
+        let Some(later) = later else { continue };
+        let is_same = |it: &&Series| {
+            (it.metric, &it.volume, it.statistic) == (later.metric, &later.volume, later.statistic)
+        };
+        if columns.iter().take(at).flatten().any(|it| is_same(&it)) {
+            let expected = "each metric of a volume in one column: another one has these labels";
+            return Err(Broken::at(number, &later.place, expected));
+        }
+    }
     if columns.iter().all(Option::is_none) {
         let expected = "labels above the values that name a metric, as VolumeReadOps";
         return Err(Broken::at(number, "no metric of a volume", expected));
@@ -116,6 +126,14 @@ mod tests {
         assert_eq!((trace.intervals.len(), trace.intervals[0].length_ms), (4, 300_000));
         assert_eq!((trace.intervals[1].reads, trace.intervals[1].writes), (3_001, 900));
         assert!(matches!(trace.notes[0], Note::Gap { length_ms: 300_000, .. }));
+    }
+
+    #[test]
+    fn a_column_that_is_there_twice_is_refused() {
+        let label = "vol-0123456789abcdef0 VolumeReadOps Sum";
+        let text = format!("Label,{label},{label}\n2026/11/25 19:00:00,1,1\n");
+        let broken = read(&mut text.as_bytes(), &Hints::default()).unwrap_err();
+        assert_eq!((broken.line, broken.found.as_str()), (Some(2), label));
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! What the volume of a trace allowed, counted as it counts: a limit in I/Os is none in requests.
+
+use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
+
+use crate::demand::counted;
+use crate::trace::{Counting, SourceLimits};
+
+impl SourceLimits {
+    /// Adds what is not known yet: the limits of so many equal volumes that share all requests in
+    /// pieces of `stripe_bytes`.
+    pub fn fill(&mut self, pacing: &Pacing, volumes: u32, stripe_bytes: u32) {
+        let all = |per_second: u64| per_second.saturating_mul(volumes.into());
+        let most = |known: Option<u64>, limit: Option<Limit>| {
+            known.or(limit.map(|limit| all(limit.per_second)))
+        };
+        let earned = |known: Option<u64>, most: Option<u64>, limit: Option<Limit>| {
+            let credit = limit.and_then(|limit| limit.credit);
+            // Where it is as much as the most, no credits are needed.
+            let earned = credit.map(|credit| all(credit.refill_per_second));
+            known.or(earned.filter(|earned| most.is_none_or(|most| *earned < most)))
+        };
+        self.iops = most(self.iops, pacing.operations);
+        self.bytes_per_second = most(self.bytes_per_second, pacing.bytes);
+        self.earned_iops = earned(self.earned_iops, self.iops, pacing.operations);
+        self.earned_bytes_per_second =
+            earned(self.earned_bytes_per_second, self.bytes_per_second, pacing.bytes);
+        let counting = Counting { rule: pacing.counting, volumes, stripe_bytes };
+        self.counting = self.counting.or(Some(counting));
+    }
+
+    /// The I/Os and the bytes that count for its limits, if each request has the mean size: as SSD
+    /// types count where nothing else is known.
+    #[must_use]
+    pub fn counted(&self, requests: u64, bytes: u64) -> [u128; 2] {
+        let one = Counting { rule: CountingRule::SSD, volumes: 1, stripe_bytes: u32::MAX };
+        let Counting { rule, volumes, stripe_bytes } = self.counting.unwrap_or(one);
+        let (operations, bytes) = counted((requests, bytes), rule, volumes, stripe_bytes);
+        [operations, bytes]
+    }
+
+    /// The most I/Os and bytes a second.
+    #[must_use]
+    pub const fn most(&self) -> [Option<u64>; 2] {
+        [self.iops, self.bytes_per_second]
+    }
+
+    /// The I/Os and bytes a second that are left without credits, where it has credits.
+    #[must_use]
+    pub const fn earned(&self) -> [Option<u64>; 2] {
+        [self.earned_iops, self.earned_bytes_per_second]
+    }
+}
+
+#[cfg(test)]
+mod tests;
