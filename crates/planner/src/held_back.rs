@@ -1,7 +1,7 @@
 //! Intervals in which the source's limits delayed requests: more was wanted than the trace tells.
 //!
-//! What was recorded then is a lower bound, so no plan may conclude from it that less suffices. What
-//! counts for a limit is what the source counted: an I/O of 1 MiB is four of most types.
+//! What was recorded then is a lower bound, so no plan may conclude from it that less suffices.
+//! What counts for a limit is what the source counted: an I/O of 1 MiB is four of most types.
 
 use evenkeel_core::qos::pacing::CountingRule;
 

@@ -48,6 +48,10 @@ fn mistakes_are_named() {
             "type,gib\ngp9,1\n",
             "line 2: \"gp9\": expected a volume type: standard, st1, sc1, gp2, gp3, io1 or io2",
         ),
+        (
+            "\ntype,gib,iops,IOPS\ngp3,1,3000,4000\n",
+            "line 2: \"IOPS\": expected one of this column and \"iops\", which says the same",
+        ),
         ("type,gib\ngp3,\n", "line 2: \"\": expected a size in whole GiB"),
         ("type,gib\ngp3,-4\n", "line 2: \"-4\": expected a whole number of GiB, or nothing"),
         (
