@@ -404,6 +404,8 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
     assert_eq!(value["layouts"].as_array().map(Vec::len), Some(1));
     let (_, error) = told(&["@cloudwatch_data.json", "--capacity", "1", "--volume", "nosuch"], 3);
     assert!(error.contains("nosuch"), "{error}");
+    let (_, error) = told(&["@declared.toml", "--capacity", "1", "--volume", "nosuch"], 3);
+    assert!(error.contains("\"orders\""), "{error}");
     let (_, error) = told(&["@iostat_x.txt", "--capacity", "1", "--volume", "nosuch"], 3);
     assert!(error.contains("nosuch"), "{error}");
     let (_, error) = told(&[path, "--capacity", "900000"], 1);
