@@ -1,6 +1,7 @@
 //! Output of the program: errors with a next step, tables, JSON and CSV; colours only on terminals.
 
 use evenkeel_lab::LabError;
+pub use evenkeel_planner::words::span;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -224,15 +225,6 @@ pub fn or_dash(value: Option<impl fmt::Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// A span of seconds in words: `90 s`, `45 min`, `5 h 20 min`.
-pub fn span(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,11 +296,5 @@ mod tests {
         let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
         assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
         assert_eq!(Exit::Undecided.code(), 6);
-    }
-
-    #[test]
-    fn spans_read_well() {
-        let spans = [0, 119, 120, 2_700, 7_200, 19_200].map(span);
-        assert_eq!(spans, ["0 s", "119 s", "2 min", "45 min", "2 h 0 min", "5 h 20 min"]);
     }
 }

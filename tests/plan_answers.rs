@@ -165,7 +165,7 @@ fn what_happens_is_explained_step_by_step() {
     assert!(error.contains("does not say at what time of day"), "{error}");
     // Without a layout it is the cheapest.
     let value = json_of(&["explain", path, "--capacity", "1", "--types", "gp3"], 0);
-    assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7500 IOPS, 125 MiB/s", "{value}");
+    assert_eq!(value["layout"]["layout"], "gp3 15 GiB, 7142 IOPS, 125 MiB/s", "{value}");
 }
 
 #[test]

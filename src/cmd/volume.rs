@@ -528,7 +528,7 @@ mod tests {
             trend(&at(5_400_000), &at(5_398_650)),
             "spending 2700/s: empty in 33 min at this rate"
         );
-        assert_eq!(trend(&at(0), &at(150)), "earning 300/s: full in 5 h 0 min at this rate");
+        assert_eq!(trend(&at(0), &at(150)), "earning 300/s: full in 5 h at this rate");
         assert_eq!(trend(&at(7), &at(7)), "steady: all that is earned is spent");
         assert_eq!(trend(&at(5_400_000), &at(5_400_000)), "full");
     }

@@ -49,12 +49,12 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
         let layout = found.layout;
         let throttled_ms_per_day = all.each_ref().map(|other| {
             let (waited_us, end_us) = match other == demand {
-                true => (found.outcome.waited_us(), found.outcome.end_us),
+                true => (found.waited_us(), found.end_us()),
                 false => waited(space, other, &layout),
             };
             ms_per_day(waited_us, other.length_us.max(end_us))
         });
-        let has_waited = found.outcome.waited_us() > 0;
+        let has_waited = found.waited_us() > 0;
         Rated {
             throttled_ms_per_day,
             used_permille: used(space, demand, &layout),

@@ -33,6 +33,55 @@ pub(crate) fn largest<T>(
     Some(found)
 }
 
+/// As [`least`], beginning at a guess: a good one is asked for with the number below it, and little
+/// else.
+pub(crate) fn least_near<T>(
+    (from, to): (u32, u32),
+    guess: u32,
+    of: impl Fn(u32) -> Option<T>,
+) -> Option<(u32, T)> {
+    let guess = guess.clamp(from, to.max(from));
+    let (mut step, mut low) = (1_u32, from);
+    let mut found = match of(guess) {
+        Some(there) => (guess, there),
+        None => {
+            let mut missed = guess;
+            loop {
+                if missed >= to {
+                    return None;
+                }
+                let next = missed.saturating_add(step).min(to);
+                match of(next) {
+                    Some(there) => {
+                        low = missed + 1;
+                        break (next, there);
+                    }
+                    None => missed = next,
+                }
+                step = step.saturating_mul(2);
+            }
+        }
+    };
+    // Downward, unless what lies right below is known.
+    while low < found.0 && found.0 <= guess {
+        let next = found.0.saturating_sub(step).max(low);
+        match of(next) {
+            Some(there) => found = (next, there),
+            None => {
+                low = next + 1;
+                break;
+            }
+        }
+        step = step.saturating_mul(2);
+    }
+    if low < found.0 {
+        if let Some(below) = least((low, found.0 - 1), of) {
+            found = below;
+        }
+    }
+    Some(found)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -53,6 +102,10 @@ mod tests {
             prop_assert_eq!(least((from, to), high), first.map(|it| (it, it * 2)));
             let low = |number| (number <= edge).then_some(number * 2);
             let last = (from..=to).rev().find(|number| *number <= edge);
+            for guess in 0..130 {
+                let near = least_near((from, to), guess, high);
+                prop_assert_eq!(near, first.map(|it| (it, it * 2)), "{}", guess);
+            }
             prop_assert_eq!(largest((from, to), low), last.map(|it| (it, it * 2)));
         }
     }

@@ -7,7 +7,7 @@
 use evenkeel_core::qos::pacing::{CountingRule, Limit};
 
 use crate::delays;
-use crate::demand::{DAY_US, Demand};
+use crate::demand::{DAY_US, Demand, Span};
 use crate::fluid::{Bucket, Fluid, Outcome, Part};
 use crate::held_back::{Held, HeldBack};
 use crate::layout::LimitKind;
@@ -106,22 +106,32 @@ impl Floor {
         (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
         us_per_day: u64,
     ) -> Self {
+        let split = (counting, volumes, stripe_bytes);
+        let parts = demand.parts(counting, volumes, stripe_bytes);
+        let rates = parts.map(|part| (part.rates(), part.length_us));
+        Self::of_lengths(demand, split, us_per_day, rates)
+    }
+
+    /// What the source's limits held back alone.
+    #[must_use]
+    pub(crate) fn held(demand: &Demand, split: (CountingRule, u32, u32), us_per_day: u64) -> Self {
+        Self::of_lengths(demand, split, us_per_day, std::iter::empty())
+    }
+
+    /// Of rates, and for how long requests wait at limits below them.
+    fn of_lengths(
+        demand: &Demand,
+        (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
+        us_per_day: u64,
+        rates: impl Iterator<Item = ((u64, u64), u64)>,
+    ) -> Self {
         if u128::from(us_per_day) >= DAY_US {
             return Self::default();
         }
         let (mut operations, mut bytes) = (Lengths::default(), Lengths::default());
-        let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
-        let parts = demand.parts(counting, volumes, stripe_bytes);
-        for (part, span) in parts.zip(&demand.spans) {
-            let (each_operations, each_bytes) = part.rates();
-            operations.add(each_operations, part.length_us.max(1));
-            bytes.add(each_bytes, part.length_us.max(1));
-            let recorded = Rates { operations: each_operations, bytes: each_bytes };
-            match span.held {
-                Held::No => {}
-                Held::AtMost => at_most = at_most.max(recorded),
-                Held::AtEarned => at_earned = at_earned.max(recorded),
-            }
+        for ((each_operations, each_bytes), length_us) in rates {
+            operations.add(each_operations, length_us.max(1));
+            bytes.add(each_bytes, length_us.max(1));
         }
         let allowed = u128::from(us_per_day) * u128::from(demand.length_us);
         let held = demand.held_back.unwrap_or_default();
@@ -130,12 +140,35 @@ impl Floor {
         let none = Rates::default();
         match held.counting {
             _ if !is_long => Self { most, earned: none },
-            Some(other) if other != counting => Self { most: most.max(at_most), earned: at_earned },
+            Some(other) if other != counting => {
+                let (at_most, earned) = recorded(demand, (counting, volumes, stripe_bytes));
+                Self { most: most.max(at_most), earned }
+            }
             _ => {
                 let (at_most, earned) = at_source(&held, volumes);
                 Self { most: most.max(at_most), earned }
             }
         }
+    }
+
+    /// The same of pacers that save tokens for so long. A part that comes faster than they last
+    /// through half of it with waits for the other half.
+    #[must_use]
+    pub fn saving(
+        demand: &Demand,
+        (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
+        us_per_day: u64,
+        saved_us: u64,
+    ) -> Self {
+        let halved = |span: &Span| Span {
+            length_us: span.length_us.saturating_add(saved_us.saturating_mul(2)),
+            ..*span
+        };
+        let rates = demand.spans.iter().map(|span| {
+            let part = halved(span).part(counting, volumes, stripe_bytes);
+            (part.rates(), span.length_us / 2)
+        });
+        Self::of_lengths(demand, (counting, volumes, stripe_bytes), us_per_day, rates)
     }
 
     /// Whether a limit is too low.
@@ -144,6 +177,25 @@ impl Floor {
         let of = |rates: Rates| if kind.counts_bytes() { rates.bytes } else { rates.operations };
         limit.per_second < of(self.most) || limit.sustained_per_second() < of(self.earned)
     }
+}
+
+/// The most that was recorded in a span while the source held requests back, at its limits and
+/// without credits.
+fn recorded(
+    demand: &Demand,
+    (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
+) -> (Rates, Rates) {
+    let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
+    let parts = demand.parts(counting, volumes, stripe_bytes);
+    for (part, span) in parts.zip(&demand.spans) {
+        let (operations, bytes) = part.rates();
+        match span.held {
+            Held::No => {}
+            Held::AtMost => at_most = at_most.max(Rates { operations, bytes }),
+            Held::AtEarned => at_earned = at_earned.max(Rates { operations, bytes }),
+        }
+    }
+    (at_most, at_earned)
 }
 
 /// What each of so many volumes has of what the source gave, at most and without credits.

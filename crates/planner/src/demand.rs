@@ -72,6 +72,11 @@ impl Demand {
         Self { spans, length_us: at_us, held_back: HeldBack::of(trace) }
     }
 
+    /// The same length, with nothing in it.
+    pub(crate) const fn clone_without_spans(&self) -> Self {
+        Self { spans: Vec::new(), length_us: self.length_us, held_back: self.held_back }
+    }
+
     /// The parts of one of `volumes` that share all requests evenly, as `counting` counts them.
     /// With more than one, a request is spread over them in pieces of `stripe_bytes`.
     pub fn parts(
@@ -80,16 +85,7 @@ impl Demand {
         volumes: u32,
         stripe_bytes: u32,
     ) -> impl Iterator<Item = Part> {
-        let shares = u128::from(volumes.max(1));
-        self.spans.iter().map(move |span| {
-            let (operations, bytes) = span.counted(counting, volumes, stripe_bytes);
-            Part {
-                start_us: span.start_us,
-                length_us: span.length_us,
-                operations: (operations * MICRO).div_ceil(shares),
-                bytes: (bytes * MICRO).div_ceil(shares),
-            }
-        })
+        self.spans.iter().map(move |span| span.part(counting, volumes, stripe_bytes))
     }
 }
 
@@ -105,6 +101,18 @@ impl Span {
     #[must_use]
     pub fn pieces(&self, volumes: u32, stripe_bytes: u32) -> u64 {
         pieces(self.mean_bytes(), volumes, stripe_bytes)
+    }
+
+    /// What one of the volumes gets of it.
+    pub(crate) fn part(&self, counting: CountingRule, volumes: u32, stripe_bytes: u32) -> Part {
+        let shares = u128::from(volumes.max(1));
+        let (operations, bytes) = self.counted(counting, volumes, stripe_bytes);
+        Part {
+            start_us: self.start_us,
+            length_us: self.length_us,
+            operations: (operations * MICRO).div_ceil(shares),
+            bytes: (bytes * MICRO).div_ceil(shares),
+        }
     }
 
     /// The I/Os and the bytes that count, if each request has the mean size.

@@ -20,7 +20,7 @@ use crate::delays::Delays;
 use crate::demand::{Demand, Span};
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
-use crate::search::{Space, buckets};
+use crate::search::{Space, Wanted, buckets, may_wait};
 
 const NS_PER_US: u64 = 1_000;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -32,6 +32,9 @@ const PLACES: u64 = 1 << 16;
 const LENGTH_MAX: u64 = 1 << 20;
 /// How near to a limit requests are sent, in thousandths of it: the first that makes few enough.
 const NEAR_PERMILLE: [u32; 3] = [900, 990, 1_000];
+/// The most requests for which those that are merely near to a limit are sent, too, where a layout
+/// is judged.
+const NEAR_REQUESTS_MAX: u64 = 500_000;
 /// A stretch goes on over what comes so soon after it: a pacer has all its tokens again then.
 const AFTER_US: u64 = 1_000_000;
 
@@ -44,6 +47,8 @@ pub struct Exact {
     pub sent: u64,
     /// Microseconds in which requests waited.
     pub waited_us: u64,
+    /// When the last of those that were sent was served.
+    pub end_us: u64,
     /// How long requests waited.
     pub delays: Delays,
     /// Nanoseconds for which each limit held the volume up.
@@ -59,6 +64,91 @@ pub fn replay(space: &Space, demand: &Demand, layout: &Layout, requests_max: u64
         (requests(&stretches) <= requests_max).then_some(stretches)
     })?;
     send(space, demand, layout, &stretches)
+}
+
+impl Exact {
+    /// Whether it is as wanted. A microsecond of waiting is more than none.
+    #[must_use]
+    pub fn does(&self, demand: &Demand, wanted: &Wanted) -> bool {
+        may_wait(self.waited_us, self.end_us, demand, wanted)
+            && wanted.delays.iter().all(|(permille, us)| self.delays.permille(*permille) <= *us)
+    }
+
+    /// Counts all requests of a volume; those that were not sent did not wait.
+    fn counting(mut self, requests: u64) -> Self {
+        self.requests = requests;
+        let quiet = u128::from(requests.saturating_sub(self.sent));
+        self.delays.add(0, 0, quiet * MICRO);
+        self
+    }
+}
+
+/// What came of judging a layout.
+pub(crate) enum Judged {
+    /// It does what is wanted.
+    Does(Exact),
+    /// It does not.
+    DoesNot,
+    /// More requests would have to be sent.
+    TooMany,
+}
+
+/// The part of a demand that may wait at limits that are not less than those of a layout.
+pub(crate) struct Busy {
+    demand: Demand,
+    /// All requests of a volume.
+    requests: u64,
+}
+
+impl Busy {
+    /// What may wait on a layout, and on all of its type and number with higher limits.
+    pub(crate) fn of(space: &Space, demand: &Demand, layout: &Layout) -> Self {
+        let near = NEAR_PERMILLE.into_iter().min().unwrap_or_default();
+        let stretches = stretches(space, demand, layout, near);
+        let spans = stretches.iter().filter_map(|it| demand.spans.get(it.spans.0..=it.spans.1));
+        let spans = spans.flatten().copied().collect();
+        let requests = all_requests(space, demand, layout);
+        Self { demand: Demand { spans, ..demand.clone_without_spans() }, requests }
+    }
+
+    /// Whether a layout does what is wanted, if at most so many requests have to be sent for that;
+    /// and how many were sent. It ends with the first stretch after which it is known.
+    pub(crate) fn judge(
+        &self,
+        space: &Space,
+        layout: &Layout,
+        wanted: &Wanted,
+        requests_max: u64,
+    ) -> (Judged, u64) {
+        let demand = &self.demand;
+        // Which requests are sent depends on the layout alone, and not on how many may be.
+        let mut all = Vec::new();
+        for near in NEAR_PERMILLE {
+            all = stretches(space, demand, layout, near);
+            if requests(&all) <= NEAR_REQUESTS_MAX {
+                break;
+            }
+        }
+        let pacing = space.rules.pacing(&layout.each);
+        let mut exact = Exact::default();
+        for stretch in &all {
+            if exact.sent.saturating_add(stretch.requests) > requests_max {
+                return (Judged::TooMany, exact.sent);
+            }
+            if send_one(space, demand, layout, &pacing, stretch, &mut exact).is_none() {
+                return (Judged::DoesNot, exact.sent);
+            }
+            if !may_wait(exact.waited_us, exact.end_us, demand, wanted) {
+                return (Judged::DoesNot, exact.sent);
+            }
+        }
+        let exact = exact.counting(self.requests);
+        let sent = exact.sent;
+        match exact.does(demand, wanted) {
+            true => (Judged::Does(exact), sent),
+            false => (Judged::DoesNot, sent),
+        }
+    }
 }
 
 /// Spans in which requests wait, or are near to it.
@@ -186,18 +276,33 @@ fn send(space: &Space, demand: &Demand, layout: &Layout, stretches: &[Stretch]) 
     let pacing = space.rules.pacing(&layout.each);
     let mut exact = Exact::default();
     for stretch in stretches {
-        let mut run = Run::new(space, layout, &pacing, stretch)?;
-        for (at_ns, length) in stretch.sent(space, demand, layout) {
-            run.send(at_ns, length);
-        }
-        run.drain();
-        run.end(&mut exact);
+        send_one(space, demand, layout, &pacing, stretch, &mut exact)?;
     }
+    Some(exact.counting(all_requests(space, demand, layout)))
+}
+
+/// Sends a stretch, and adds what happens.
+fn send_one(
+    space: &Space,
+    demand: &Demand,
+    layout: &Layout,
+    pacing: &Pacing,
+    stretch: &Stretch,
+    exact: &mut Exact,
+) -> Option<()> {
+    let mut run = Run::new(space, layout, pacing, stretch)?;
+    for (at_ns, length) in stretch.sent(space, demand, layout) {
+        run.send(at_ns, length);
+    }
+    run.drain();
+    run.end(exact);
+    Some(())
+}
+
+/// The requests of a demand that one volume gets.
+fn all_requests(space: &Space, demand: &Demand, layout: &Layout) -> u64 {
     let counts = demand.spans.iter().map(|it| Sent::of(it, space, layout).count);
-    exact.requests = counts.fold(0, u64::saturating_add);
-    let quiet = u128::from(exact.requests.saturating_sub(exact.sent));
-    exact.delays.add(0, 0, quiet * MICRO);
-    Some(exact)
+    counts.fold(0, u64::saturating_add)
 }
 
 /// The requests of a span that one volume gets.
@@ -246,6 +351,8 @@ struct Run {
     /// Until when waiting was counted.
     counted_ns: u64,
     waited_ns: u64,
+    /// When the last was served.
+    served_ns: u64,
     delays: Delays,
 }
 
@@ -280,6 +387,7 @@ impl Run {
             sent: 0,
             counted_ns: 0,
             waited_ns: 0,
+            served_ns: 0,
             delays: Delays::default(),
         })
     }
@@ -344,6 +452,7 @@ impl Run {
         self.delays.add(delay_us, delay_us, MICRO);
         self.waited_ns += now_ns.saturating_sub(came_ns.max(self.counted_ns));
         self.counted_ns = self.counted_ns.max(now_ns);
+        self.served_ns = now_ns;
     }
 
     fn drain(&mut self) {
@@ -368,6 +477,7 @@ impl Run {
     fn end(self, exact: &mut Exact) {
         let held_ns = self.held_ns();
         exact.sent += self.sent;
+        exact.end_us = exact.end_us.max(self.served_ns.div_ceil(NS_PER_US));
         exact.waited_us += self.waited_ns / NS_PER_US;
         exact.delays.merge(&self.delays);
         for (kind, ns) in held_ns {

@@ -18,6 +18,9 @@ use crate::delays::Delays;
 /// Millionths in one.
 pub const MICRO: u128 = 1_000_000;
 
+/// How much faster than its limit a pacer lets through what it saved.
+const AT_ONCE: u128 = 1_000;
+
 /// What a limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counts {
@@ -67,6 +70,29 @@ impl Bucket {
         };
         let credits = capacity / MICRO * u128::from(balance_ppm).min(MICRO);
         Self { counts, rate, refill, capacity, credits }
+    }
+
+    /// The same limits as a pacer that saves tokens for so long has them: what it saved passes at
+    /// once.
+    pub(crate) fn saving(
+        counts: Counts,
+        limit: Limit,
+        saved_us: u64,
+    ) -> impl Iterator<Item = Self> {
+        let rate = u128::from(limit.per_second).max(1);
+        let saves = |refill: u128, capacity: u128| Self {
+            counts,
+            rate: rate.saturating_mul(AT_ONCE),
+            refill,
+            capacity,
+            credits: capacity,
+        };
+        let credit = limit.credit.map(|credit| {
+            let refill = u128::from(credit.refill_per_second).clamp(1, rate);
+            saves(refill, u128::from(credit.capacity) * MICRO)
+        });
+        // A request of a volume that has a token left passes whole.
+        [Some(saves(rate, rate * u128::from(saved_us) + MICRO)), credit].into_iter().flatten()
     }
 
     /// What it lets through a microsecond: less when the credits for one are used up.

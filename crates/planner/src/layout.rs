@@ -82,6 +82,20 @@ impl Layout {
         self.all(pacing, instance).map(full).collect()
     }
 
+    /// The same limits with what their pacers save beside credits.
+    pub(crate) fn saving_buckets(
+        &self,
+        pacing: &Pacing,
+        instance: Option<&InstanceType>,
+    ) -> Vec<Bucket> {
+        let saved_us = pacing.tolerance.ns / 1_000;
+        let full = |(kind, limit): (LimitKind, Limit)| {
+            let counts = if kind.counts_bytes() { Counts::Bytes } else { Counts::Operations };
+            Bucket::saving(counts, limit, saved_us)
+        };
+        self.all(pacing, instance).flat_map(full).collect()
+    }
+
     /// The most a second of each limit of one volume, with its share of an instance's.
     #[must_use]
     pub fn limits(

@@ -12,6 +12,7 @@ pub mod busy;
 pub mod cost;
 pub mod delays;
 pub mod demand;
+pub mod device;
 pub mod exact;
 pub mod fit;
 pub mod fleet;

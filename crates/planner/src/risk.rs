@@ -10,6 +10,7 @@ use crate::fluid::Part;
 use crate::layout::LimitKind;
 use crate::search::Space;
 use crate::trace::{Note, Trace};
+use crate::words::span;
 
 /// From here on a limit has no room for more.
 const NO_HEADROOM_PERMILLE: u64 = 950;
@@ -139,7 +140,7 @@ impl fmt::Display for Risk {
                 "lives on credits of {}: empty after {} at the busiest hour's rate; the least in \
                  this trace is {} %",
                 limit_words(*limit),
-                Time(*empty_after_s),
+                span(*empty_after_s),
                 least_ppm / 10_000,
             ),
             Self::CreditsRunLow { limit, least_ppm } => write!(
@@ -168,7 +169,7 @@ impl fmt::Display for Risk {
                 f,
                 "steps of {} hide what happens within: requests wait {} to {} s a day; a trace of \
                  seconds tells which",
-                Time(resolution_ms.div_ceil(1_000)),
+                span(resolution_ms.div_ceil(1_000)),
                 Tenths(*least),
                 Tenths(*most)
             ),
@@ -178,7 +179,7 @@ impl fmt::Display for Risk {
                  than was recorded"
             ),
             Self::Gaps { unknown_ms } => {
-                write!(f, "{} of the time are not known", Time(unknown_ms.div_ceil(1_000)))
+                write!(f, "{} of the time are not known", span(unknown_ms.div_ceil(1_000)))
             }
             Self::NoDurability => f.write_str("no durability is published of this type"),
         }
@@ -202,28 +203,14 @@ impl fmt::Display for Tenths {
     }
 }
 
-/// Seconds, minutes, hours or days.
-struct Time(u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0..120 => write!(f, "{} s", self.0),
-            120..7_200 => write!(f, "{} min", self.0 / 60),
-            7_200..172_800 => write!(f, "{} h", self.0 / 3_600),
-            seconds => write!(f, "{} days", seconds / 86_400),
-        }
-    }
-}
-
 /// What may go wrong with a layout, the worst first.
 #[must_use]
 pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Vec<Risk> {
     let mut risks = Vec::new();
     let (found, layout) = (&rated.found, &rated.found.layout);
-    let length_us = demand.length_us.max(found.outcome.end_us);
-    if let Some(&limit) = found.outcome.binding().and_then(|place| found.limits.get(place)) {
-        let ms_per_day = crate::answer::ms_per_day(found.outcome.waited_us(), length_us);
+    let length_us = demand.length_us.max(found.end_us());
+    if let Some(limit) = found.binding() {
+        let ms_per_day = crate::answer::ms_per_day(found.waited_us(), length_us);
         risks.push(Risk::Waits { ms_per_day, limit });
     }
     let of_limits = used_risks(space, demand, rated);

@@ -11,6 +11,7 @@
 //! at all others ([`Parts`]).
 
 mod given;
+mod sharpen;
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::{Cost, PriceList};
@@ -22,11 +23,14 @@ use evenkeel_core::volume::{
 
 use crate::bisect::least;
 use crate::busy::{Floor, Parts};
+use crate::delays::Delays;
 use crate::demand::{DAY_US, Demand};
+use crate::exact::Exact;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::layout::{Layout, LimitKind};
 
 pub use given::given;
+pub use sharpen::{settle, sharpen, sharpest};
 
 /// What a layout must do.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -88,6 +92,8 @@ pub struct Found {
     pub outcome: Outcome,
     /// The limits, in the order of the outcome.
     pub limits: Vec<LimitKind>,
+    /// What the product's scheduler does, where it was asked.
+    pub exact: Option<Exact>,
 }
 
 impl Found {
@@ -95,6 +101,34 @@ impl Found {
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.monthly.total().saturating_add(self.requests)
+    }
+
+    /// Microseconds in which requests wait: the scheduler's, where it was asked.
+    #[must_use]
+    pub fn waited_us(&self) -> u64 {
+        self.exact.as_ref().map_or_else(|| self.outcome.waited_us(), |exact| exact.waited_us)
+    }
+
+    /// How long requests wait: the scheduler's, where it was asked.
+    #[must_use]
+    pub fn delays(&self) -> &Delays {
+        self.exact.as_ref().map_or(&self.outcome.delays, |exact| &exact.delays)
+    }
+
+    /// The limit that requests wait for the longest; none if they do not wait.
+    #[must_use]
+    pub fn binding(&self) -> Option<LimitKind> {
+        match &self.exact {
+            Some(exact) if exact.waited_us == 0 => None,
+            Some(exact) => exact.held_ns.iter().max_by_key(|(_, ns)| *ns).map(|(kind, _)| *kind),
+            None => self.outcome.binding().and_then(|place| self.limits.get(place)).copied(),
+        }
+    }
+
+    /// When the last request is served; what was not sent to the scheduler is served at once.
+    #[must_use]
+    pub fn end_us(&self) -> u64 {
+        self.exact.as_ref().map_or(self.outcome.end_us, |exact| exact.end_us)
     }
 }
 
@@ -120,7 +154,9 @@ pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usiz
                 .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
             let cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
             let floor = Floor::default();
-            let mut search = Search { space, demand, wanted, rules, volumes, floor, cost_max };
+            let saves = false;
+            let mut search =
+                Search { space, demand, wanted, rules, volumes, floor, cost_max, saves };
             let Some(counting) = search.counting() else { continue };
             let known = floors.iter().find(|(it, _)| *it == counting).map(|(_, floor)| *floor);
             search.floor = known.unwrap_or_else(|| {
@@ -148,6 +184,8 @@ struct Search<'a> {
     floor: Floor,
     /// What costs more in a month is not looked for.
     cost_max: Option<u64>,
+    /// Whether limits save tokens, as the scheduler's pacers do.
+    saves: bool,
 }
 
 /// A volume of a layout: IOPS and MiB/s where they are provisioned.
@@ -213,10 +251,42 @@ impl Search<'_> {
         mibps: (u32, u32),
         ratio: Ratio,
     ) -> Option<Found> {
-        let at = |parts: &Parts, iops, mibps| match self.sized(gib, iops, Some(mibps)) {
-            Some(point) => self.try_at(parts, point),
-            None => Tried::DoesNot(None),
-        };
+        let (least_iops, least_mibps, parts) = self.corner(gib, iops, mibps, ratio)?;
+        let at = |parts: &Parts, iops, mibps| self.try_both(parts, gib, iops, mibps);
+        let (mut best, mut most_iops): (Option<Found>, u32) = (None, iops.1);
+        for mibps in least_mibps..=mibps.1 {
+            let floor = least_iops.max(least_beside(ratio, mibps));
+            if floor > iops.1 {
+                break;
+            }
+            let least_cost = self.sized(gib, floor, Some(mibps)).and_then(|it| self.cost(it));
+            let is_dearer =
+                |best: &Found| least_cost.is_none_or(|cost| cost.total() >= best.monthly.total());
+            // More MiB/s only cost more, unless they spare IOPS.
+            if best.as_ref().is_some_and(is_dearer) {
+                break;
+            }
+            let range = (floor, most_iops.max(floor));
+            let at_iops = |parts: &Parts, iops| at(parts, iops, mibps);
+            let Some((needed, found)) = least_that_does(range, &parts, at_iops) else { continue };
+            most_iops = needed;
+            if best.as_ref().is_none_or(|best| found.total() < best.total()) {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    /// The least IOPS beside the most MiB/s, the least MiB/s beside the most IOPS, and what is not
+    /// quiet there: neither may be less than that, whatever the other is.
+    fn corner(
+        &self,
+        gib: u32,
+        iops: (u32, u32),
+        mibps: (u32, u32),
+        ratio: Ratio,
+    ) -> Option<(u32, u32, Parts)> {
+        let at = |parts: &Parts, iops, mibps| self.try_both(parts, gib, iops, mibps);
         let limits = |iops, mibps| Layout {
             volumes: self.volumes,
             each: VolumeSpec {
@@ -241,30 +311,16 @@ impl Search<'_> {
         let (least_mibps, _) = least_that_does((mibps_from, mibps.1), &parts, |parts, mibps| {
             at(parts, iops.1, mibps)
         })?;
-        let buckets = buckets(self.space, &limits(least_iops, least_mibps)).1;
+        let buckets = self.buckets(&limits(least_iops, least_mibps));
         let parts = parts.replay(buckets, |_| false).higher;
-        let (mut best, mut most_iops): (Option<Found>, u32) = (None, iops.1);
-        for mibps in least_mibps..=mibps.1 {
-            let floor = least_iops.max(least_beside(ratio, mibps));
-            if floor > iops.1 {
-                break;
-            }
-            let least_cost = self.sized(gib, floor, Some(mibps)).and_then(|it| self.cost(it));
-            let is_dearer =
-                |best: &Found| least_cost.is_none_or(|cost| cost.total() >= best.monthly.total());
-            // More MiB/s only cost more, unless they spare IOPS.
-            if best.as_ref().is_some_and(is_dearer) {
-                break;
-            }
-            let range = (floor, most_iops.max(floor));
-            let at_iops = |parts: &Parts, iops| at(parts, iops, mibps);
-            let Some((needed, found)) = least_that_does(range, &parts, at_iops) else { continue };
-            most_iops = needed;
-            if best.as_ref().is_none_or(|best| found.total() < best.total()) {
-                best = Some(found);
-            }
+        Some((least_iops, least_mibps, parts))
+    }
+
+    fn try_both(&self, parts: &Parts, gib: u32, iops: u32, mibps: u32) -> Tried {
+        match self.sized(gib, iops, Some(mibps)) {
+            Some(point) => self.try_at(parts, point),
+            None => Tried::DoesNot(None),
         }
-        best
     }
 
     /// Nothing, if a cost is above what is looked for.
@@ -296,7 +352,17 @@ impl Search<'_> {
     fn parts(&self, layout: &Layout) -> Parts {
         let counting = self.space.rules.pacing(&layout.each).counting;
         let all = self.demand.parts(counting, self.volumes, self.space.stripe_bytes);
-        Parts::of(buckets(self.space, layout).1, all)
+        Parts::of(self.buckets(layout), all)
+    }
+
+    fn buckets(&self, layout: &Layout) -> Vec<Bucket> {
+        match self.saves {
+            true => {
+                let pacing = self.space.rules.pacing(&layout.each);
+                layout.saving_buckets(&pacing, self.space.instance)
+            }
+            false => buckets(self.space, layout).1,
+        }
     }
 
     /// A volume with provisioned IOPS, as large as these need.
@@ -327,14 +393,15 @@ impl Search<'_> {
         let legal = self.layout(point).filter(|layout| self.is_fast(layout));
         let priced = legal.and_then(|layout| Some((layout, layout.monthly(self.space.prices)?)));
         let Some((layout, monthly)) = priced else { return Tried::DoesNot(None) };
-        let (limits, buckets) = buckets(self.space, &layout);
+        let (limits, _) = buckets(self.space, &layout);
         let waits_too_long =
             |fluid: &Fluid| !may_wait(fluid.waited_us(), fluid.free_us(), self.demand, self.wanted);
-        let replayed = parts.replay(buckets, waits_too_long);
+        let replayed = parts.replay(self.buckets(&layout), waits_too_long);
         match replayed.outcome.filter(|it| does(it, self.demand, self.wanted)) {
             Some(outcome) => {
                 let requests = requests(self.space, self.demand, &layout, &outcome);
-                Tried::Does(Box::new(Found { layout, monthly, requests, outcome, limits }))
+                let exact = None;
+                Tried::Does(Box::new(Found { layout, monthly, requests, outcome, limits, exact }))
             }
             None => Tried::DoesNot(Some(replayed.higher)),
         }
@@ -373,7 +440,7 @@ pub fn does(outcome: &Outcome, demand: &Demand, wanted: &Wanted) -> bool {
 }
 
 /// Whether requests may wait so long until a time. If not, they may not afterwards, either.
-fn may_wait(waited_us: u64, until_us: u64, demand: &Demand, wanted: &Wanted) -> bool {
+pub(crate) fn may_wait(waited_us: u64, until_us: u64, demand: &Demand, wanted: &Wanted) -> bool {
     let known_us = u128::from(demand.length_us.max(until_us).max(1));
     u128::from(waited_us) * DAY_US <= u128::from(wanted.throttled_us_per_day_max) * known_us
 }

@@ -46,11 +46,13 @@ impl Amount {
         }
     }
 
-    /// The rate of a limit's unit a second, of an amount that came within so long.
+    /// The rate of a limit's unit a second, of an amount that came within so long, to the nearest
+    /// whole: what is served in a step is rounded down by millionths.
     #[must_use]
     pub fn per_second(&self, counts_bytes: bool, length_us: u64) -> u64 {
         let amount = if counts_bytes { self.bytes } else { self.operations };
-        u64::try_from(amount / u128::from(length_us.max(1))).unwrap_or(u64::MAX)
+        let length_us = u128::from(length_us.max(1));
+        u64::try_from((amount + length_us / 2) / length_us).unwrap_or(u64::MAX)
     }
 }
 

@@ -3,11 +3,10 @@
 use super::input::{self, Case};
 use super::json;
 use super::words::{at, plain, seconds, span_us};
-use super::{assumed_ms, by_scheduler, exact_ms};
+use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
 use crate::message::{self, Failure, Format};
 use evenkeel_planner::answer::Rated;
-use evenkeel_planner::exact::Exact;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};
 use evenkeel_planner::timeline::{Episode, Timeline, Times};
@@ -16,10 +15,9 @@ use serde_json::{Value, json};
 pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
     let space = input::space(&arguments.rules, &[], 1)?;
     let case = Case::read(&arguments.traces, space)?;
-    let rated = case.given(&arguments.layout)?;
+    let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
     let wanted = input::wanted_of_given(arguments.capacity, &arguments.allowed, &case.trace);
-    let exact = by_scheduler(&case, &rated.found.layout);
-    let checked = Checked::of(&case, &rated, &wanted, exact);
+    let checked = Checked::of(&case, &rated, &wanted);
     message::print(&match format {
         Format::Text => checked.text(),
         Format::Csv => message::csv(&COLUMNS, &checked.rows()),
@@ -70,7 +68,6 @@ struct Checked<'a> {
     checks: Vec<Check>,
     timeline: Timeline,
     times: Times,
-    exact: Option<Exact>,
 }
 
 /// Milliseconds as a table shows them, rounded up: what it shows decides.
@@ -82,27 +79,30 @@ const fn as_shown(ms: u64) -> u64 {
 }
 
 impl<'a> Checked<'a> {
-    fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted, exact: Option<Exact>) -> Self {
-        let outcome = &rated.found.outcome;
+    fn of(case: &'a Case, rated: &'a Rated, wanted: &Wanted) -> Self {
+        let (found, exact) = (&rated.found, &rated.found.exact);
         let waiting = Wanted { delays: vec![], ..wanted.clone() };
         // What the scheduler did goes before what a replay in bulk says.
         let allowed = wanted.throttled_us_per_day_max / 1_000;
-        let (found, pass) = match &exact {
+        let (waited_ms, pass) = match exact {
             Some(exact) => {
-                let found = as_shown(exact_ms(case, exact));
-                (found, found <= allowed)
+                let waited_ms = as_shown(exact_ms(case, exact));
+                (waited_ms, waited_ms <= allowed)
             }
-            None => (assumed_ms(case, rated), search::does(outcome, &case.demand, &waiting)),
+            None => {
+                let does = search::does(&found.outcome, &case.demand, &waiting);
+                (assumed_ms(case, found), does)
+            }
         };
-        let mut checks = vec![Check { what: "throttled a day", unit: "s", allowed, found, pass }];
+        let (what, unit) = ("throttled a day", "s");
+        let mut checks = vec![Check { what, unit, allowed, found: waited_ms, pass }];
         for (permille, most_us) in &wanted.delays {
             let what = match permille {
                 500 => "p50 wait",
                 990 => "p99 wait",
                 _ => "p99.9 wait",
             };
-            let delays = exact.as_ref().map_or(&outcome.delays, |exact| &exact.delays);
-            let found_us = delays.permille(*permille);
+            let found_us = found.delays().permille(*permille);
             checks.push(Check {
                 what,
                 unit: "ms",
@@ -124,7 +124,7 @@ impl<'a> Checked<'a> {
         }
         // Only the times of waiting are looked at, and not the steps.
         let timeline = Timeline::of(&case.space, &case.demand, layout, case.demand.length_us);
-        Self { case, rated, checks, timeline, times: Times::of(&case.trace), exact }
+        Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
     }
 
     fn passes(&self) -> bool {
@@ -157,7 +157,7 @@ impl<'a> Checked<'a> {
                 text += &format!("the longest of {episodes} times: {}\n", self.episode(&longest));
             }
         }
-        if let Some(exact) = &self.exact {
+        if let Some(exact) = &self.rated.found.exact {
             text += &format!(
                 "request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
                 seconds(exact_ms(self.case, exact)),
@@ -212,7 +212,7 @@ impl<'a> Checked<'a> {
                 "longest": self.timeline.longest.map(episode),
             },
             "layout": json::layout_json(self.case, self.rated),
-            "by_scheduler": self.exact.as_ref().map(|exact| json::exact_json(self.case, exact)),
+            "by_scheduler": self.rated.found.exact.as_ref().map(|exact| json::exact_json(self.case, exact)),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! `evenkeel plan compare`: layouts side by side.
 
-use super::assumed_ms;
 use super::input::{self, Case};
 use super::json;
 use super::words::{limit_words, loss_words, plain, seconds, usd, usd_more};
+use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
 use crate::message::{self, Exit, Failure, Format, or_dash};
 use evenkeel_planner::answer::Rated;
@@ -24,8 +24,11 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
     }
     let space = input::space(&arguments.rules, &[], 1)?;
     let case = Case::read(&arguments.traces, space)?;
-    let rated: Vec<Rated> =
-        arguments.layouts.iter().map(|text| case.given(text)).collect::<Result<_, _>>()?;
+    let rated: Vec<Rated> = arguments
+        .layouts
+        .iter()
+        .map(|text| case.given(text, COMPARED_REQUESTS_MAX))
+        .collect::<Result<_, _>>()?;
     message::print(&match format {
         Format::Text => text(&case, &rated),
         Format::Csv => {
@@ -75,7 +78,7 @@ fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let (a, b) = (first.found.total(), other.found.total());
     let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
     words.push(format!("{} USD a month, {} a year", usd_more(b, a), usd_more(b_year, a_year)));
-    let (a, b) = (assumed_ms(case, first), assumed_ms(case, other));
+    let (a, b) = (assumed_ms(case, &first.found), assumed_ms(case, &other.found));
     words.push(match a.cmp(&b) {
         std::cmp::Ordering::Equal => "requests wait as long".to_owned(),
         std::cmp::Ordering::Less => format!("requests wait {} s a day longer", seconds(b - a)),
@@ -103,14 +106,16 @@ fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
     row("requests USD/month", &|it| usd(it.found.requests));
     row("all USD/month", &|it| usd(it.found.total()));
     row("all USD/year", &|it| usd(it.found.total().saturating_mul(12)));
-    row("throttled s/day", &|it| seconds(assumed_ms(case, it)));
-    row("  at least", &|it| seconds(it.throttled_ms_per_day[0].min(assumed_ms(case, it))));
-    row("  at most", &|it| seconds(it.throttled_ms_per_day[2].max(assumed_ms(case, it))));
-    let wait = |permille| move |it: &Rated| ms(it.found.outcome.delays.permille(permille));
+    row("throttled s/day", &|it| seconds(assumed_ms(case, &it.found)));
+    row("  at least", &|it| seconds(it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found))));
+    row("  at most", &|it| seconds(it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found))));
+    let wait = |permille| move |it: &Rated| ms(it.found.delays().permille(permille));
     row("p50 wait ms", &wait(500));
     row("p99 wait ms", &wait(990));
     row("p99.9 wait ms", &wait(999));
-    row("longest wait ms", &|it| ms(it.found.outcome.delays.most_us()));
+    row("longest wait ms", &|it| ms(it.found.delays().most_us()));
+    row("p99 wait with device ms", &|it| or_dash(device::with_device(case, &it.found, 990)));
+    row("waits by", &|it| model(&it.found).to_owned());
     for kind in [
         LimitKind::VolumeIops,
         LimitKind::VolumeBytes,
@@ -150,7 +155,7 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
                 "monthly_micro_usd": i64::try_from(monthly).unwrap_or(i64::MAX),
                 "yearly_micro_usd": i64::try_from(monthly * 12).unwrap_or(i64::MAX),
                 "throttled_ms_per_day":
-                    i64::try_from(signed(assumed_ms(case, it), assumed_ms(case, first))).ok(),
+                    i64::try_from(signed(assumed_ms(case, &it.found), assumed_ms(case, &first.found))).ok(),
                 "words": better(case, first, it),
             })
         })

@@ -3,7 +3,7 @@
 use super::input::{self, Case};
 use super::json;
 use super::words::{at, limit_words, plain, seconds, span_us};
-use super::{cheapest, words};
+use super::{EXACT_REQUESTS_MAX, cheapest, words};
 use crate::cli::{Moment, PlanExplain};
 use crate::message::{self, Exit, Failure, Format, or_dash};
 use evenkeel_core::units::MIB;
@@ -24,7 +24,7 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let space = input::space(&arguments.rules, &wanted.types, wanted.stripes)?;
     let case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {
-        Some(text) => case.given(text)?,
+        Some(text) => case.given(text, EXACT_REQUESTS_MAX)?,
         None => {
             let found = cheapest(&case, &input::wanted(wanted, &case.trace)?, 1)?;
             let mut rated = answer::rate(&case.space, &case.trace, &case.demand, found);

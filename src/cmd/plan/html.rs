@@ -30,7 +30,7 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
     charts.push(frontier(told, wanted));
     let risks = risk::risks(&case.space, &case.trace, &case.demand, first);
     let total = usd(first.found.total());
-    let throttled = seconds(assumed_ms(case, first));
+    let throttled = seconds(assumed_ms(case, &first.found));
     let page = PlanPage {
         title: plain(&case.trace.name),
         about: about(told),
@@ -38,7 +38,7 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
             "{}: {total} USD a month, requests wait {throttled} s a day",
             first.found.layout
         ),
-        is_good: assumed_ms(case, first) == 0,
+        is_good: assumed_ms(case, &first.found) == 0,
         warnings: risks.iter().map(ToString::to_string).collect(),
         layouts: layouts(told),
         charts,
@@ -88,8 +88,8 @@ fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
         all.extend(search::cheapest(&case.space, &case.demand, &looser));
     }
     let waits = |found: &Found| {
-        let length_us = case.demand.length_us.max(found.outcome.end_us);
-        evenkeel_planner::answer::ms_per_day(found.outcome.waited_us(), length_us)
+        let length_us = case.demand.length_us.max(found.end_us());
+        evenkeel_planner::answer::ms_per_day(found.waited_us(), length_us)
     };
     all.sort_by_key(|found| (found.total(), waits(found), found.layout.to_string()));
     all.dedup_by_key(|found| found.layout);

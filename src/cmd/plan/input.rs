@@ -10,6 +10,7 @@ use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
+use evenkeel_planner::exact;
 use evenkeel_planner::held_back::HeldBack;
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::read::{self, FioLog, Hints};
@@ -58,15 +59,17 @@ impl Case {
         Ok(Self { trace, space, assume, demand, source })
     }
 
-    /// A layout in words, and all that is known of it.
-    pub fn given(&self, text: &str) -> Result<Rated, Failure> {
+    /// A layout in words, and all that is known of it: by the scheduler, if no more than so many
+    /// requests of a volume may wait.
+    pub fn given(&self, text: &str, requests_max: u64) -> Result<Rated, Failure> {
         let layout = layout("--layout", text, &self.space)?;
-        let found = search::given(&self.space, &self.demand, &layout).ok_or_else(|| {
+        let mut found = search::given(&self.space, &self.demand, &layout).ok_or_else(|| {
             let (volume_type, date) = (layout.each.volume_type, self.space.prices.date());
             Failure::new(format!("no price of {volume_type} is known for {date}"))
                 .exit(Exit::Usage)
                 .hint("choose another day with --as-of, or another type")
         })?;
+        found.exact = exact::replay(&self.space, &self.demand, &layout, requests_max);
         let mut rated = answer::rate(&self.space, &self.trace, &self.demand, vec![found]);
         rated.pop().ok_or_else(|| Failure::new("the layout was not rated"))
     }

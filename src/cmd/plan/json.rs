@@ -3,7 +3,7 @@
 use super::commands::commands;
 use super::input::Case;
 use super::words::{less_words, limit_words};
-use super::{Told, assumed_ms, exact_ms};
+use super::{Told, assumed_ms, device, exact_ms, model};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
@@ -18,7 +18,8 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { case, asked, rated, exact, less } = told;
+    let Told { case, asked, rated, less } = told;
+    let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
         json!({ "one_less": less_words(*less), "throttled_ms_per_day": ms })
@@ -37,7 +38,7 @@ pub fn json_of(told: &Told<'_>) -> Value {
         "rules": case.space.rules.date().to_string(),
         "prices": case.space.prices.date().to_string(),
         "layouts": layouts,
-        "cheapest_by_scheduler": exact.as_ref().map(|exact| exact_json(case, exact)),
+        "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,
     })
 }
@@ -109,9 +110,11 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
             "requests": found.requests,
             "total": found.total(),
         },
-        "throttled_ms_per_day": assumed_ms(case, rated),
+        "throttled_ms_per_day": assumed_ms(case, found),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
-        "delay_us": delays_json(&found.outcome.delays),
+        "delay_us": delays_json(found.delays()),
+        "waits_by": model(found),
+        "device": device::json(case, found),
         "used": used.collect::<Vec<_>>(),
         "credits": credits_json(case, rated),
         "worst_hour": hour,

@@ -3,6 +3,7 @@
 mod check;
 mod commands;
 mod compare;
+mod device;
 mod explain;
 mod fleet;
 mod html;
@@ -17,13 +18,14 @@ use evenkeel_core::units::MIB;
 use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
-use evenkeel_planner::layout::Layout;
 use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
 use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
 const EXACT_REQUESTS_MAX: u64 = 20_000_000;
+/// The same of each layout that is compared with others.
+const COMPARED_REQUESTS_MAX: u64 = 5_000_000;
 /// The same of a layout that has one unit less than the cheapest.
 const NEIGHBOUR_REQUESTS_MAX: u64 = 5_000_000;
 
@@ -44,7 +46,6 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     let wanted = input::wanted(&arguments.wanted, &case.trace)?;
     let found = cheapest(&case, &wanted, arguments.top.into())?;
     let rated = answer::rate(&case.space, &case.trace, &case.demand, found);
-    let exact = rated.first().and_then(|rated| by_scheduler(&case, &rated.found.layout));
     let less = rated.first().map_or_else(Vec::new, |rated| {
         neighbours::one_less(&case.space, &wanted, &rated.found.layout)
     });
@@ -52,7 +53,7 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
         (less, exact::replay(&case.space, &case.demand, &layout, NEIGHBOUR_REQUESTS_MAX))
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
-    let told = Told { case: &case, asked, rated: &rated, exact, less };
+    let told = Told { case: &case, asked, rated: &rated, less };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
@@ -69,15 +70,8 @@ struct Told<'a> {
     case: &'a Case,
     asked: Asked,
     rated: &'a [Rated],
-    /// The cheapest, if few enough of its requests may wait.
-    exact: Option<Exact>,
     /// What the scheduler does with one unit less than the cheapest has.
     less: Vec<(Less, Option<Exact>)>,
-}
-
-/// What the product's scheduler does, if few enough requests may wait.
-fn by_scheduler(case: &Case, layout: &Layout) -> Option<Exact> {
-    exact::replay(&case.space, &case.demand, layout, EXACT_REQUESTS_MAX)
 }
 
 fn space_of(arguments: &Plan) -> Result<Space, Failure> {
@@ -86,7 +80,8 @@ fn space_of(arguments: &Plan) -> Result<Space, Failure> {
 
 /// The first so many layouts that do what is wanted, cheapest first; there is one at least.
 fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Found>, Failure> {
-    let found = search::cheapest_few(&case.space, &case.demand, wanted, count);
+    let found = search::sharpest(&case.space, &case.demand, wanted, count);
+    let found = search::settle(&case.space, &case.demand, wanted, found, EXACT_REQUESTS_MAX);
     if found.is_empty() { Err(nothing(case, wanted)) } else { Ok(found) }
 }
 
@@ -126,15 +121,20 @@ fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
     space.suitable(wanted).map(|rules| u64::from(rules.size_gib_max) * volumes).max()
 }
 
-/// Milliseconds a day in which requests wait by the replay that the search went by.
-fn assumed_ms(case: &Case, rated: &Rated) -> u64 {
-    let outcome = &rated.found.outcome;
+/// Milliseconds a day in which requests wait with what is assumed: by the scheduler, where it was
+/// asked.
+fn assumed_ms(case: &Case, found: &Found) -> u64 {
     let length_us = case.trace.known_ms().saturating_mul(1_000);
-    answer::ms_per_day(outcome.waited_us(), length_us.max(outcome.end_us))
+    answer::ms_per_day(found.waited_us(), length_us.max(found.end_us()))
+}
+
+/// Which model a layout's waits are from.
+const fn model(found: &Found) -> &'static str {
+    if found.exact.is_some() { "scheduler" } else { "fluid" }
 }
 
 /// Milliseconds a day in which requests wait on the scheduler.
 fn exact_ms(case: &Case, exact: &Exact) -> u64 {
     let length_us = case.trace.known_ms().saturating_mul(1_000);
-    answer::ms_per_day(exact.waited_us, length_us.max(exact.waited_us))
+    answer::ms_per_day(exact.waited_us, length_us.max(exact.end_us))
 }

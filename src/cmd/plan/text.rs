@@ -4,7 +4,7 @@ use super::commands::commands;
 use super::words::{
     asked_words, gap_words, less_words, limit_words, loss_words, plain, seconds, usd,
 };
-use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, exact_ms};
+use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, device, exact_ms, model};
 use crate::message;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk;
@@ -13,13 +13,15 @@ use evenkeel_planner::trace::Note;
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
 
-pub const COLUMNS: [&str; 8] = [
+pub const COLUMNS: [&str; 10] = [
     "LAYOUT",
     "USD/MONTH",
     "THROTTLED S/DAY",
     "AT LEAST",
     "AT MOST",
     "P99 WAIT MS",
+    "WITH DEVICE MS",
+    "WAITS BY",
     "FULLEST LIMIT",
     "LOST/YEAR",
 ];
@@ -31,7 +33,7 @@ pub fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
 fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
     let found = &rated.found;
     let [even, _, worst] = rated.throttled_ms_per_day;
-    let assumed = assumed_ms(told.case, rated);
+    let assumed = assumed_ms(told.case, found);
     let fullest = rated.used_permille.iter().max_by_key(|(_, used)| *used);
     let fullest = fullest.map(|(kind, used)| format!("{} {} %", limit_words(*kind), used / 10));
     vec![
@@ -40,7 +42,9 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
         seconds(assumed),
         seconds(even.min(assumed)),
         seconds(worst.max(assumed)),
-        found.outcome.delays.permille(990).div_ceil(1_000).to_string(),
+        found.delays().permille(990).div_ceil(1_000).to_string(),
+        message::or_dash(device::with_device(told.case, found, 990)),
+        model(found).to_owned(),
         message::or_dash(fullest),
         message::or_dash(rated.loss_ppb.map(loss_words)),
     ]
@@ -87,7 +91,7 @@ fn header(told: &Told<'_>) -> String {
 /// What is to say of the cheapest layout.
 fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
-    text += &match &told.exact {
+    text += &match &rated.found.exact {
         Some(exact) => format!(
             "the cheapest, request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
             seconds(exact_ms(told.case, exact)),
@@ -107,6 +111,7 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
         text += &format!("the same with {}\n", less.join(", "));
     }
     let found = &rated.found;
+    text += &device::text(told.case, found);
     if let Some(hour) = rated.worst_hour {
         text += &format!(
             "worst hour: {} after the beginning, {} s of waiting for {}\n",

@@ -10,7 +10,7 @@ pub fn given(space: &Space, demand: &Demand, layout: &Layout) -> Option<Found> {
     let monthly = layout.monthly(space.prices)?;
     let (limits, outcome) = replay(space, demand, layout);
     let requests = requests(space, demand, layout, &outcome);
-    Some(Found { layout: *layout, monthly, requests, outcome, limits })
+    Some(Found { layout: *layout, monthly, requests, outcome, limits, exact: None })
 }
 
 #[cfg(test)]

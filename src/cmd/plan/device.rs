@@ -1,0 +1,108 @@
+//! The time of the device beside the waits: what is published of the type, and what the trace
+//! measured at its source.
+
+use super::input::Case;
+use evenkeel_planner::device::{Measured, measured, published_below_us};
+use evenkeel_planner::search::Found;
+use serde_json::{Value, json};
+
+/// The percentiles that are told, in thousandths.
+const PERMILLE: [(u32, &str); 3] = [(500, "p50"), (990, "p99"), (999, "p99.9")];
+
+/// What is known of the device of a layout.
+struct Device {
+    words: &'static str,
+    below_us: Option<u64>,
+    measured: Option<Measured>,
+    /// Whether the source is of the layout's type.
+    is_same: bool,
+}
+
+impl Device {
+    fn of(case: &Case, found: &Found) -> Self {
+        let volume_type = found.layout.each.volume_type;
+        let words = case.space.rules.of(volume_type).map_or("", |rules| rules.promise.latency);
+        let is_same = case.source.is_some_and(|source| source.each.volume_type == volume_type);
+        Self {
+            words,
+            below_us: published_below_us(words),
+            measured: measured(&case.trace),
+            is_same,
+        }
+    }
+
+    /// Microseconds to add, and whether it is a bound: what a source of the same type measured goes
+    /// before what is published.
+    fn addend(&self) -> Option<(u64, bool)> {
+        let measured = self.measured.filter(|it| self.is_same && it.is_free);
+        measured.map(|it| (it.mean_us, false)).or(self.below_us.map(|us| (us, true)))
+    }
+
+    fn with(&self, found: &Found, permille: u32) -> Option<String> {
+        let (us, is_bound) = self.addend()?;
+        let sum = ms(found.delays().permille(permille).saturating_add(us));
+        Some(if is_bound { format!("< {sum}") } else { sum })
+    }
+}
+
+/// Microseconds as milliseconds, rounded up to a tenth.
+fn ms(us: u64) -> String {
+    let tenths = us.div_ceil(100);
+    match tenths % 10 {
+        0 => (tenths / 10).to_string(),
+        rest => format!("{}.{rest}", tenths / 10),
+    }
+}
+
+/// The wait that so many thousandths do not exceed, with the device's time, in milliseconds.
+pub fn with_device(case: &Case, found: &Found, permille: u32) -> Option<String> {
+    Device::of(case, found).with(found, permille)
+}
+
+/// What is to say of the device of the cheapest layout, line by line.
+pub fn text(case: &Case, found: &Found) -> String {
+    let device = Device::of(case, found);
+    let volume_type = found.layout.each.volume_type;
+    let mut text = match device.below_us {
+        Some(_) => format!("device: published of {volume_type} is \"{}\"", device.words),
+        None => format!("device: no latency of {volume_type} is published"),
+    };
+    let with = PERMILLE
+        .map(|(permille, name)| device.with(found, permille).map(|ms| format!("{name} {ms} ms")));
+    let with: Vec<String> = with.into_iter().flatten().collect();
+    text += &match with.is_empty() {
+        true => "; the waits here are without it\n".to_owned(),
+        false => format!("; wait + device: {}\n", with.join(", ")),
+    };
+    if let Some(measured) = device.measured {
+        let mean = ms(measured.mean_us);
+        text += &format!("the source took {mean} ms a request on average");
+        text += match measured.is_free {
+            true => " where its limits held nothing back\n",
+            false => "; its limits are not known, so waiting may be in that\n",
+        };
+    }
+    text
+}
+
+/// The same for programs.
+pub fn json(case: &Case, found: &Found) -> Value {
+    let device = Device::of(case, found);
+    let addend = device.addend();
+    let with = |permille| addend.map(|(us, _)| found.delays().permille(permille) + us);
+    json!({
+        "published": device.words,
+        "published_below_us": device.below_us,
+        "measured_at_source": device.measured.map(|it| json!({
+            "mean_us": it.mean_us,
+            "requests": it.requests,
+            "without_waiting": it.is_free,
+        })),
+        "wait_and_device_us": addend.map(|(_, is_bound)| json!({
+            "is_bound": is_bound,
+            "p50": with(500),
+            "p99": with(990),
+            "p999": with(999),
+        })),
+    })
+}
