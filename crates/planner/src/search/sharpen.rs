@@ -122,11 +122,8 @@ impl<'a> Sharpening<'a> {
     ) -> Option<Self> {
         let Layout { volumes, each } = found.layout;
         let rules = space.rules.of(each.volume_type)?;
-        let pacing = space.rules.pacing(&each);
-        let by = (pacing.counting, volumes, space.stripe_bytes);
         let us_per_day = wanted.throttled_us_per_day_max;
-        let floor = Floor::saving(demand, by, us_per_day, pacing.tolerance.ns / 1_000);
-        let (saves, cost_max) = (true, None);
+        let (floor, saves, cost_max) = (Floor::default(), true, None);
         let search = Search { space, demand, wanted, rules, volumes, floor, cost_max, saves };
         let least_gib = search.least_gib()?;
         let chosen = match (rules.iops, rules.throughput) {
@@ -171,6 +168,7 @@ impl<'a> Sharpening<'a> {
         if start.is_some() && is_least {
             return Some(Found { exact: start.map(|(_, exact)| exact), ..found });
         }
+        self.search.floor = self.floor(&found.layout);
         let guess = self.guess().unwrap_or((at.1.unwrap_or(at.0), at.2.unwrap_or_default()));
         let below = |number: u32| number.saturating_sub(BELOW_MIN.max(number / BELOW));
         let mut low = (below(guess.0), below(guess.1));
@@ -211,6 +209,15 @@ impl<'a> Sharpening<'a> {
                 self.search.sized(self.least_gib, number, Some(mibps))
             }
         }
+    }
+
+    /// The rates below which the fluid with saved tokens waits for too long.
+    fn floor(&self, layout: &Layout) -> Floor {
+        let Search { space, demand, wanted, volumes, .. } = self.search;
+        let pacing = space.rules.pacing(&layout.each);
+        let by = (pacing.counting, volumes, space.stripe_bytes);
+        let saved_us = pacing.tolerance.ns / 1_000;
+        Floor::saving(demand, by, wanted.throttled_us_per_day_max, saved_us)
     }
 
     /// The cheapest with one more of something that does what is wanted; the fastest if none does.
