@@ -47,6 +47,18 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // What the source took is told; nothing is published of standard volumes.
+    assert!(text.contains("\ndevice: published of gp3 is \"single-digit milliseconds\""), "{text}");
+    let device = |at: usize| {
+        let value = layouts("cloudwatch_data.json", &["--capacity", "100"]);
+        value["layouts"][at]["device"].clone()
+    };
+    let (gp3, standard) = (device(0), device(2));
+    assert_eq!(gp3["wait_and_device_us"]["p99"], 10_000, "{gp3}");
+    assert_eq!(gp3["wait_and_device_us"]["is_bound"], true, "{gp3}");
+    assert!(gp3["measured_at_source"]["requests"].as_u64() > Some(0), "{gp3}");
+    assert_eq!(standard["published"], "not stated");
+    assert_eq!(standard["wait_and_device_us"], Value::Null, "{standard}");
     let csv = answer("cloudwatch_data.json", &["--capacity", "100", "-o", "csv", "--top", "2"]);
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }

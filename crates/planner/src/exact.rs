@@ -104,9 +104,18 @@ impl Busy {
     /// What may wait on a layout, and on all of its type and number with higher limits.
     pub(crate) fn of(space: &Space, demand: &Demand, layout: &Layout) -> Self {
         let near = NEAR_PERMILLE.into_iter().min().unwrap_or_default();
-        let stretches = stretches(space, demand, layout, near);
-        let spans = stretches.iter().filter_map(|it| demand.spans.get(it.spans.0..=it.spans.1));
-        let spans = spans.flatten().copied().collect();
+        let counting = space.rules.pacing(&layout.each).counting;
+        let start_us = demand.spans.first().map_or(0, |span| span.start_us);
+        let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
+        let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
+        // What is sent, and what leaves fewer credits to it.
+        let mut kept: Vec<bool> = parts.map(|part| !fluid.take(part)).collect();
+        for stretch in stretches(space, demand, layout, near) {
+            let sent = kept.get_mut(stretch.spans.0..=stretch.spans.1).unwrap_or_default();
+            sent.fill(true);
+        }
+        let spans = demand.spans.iter().zip(&kept).filter(|(_, kept)| **kept);
+        let spans = spans.map(|(span, _)| *span).collect();
         let requests = all_requests(space, demand, layout);
         Self { demand: Demand { spans, ..demand.clone_without_spans() }, requests }
     }

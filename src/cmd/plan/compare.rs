@@ -114,7 +114,7 @@ fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
     row("p99 wait ms", &wait(990));
     row("p99.9 wait ms", &wait(999));
     row("longest wait ms", &|it| ms(it.found.delays().most_us()));
-    row("p99 wait with device ms", &|it| or_dash(device::with_device(case, &it.found, 990)));
+    row("p99 with device ms", &|it| or_dash(device::with_device(case, &it.found, 990)));
     row("waits by", &|it| model(&it.found).to_owned());
     for kind in [
         LimitKind::VolumeIops,

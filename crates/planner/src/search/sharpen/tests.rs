@@ -62,6 +62,24 @@ fn what_the_source_held_back_is_no_reason_for_less() {
 }
 
 #[test]
+fn credits_that_are_spent_below_the_limit_are_missing_above_it() {
+    // 2,000 a second for 4,000 s: 5.4 million credits carry it with 217 GiB. Between 100 s of
+    // these, nothing is near to the limit of 3,000, and nothing is sent.
+    let gp2 = space(&[VolumeType::Gp2], 1);
+    let mut demand = seconds(&[(200_000, 4); 40]);
+    demand.length_us *= 100;
+    for span in &mut demand.spans {
+        (span.start_us, span.length_us) = (span.start_us * 100, span.length_us * 100);
+    }
+    let found = sharp(&gp2, &demand, &wanted(100, 0)).remove(0);
+    assert!((215..=217).contains(&found.layout.each.size_gib), "{:?}", found.layout);
+    assert!(does(&gp2, &demand, &wanted(100, 0), &found.layout));
+    for (_, less) in one_less(&gp2, &wanted(100, 0), &found.layout) {
+        assert!(!does(&gp2, &demand, &wanted(100, 0), &less), "{less:?}");
+    }
+}
+
+#[test]
 fn a_token_too_few_is_made_good() {
     let both = space(&[VolumeType::Gp3, VolumeType::Io1], 1);
     let demand = seconds(&[(6_300, 64), (0, 1), (0, 1), (6_200, 4)]);
