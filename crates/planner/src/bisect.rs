@@ -74,10 +74,10 @@ pub(crate) fn least_near<T>(
         }
         step = step.saturating_mul(2);
     }
-    if low < found.0 {
-        if let Some(below) = least((low, found.0 - 1), of) {
-            found = below;
-        }
+    if low < found.0
+        && let Some(below) = least((low, found.0 - 1), of)
+    {
+        found = below;
     }
     Some(found)
 }

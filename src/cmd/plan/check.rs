@@ -201,6 +201,7 @@ impl<'a> Checked<'a> {
                 "limit": limit_words(episode.limit),
             })
         };
+        let exact = self.rated.found.exact.as_ref();
         json!({
             "schema": "evenkeel.plan.check/1",
             "trace": json::trace_json(&self.case.trace),
@@ -212,7 +213,7 @@ impl<'a> Checked<'a> {
                 "longest": self.timeline.longest.map(episode),
             },
             "layout": json::layout_json(self.case, self.rated),
-            "by_scheduler": self.rated.found.exact.as_ref().map(|exact| json::exact_json(self.case, exact)),
+            "by_scheduler": exact.map(|exact| json::exact_json(self.case, exact)),
         })
     }
 }

@@ -151,11 +151,11 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
     let difference = |it: &Rated| {
         first.map(|first| {
             let monthly = signed(it.found.total(), first.found.total());
+            let waited_ms = signed(assumed_ms(case, &it.found), assumed_ms(case, &first.found));
             json!({
                 "monthly_micro_usd": i64::try_from(monthly).unwrap_or(i64::MAX),
                 "yearly_micro_usd": i64::try_from(monthly * 12).unwrap_or(i64::MAX),
-                "throttled_ms_per_day":
-                    i64::try_from(signed(assumed_ms(case, &it.found), assumed_ms(case, &first.found))).ok(),
+                "throttled_ms_per_day": i64::try_from(waited_ms).ok(),
                 "words": better(case, first, it),
             })
         })

@@ -40,7 +40,7 @@ pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -
 }
 
 /// Asks the scheduler for the first layout with as many requests as may be sent: if it was judged
-/// with those alone that must wait, it may have a token too few, and has one more of something then.
+/// with those alone that must wait, it may have a token too few, and gets one more of something.
 #[must_use]
 pub fn settle(
     space: &Space,

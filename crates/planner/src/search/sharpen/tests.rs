@@ -89,7 +89,7 @@ fn a_token_too_few_is_made_good() {
             let less = given(&both, &demand, &layout).expect("a price");
             let less = Found { exact: Some(Exact::default()), ..less };
             let settled = settle(&both, &demand, &wanted, vec![less], MANY);
-            assert_eq!(settled, [found.clone()], "{layout:?}");
+            assert_eq!(settled.first(), Some(&found), "{layout:?}");
             // What the scheduler was not asked for is told as it is.
             let less = given(&both, &demand, &layout).expect("a price");
             let settled = settle(&both, &demand, &wanted, vec![less], MANY).remove(0);
