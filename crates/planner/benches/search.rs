@@ -48,8 +48,8 @@ fn median(mut all: Vec<Duration>) -> Duration {
 
 fn main() {
     println!(
-        "| days | steps | stripes up to | waiting a day | fluid alone | search | answer | cheapest | \
-         by the scheduler |"
+        "| days | steps | stripes up to | waiting a day | fluid alone | search | answer | \
+         cheapest | by the scheduler |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let cases = [(30, 60, 1), (30, 60, 16), (30, 60, 128), (1, 1, 16), (30, 1, 1), (30, 1, 16)];
