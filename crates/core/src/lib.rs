@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod device;
+pub mod fencing;
 pub mod ids;
 pub mod instance;
 pub mod latency;
