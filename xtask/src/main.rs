@@ -31,7 +31,8 @@ usage: cargo x <verb>
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
-                   N is a property, `promise` (the scheduler's) or `store` (the local store's)
+                   N is a property, `promise` (the scheduler's), `store` (the local store's)
+                   or `fencing`
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
   bench isolation|reservation|instance|idle|replay [...]  the same for the other figures

@@ -1,9 +1,10 @@
-//! One broken rule for each property, read from `list.txt` and `store.txt`.
+//! One broken rule for each property, read from `list.txt`, `store.txt` and `fencing.txt`.
 
 /// A rule to break.
 pub struct Mutation<'a> {
     /// The property that the rule is behind: a number as in docs/internals/iops_promise.md, or `S`
-    /// and a number as in docs/internals/store_mutations.md.
+    /// and a number as in docs/internals/store_mutations.md, or `F` and one as in
+    /// docs/internals/fencing.md.
     pub property: &'a str,
     /// What is broken, in words.
     pub rule: &'a str,
@@ -20,8 +21,11 @@ pub struct Mutation<'a> {
 }
 
 /// The lists as they are written, and what each is called.
-pub const LISTS: [(&str, &str); 2] =
-    [("promise", include_str!("list.txt")), ("store", include_str!("store.txt"))];
+pub const LISTS: [(&str, &str); 3] = [
+    ("promise", include_str!("list.txt")),
+    ("store", include_str!("store.txt")),
+    ("fencing", include_str!("fencing.txt")),
+];
 
 /// All mutations of a list, in its order.
 pub fn mutations(list: &str) -> Result<Vec<Mutation<'_>>, String> {
@@ -74,9 +78,12 @@ mod tests {
     #[test]
     fn every_mutation_fits_the_sources() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let [promise, store] = LISTS.map(|(_, list)| mutations(list).unwrap());
+        let [promise, store, fencing] = LISTS.map(|(_, list)| mutations(list).unwrap());
         assert!(promise.len() >= 28 && store.len() >= 70, "{} {}", promise.len(), store.len());
-        for Mutation { property, file, before, after, .. } in promise.iter().chain(&store) {
+        assert!(fencing.len() >= 12, "{}", fencing.len());
+        for Mutation { property, file, before, after, .. } in
+            promise.iter().chain(&store).chain(&fencing)
+        {
             let source = std::fs::read_to_string(root.join(file)).unwrap();
             assert_eq!(source.matches(before).count(), 1, "property {property}: {before}");
             assert_ne!(before, after, "property {property}");

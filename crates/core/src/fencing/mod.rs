@@ -13,16 +13,18 @@
 //!
 //! # Takeover of a volume
 //!
-//! | step | what | why |
-//! | --- | --- | --- |
-//! | [`Step::Claim`] | the record `o/V` from (X, generation g) to (B, g + 1, taking), compared by revision | one of several takers wins |
-//! | [`Step::NoteFence`] | `f/<address>` | others see who was fenced, and by whom |
-//! | [`Step::Blocklist`] | X's instance, for [`BLOCKLIST_EXPIRE_S`] | what X sends later is refused; the entry must outlive every pause of X |
-//! | [`Step::WaitForLatestOsdMap`] | on the instance that will do the I/O | an OSD first catches up with the map that its caller has seen: before B's first operation on an object, it refuses X |
-//! | [`Step::Open`], [`Step::GetLockOwners`] | nobody: go on; X: break; a stranger: stop | data is written by others than nodes only by mistake, and we do not make it worse |
-//! | [`Step::BreakLock`], [`Step::AcquireLock`] | the exclusive lock | keeps `rbd` by hand and other clusters out; it protects nothing without the entry |
-//! | [`Step::Claim`] | state serving | a taker that was itself overtaken does not open its door |
-//! | [`Step::Serve`] | clients are let in | |
+//! 1. [`Step::Claim`]: the record `o/V` from (X, generation g) to (B, g + 1, taking), compared by
+//!    its revision, so that one of several takers wins.
+//! 2. [`Step::NoteFence`], [`Step::Blocklist`]: what X sends later is refused. The entry must
+//!    outlive every pause of X, hence [`BLOCKLIST_EXPIRE_S`].
+//! 3. [`Step::WaitForLatestOsdMap`] on the instance that will do the I/O: an OSD first catches up
+//!    with the map that its caller has seen, so it refuses X before B's first operation.
+//! 4. [`Step::Open`], [`Step::GetLockOwners`]. Nobody has the lock: go on. X has it:
+//!    [`Step::BreakLock`]. Somebody else: stop, with an alarm.
+//! 5. [`Step::AcquireLock`]. It keeps `rbd` by hand and other clusters out, and protects nothing
+//!    without the entry.
+//! 6. [`Step::Claim`] the state serving: a taker that was itself overtaken opens no door. Then
+//!    [`Step::Serve`].
 //!
 //! Whom to fence stands in the record ([`Ownership::before`]) until the volume is served: a taker
 //! that dies leaves the list to the next one.

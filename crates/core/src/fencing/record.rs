@@ -24,7 +24,8 @@ impl fmt::Display for Instance {
     }
 }
 
-/// Counts the owners of a volume. A statement about a volume with a lower one than is known is void.
+/// Counts the owners of a volume. A statement about a volume with a lower one than is known is
+/// void.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Generation(pub u64);
 
@@ -105,8 +106,8 @@ impl Ownership {
         Ok(Self { owner: taker, generation, state: State::Taking, before })
     }
 
-    /// What the owner writes to hand the volume over, after it has drained it and released the lock:
-    /// nothing of it is on its way, so nobody is to be fenced.
+    /// What the owner writes to hand the volume over, after it has drained it and released the
+    /// lock: nothing of it is on its way, so nobody is to be fenced.
     #[must_use]
     pub const fn handed_to(&self, owner: Instance) -> Self {
         let generation = self.generation.next();

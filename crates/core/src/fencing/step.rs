@@ -27,8 +27,8 @@ pub struct Order {
 pub enum Step {
     /// Connect a new RADOS instance and read its addresses (`rados_getaddrs`). [`Answer::Done`].
     Connect,
-    /// Write the instance's addresses and the boot id to etcd, without a lease, under an incarnation
-    /// that the node has not had yet. [`Answer::Registered`].
+    /// Write the instance's addresses and the boot id to etcd, without a lease, under an
+    /// incarnation that the node has not had yet. [`Answer::Registered`].
     Register,
     /// Close the connections of all clients of all volumes, with what was read of them and not
     /// submitted.
@@ -89,7 +89,7 @@ pub enum Step {
     /// said yes (it asks the header's OSD, which knows of the next owner before that one lets
     /// anybody in). A client may come back from a younger generation, where what it sent waits yet:
     /// an owner that does not know that it is fenced would acknowledge it, and writes after it, on
-    /// OSDs that do not know either. A connection that is continued by [`Step::Relay`] is no new one.
+    /// OSDs that do not know either. One that is continued by [`Step::Relay`] is no new connection.
     Serve {
         /// What the agent's statements and the credits must carry.
         generation: Generation,

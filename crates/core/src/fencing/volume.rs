@@ -172,7 +172,10 @@ impl Volume {
         if !ownership.is_tenure_of(&held.ownership) {
             self.miss(record, desk);
             // Who hands the volume over learns from the answer that it is gone.
-            return if self.stage == Stage::HandingOver { () } else { self.lose(desk) };
+            if self.stage != Stage::HandingOver {
+                self.lose(desk);
+            }
+            return;
         }
         *held = record.clone();
         match (&self.stage, ownership.state) {

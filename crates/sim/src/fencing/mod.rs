@@ -49,15 +49,18 @@ impl Rules {
         checks_at_door: true,
     };
 
+    /// All but the look at the lock at the door. Few histories need it: a client has to go to a new
+    /// owner, back to one that does not know that it is fenced, and to the new one again.
+    pub const OPEN_DOOR: Self = Self { checks_at_door: false, ..Self::ALL };
+
     /// All but one, and what is broken.
     #[must_use]
-    pub const fn mutations() -> [(&'static str, Self); 5] {
+    pub const fn mutations() -> [(&'static str, Self); 4] {
         [
             ("no blocklist entry", Self { has_entry: false, ..Self::ALL }),
             ("an entry that expires", Self { outlives_pauses: false, ..Self::ALL }),
             ("no wait for the map", Self { waits_for_map: false, ..Self::ALL }),
             ("a node that un-fences itself", Self { stays_fenced: false, ..Self::ALL }),
-            ("no look at the lock at the door", Self { checks_at_door: false, ..Self::ALL }),
         ]
     }
 }
@@ -163,7 +166,7 @@ pub struct History {
 }
 
 /// Random steps of a history, before its quiet end.
-const STEPS: u64 = 2_500;
+const STEPS: u64 = 3_000;
 
 /// Runs the history of a seed.
 #[must_use]

@@ -15,14 +15,14 @@ impl World {
         let node = self.random.below(self.nodes.len() as u64) as usize;
         let volume = self.random.below(self.clients.len() as u64) as usize;
         match self.random.below(1_000) {
-            0..860 => self.step_of_work(node, volume),
-            860..900 => self.commit(),
-            900..905 => self.learn(node),
-            905..930 => self.watch(node, volume),
-            930..935 => self.apply_delayed(),
-            935..955 => self.suspect(node, volume),
-            955..970 => self.move_volume(node, volume),
-            970..986 => self.step_of_a_process(node),
+            0..892 => self.step_of_work(node, volume),
+            892..932 => self.commit(),
+            932..936 => self.learn(node),
+            936..956 => self.watch(node, volume),
+            956..960 => self.apply_delayed(),
+            960..972 => self.suspect(node, volume),
+            972..980 => self.move_volume(node, volume),
+            980..986 => self.step_of_a_process(node),
             986..989 => self.notice_gap(node),
             989..999 => self.give_up(volume),
             _ if self.random.one_in(4) && self.nodes[node].is_awake() => {
@@ -37,7 +37,7 @@ impl World {
     fn step_of_work(&mut self, node: usize, volume: usize) {
         let is_awake = self.nodes[node].is_awake();
         let what = self.random.below(16);
-        for _ in 0..=self.random.below(4) {
+        for _ in 0..=self.random.below(8) {
             match what {
                 0..4 => self.ask_for_something(volume),
                 4..6 => self.deliver_somewhere(),
@@ -103,7 +103,7 @@ impl World {
     pub fn give_up(&mut self, volume: usize) {
         let Some(connection) = &self.clients[volume].connection else { return };
         let is_silent = connection.path.iter().any(|node| !self.nodes[*node].is_awake());
-        if is_silent || self.random.one_in(3) {
+        if is_silent || self.random.one_in(8) {
             self.tell(|_| format!("client of volume {volume} gives its connection up"));
             self.clients[volume].connection = None;
         }
