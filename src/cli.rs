@@ -323,9 +323,9 @@ pub struct Serve {
     pub events_webhook: Vec<String>,
 
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
-    /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph cluster),
-    /// `memory` (lost when the process ends), or one of them behind a simulated device, such as
-    /// `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
+    /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph
+    /// cluster), `memory` (lost when the process ends), or one of them behind a simulated device,
+    /// such as `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,
@@ -476,16 +476,19 @@ pub struct DemoCeph {
     pub folder: PathBuf,
 
     /// OSDs; each holds a copy of everything, up to three.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
     pub osds: u32,
 
     /// Size of an OSD in GiB; its file is sparse.
-    #[arg(long, default_value_t = 8, value_name = "GIB", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(long, default_value_t = 8, value_name = "GIB")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub osd_gib: u32,
 
     /// How long the monitors collect changes, in milliseconds. Ceph's default is 1000: snapshots
     /// and fencing wait that long.
-    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    #[arg(long, default_value_t = 100, value_name = "MS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub propose_ms: u32,
 }
 

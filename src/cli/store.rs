@@ -30,14 +30,14 @@ pub struct LocalStore {
     #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub pool: Option<PathBuf>,
 
-    /// Encrypt new volumes of the store `local` or `rbd`. The file holds the key that wraps theirs: 64
-    /// hexadecimal digits, readable by its owner alone. Whoever loses it loses the volumes.
+    /// Encrypt new volumes of the store `local` or `rbd`. The file holds the key that wraps theirs:
+    /// 64 hexadecimal digits, readable by its owner alone. Whoever loses it loses the volumes.
     #[arg(long, env = "EVENKEEL_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
-    /// Encrypt new volumes of the store `local` or `rbd`. The command wraps and unwraps their keys: it is
-    /// run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard input,
-    /// and answers with such on its standard output.
+    /// Encrypt new volumes of the store `local` or `rbd`. The command wraps and unwraps their keys:
+    /// it is run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard
+    /// input, and answers with such on its standard output.
     #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND")]
     pub key_command: Option<String>,
 }

@@ -12,8 +12,8 @@ use crate::model::UnixMs;
 
 /// A volume that has requests and starts none for so many milliseconds is stalled.
 pub const STALL_MS: u64 = 60_000;
-/// The same, if the store works on some and ends none: what is under way there is held up neither by
-/// the volume's limits nor by its neighbours.
+/// The same, if the store works on some and ends none: what is under way there is held up neither
+/// by the volume's limits nor by its neighbours.
 pub const STORE_STALL_MS: u64 = 5_000;
 /// A second in which the promise was missed counts for so many milliseconds.
 pub const WINDOW_MS: u64 = 5 * 60_000;

@@ -101,7 +101,8 @@ pub enum VolumeNews {
     Recovered(&'static str),
     /// A flush has failed.
     FlushFailed,
-    /// It has requests, and none of them was started for a minute, or ended by the store for seconds.
+    /// It has requests, and none of them was started for a minute, or ended by the store for
+    /// seconds.
     Stalled,
     /// It was stalled, and is not any more.
     Resumed,

@@ -122,6 +122,7 @@ impl<'a> Sharpening<'a> {
     ) -> Option<Self> {
         let Layout { volumes, each } = found.layout;
         let rules = space.rules.of(each.volume_type)?;
+        let by = (space.rules.pacing(&each).counting, volumes, space.stripe_bytes);
         let us_per_day = wanted.throttled_us_per_day_max;
         let (floor, saves, cost_max) = (Floor::default(), true, None);
         let search = Search { space, demand, wanted, rules, volumes, floor, cost_max, saves };

@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::encryption::keys::Keys;
 use crate::snapshots::{self, UNIT_BYTES, Units};
-use crate::{Pool, Space, Store, StoreError, Submission};
+use crate::{Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;

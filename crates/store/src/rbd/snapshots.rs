@@ -22,6 +22,9 @@ const READ_MAX: usize = 8;
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: u64 = 16 * OBJECT_BYTES;
 
+/// An image, and the snapshot of it that it is compared with; without one, all that it has is told.
+type Source = (Arc<Image>, Option<String>);
+
 /// An id for messages about snapshots that belong to no volume.
 fn volume_of(record: &SnapshotRecord) -> VolumeId {
     let volume = record.volume.as_ref().and_then(|volume| volume.parse().ok());
@@ -192,7 +195,7 @@ impl Shared {
         id: SnapshotId,
         record: &SnapshotRecord,
         older: Option<SnapshotId>,
-    ) -> Result<Vec<(Arc<Image>, Option<String>)>, StoreError> {
+    ) -> Result<Vec<Source>, StoreError> {
         let image = self.opened(id, record)?;
         let Some(older) = older else { return Ok(vec![(image, None)]) };
         if older == id {
