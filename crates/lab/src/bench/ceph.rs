@@ -144,6 +144,7 @@ impl Ceph {
             format!("log file = {folder}/log/$name.log"),
             format!("admin socket = {folder}/run/$name.$pid.asok"),
             format!("crash dir = {folder}/run"),
+            format!("pid file = {folder}/run/$name.pid"),
             "public addr = 127.0.0.1".to_owned(),
             "ms bind msgr1 = false".to_owned(),
             "auth cluster required = none".to_owned(),

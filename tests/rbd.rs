@@ -1,0 +1,127 @@
+//! A server whose volumes are on a Ceph cluster: what clients see when it is killed, and when the
+//! cluster does not answer. The cluster is a throw-away one on this machine.
+
+mod support;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use support::PATIENCE;
+use support::clock::Deadline;
+use support::nbd::Client;
+use support::process::{Running, run, start};
+use support::server::{Server, evenkeel};
+use support::tools::absent;
+
+const GP3: &str = "--type gp3 --size 8";
+const BLOCK_BYTES: u32 = 4_096;
+/// Far enough apart that each is in an object of its own.
+const STRIDE: u64 = 5 << 20;
+
+/// A Ceph cluster, which ends with its process.
+struct Cluster {
+    _process: Running,
+    folder: PathBuf,
+    conf: String,
+}
+
+impl Cluster {
+    fn start(folder: &Path) -> Option<Self> {
+        if absent(&["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool"]) {
+            return None;
+        }
+        let mut command = evenkeel(folder);
+        let mut process = start(command.args(["demo", "ceph", "./ceph"]));
+        let said = process.wait_for_line("--ceph-conf");
+        let conf = said.split("--ceph-conf ").nth(1).expect("a path").trim().to_owned();
+        Some(Self { _process: process, folder: folder.join("ceph"), conf })
+    }
+
+    fn serve(&self) -> Server {
+        Server::start(&format!("--store rbd --ceph-conf {}", self.conf))
+    }
+
+    /// Sends a signal to the only OSD.
+    fn signal(&self, signal: &str) {
+        let pid = std::fs::read_to_string(self.folder.join("run/osd.0.pid")).expect("its pid");
+        run(std::process::Command::new("kill").args([signal, pid.trim()])).ok();
+    }
+}
+
+fn write(client: &mut Client, block: u64, byte: u8) {
+    client.write(block * STRIDE, &[byte; BLOCK_BYTES as usize]).expect("room");
+}
+
+fn read(client: &mut Client, block: u64) -> u8 {
+    let data = client.read(block * STRIDE, BLOCK_BYTES).expect("data");
+    assert!(data.iter().all(|byte| *byte == data[0]), "block {block} is torn");
+    data[0]
+}
+
+#[test]
+fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(cluster) = Cluster::start(folder.path()) else { return };
+    let mut server = cluster.serve();
+    what_was_acknowledged_is_there_after_kill_9(&mut server);
+    a_cluster_that_hangs_is_told_within_seconds(&cluster, &server);
+    server.stop();
+    let refused = Server::start("--store local");
+    let conf = &cluster.conf;
+    let output = refused.evenkeel(&format!("serve --ceph-conf {conf}"));
+    assert!(output.stderr.contains("--store rbd"), "{output}");
+}
+
+fn what_was_acknowledged_is_there_after_kill_9(server: &mut Server) {
+    let volume = server.attached(GP3);
+    let mut client = Client::open(server.nbd, &volume).expect("an export");
+    (0..20).for_each(|block| write(&mut client, block, 1));
+    let made = server.list(&format!("snapshot create {volume} --wait"));
+    let snapshot = made[0]["snapshot_id"].as_str().expect("an id").to_owned();
+    for round in 2..5_u8 {
+        (0..20).for_each(|block| write(&mut client, block, round));
+        server.kill_9();
+        server.restart();
+        client = Client::open(server.nbd, &volume).expect("an export");
+        for block in 0..20 {
+            assert_eq!(read(&mut client, block), round, "block {block}");
+        }
+    }
+    let clone = server.attached(&format!("--type gp3 --snapshot {snapshot}"));
+    let mut of_snapshot = Client::open(server.nbd, &clone).expect("an export");
+    for block in 0..20 {
+        assert_eq!(read(&mut of_snapshot, block), 1, "block {block} of the snapshot");
+    }
+    drop((client, of_snapshot));
+    for id in [&volume, &clone] {
+        server.evenkeel(&format!("volume detach {id} --wait")).ok();
+        server.evenkeel(&format!("volume rm {id}")).ok();
+    }
+    server.evenkeel(&format!("snapshot rm {snapshot}")).ok();
+    assert!(server.list("volume ls").is_empty());
+}
+
+fn status(server: &Server, volume: &str) -> String {
+    let told: Vec<Value> = server.list(&format!("volume status {volume}"));
+    told[0].to_string()
+}
+
+fn a_cluster_that_hangs_is_told_within_seconds(cluster: &Cluster, server: &Server) {
+    let volume = server.attached(GP3);
+    let mut client = Client::open(server.nbd, &volume).expect("an export");
+    write(&mut client, 0, 1);
+    cluster.signal("-STOP");
+    let (address, name) = (server.nbd, volume.clone());
+    let late = std::thread::spawn(move || {
+        let mut client = Client::open(address, &name).expect("an export");
+        write(&mut client, 1, 2);
+    });
+    let is_told = Deadline::after(PATIENCE).comes(|| status(server, &volume).contains("stalled"));
+    assert!(is_told, "{}", status(server, &volume));
+    // What is told of a volume does not need the cluster.
+    assert_eq!(server.list("volume ls").len(), 1);
+    cluster.signal("-CONT");
+    late.join().expect("it is answered when the cluster goes on");
+    assert_eq!(read(&mut client, 1), 2);
+    let is_well = Deadline::after(PATIENCE).comes(|| !status(server, &volume).contains("stalled"));
+    assert!(is_well, "{}", status(server, &volume));
+}
