@@ -525,3 +525,68 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     }
     panic!("images that nothing needs were not removed: {names}");
 }
+
+/// Writes one block after the other, each with its own number, until it is told to stop; the
+/// longest time that one took, in milliseconds, and what each block holds then.
+fn write_until(
+    store: &mut dyn Store,
+    seed: u64,
+    ends: &std::sync::atomic::AtomicBool,
+) -> (u128, BTreeMap<u64, u64>) {
+    let (mut random, mut held, mut longest) = (Random::new(seed, 0), BTreeMap::new(), 0);
+    for number in 1_u64.. {
+        if ends.load(std::sync::atomic::Ordering::Acquire) {
+            break;
+        }
+        let at = random.below(64 * MIB / 4_096) * 4_096;
+        let before = evenkeel_lab::clock::now();
+        write(store, at, &number.to_le_bytes().repeat(512)).expect("no error, however long");
+        longest = longest.max(before.elapsed().as_millis());
+        held.insert(at, number);
+    }
+    (longest, held)
+}
+
+#[test]
+#[ignore = "full: crates/lab/tests/rbd.rs::volumes_on_a_ceph_cluster stays"]
+fn osds_that_die_or_hang_lose_nothing_and_fail_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup { osds: 3, osd_gib: 4, ..Setup::default() };
+    let mut ceph = match Ceph::start(&folder.path().join("ceph"), setup) {
+        Err(LabError::ToolMissing { tool, .. }) => {
+            let _ = writeln!(std::io::stdout(), "SKIPPED: {tool} is not installed");
+            return;
+        }
+        ceph => ceph.unwrap(),
+    };
+    let pool = RbdPool::open(&folder.path().join("data"), &place(&ceph, "osds")).unwrap();
+    let (id, size) = (VolumeId::from_bits(1), ByteCount(64 * MIB));
+    pool.create(id, size).unwrap();
+    let mut store = pool.open(id, size).unwrap();
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    let wait = |seconds: u64| {
+        std::thread::park_timeout(std::time::Duration::from_secs(seconds));
+    };
+    let (longest, held) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_until(store.as_mut(), 7, &ends));
+        wait(2);
+        ceph.kill_osd(0).unwrap();
+        wait(8);
+        ceph.start_osd(0).unwrap();
+        ceph.wait_until_clean().unwrap();
+        ceph.pause_osd(1).unwrap();
+        wait(6);
+        ceph.resume_osd(1).unwrap();
+        ceph.wait_until_clean().unwrap();
+        wait(1);
+        ends.store(true, std::sync::atomic::Ordering::Release);
+        writer.join().unwrap()
+    });
+    println!("the longest write took {longest} ms; {} blocks are written", held.len());
+    assert!(held.len() > 100, "it went on");
+    for (at, number) in held {
+        let got = read(store.as_mut(), at, 4_096).unwrap();
+        assert!(got == number.to_le_bytes().repeat(512), "block at {at}, number {number}");
+    }
+    drop(store);
+}
