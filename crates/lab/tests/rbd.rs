@@ -433,6 +433,7 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let one = RbdPool::open(folder.path(), &place).unwrap();
     one.create(id, size).unwrap();
     let mut store = one.open(id, size).unwrap();
+    write(store.as_mut(), 4_096, &[1; 4_096]).unwrap();
     // Another node of the same cluster.
     let next = next_of(folder.path());
     let file = next.path().join("rbd-node");
@@ -440,22 +441,25 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let cluster = text.split(" node ").next().unwrap();
     fs::write(&file, format!("{cluster} node 0123456789abcdef\n")).unwrap();
     let other = RbdPool::open(next.path(), &place).unwrap();
-    let refused = other.open(id, size).err().unwrap();
+    // What is elsewhere is found out by the first request; the next one tries again.
+    let mut there = other.open(id, size).unwrap();
+    assert_eq!(read(there.as_mut(), 0, 4_096), Err(Failure::Io));
+    let refused = other.resize(id, size, ByteCount(16 * MIB)).err().unwrap();
     assert!(matches!(refused, StoreError::Elsewhere { .. }), "{refused}");
     write(store.as_mut(), 0, &[1; 4_096]).unwrap();
     drop(store);
     // Given back, it can be had at once.
     let mut found = None;
     for _ in 0..200 {
-        found = other.open(id, size).ok();
+        found = read(there.as_mut(), 0, 4_096).ok();
         if found.is_some() {
             break;
         }
         std::thread::park_timeout(std::time::Duration::from_millis(25));
     }
-    let mut store = found.expect("a volume that was given back");
-    assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![1; 4_096]));
-    drop((store, other, one));
+    assert_eq!(found, Some(vec![1; 4_096]), "a volume that was given back");
+    drop(there);
+    drop((other, one));
 }
 
 fn a_full_pool_is_told_at_once(ceph: &Ceph) {

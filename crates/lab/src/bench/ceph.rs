@@ -154,7 +154,9 @@ impl Ceph {
             format!("paxos propose interval = {propose}"),
             "mon allow pool size one = true".to_owned(),
             "mon warn on pool no redundancy = false".to_owned(),
-            "mon data avail warn = 2".to_owned(),
+            // A full disk would end the monitor; tests and trials need little.
+            "mon data avail warn = 1".to_owned(),
+            "mon data avail crit = 0".to_owned(),
             "mon osd min down reporters = 1".to_owned(),
             "mon osd reporter subtree level = osd".to_owned(),
             "mgr initial modules =".to_owned(),

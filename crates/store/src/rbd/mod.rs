@@ -24,7 +24,7 @@ use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::local::BLOCK_BYTES;
 use crate::snapshots::Snapshots;
-use crate::{Pool, Space, Store, StoreError, clock};
+use crate::{Pool, Space, Store, StoreError};
 use books::{Books, Changes, SnapshotRecord, VolumeRecord};
 use cluster::{Cluster, errno};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -32,22 +32,19 @@ use evenkeel_core::units::ByteCount;
 use fence::Instance;
 use image::{Exactness, Image};
 use objects::Objects;
-use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use upkeep::Upkeep;
-use volume::{Closing, Opened, RbdStore};
+use volume::{Active, RbdStore, Slot};
 
 /// The kind of store, as the data folder's marker names it.
 pub const KIND: &str = "rbd";
 
 /// How long an opening waits for the same volume's closing.
 const CLOSING_MAX: Duration = Duration::from_secs(60);
-/// Distance of two looks at whether a call on a volume that is being closed has ended.
-const CALL_LOOK: Duration = Duration::from_millis(5);
 /// Images of one volume that may still be on their way to being removed.
 const NAMES_MAX: u32 = 1_000;
 /// Locks that are broken before an opening gives up.
@@ -56,8 +53,7 @@ const BREAKS_MAX: u32 = 3;
 /// What a volume's opening is up to.
 enum State {
     Opening,
-    Open(Arc<Opened>),
-    Closing,
+    Open(Arc<Slot>),
 }
 
 /// What the pool and its threads share.
@@ -248,33 +244,22 @@ impl Shared {
         Ok(image)
     }
 
-    fn open(
-        &self,
-        id: VolumeId,
-        size: ByteCount,
-    ) -> Result<(Opened, Objects, Option<Cipher>), StoreError> {
+    /// Opens the image of a volume that is served, and finds which of its objects hold something.
+    fn open_image(&self, id: VolumeId, name: &str) -> Result<(Image, Objects), StoreError> {
         let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
-        let cipher = self.cipher(id, &record.key)?;
-        let image = match self.open_locked(id, &record.image) {
+        let image = match self.open_locked(id, name) {
             Err(error) if errno(&error) == Some(libc::ENOENT) => return Err(self.not_found(id)),
             image => image?,
         };
-        self.cut_off(id, &image, size)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| StoreError::io("make an eventfd", error))?;
-        {
-            use std::os::fd::AsFd;
-            image.notify(event.as_fd())?;
-        }
+        self.cut_off(id, &image, ByteCount(record.size))?;
         let mut objects = Objects::default();
-        let whole = (0, image_bytes(size.0));
+        let whole = (0, image_bytes(record.size));
         image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
             if exists {
                 objects.note(it.offset, it.length);
             }
         })?;
-        let (overdue, is_lost, is_closing) = Default::default();
-        Ok((Opened { image, event, id, overdue, is_lost, is_closing }, objects, cipher))
+        Ok((image, objects))
     }
 
     /// Takes away what a growth that was given up has left behind the end.
@@ -298,8 +283,7 @@ impl Shared {
         if is_written {
             return Err(differs(present));
         }
-        image.resize(expected)?;
-        self.note_size(id, size)
+        image.resize(expected)
     }
 
     fn note_size(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
@@ -313,26 +297,17 @@ impl Shared {
         if to < from {
             return Err(StoreError::Size { id, present: from, asked: to });
         }
-        let open = match self.volumes().get(&id) {
-            Some(State::Open(opened)) => Some(Arc::clone(opened)),
-            _ => None,
-        };
-        let own;
-        let image = match &open {
-            Some(opened) => &opened.image,
-            None => {
-                own = self.open_locked(id, &record.image)?;
-                &own
+        self.with_image(id, &record, |image| {
+            let present = image.size()?;
+            if present < image_bytes(from.0) || present > image_bytes(to.0) {
+                let present = ByteCount(present);
+                return Err(StoreError::Differs { id, path: None, present, expected: from });
             }
-        };
-        let present = image.size()?;
-        if present < image_bytes(from.0) || present > image_bytes(to.0) {
-            let present = ByteCount(present);
-            return Err(StoreError::Differs { id, path: None, present, expected: from });
-        }
-        if present < image_bytes(to.0) {
-            image.resize(image_bytes(to.0))?;
-        }
+            match present < image_bytes(to.0) {
+                true => image.resize(image_bytes(to.0)),
+                false => Ok(()),
+            }
+        })?;
         self.note_size(id, to)
     }
 
@@ -343,13 +318,16 @@ impl Shared {
         record: &VolumeRecord,
         act: impl FnOnce(&Image) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let open = match self.volumes().get(&id) {
-            Some(State::Open(opened)) => Some(Arc::clone(opened)),
+        let slot = match self.volumes().get(&id) {
+            Some(State::Open(slot)) => Some(Arc::clone(slot)),
             _ => None,
         };
-        match open {
-            Some(opened) => act(&opened.image),
-            None => act(&self.open_locked(id, &record.image)?),
+        // Nobody opens it meanwhile: an image is locked once, also by one instance.
+        let opened = slot.as_ref().map(|it| it.opened.lock());
+        let opened = opened.map(|it| it.unwrap_or_else(PoisonError::into_inner));
+        match opened.as_deref() {
+            Some(Some(opened)) => act(&opened.image),
+            _ => act(&self.open_locked(id, &record.image)?),
         }
     }
 
@@ -359,8 +337,7 @@ impl Shared {
         while let Some(state) = volumes.get(&id) {
             let is_closing = match state {
                 State::Opening => false,
-                State::Open(opened) => opened.is_closing.load(Ordering::Acquire),
-                State::Closing => true,
+                State::Open(slot) => slot.is_closing.load(Ordering::Acquire),
             };
             if !is_closing {
                 return Err(StoreError::Open { id });
@@ -379,26 +356,20 @@ impl Shared {
     }
 
     /// Closes a volume: everything of it has ended when this returns.
-    fn close(&self, closing: Closing) {
-        let id = closing.opened.id;
-        self.volumes().insert(id, State::Closing);
-        let Closing { opened, in_flight } = closing;
-        // Others hold it only for the length of a call.
-        while Arc::strong_count(&opened) > 1 {
-            clock::pause(CALL_LOOK);
-        }
-        if let Some(opened) = Arc::into_inner(opened) {
+    fn close(&self, slot: &Slot, in_flight: Vec<Option<Active>>) {
+        let opened = slot.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(opened) = opened.and_then(Arc::into_inner) {
             if !opened.is_lost.load(Ordering::Acquire)
                 && in_flight.iter().all(Option::is_none)
                 && let Err(error) = opened.image.unlock()
             {
-                tracing::warn!(volume = %id, %error, "the lock of a volume was not given back");
+                tracing::warn!(volume = %slot.id, %error, "a lock was not given back");
             }
             // Waits for what is in flight, whose memory is needed until then.
             drop(opened);
         }
         drop(in_flight);
-        self.volumes().remove(&id);
+        self.volumes().remove(&slot.id);
         self.closed.notify_all();
     }
 }
@@ -410,8 +381,8 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    fn keep(self, opened: Arc<Opened>) {
-        self.shared.volumes().insert(self.id, State::Open(opened));
+    fn keep(self, slot: Arc<Slot>) {
+        self.shared.volumes().insert(self.id, State::Open(slot));
         std::mem::forget(self);
     }
 }
@@ -450,11 +421,17 @@ impl Pool for RbdPool {
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let claim = self.shared.claim(id)?;
-        let (opened, objects, cipher) = self.shared.open(id, size)?;
-        let opened = Arc::new(opened);
-        claim.keep(Arc::clone(&opened));
-        let closers = self.upkeep.closers();
-        Ok(Box::new(RbdStore::new(opened, size, objects, cipher, closers)))
+        let shared = &*self.shared;
+        let record = shared.volume(id)?.ok_or_else(|| shared.not_found(id))?;
+        let cipher = shared.cipher(id, &record.key)?;
+        if record.size != size.0 {
+            // A growth that was given up, unless something was written there.
+            shared.cut_off(id, &shared.open_locked(id, &record.image)?, size)?;
+            shared.note_size(id, size)?;
+        }
+        let slot = Arc::new(Slot::new(id, record.image));
+        claim.keep(Arc::clone(&slot));
+        Ok(Box::new(RbdStore::new(slot, size, cipher, self.upkeep.work())))
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {

@@ -1,9 +1,9 @@
-//! The threads of a pool: some close volumes, one removes images that nothing needs and looks after
+//! The threads of a pool: some open and close images, one removes images that nothing needs and looks after
 //! requests that are overdue.
 
 use super::books::{SnapshotRecord, VolumeRecord};
 use super::cluster::errno;
-use super::volume::Closing;
+use super::volume::Work;
 use super::watchdog::TICK;
 use super::{Changes, Image, Shared, State, gone_key, image};
 use crate::StoreError;
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Threads that close volumes: each waits for the cluster most of the time.
-const CLOSERS: usize = 4;
+/// Threads that open and close images: each waits for the cluster most of the time.
+const WORKERS: usize = 4;
 /// Ticks between two looks at images that could not be removed before.
 const SWEEP_TICKS: u32 = 120;
 /// How long the end of the pool waits for its threads: a cluster that does not answer must not keep
@@ -24,7 +24,7 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// The threads.
 pub(super) struct Upkeep {
-    closers: Option<Sender<Closing>>,
+    work: Option<Sender<Work>>,
     wake: Sender<()>,
     is_ending: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -33,17 +33,16 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, StoreError> {
-        let (closers, closings) = channel();
+        let (work, works) = channel();
         let (wake, woken) = channel();
         let (ends, ended) = channel();
         let is_ending = Arc::new(AtomicBool::new(false));
-        let closings = Arc::new(Mutex::new(closings));
+        let works = Arc::new(Mutex::new(works));
         let mut threads = Vec::new();
-        for _ in 0..CLOSERS {
-            let (shared, closings, ends) =
-                (Arc::clone(shared), Arc::clone(&closings), ends.clone());
-            threads.push(start("evenkeel-rbd-close", move || {
-                close_all(&shared, &closings);
+        for _ in 0..WORKERS {
+            let (shared, works, ends) = (Arc::clone(shared), Arc::clone(&works), ends.clone());
+            threads.push(start("evenkeel-rbd-work", move || {
+                work_off(&shared, &works);
                 drop(ends);
             })?);
         }
@@ -52,13 +51,13 @@ impl Upkeep {
             look_after(&looked, &woken, &ending);
             drop(ends);
         })?);
-        Ok(Self { closers: Some(closers), wake, is_ending, threads, ended: Mutex::new(ended) })
+        Ok(Self { work: Some(work), wake, is_ending, threads, ended: Mutex::new(ended) })
     }
 
-    /// Where volumes go to be closed.
-    pub(super) fn closers(&self) -> Sender<Closing> {
-        match &self.closers {
-            Some(closers) => closers.clone(),
+    /// Where volumes go to be opened and closed.
+    pub(super) fn work(&self) -> Sender<Work> {
+        match &self.work {
+            Some(work) => work.clone(),
             None => unreachable!("a volume is opened while the pool ends"),
         }
     }
@@ -71,7 +70,7 @@ impl Upkeep {
     /// Ends the threads. Whether they have, so that nothing is open any more.
     pub(super) fn stop(&mut self) -> bool {
         self.is_ending.store(true, Ordering::Release);
-        self.closers = None;
+        self.work = None;
         self.sweep();
         // No thread ever sends: the receiver hears when the last one is gone.
         match self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(STOP_MAX) {
@@ -92,11 +91,19 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     thread.spawn(run).map_err(|error| StoreError::io("start a thread of the pool", error))
 }
 
-fn close_all(shared: &Shared, closings: &Mutex<Receiver<Closing>>) {
+fn work_off(shared: &Shared, works: &Mutex<Receiver<Work>>) {
     loop {
-        let next = closings.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(closing) = next else { return };
-        shared.close(closing);
+        let next = works.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match next {
+            Ok(Work::Open(slot)) => {
+                // A cluster that does not answer is asked for its newest map.
+                let begun = slot.overdue.begun();
+                slot.open(|| shared.open_image(slot.id, &slot.image));
+                slot.overdue.ended(begun);
+            }
+            Ok(Work::Close(slot, in_flight)) => shared.close(&slot, in_flight),
+            Err(_) => return,
+        }
     }
 }
 
@@ -122,10 +129,10 @@ impl Shared {
             .volumes()
             .values()
             .filter_map(|state| match state {
-                State::Open(opened) => Some(opened),
+                State::Open(slot) => Some(slot),
                 _ => None,
             })
-            .fold(false, |any, opened| opened.overdue.tick() | any);
+            .fold(false, |any, slot| slot.overdue.tick() | any);
         if is_overdue && let Err(error) = self.cluster.wait_for_latest_map() {
             tracing::warn!(%error, "requests are overdue");
         }

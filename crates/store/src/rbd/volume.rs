@@ -9,42 +9,93 @@ use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
 use crate::local::BLOCK_BYTES;
-use crate::{Completion, Geometry, Store, Submission};
+use crate::{Completion, Geometry, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{BLOCK_BYTES_MIN, BLOCK_BYTES_PREFERRED};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
 /// The token of the only operation on the disk: the wait for the eventfd.
 const EVENT: u64 = 0;
 
-/// An open image with what belongs to it; shared by the core that serves it and the pool.
-pub(super) struct Opened {
-    // Closed before the eventfd is.
-    pub(super) image: Image,
-    pub(super) event: OwnedFd,
+/// A volume that a core serves. Its image is opened at the first request: an open one costs memory
+/// and a little of a core for as long as it is open, and takes a while to open.
+pub(super) struct Slot {
     pub(super) id: VolumeId,
+    /// The name of its image.
+    pub(super) image: String,
+    /// Becomes readable when requests have ended, or the image was opened. Made at the first one.
+    event: OnceLock<OwnedFd>,
+    /// The image. Whoever opens or uses it from outside the core holds this.
+    pub(super) opened: Mutex<Option<Arc<Opened>>>,
+    /// How the opening ended, until the core has seen it.
+    outcome: Mutex<Option<Result<Objects, StoreError>>>,
     /// Requests in flight, for who looks after them.
     pub(super) overdue: Overdue,
-    /// The cluster has fenced this instance, or another one has the volume: nothing is served.
-    pub(super) is_lost: AtomicBool,
     /// Its store is gone: it is on its way to being closed.
     pub(super) is_closing: AtomicBool,
 }
 
-/// A volume on its way to being closed: what is in flight keeps its memory until it has ended.
-pub(super) struct Closing {
-    pub(super) opened: Arc<Opened>,
-    pub(super) in_flight: Vec<Option<Active>>,
+impl Slot {
+    pub(super) fn new(id: VolumeId, image: String) -> Self {
+        let (event, opened, outcome, overdue, is_closing) = Default::default();
+        Self { id, image, event, opened, outcome, overdue, is_closing }
+    }
+
+    /// The eventfd.
+    fn event(&self) -> io::Result<&OwnedFd> {
+        if let Some(event) = self.event.get() {
+            return Ok(event);
+        }
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(self.event.get_or_init(|| event))
+    }
+
+    /// Opens the image, and tells the core.
+    pub(super) fn open(&self, open: impl FnOnce() -> Result<(Image, Objects), StoreError>) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closing.load(Ordering::Acquire) {
+            return;
+        }
+        let outcome = open().and_then(|(image, objects)| {
+            let event = self.event().map_err(|error| StoreError::io("make an eventfd", error))?;
+            image.notify(event.as_fd())?;
+            *opened = Some(Arc::new(Opened { image, is_lost: AtomicBool::new(false) }));
+            Ok(objects)
+        });
+        drop(opened);
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        if let Some(event) = self.event.get() {
+            // It cannot be full.
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// An open image.
+pub(super) struct Opened {
+    pub(super) image: Image,
+    /// The cluster has fenced this instance, or another one has the volume: nothing is served.
+    pub(super) is_lost: AtomicBool,
+}
+
+/// What the threads of the pool do for a volume.
+pub(super) enum Work {
+    /// Open its image.
+    Open(Arc<Slot>),
+    /// Close it. What is in flight keeps its memory until it has ended.
+    Close(Arc<Slot>, Vec<Option<Active>>),
 }
 
 /// A request that librbd works on.
@@ -61,9 +112,22 @@ pub(super) struct Active {
     begun: usize,
 }
 
+/// Whether the image is open.
+enum Stage {
+    /// Nobody has asked for anything yet.
+    Unused,
+    /// It is being opened.
+    Opening,
+    /// It is open.
+    Open(Arc<Opened>),
+}
+
 /// See the module's text.
 pub(super) struct RbdStore {
-    opened: Arc<Opened>,
+    slot: Arc<Slot>,
+    stage: Stage,
+    /// Requests that came before the image was open; no more than who submits has in flight.
+    waiting: VecDeque<Submission>,
     size: ByteCount,
     objects: Objects,
     cipher: Option<Cipher>,
@@ -72,19 +136,69 @@ pub(super) struct RbdStore {
     /// Whether the disk waits for the eventfd.
     is_armed: bool,
     finished: VecDeque<Completion>,
-    closers: Sender<Closing>,
+    work: Sender<Work>,
 }
 
 impl RbdStore {
     pub(super) fn new(
-        opened: Arc<Opened>,
+        slot: Arc<Slot>,
         size: ByteCount,
-        objects: Objects,
         cipher: Option<Cipher>,
-        closers: Sender<Closing>,
+        work: Sender<Work>,
     ) -> Self {
-        let (active, free, finished) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { opened, size, objects, cipher, active, free, is_armed: false, finished, closers }
+        Self {
+            slot,
+            stage: Stage::Unused,
+            waiting: VecDeque::new(),
+            size,
+            objects: Objects::default(),
+            cipher,
+            active: Vec::new(),
+            free: Vec::new(),
+            is_armed: false,
+            finished: VecDeque::new(),
+            work,
+        }
+    }
+
+    /// Has the image opened for a request that came.
+    fn wait_for_image(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        if let (Stage::Unused, Err(error)) = (&self.stage, self.slot.event()) {
+            tracing::error!(volume = %self.slot.id, %error, "no eventfd for a volume");
+            return self.finish(submission.ticket, Err(Failure::NoMemory), submission.buffer);
+        }
+        self.waiting.push_back(submission);
+        if matches!(self.stage, Stage::Unused) {
+            self.stage = Stage::Opening;
+            // The threads end after the last store.
+            let _ = self.work.send(Work::Open(Arc::clone(&self.slot)));
+        }
+        self.arm(disk);
+    }
+
+    /// Takes note of how the opening has ended, if it has.
+    fn look_for_image(&mut self, disk: &mut dyn Disk) {
+        let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let opened = self.slot.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (outcome, opened) {
+            (Some(Ok(objects)), Some(opened)) => {
+                self.objects = objects;
+                self.stage = Stage::Open(opened);
+                for submission in std::mem::take(&mut self.waiting) {
+                    self.submit(submission, disk);
+                }
+            }
+            (Some(outcome), _) => {
+                let why = outcome.err().map_or_else(String::new, |error| error.to_string());
+                tracing::error!(volume = %self.slot.id, why, "the volume could not be opened");
+                // The next request tries again.
+                self.stage = Stage::Unused;
+                for Submission { ticket, buffer, .. } in std::mem::take(&mut self.waiting) {
+                    self.finish(ticket, Err(Failure::Io), buffer);
+                }
+            }
+            (None, _) => {}
+        }
     }
 
     fn owed(&self) -> usize {
@@ -104,7 +218,7 @@ impl RbdStore {
         let code = self.begin(slot, &mut active);
         if code < 0 {
             self.free.push(slot);
-            self.opened.overdue.ended(active.begun);
+            self.slot.overdue.ended(active.begun);
             let failure = self.failure(code);
             return self.finish(active.ticket, Err(failure), active.buffer);
         }
@@ -113,7 +227,8 @@ impl RbdStore {
     }
 
     fn begin(&self, slot: usize, active: &mut Active) -> c_int {
-        let library = self.opened.image.cluster.library;
+        let Stage::Open(opened) = &self.stage else { return -libc::EINVAL };
+        let library = opened.image.cluster.library;
         let mut completion: Handle = ptr::null_mut();
         // SAFETY: the argument is a number, and there is room for the completion.
         let code = unsafe {
@@ -126,8 +241,7 @@ impl RbdStore {
         if let (Some(cipher), Operation::Write { .. }) = (&self.cipher, active.operation) {
             active.encrypted = Some(encrypted(cipher, active));
         }
-        let (image, offset, length) =
-            (self.opened.image.handle, active.offset, active.length as usize);
+        let (image, offset, length) = (opened.image.handle, active.offset, active.length as usize);
         let memory = active.encrypted.as_ref().or(active.buffer.as_ref());
         let memory = memory.map_or(ptr::null_mut(), |buffer| buffer.as_ptr().cast::<c_char>());
         // SAFETY: the image is open. The memory has room for the length, as the caller has checked,
@@ -161,9 +275,10 @@ impl RbdStore {
     }
 
     fn arm(&mut self, disk: &mut dyn Disk) {
-        if !self.is_armed && self.owed() > 0 {
+        let is_owed = self.owed() > 0 || !self.waiting.is_empty();
+        if let (false, true, Some(event)) = (self.is_armed, is_owed, self.slot.event.get()) {
             self.is_armed = true;
-            disk.submit(DiskOp::readable(EVENT, self.opened.event.as_raw_fd()));
+            disk.submit(DiskOp::readable(EVENT, event.as_raw_fd()));
         }
     }
 
@@ -171,15 +286,16 @@ impl RbdStore {
     fn drain(&mut self) {
         // What it counts does not matter.
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.opened.event, &mut count);
-        let library = self.opened.image.cluster.library;
+        if let Some(event) = self.slot.event.get() {
+            let _ = rustix::io::read(event, &mut count);
+        }
+        let Stage::Open(opened) = &self.stage else { return };
+        let (library, image) = (opened.image.cluster.library, opened.image.handle);
         loop {
             let mut ended: [Handle; BATCH] = [ptr::null_mut(); BATCH];
             // SAFETY: there is room for so many.
-            let count = unsafe {
-                let (image, room) = (self.opened.image.handle, ended.as_mut_ptr());
-                (library.rbd_poll_io_events)(image, room, BATCH as c_int)
-            };
+            let count =
+                unsafe { (library.rbd_poll_io_events)(image, ended.as_mut_ptr(), BATCH as c_int) };
             let count = usize::try_from(count).unwrap_or(0);
             for completion in &ended[..count] {
                 // SAFETY: each is told once, and given back once.
@@ -202,7 +318,7 @@ impl RbdStore {
             unreachable!("request {slot} ended twice");
         };
         self.free.push(slot);
-        self.opened.overdue.ended(active.begun);
+        self.slot.overdue.ended(active.begun);
         let is_read = active.operation == Operation::Read;
         let result = match code {
             // A read that is cut short is not one of the whole range.
@@ -225,9 +341,11 @@ impl RbdStore {
             libc::ENOMEM => Failure::NoMemory,
             // Fenced, for ever; or the lock was taken from us.
             number @ (libc::ESHUTDOWN | libc::EROFS) => {
-                if !self.opened.is_lost.swap(true, Ordering::AcqRel) {
+                if let Stage::Open(opened) = &self.stage
+                    && !opened.is_lost.swap(true, Ordering::AcqRel)
+                {
                     tracing::error!(
-                        volume = %self.opened.id,
+                        volume = %self.slot.id,
                         error = number,
                         "the Ceph cluster refuses this server: it was fenced, or another one has \
                          the volume; nothing of it is served until the server is started anew"
@@ -274,8 +392,16 @@ impl Store for RbdStore {
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        let is_lost = match &self.stage {
+            Stage::Open(opened) => opened.is_lost.load(Ordering::Acquire),
+            // Nothing was written yet that is not on the devices.
+            _ if matches!(submission.operation, Operation::Flush | Operation::Cache) => {
+                return self.finish(submission.ticket, Ok(()), submission.buffer);
+            }
+            _ => return self.wait_for_image(submission, disk),
+        };
         let Submission { ticket, operation, offset, length, buffer } = submission;
-        if self.opened.is_lost.load(Ordering::Acquire) {
+        if is_lost {
             return self.finish(ticket, Err(Failure::Io), buffer);
         }
         match operation {
@@ -291,7 +417,7 @@ impl Store for RbdStore {
             }
             _ => {}
         }
-        let begun = self.opened.overdue.begun();
+        let begun = self.slot.overdue.begun();
         let encrypted = None;
         let active = Active { ticket, operation, offset, length, buffer, encrypted, begun };
         self.hand_over(active, disk);
@@ -300,6 +426,9 @@ impl Store for RbdStore {
     fn disk_done(&mut self, _: DiskDone, disk: &mut dyn Disk) {
         self.is_armed = false;
         self.drain();
+        if matches!(self.stage, Stage::Opening) {
+            self.look_for_image(disk);
+        }
         self.arm(disk);
     }
 
@@ -316,15 +445,16 @@ impl Store for RbdStore {
     }
 
     fn is_idle(&self) -> bool {
-        !self.is_armed && self.owed() == 0
+        !self.is_armed && self.owed() == 0 && self.waiting.is_empty()
     }
 }
 
 impl Drop for RbdStore {
     fn drop(&mut self) {
-        let opened = Arc::clone(&self.opened);
-        opened.is_closing.store(true, Ordering::Release);
+        self.slot.is_closing.store(true, Ordering::Release);
+        self.stage = Stage::Unused;
         // Closing waits for what is in flight, and takes a while anyway.
-        let _ = self.closers.send(Closing { opened, in_flight: std::mem::take(&mut self.active) });
+        let in_flight = std::mem::take(&mut self.active);
+        let _ = self.work.send(Work::Close(Arc::clone(&self.slot), in_flight));
     }
 }
