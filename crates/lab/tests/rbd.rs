@@ -84,12 +84,13 @@ fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let Some(ceph) = cluster(folder.path()) else { return };
     type Part = fn(&Ceph);
-    let parts: [(&str, Part); 7] = [
+    let parts: [(&str, Part); 8] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
         (
             "snapshots and what is made of them are as a map says",
             snapshots_and_what_is_made_of_them_are_as_a_map_says,
         ),
+        ("encrypted data is nowhere in the clear", encrypted_data_is_nowhere_in_the_clear),
         ("a namespace belongs to one data folder", a_namespace_belongs_to_one_data_folder),
         (
             "a server that was started again fences the one before",
@@ -380,6 +381,33 @@ fn snapshots_and_what_is_made_of_them_are_as_a_map_says(ceph: &Ceph) {
     let (random, open) = (Random::new(seed, 1), BTreeMap::new());
     let mut history = History { pool: &pool, random, next: 0, volumes, open, snapshots };
     ids.iter().for_each(|id| history.check(*id));
+}
+
+fn encrypted_data_is_nowhere_in_the_clear(ceph: &Ceph) {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, place) = (folder.path().join("data"), place(ceph, "encrypted"));
+    let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
+    let exported = || {
+        let mut export = std::process::Command::new("rbd");
+        export.arg("-c").arg(ceph.conf()).args(["export", "--pool", POOL]);
+        export.args(["--namespace", "encrypted", &id.to_string(), "-"]);
+        export.output().unwrap().stdout
+    };
+    let pool = RbdPool::open_with(&data, &place, Some(keys(folder.path()))).unwrap();
+    pool.create_encrypted(id, size).unwrap();
+    let mut store = pool.open(id, size).unwrap();
+    write(store.as_mut(), MIB, &[0x6b; 64 << 10]).unwrap();
+    let raw = exported();
+    assert_eq!(raw.len() as u64, size.0);
+    let written = &raw[MIB as usize..][..64 << 10];
+    assert!(written.chunks(4_096).all(|block| block.iter().any(|byte| *byte != 0)), "not there");
+    assert!(!raw.windows(16).any(|bytes| bytes == [0x6b; 16]), "it is there in the clear");
+    assert_eq!(read(store.as_mut(), MIB, 4_096), Ok(vec![0x6b; 4_096]));
+    drop((store, pool));
+    let pool = RbdPool::open(&data, &place).unwrap();
+    assert!(pool.is_encrypted(id));
+    let refused = pool.open(id, size).err().unwrap();
+    assert!(matches!(refused, StoreError::Locked { .. }), "{refused}");
 }
 
 fn a_namespace_belongs_to_one_data_folder(ceph: &Ceph) {
