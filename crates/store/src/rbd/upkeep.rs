@@ -1,5 +1,5 @@
-//! The threads of a pool: some open and close images, one removes images that nothing needs and looks
-//! after requests that are overdue.
+//! The threads of a pool: some open and close images, one removes images that nothing needs and
+//! looks after requests that are overdue.
 
 use super::books::{SnapshotRecord, VolumeRecord};
 use super::cluster::errno;
