@@ -35,19 +35,20 @@ const MONITOR_MAX_S: &str = "30";
 /// What a client of ours sets, whatever the file says.
 ///
 /// Without the cache an acknowledged write is on the devices. A lock is broken only after its owner
-/// was fenced by us. The bounds in flight are those of the volumes. `rbd_qos_*` would be a second
+/// was fenced by us. Plugins would be a cache on a local device. The bounds in flight are those of the volumes. `rbd_qos_*` would be a second
 /// limit below ours.
 ///
 /// Writes are copied by librbd in the caller's thread, which costs some 50 us for 256 KiB. Without
 /// that (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
 /// completed: librbd 16.2 fails it in the dispatch of the exclusive lock and then waits until its
 /// memory is released, which the failed request itself still refers to.
-const SETTINGS: [(&str, &str); 11] = [
+const SETTINGS: [(&str, &str); 12] = [
     ("rbd_cache", "false"),
     ("rbd_disable_zero_copy_writes", "true"),
     ("rbd_blocklist_on_break_lock", "false"),
     ("objecter_inflight_ops", "8192"),
     ("objecter_inflight_op_bytes", "1073741824"),
+    ("rbd_plugins", ""),
     ("rbd_qos_iops_limit", "0"),
     ("rbd_qos_bps_limit", "0"),
     ("rbd_qos_read_iops_limit", "0"),
@@ -291,7 +292,8 @@ impl Drop for Cluster {
     }
 }
 
-fn until_zero(bytes: &[u8]) -> String {
+/// The text before the first zero byte.
+pub(super) fn until_zero(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -111,9 +111,8 @@ impl Instance {
         for (address, of) in &before {
             fence(cluster, books, address, of)?;
         }
-        if !before.is_empty() {
-            cluster.wait_for_latest_map()?;
-        }
+        // Also if an earlier start has fenced them, and got no further.
+        cluster.wait_for_latest_map()?;
         books.change(&Changes::default().set(&instance_key(&address), &record)?)?;
         Ok(Self { address, record })
     }

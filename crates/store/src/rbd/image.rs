@@ -1,6 +1,6 @@
 //! One open image. Its calls block, except those that begin an I/O.
 
-use super::cluster::{Cluster, check, errno, plain, text};
+use super::cluster::{Cluster, check, errno, plain, text, until_zero};
 use super::library::{
     EVENT_TYPE_EVENTFD, Handle, LOCK_EXCLUSIVE, OPTION_CLONE_FORMAT, OPTION_FEATURES, OPTION_ORDER,
 };
@@ -172,6 +172,33 @@ impl Image {
         let code = unsafe { (self.cluster.library.rbd_get_size)(self.handle, &raw mut size) };
         self.check(code, "find the size of")?;
         Ok(size)
+    }
+
+    /// An entry of its metadata; none if it is absent, or longer than any that we set.
+    pub(super) fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        let name = text(key)?;
+        let (mut value, mut length) = ([0_u8; 64], 64_usize);
+        let room = value.as_mut_ptr().cast::<c_char>();
+        // SAFETY: the image is open, and the room is as long as is said.
+        let code = unsafe {
+            let length = &raw mut length;
+            (self.cluster.library.rbd_metadata_get)(self.handle, name.as_ptr(), room, length)
+        };
+        if code == -libc::ENOENT || code == -libc::ERANGE {
+            return Ok(None);
+        }
+        self.check(code, &format!("read {key} of"))?;
+        Ok(Some(until_zero(&value)))
+    }
+
+    /// Sets an entry of its metadata.
+    pub(super) fn set(&self, key: &str, value: &str) -> Result<(), StoreError> {
+        let (name, text) = (text(key)?, text(value)?);
+        // SAFETY: the image is open, and both texts end with a zero byte.
+        let code = unsafe {
+            (self.cluster.library.rbd_metadata_set)(self.handle, name.as_ptr(), text.as_ptr())
+        };
+        self.check(code, &format!("set {key} of")).map(drop)
     }
 
     /// Grows or shrinks it.

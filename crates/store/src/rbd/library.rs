@@ -100,6 +100,8 @@ library! {
     fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn rbd_close(Handle) -> c_int;
     fn rbd_get_size(Handle, *mut u64) -> c_int;
+    fn rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;
+    fn rbd_metadata_set(Handle, *const c_char, *const c_char) -> c_int;
     fn rbd_resize(Handle, u64) -> c_int;
     fn rbd_snap_create(Handle, *const c_char) -> c_int;
     fn rbd_snap_remove(Handle, *const c_char) -> c_int;

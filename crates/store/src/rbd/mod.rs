@@ -45,6 +45,8 @@ pub const KIND: &str = "rbd";
 
 /// How long an opening waits for the same volume's closing.
 const CLOSING_MAX: Duration = Duration::from_secs(60);
+/// The entry among an image's metadata that is its own setting of the cache.
+const CACHE: &str = "conf_rbd_cache";
 /// Images of one volume that may still be on their way to being removed.
 const NAMES_MAX: u32 = 1_000;
 /// Locks that are broken before an opening gives up.
@@ -227,21 +229,39 @@ impl Shared {
 
     /// Opens an image for this instance alone.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
-        let image = Image::open(&self.cluster, name)?;
+        let image = self.open_without_cache(name)?;
         for _ in 0..BREAKS_MAX {
-            let Err(error) = image.lock() else { return Ok(image) };
-            if !matches!(errno(&error), Some(libc::EROFS | libc::EBUSY | libc::EAGAIN)) {
-                return Err(error);
+            // Looked at first: the library takes the lock of whoever was silent for half a minute,
+            // also of one that was only stopped and is not fenced.
+            if let Some((owner, address)) = image.owner()? {
+                // Only an instance that no device listens to any more is no danger.
+                if !self.instance.is_fenced(&self.books, &address)? {
+                    return Err(StoreError::Elsewhere { id, address });
+                }
+                self.cluster.wait_for_latest_map()?;
+                image.break_lock(&owner)?;
             }
-            let Some((owner, address)) = image.owner()? else { continue };
-            // Only an instance that no device listens to any more is no danger.
-            if !self.instance.is_fenced(&self.books, &address)? {
-                return Err(StoreError::Elsewhere { id, address });
+            match image.lock() {
+                Ok(()) => return Ok(image),
+                Err(error)
+                    if matches!(errno(&error), Some(libc::EROFS | libc::EBUSY | libc::EAGAIN)) => {}
+                Err(error) => return Err(error),
             }
-            image.break_lock(&owner)?;
         }
         image.lock()?;
         Ok(image)
+    }
+
+    /// Opens an image whose own settings say that it has no cache: settings of the pool would go
+    /// before those of the client, and those of the image go before both.
+    fn open_without_cache(&self, name: &str) -> Result<Image, StoreError> {
+        let image = Image::open(&self.cluster, name)?;
+        if image.setting(CACHE)?.as_deref() == Some("false") {
+            return Ok(image);
+        }
+        image.set(CACHE, "false")?;
+        drop(image);
+        Image::open(&self.cluster, name)
     }
 
     /// Opens the image of a volume that is served, and finds which of its objects hold something.
@@ -303,12 +323,12 @@ impl Shared {
                 let present = ByteCount(present);
                 return Err(StoreError::Differs { id, path: None, present, expected: from });
             }
-            match present < image_bytes(to.0) {
-                true => image.resize(image_bytes(to.0)),
-                false => Ok(()),
+            if present < image_bytes(to.0) {
+                image.resize(image_bytes(to.0))?;
             }
-        })?;
-        self.note_size(id, to)
+            // Before anybody else opens it, and would take away what is beyond the noted end.
+            self.note_size(id, to)
+        })
     }
 
     /// The image of a volume that is open, or one that was opened for this call.
@@ -319,7 +339,8 @@ impl Shared {
         act: impl FnOnce(&Image) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let slot = match self.volumes().get(&id) {
-            Some(State::Open(slot)) => Some(Arc::clone(slot)),
+            // A volume of the same id that was deleted before had another image.
+            Some(State::Open(slot)) if slot.image == record.image => Some(Arc::clone(slot)),
             _ => None,
         };
         // Nobody opens it meanwhile: an image is locked once, also by one instance.
@@ -358,6 +379,7 @@ impl Shared {
     /// Closes a volume: everything of it has ended when this returns.
     fn close(&self, slot: &Slot, in_flight: Vec<Option<Active>>) {
         let opened = slot.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        slot.forget_outcome();
         if let Some(opened) = opened.and_then(Arc::into_inner) {
             if !opened.is_lost.load(Ordering::Acquire)
                 && in_flight.iter().all(Option::is_none)
@@ -469,6 +491,8 @@ impl Pool for RbdPool {
 impl Drop for RbdPool {
     fn drop(&mut self) {
         // Who holds locks when it ends is fenced by the next one.
+        self.shared.read.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if self.upkeep.stop() {
             self.shared.instance.leave(&self.shared.books);
         }

@@ -21,6 +21,8 @@ const AT_ONCE: usize = 16;
 const READ_MAX: usize = 8;
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: u64 = 16 * OBJECT_BYTES;
+/// Such pieces that are compared before the caller gets what was found.
+const PIECES_MAX: u64 = 128;
 
 /// An image, and the snapshot of it that it is compared with; without one, all that it has is told.
 type Source = (Arc<Image>, Option<String>);
@@ -225,7 +227,8 @@ impl Shared {
         let sources = self.sources(id, &record, older)?;
         let end = image_bytes(record.size);
         let (mut found, mut at) = (BTreeSet::new(), first.saturating_mul(UNIT_BYTES));
-        while at < end && found.len() <= max {
+        let stop = end.min(at.saturating_add(COMPARED_BYTES * PIECES_MAX));
+        while at < stop && found.len() <= max {
             let length = COMPARED_BYTES.min(end - at);
             for (image, from) in &sources {
                 let range = (at, length.min(image.size()?.saturating_sub(at)));
@@ -291,7 +294,7 @@ impl Shared {
                 false => Err(StoreError::Exists { what: id.to_string() }),
             };
         }
-        let image = format!("fill-{id}");
+        let image = self.free_name(&format!("fill-{id}"))?;
         let nobody = VolumeId::from_bits(0);
         let key = match parent {
             Some(parent) => {
@@ -357,7 +360,11 @@ impl Shared {
         }
         let (image, name) = (self.filled(id, &record)?, id.to_string());
         match image.snapshot(&name) {
-            Err(error) if errno(&error) == Some(libc::EEXIST) => {}
+            // Of an earlier try, after which more may have been put.
+            Err(error) if errno(&error) == Some(libc::EEXIST) => {
+                image.remove_snapshot(&name)?;
+                image.snapshot(&name)?;
+            }
             made => made?,
         }
         drop(image);

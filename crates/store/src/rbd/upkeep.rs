@@ -6,7 +6,7 @@ use super::cluster::errno;
 use super::volume::Work;
 use super::watchdog::TICK;
 use super::{Changes, Image, Shared, State, gone_key, image};
-use crate::StoreError;
+use crate::{StoreError, clock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Threads that open and close images: each waits for the cluster most of the time.
-const WORKERS: usize = 4;
-/// Ticks between two looks at images that could not be removed before.
-const SWEEP_TICKS: u32 = 120;
+const WORKERS: usize = 8;
+/// Between two looks at images that could not be removed before.
+const SWEEP: Duration = Duration::from_secs(30);
 /// How long the end of the pool waits for its threads: a cluster that does not answer must not keep
 /// the process.
 const STOP_MAX: Duration = Duration::from_secs(20);
@@ -46,6 +46,12 @@ impl Upkeep {
                 drop(ends);
             })?);
         }
+        let (watched, ending) = (Arc::clone(shared), Arc::clone(&is_ending));
+        let ends_too = ends.clone();
+        threads.push(start("evenkeel-rbd-watch", move || {
+            watch(&watched, &ending);
+            drop(ends_too);
+        })?);
         let (looked, ending) = (Arc::clone(shared), Arc::clone(&is_ending));
         threads.push(start("evenkeel-rbd-upkeep", move || {
             look_after(&looked, &woken, &ending);
@@ -79,7 +85,9 @@ impl Upkeep {
                 true
             }
             Err(RecvTimeoutError::Timeout) => {
-                tracing::error!("the Ceph cluster does not answer; the next start fences this one");
+                tracing::error!(
+                    "an image was not closed or removed in time; the next start fences this one"
+                );
                 false
             }
         }
@@ -107,18 +115,22 @@ fn work_off(shared: &Shared, works: &Mutex<Receiver<Work>>) {
     }
 }
 
-fn look_after(shared: &Shared, woken: &Receiver<()>, is_ending: &AtomicBool) {
-    let mut since_sweep = SWEEP_TICKS;
+/// Looks after requests that are overdue.
+fn watch(shared: &Shared, is_ending: &AtomicBool) {
     while !is_ending.load(Ordering::Acquire) {
-        let is_woken = woken.recv_timeout(TICK).is_ok();
-        since_sweep += 1;
-        if is_woken || since_sweep >= SWEEP_TICKS {
-            since_sweep = 0;
-            if let Err(error) = shared.sweep(is_ending) {
-                tracing::warn!(%error, "images that nothing needs were not removed; tried again");
-            }
-        }
+        clock::pause(TICK);
         shared.ask_for_overdue();
+    }
+}
+
+/// Removes images that nothing needs, when somebody says so and every now and then.
+fn look_after(shared: &Shared, woken: &Receiver<()>, is_ending: &AtomicBool) {
+    while !is_ending.load(Ordering::Acquire) {
+        if let Err(error) = shared.sweep(is_ending) {
+            tracing::warn!(%error, "images that nothing needs were not removed; tried again");
+        }
+        let _ = woken.recv_timeout(SWEEP);
+        while woken.try_recv().is_ok() {}
     }
 }
 

@@ -29,6 +29,9 @@ const BATCH: usize = 32;
 /// The token of the only operation on the disk: the wait for the eventfd.
 const EVENT: u64 = 0;
 
+/// An image that was opened, with the objects that hold something; or why it was not.
+type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
+
 /// A volume that a core serves. Its image is opened at the first request: an open one costs memory
 /// and a little of a core for as long as it is open, and takes a while to open.
 pub(super) struct Slot {
@@ -40,7 +43,7 @@ pub(super) struct Slot {
     /// The image. Whoever opens or uses it from outside the core holds this.
     pub(super) opened: Mutex<Option<Arc<Opened>>>,
     /// How the opening ended, until the core has seen it.
-    outcome: Mutex<Option<Result<Objects, StoreError>>>,
+    outcome: Mutex<Option<Outcome>>,
     /// Requests in flight, for who looks after them.
     pub(super) overdue: Overdue,
     /// Its store is gone: it is on its way to being closed.
@@ -71,8 +74,9 @@ impl Slot {
         let outcome = open().and_then(|(image, objects)| {
             let event = self.event().map_err(|error| StoreError::io("make an eventfd", error))?;
             image.notify(event.as_fd())?;
-            *opened = Some(Arc::new(Opened { image, is_lost: AtomicBool::new(false) }));
-            Ok(objects)
+            let image = Arc::new(Opened { image, is_lost: AtomicBool::new(false) });
+            *opened = Some(Arc::clone(&image));
+            Ok((image, objects))
         });
         drop(opened);
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
@@ -80,6 +84,13 @@ impl Slot {
             // It cannot be full.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
+    }
+}
+
+impl Slot {
+    /// Nobody will ask how the opening ended.
+    pub(super) fn forget_outcome(&self) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -179,25 +190,23 @@ impl RbdStore {
     /// Takes note of how the opening has ended, if it has.
     fn look_for_image(&mut self, disk: &mut dyn Disk) {
         let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let opened = self.slot.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match (outcome, opened) {
-            (Some(Ok(objects)), Some(opened)) => {
+        match outcome {
+            Some(Ok((opened, objects))) => {
                 self.objects = objects;
                 self.stage = Stage::Open(opened);
                 for submission in std::mem::take(&mut self.waiting) {
                     self.submit(submission, disk);
                 }
             }
-            (Some(outcome), _) => {
-                let why = outcome.err().map_or_else(String::new, |error| error.to_string());
-                tracing::error!(volume = %self.slot.id, why, "the volume could not be opened");
+            Some(Err(error)) => {
+                tracing::error!(volume = %self.slot.id, %error, "the volume could not be opened");
                 // The next request tries again.
                 self.stage = Stage::Unused;
                 for Submission { ticket, buffer, .. } in std::mem::take(&mut self.waiting) {
                     self.finish(ticket, Err(Failure::Io), buffer);
                 }
             }
-            (None, _) => {}
+            None => {}
         }
     }
 
@@ -410,6 +419,9 @@ impl Store for RbdStore {
                 let done = Completion { ticket, result: Ok(()), buffer, extents };
                 return self.finished.push_back(done);
             }
+            Operation::WriteZeroes { keep_allocated: true, only_if_fast: true, .. } => {
+                return self.finish(ticket, Err(Failure::NotSupported), buffer);
+            }
             // The devices have caches of their own.
             Operation::Cache => return self.finish(ticket, Ok(()), buffer),
             Operation::Write { .. } | Operation::WriteZeroes { keep_allocated: true, .. } => {
@@ -436,8 +448,8 @@ impl Store for RbdStore {
         self.finished.pop_front()
     }
 
-    fn writes_zeroes(&self, _: Operation) -> bool {
-        false
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::WriteZeroes { keep_allocated: true, .. })
     }
 
     fn resized(&mut self, size: ByteCount) {
