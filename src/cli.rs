@@ -255,7 +255,8 @@ pub struct Serve {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub api_rate: Option<u32>,
 
-    /// Day whose volume rules apply, such as 2012-08. [default: the newest rules]
+    /// Day whose volume rules apply, such as 2012-08. Prices of volumes are the newest all the
+    /// same. [default: the newest rules]
     #[arg(long, env = "EVENKEEL_AS_OF", value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 

@@ -79,9 +79,13 @@ fn what_does_not_fit_says_what_is_needed() {
     let large = Folder::with("type,gib,iops\nio2,100,90000\n");
     let refused = large.plan(&format!("--prices {BOOK}")).fails_with(4);
     assert!(refused.contains("line 2, io2 of 100 GiB with 90000 IOPS: no device is"), "{refused}");
+    // A device sells 80,000 IOPS, and the slow ones carry no io2.
+    assert!(refused.contains("nvme: 112."), "{refused}");
+    let lacks = "% of the device time that is sold are needed; hdd 1: carries no io2";
+    assert!(refused.contains(lacks), "{refused}");
     let disks = Folder::with("type,gib,iops,count\nio2,100,60000,9\n");
     let refused = disks.plan(&format!("--prices {BOOK} --next hdd")).fails_with(4);
-    assert!(refused.contains("a further hdd cannot carry it"), "{refused}");
+    assert!(refused.contains("a further hdd cannot carry it: hdd: carries no io2"), "{refused}");
 }
 
 #[test]

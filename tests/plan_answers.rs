@@ -419,3 +419,121 @@ fn odd_names_types_and_traces_are_taken_for_what_they_are() {
     let (_, error) = told(&[path, "--capacity", "9", "--types", "st1", "--boots"], 1);
     assert!(error.contains("none of these types comes into question"), "{error}");
 }
+
+const BOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/planner/books/price_book.toml");
+
+/// A fast device of the book costs 63.96 EUR a month and has 4,000 GiB and 80,000 IOPS of 16 KiB.
+#[test]
+fn costs_come_from_the_price_book() {
+    let (_folder, trace) = recorded("orders", &[8_000, 8_000]);
+    let trace = trace.to_str().expect("UTF-8");
+    let words = [trace, "--capacity", "400", "--types", "io2,st1,gp3", "--prices", BOOK];
+    let value = json_of(&words, 0);
+    assert_eq!((&value["currency"], &value["prices"]), (&"EUR".into(), &"price book".into()));
+    let first = &value["layouts"][0];
+    assert_eq!(first["monthly_micros"]["total"], 6_396_000, "a tenth of a device: {first}");
+    assert_eq!(first["monthly_micro_usd"], Value::Null);
+    let (text, _) = told(&words, 0);
+    assert!(text.contains("EUR/MONTH") && text.contains(" 6.40 "), "{text}");
+    let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page.contains("6.40 EUR a month") && page.contains("of the price book, in EUR"));
+    assert!(!page.contains("USD"), "a cost is in another currency");
+    // A type that no device carries is no candidate.
+    let folder = tempfile::tempdir().expect("a folder");
+    let book = folder.path().join("book.toml");
+    let text = std::fs::read_to_string(BOOK)
+        .expect("the book")
+        .replace("sells_throughput = 2500", "types = [\"gp3\"]\nsells_throughput = 2500");
+    std::fs::write(&book, text).expect("written");
+    let with = |types: &'static str| {
+        [trace, "--capacity", "400", "--prices", book.to_str().expect("UTF-8"), "--types", types]
+            .map(str::to_owned)
+    };
+    let words = with("io2,gp3");
+    let (text, _) = told(&words.each_ref().map(String::as_str), 0);
+    assert!(text.contains("no device of the price book carries io2: it is no candidate"), "{text}");
+    let words = with("io1,io2");
+    let (_, error) = told(&words.each_ref().map(String::as_str), 2);
+    assert!(error.contains("no candidate is left: no device of the price book carries io1, io2"));
+    // The check of a cost, and of what has no price or fits on no device.
+    let book = ["--prices", BOOK];
+    let check = |layout, more: &[&'static str], code| {
+        told(&[&["check", trace, "--layout", layout][..], &book, more].concat(), code)
+    };
+    let (text, _) = check("gp3 400, 8000 IOPS", &["--max-monthly", "7"], 0);
+    assert!(text.contains("cost a month EUR      7.00   6.40  ok"), "{text}");
+    let (_, error) = check("gp3 400, 8000 IOPS", &["--max-monthly", "6"], 1);
+    assert!(error.contains("cost a month: 6.40 EUR, allowed are 6.00"), "{error}");
+    let (_, error) = check("gp3 4001, 8000 IOPS", &[], 2);
+    assert!(error.contains("no device of the price book carries gp3 4001 GiB"), "{error}");
+    let words = ["compare", trace, "--layout", "gp3 400", "--layout", "gp3 800"];
+    let (text, _) = told(&[&words[..], &book].concat(), 0);
+    assert!(text.contains("space EUR/month") && !text.contains("USD"), "{text}");
+}
+
+#[test]
+fn instances_are_candidates() {
+    let words = ["@declared.toml", "--capacity", "100", "--types", "gp3", "--instance"];
+    let with = |types: &'static str| [&words[..], &[types]].concat();
+    let value = json_of(&with("m5.large,t3.nano,m5.large"), 0);
+    let layouts = value["layouts"].as_array().expect("a list");
+    assert_eq!((layouts.len(), &layouts[0]["instance"]), (1, &"m5.large".into()), "{value}");
+    let (text, _) = told(&with("m5.large,t3.nano"), 0);
+    for part in ["INSTANCE", "instances have no price", "no layout does what is wanted on t3.nano"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_folder, trace) = recorded("orders", &[3_590, 3_590]);
+    let trace = trace.to_str().expect("UTF-8");
+    // 4,000 IOPS of the instance are nearer than the 8,000 of the volume.
+    let layout = ["compare", trace, "--instance", "m1.large", "--layout", "gp3 100, 8000 IOPS"];
+    let value = json_of(&[&layout[..], &["--layout", "gp3 100"]].concat(), 0);
+    let used = value["layouts"][0]["used"].as_array().expect("a list");
+    let of = |limit: &str| used.iter().find(|it| it["limit"] == limit).expect("a limit");
+    assert_eq!(of("instance IOPS")["permille"], 897, "{used:?}");
+    assert_eq!(of("IOPS")["permille"], 448, "{used:?}");
+    let (text, _) =
+        told(&[trace, "--capacity", "9", "--types", "gp2", "--instance", "m1.large"], 0);
+    assert!(text.contains("on m1.large, the volumes bind first"), "{text}");
+    let (_, error) =
+        told(&[&layout[..], &["--layout", "gp3 9", "--instance", "m5.large"]].concat(), 2);
+    assert!(error.contains("--instance names 2 types"), "{error}");
+}
+
+/// Five volumes have 3,000 IOPS each, and 60 % of 15,000 requests are 9,000.
+#[test]
+fn a_hot_volume_has_what_its_share_needs() {
+    let (_folder, trace) = recorded("orders", &[15_000, 15_000]);
+    let trace = trace.to_str().expect("UTF-8");
+    let hot = |layout| ["check", trace, "--layout", layout, "--hot-share", "60"];
+    told(&["check", trace, "--layout", "5 x gp3 100"], 0);
+    let (_, error) = told(&hot("5 x gp3 100"), 1);
+    assert!(error.contains("at the limit of IOPS"), "{error}");
+    told(&hot("5 x gp3 100, 9000 IOPS"), 0);
+    let value = json_of(&hot("5 x gp3 100, 9000 IOPS"), 0);
+    let risks = value["layout"]["risks"].to_string();
+    assert!(risks.contains("60 % of the requests go to one of the 5 volumes"), "{risks}");
+    assert!(!value["layout"]["commands"].to_string().contains("mdadm"), "{value}");
+    let both = [&hot("gp3 100")[..], &["--stripe-size", "64"]].concat();
+    let (_, error) = told(&both, 2);
+    assert!(error.contains("cannot be used with"), "{error}");
+}
+
+#[test]
+fn what_is_saved_against_the_source_is_told() {
+    let words = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 100"];
+    let value = json_of(&words, 0);
+    assert_eq!(value["source"]["monthly_micros"], 10_000_000, "{value}");
+    let saved = &value["layouts"][0]["saved_against_the_source"];
+    assert_eq!(saved, &json!({ "monthly_micros": 2_000_000, "permille": 200 }), "{value}");
+    let all = "saves 2.00 USD a month (20.0 %) against the source, gp2 100 GiB, 300 IOPS";
+    let (text, _) = told(&words, 0);
+    assert!(text.contains(all) && text.contains("SAVED USD"), "{text}");
+    let (page, _) = told(&[&words[..], &["-o", "html"]].concat(), 0);
+    assert!(page.contains(all), "the page says it, too");
+    let (csv, _) = told(&[&words[..], &["-o", "csv"]].concat(), 0);
+    assert!(csv.starts_with("layout,usd_month,saved_usd,"), "{csv}");
+    let dearer = ["@cloudwatch_data.json", "--capacity", "100", "--source", "gp2 50"];
+    let (text, _) = told(&dearer, 0);
+    assert!(text.contains("costs 3.00 USD a month (60.0 %) more than the source"), "{text}");
+}

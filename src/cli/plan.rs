@@ -66,6 +66,10 @@ pub struct PlanCheck {
     /// GiB that the volumes must hold together. [default: what the trace says is in use]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub capacity: Option<u64>,
+
+    /// The most that it may cost a month: US dollars, or the currency of --prices.
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_monthly: Option<u32>,
 }
 
 #[derive(Args, Debug)]
@@ -256,9 +260,20 @@ pub struct PlanRules {
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
-    /// The instance type of the host, whose limits apply, too.
-    #[arg(long, value_name = "TYPE")]
-    pub instance: Option<String>,
+    /// A price book of your own hardware: its costs, in its currency, in place of list prices.
+    /// docs/reference/price_book.md describes it.
+    #[arg(long, value_name = "BOOK", value_hint = ValueHint::FilePath)]
+    pub prices: Option<PathBuf>,
+
+    /// The instance type of the host, whose limits apply, too. Several are candidates of a plan.
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub instance: Vec<String>,
+
+    /// Percent of the requests that go to one of several volumes, which are not striped: a hot set
+    /// of a file system on them. [default: a stripe, all evenly]
+    #[arg(long, value_name = "PERCENT", conflicts_with = "stripe_size")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub hot_share: Option<u32>,
 
     /// KiB in a row on one volume of a stripe.
     #[arg(long, value_name = "KIB", default_value_t = 64)]
@@ -301,7 +316,7 @@ pub struct PlanWanted {
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]
     pub types: Vec<VolumeType>,
 
-    /// The most volumes that share the workload as a stripe (RAID 0).
+    /// The most volumes that share the workload: as a stripe (RAID 0), but for --hot-share.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     pub stripes: u32,
@@ -314,8 +329,8 @@ pub struct PlanWanted {
     #[arg(long)]
     pub multi_attach: bool,
 
-    /// The most US dollars that it may cost a month.
-    #[arg(long, value_name = "USD", value_parser = clap::value_parser!(u32).range(1..))]
+    /// The most that it may cost a month: US dollars, or the currency of --prices.
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_monthly: Option<u32>,
 }
 

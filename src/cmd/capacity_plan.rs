@@ -18,6 +18,8 @@ use std::path::Path;
 
 /// The most devices, those of a price book one by one.
 const DEVICES_MAX: usize = 10_000;
+/// Kinds of devices of which an error says what they lack.
+const KINDS_SHOWN: usize = 4;
 
 /// A device by name, and what one of it costs a month.
 struct Named {
@@ -25,6 +27,13 @@ struct Named {
     device: Device,
     /// In millionths, and in which currency.
     monthly: Option<(u64, String)>,
+}
+
+/// What a device lacks for a volume, even if it is empty.
+fn lacks(named: &Named, spec: &VolumeSpec) -> String {
+    let all = named.device.lacks(Rules::newest(), spec);
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    format!("{}: {}", named.name, all.join(" and "))
 }
 
 /// What is planned.
@@ -90,7 +99,9 @@ impl Plan {
         let (name, what) = (&listed.name, words(&listed.spec));
         match unpacked {
             Unpacked::TooLarge { .. } => {
-                let message = format!("{name}, {what}: no device is large enough, even empty");
+                let lacks = self.lacks(&listed.spec);
+                let message =
+                    format!("{name}, {what}: no device is large enough, even empty: {lacks}");
                 Failure::new(message).exit(Exit::Refused).hint(
                     "make it smaller, split it into a stripe, or name a larger device with \
                      --calibration",
@@ -98,14 +109,27 @@ impl Plan {
             }
             Unpacked::NotFound { .. } => {
                 let message = format!(
-                    "{name}, {what}: found no place for it, and a further {} cannot carry it",
-                    self.next.name
+                    "{name}, {what}: found no place for it, and a further {} cannot carry it: {}",
+                    self.next.name,
+                    lacks(&self.next, &listed.spec)
                 );
                 Failure::new(message)
                     .exit(Exit::Refused)
                     .hint("--next names the device of which more are to be had")
             }
         }
+    }
+
+    /// What each kind of device lacks for a volume.
+    fn lacks(&self, spec: &VolumeSpec) -> String {
+        let mut kinds: Vec<&Named> = Vec::new();
+        for named in std::iter::once(&self.next).chain(&self.devices) {
+            if kinds.len() < KINDS_SHOWN && kinds.iter().all(|kind| kind.device != named.device) {
+                kinds.push(named);
+            }
+        }
+        let all: Vec<String> = kinds.iter().map(|named| lacks(named, spec)).collect();
+        all.join("; ")
     }
 
     /// The exit code that a script goes by.

@@ -14,6 +14,7 @@ use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_planner::answer;
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::search::{self, Space, Wanted};
+use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::{Clock, Columns, Interval, Trace};
 
 const DAY_S: u64 = 86_400;
@@ -58,11 +59,11 @@ fn main() {
         for throttled_s in [0, 600] {
             let space = Space {
                 rules: Rules::newest(),
-                prices: PriceList::newest(),
+                prices: PriceList::newest().into(),
                 types: VolumeType::ALL.to_vec(),
                 volumes_max,
-                stripe_bytes: 64 << 10,
-                instance: None,
+                spread: Spread::STRIPED,
+                instances: vec![],
             };
             let wanted = Wanted {
                 capacity_gib: 500,

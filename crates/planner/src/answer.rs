@@ -71,7 +71,7 @@ fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
     let counting = space.rules.pacing(&layout.each).counting;
     let start_us = demand.spans.first().map_or(0, |span| span.start_us);
     let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
-    for part in demand.parts(counting, layout.volumes, space.stripe_bytes) {
+    for part in demand.parts(counting, layout.share(space)) {
         fluid.take(part);
     }
     (fluid.waited_us(), fluid.free_us())
@@ -81,12 +81,12 @@ fn waited(space: &Space, demand: &Demand, layout: &Layout) -> (u64, u64) {
 fn used(space: &Space, demand: &Demand, layout: &Layout) -> Vec<(LimitKind, u64)> {
     let pacing = space.rules.pacing(&layout.each);
     let (mut operations, mut bytes) = (0, 0);
-    for part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+    for part in demand.parts(pacing.counting, layout.share(space)) {
         let (each_operations, each_bytes) = part.rates();
         operations = each_operations.max(operations);
         bytes = each_bytes.max(bytes);
     }
-    let limits = layout.limits(&pacing, space.instance);
+    let limits = layout.limits(space);
     let of = |(kind, limit): (LimitKind, u64)| {
         let peak = if kind.counts_bytes() { bytes } else { operations };
         let used = u128::from(peak) * 1_000 / u128::from(limit.max(1));
@@ -114,7 +114,7 @@ fn worst_hour(space: &Space, demand: &Demand, layout: &Layout) -> Option<WorstHo
             worst = Some(WorstHour { start_us: hour * HOUR_US, waited_us, limit: *limit });
         }
     };
-    for part in demand.parts(pacing.counting, layout.volumes, space.stripe_bytes) {
+    for part in demand.parts(pacing.counting, layout.share(space)) {
         let of_part = part.start_us / HOUR_US;
         if of_part != hour {
             look(&fluid, hour);

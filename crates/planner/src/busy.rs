@@ -11,6 +11,7 @@ use crate::demand::{DAY_US, Demand, Span};
 use crate::fluid::{Bucket, Fluid, Outcome, Part};
 use crate::held_back::{Held, HeldBack};
 use crate::layout::LimitKind;
+use crate::spread::Share;
 
 /// Parts that are not quiet, and what the quiet ones come to.
 #[derive(Clone, Default, Debug)]
@@ -95,33 +96,31 @@ impl Rates {
     }
 }
 
+/// How a volume counts, and what it gets of all requests.
+type Split = (CountingRule, Share);
+
 impl Floor {
     /// The rates that a demand comes at for more than so many microseconds a day: while requests
     /// come faster than they are served, they wait. If the source's limits held requests back for
     /// longer, no less than the source's: how much more was wanted is not known. Who counts
     /// otherwise has no less than what was recorded then.
     #[must_use]
-    pub fn of(
-        demand: &Demand,
-        (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
-        us_per_day: u64,
-    ) -> Self {
-        let split = (counting, volumes, stripe_bytes);
-        let parts = demand.parts(counting, volumes, stripe_bytes);
+    pub fn of(demand: &Demand, (counting, share): Split, us_per_day: u64) -> Self {
+        let parts = demand.parts(counting, share);
         let rates = parts.map(|part| (part.rates(), part.length_us));
-        Self::of_lengths(demand, split, us_per_day, rates)
+        Self::of_lengths(demand, (counting, share), us_per_day, rates)
     }
 
     /// What the source's limits held back alone.
     #[must_use]
-    pub(crate) fn held(demand: &Demand, split: (CountingRule, u32, u32), us_per_day: u64) -> Self {
+    pub(crate) fn held(demand: &Demand, split: Split, us_per_day: u64) -> Self {
         Self::of_lengths(demand, split, us_per_day, std::iter::empty())
     }
 
     /// Of rates, and for how long requests wait at limits below them.
     fn of_lengths(
         demand: &Demand,
-        (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
+        (counting, share): Split,
         us_per_day: u64,
         rates: impl Iterator<Item = ((u64, u64), u64)>,
     ) -> Self {
@@ -141,11 +140,11 @@ impl Floor {
         match held.counting {
             _ if !is_long => Self { most, earned: none },
             Some(other) if other != counting => {
-                let (at_most, earned) = recorded(demand, (counting, volumes, stripe_bytes));
+                let (at_most, earned) = recorded(demand, (counting, share));
                 Self { most: most.max(at_most), earned }
             }
             _ => {
-                let (at_most, earned) = at_source(&held, volumes);
+                let (at_most, earned) = at_source(&held, share);
                 Self { most: most.max(at_most), earned }
             }
         }
@@ -156,7 +155,7 @@ impl Floor {
     #[must_use]
     pub fn saving(
         demand: &Demand,
-        (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
+        (counting, share): Split,
         us_per_day: u64,
         saved_us: u64,
     ) -> Self {
@@ -165,10 +164,10 @@ impl Floor {
             ..*span
         };
         let rates = demand.spans.iter().map(|span| {
-            let part = halved(span).part(counting, volumes, stripe_bytes);
+            let part = halved(span).part(counting, share);
             (part.rates(), span.length_us / 2)
         });
-        Self::of_lengths(demand, (counting, volumes, stripe_bytes), us_per_day, rates)
+        Self::of_lengths(demand, (counting, share), us_per_day, rates)
     }
 
     /// Whether a limit is too low.
@@ -181,12 +180,9 @@ impl Floor {
 
 /// The most that was recorded in a span while the source held requests back, at its limits and
 /// without credits.
-fn recorded(
-    demand: &Demand,
-    (counting, volumes, stripe_bytes): (CountingRule, u32, u32),
-) -> (Rates, Rates) {
+fn recorded(demand: &Demand, (counting, share): Split) -> (Rates, Rates) {
     let (mut at_most, mut at_earned) = (Rates::default(), Rates::default());
-    let parts = demand.parts(counting, volumes, stripe_bytes);
+    let parts = demand.parts(counting, share);
     for (part, span) in parts.zip(&demand.spans) {
         let (operations, bytes) = part.rates();
         match span.held {
@@ -198,10 +194,10 @@ fn recorded(
     (at_most, at_earned)
 }
 
-/// What each of so many volumes has of what the source gave, at most and without credits.
-fn at_source(held: &HeldBack, volumes: u32) -> (Rates, Rates) {
-    let share = |limit: Option<u64>| limit.map_or(0, |limit| limit / u64::from(volumes.max(1)));
-    let rates = |iops, bytes| Rates { operations: share(iops), bytes: share(bytes) };
+/// What the volume with a share has of what the source gave, at most and without credits.
+fn at_source(held: &HeldBack, share: Share) -> (Rates, Rates) {
+    let of = |limit: Option<u64>| limit.map_or(0, |limit| share.of_limit(limit));
+    let rates = |iops, bytes| Rates { operations: of(iops), bytes: of(bytes) };
     (rates(held.iops, held.bytes_per_second), rates(held.earned_iops, held.earned_bytes_per_second))
 }
 
@@ -265,7 +261,7 @@ mod tests {
             let [low, middle, high] = sizes.map(of);
             let buckets = |layout| search::buckets(&space, layout).1;
             let counting = space.rules.pacing(&low.each).counting;
-            let all = demand.parts(counting, volumes, space.stripe_bytes);
+            let all = demand.parts(counting, low.share(&space));
             let kept = Parts::of(buckets(&low), all);
             let replayed = kept.replay(buckets(&middle), |_| false);
             prop_assert_eq!(replayed.outcome, Some(replay(&space, &demand, &middle).1));
@@ -288,9 +284,8 @@ mod tests {
             let layout = layout(1, VolumeType::Io2, 4_000, Some(iops));
             let us_per_day = s_per_day * 1_000_000;
             let counting = space.rules.pacing(&layout.each).counting;
-            let floor = Floor::of(&demand, (counting, 1, space.stripe_bytes), us_per_day);
-            let pacing = space.rules.pacing(&layout.each);
-            if layout.all(&pacing, None).any(|limit| floor.is_above(limit)) {
+            let floor = Floor::of(&demand, (counting, Share::ALL), us_per_day);
+            if layout.all(&space).any(|limit| floor.is_above(limit)) {
                 let (_, outcome) = replay(&space, &demand, &layout);
                 let known_us = u128::from(demand.length_us.max(outcome.end_us));
                 let allowed = u128::from(us_per_day) * known_us;

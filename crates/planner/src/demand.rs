@@ -4,6 +4,7 @@ use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::fluid::{MICRO, Part};
 use crate::held_back::{Held, HeldBack};
+use crate::spread::Share;
 use crate::trace::{Interval, SourceLimits, Trace};
 
 const US_PER_MS: u64 = 1_000;
@@ -77,15 +78,9 @@ impl Demand {
         Self { spans: Vec::new(), length_us: self.length_us, held_back: self.held_back }
     }
 
-    /// The parts of one of `volumes` that share all requests evenly, as `counting` counts them.
-    /// With more than one, a request is spread over them in pieces of `stripe_bytes`.
-    pub fn parts(
-        &self,
-        counting: CountingRule,
-        volumes: u32,
-        stripe_bytes: u32,
-    ) -> impl Iterator<Item = Part> {
-        self.spans.iter().map(move |span| span.part(counting, volumes, stripe_bytes))
+    /// The parts of the volume that gets a share of all requests, as `counting` counts them.
+    pub fn parts(&self, counting: CountingRule, share: Share) -> impl Iterator<Item = Part> {
+        self.spans.iter().map(move |span| span.part(counting, share))
     }
 }
 
@@ -96,33 +91,15 @@ impl Span {
         mean_bytes(self.requests, self.bytes)
     }
 
-    /// Pieces of a request of the mean size, if `volumes` of a stripe share it: at most one for
-    /// each, because those of one volume that follow each other merge before it.
-    #[must_use]
-    pub fn pieces(&self, volumes: u32, stripe_bytes: u32) -> u64 {
-        pieces(self.mean_bytes(), volumes, stripe_bytes)
-    }
-
-    /// What one of the volumes gets of it.
-    pub(crate) fn part(&self, counting: CountingRule, volumes: u32, stripe_bytes: u32) -> Part {
-        let shares = u128::from(volumes.max(1));
-        let (operations, bytes) = self.counted(counting, volumes, stripe_bytes);
+    /// What the volume that gets a share gets of it.
+    pub(crate) fn part(&self, counting: CountingRule, share: Share) -> Part {
+        let (operations, bytes) = counted((self.requests, self.bytes), counting, share);
         Part {
             start_us: self.start_us,
             length_us: self.length_us,
-            operations: (operations * MICRO).div_ceil(shares),
-            bytes: (bytes * MICRO).div_ceil(shares),
+            operations: share.of_most(operations * MICRO),
+            bytes: share.of_most(bytes * MICRO),
         }
-    }
-
-    /// The I/Os and the bytes that count, if each request has the mean size.
-    pub(crate) fn counted(
-        &self,
-        counting: CountingRule,
-        volumes: u32,
-        stripe_bytes: u32,
-    ) -> (u128, u128) {
-        counted((self.requests, self.bytes), counting, volumes, stripe_bytes)
     }
 }
 
@@ -130,21 +107,16 @@ fn mean_bytes(requests: u64, bytes: u64) -> u64 {
     bytes.div_ceil(requests.max(1))
 }
 
-fn pieces(mean_bytes: u64, volumes: u32, stripe_bytes: u32) -> u64 {
-    mean_bytes.div_ceil(stripe_bytes.max(1).into()).clamp(1, volumes.max(1).into())
-}
-
 /// The I/Os and the bytes that count of so many requests with so many bytes, if each request has
-/// the mean size.
+/// the mean size and goes to volumes with such shares.
 pub(crate) fn counted(
     (requests, bytes): (u64, u64),
     counting: CountingRule,
-    volumes: u32,
-    stripe_bytes: u32,
+    share: Share,
 ) -> (u128, u128) {
     let mean_bytes = mean_bytes(requests, bytes);
     let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into());
-    let each = units.max(pieces(mean_bytes, volumes, stripe_bytes));
+    let each = units.max(share.pieces(mean_bytes));
     let operations = u128::from(requests) * u128::from(each);
     let bytes = match counting.charge_whole_units {
         true => operations * u128::from(counting.unit_bytes),
@@ -215,6 +187,7 @@ fn active_us(interval: &Interval) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::Spread;
     use crate::trace::{Clock, Columns, SourceLimits};
 
     fn minute(at: u64, reads: u64, kib: u64, idle_ms: Option<u64>) -> Interval {
@@ -264,14 +237,19 @@ mod tests {
     #[test]
     fn requests_count_by_unit_and_by_stripe() {
         let demand = Demand::of(&trace(vec![minute(0, 100, 512, None)]), Assume::Even);
-        let parts = |volumes, stripe| {
-            let part = demand.parts(CountingRule::SSD, volumes, stripe).next().expect("a part");
+        let of = |share| {
+            let part = demand.parts(CountingRule::SSD, share).next().expect("a part");
             (part.operations / MICRO, part.bytes / MICRO / 1_024)
         };
+        let parts = |volumes, stripe_bytes| of(Spread::Striped { stripe_bytes }.of(volumes));
         assert_eq!(parts(1, 65_536), (200, 51_200));
         // Of 8 pieces, 4 volumes get 2 each, which merge.
         assert_eq!(parts(4, 65_536), (100, 12_800));
         assert_eq!(parts(2, 65_536), (100, 25_600));
         assert_eq!(parts(16, 65_536), (50, 3_200));
+        // Half of the requests, as they are; never less than an even share.
+        let hot = |volumes, percent| of(Spread::Hot { percent }.of(volumes));
+        assert_eq!((hot(4, 50), hot(1, 50)), ((100, 25_600), (200, 51_200)));
+        assert_eq!((hot(4, 10), hot(4, 100)), ((50, 12_800), (200, 51_200)));
     }
 }

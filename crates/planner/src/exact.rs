@@ -1,6 +1,6 @@
 //! The product's own scheduler under a demand, in virtual time: request by request.
 //!
-//! One volume stands for all of a layout, because they are equal and share all requests evenly.
+//! One volume stands for all of a layout: the one that gets the most of the requests.
 //! Requests are sent when they come, whether earlier ones were served or not, to places that do not
 //! follow each other. Nothing lies below: what is measured is how long limits hold requests up.
 //!
@@ -107,7 +107,7 @@ impl Busy {
         let counting = space.rules.pacing(&layout.each).counting;
         let start_us = demand.spans.first().map_or(0, |span| span.start_us);
         let mut fluid = Fluid::new(buckets(space, layout).1, start_us).without_delays();
-        let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
+        let parts = demand.parts(counting, layout.share(space));
         // What is sent, and what leaves fewer credits to it.
         let mut kept: Vec<bool> = parts.map(|part| !fluid.take(part)).collect();
         for stretch in stretches(space, demand, layout, near) {
@@ -202,7 +202,7 @@ fn stretches(space: &Space, demand: &Demand, layout: &Layout, near: u32) -> Vec<
     let start_us = demand.spans.first().map_or(0, |span| span.start_us);
     let mut fluid = Fluid::new(buckets, start_us).without_delays();
     let mut all: Vec<Stretch> = Vec::new();
-    let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
+    let parts = demand.parts(counting, layout.share(space));
     for (at, (span, part)) in demand.spans.iter().zip(parts).enumerate() {
         let (waited_us, is_behind) = (fluid.waited_us(), fluid.free_us() > part.start_us);
         fluid.rest(part.start_us);
@@ -324,10 +324,10 @@ struct Sent {
 
 impl Sent {
     fn of(span: &Span, space: &Space, layout: &Layout) -> Self {
-        let volumes = u64::from(layout.volumes.max(1));
+        let share = layout.share(space);
         let mean = span.mean_bytes().max(512);
-        let pieces = span.pieces(layout.volumes, space.stripe_bytes);
-        let count = span.requests.saturating_mul(pieces).div_ceil(volumes);
+        let pieces = share.pieces(mean);
+        let count = share.of_requests(span.requests.saturating_mul(pieces));
         // A piece that is too large for one request becomes several.
         let parts = mean.div_ceil(pieces).div_ceil(LENGTH_MAX);
         let length = mean.div_ceil(pieces * parts).next_multiple_of(512).min(LENGTH_MAX);
@@ -379,7 +379,7 @@ impl Run {
         let full = Balances::full(pacing);
         let balances = has(full, LimitKind::VolumeIops, LimitKind::VolumeBytes);
         let volume = scheduler.add(now, pacing, balances).ok()?;
-        let instance = space.instance.map(|instance| layout.instance_share(instance));
+        let instance = layout.instance_share(space);
         if let Some(shared) = &instance {
             let full = Balances::full(&shared.as_volume());
             let balances = has(full, LimitKind::InstanceIops, LimitKind::InstanceBytes);
@@ -528,13 +528,8 @@ mod tests {
         let minute = seconds(&[(14_000, 4); 3]);
         let free = replay(&space(&[], 1), &minute, &five, 1_000_000).expect("few");
         assert_eq!((free.requests, free.waited_us), (8_400, 0));
-        let held = replay(
-            &Space { instance: instance::by_name("m5.large"), ..space(&[], 1) },
-            &minute,
-            &five,
-            1_000_000,
-        )
-        .expect("few");
+        let five = Layout { instance: instance::by_name("m5.large"), ..five };
+        let held = replay(&space(&[], 1), &minute, &five, 1_000_000).expect("few");
         let at_instance = held.held_ns.iter().find(|(it, _)| *it == LimitKind::InstanceIops);
         assert_eq!(at_instance.map(|(_, ns)| *ns), Some(0), "it bursts to 18,750");
     }
@@ -591,8 +586,9 @@ mod tests {
                 2 => layout(volumes, VolumeType::St1, 125, None),
                 _ => layout(volumes, VolumeType::Io1, 100, Some(1_500)),
             };
-            let mut space = space(&[], 1);
-            space.instance = instance::by_name("m5.large").filter(|_| kind == 3);
+            let space = space(&[], 1);
+            let instance = instance::by_name("m5.large").filter(|_| kind == 3);
+            let layout = Layout { instance, ..layout };
             let demand = seconds(&all);
             let few = replay(&space, &demand, &layout, 10_000_000).expect("few");
             let stretches = stretches(&space, &demand, &layout, 0);

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
     DeviceFloor, DomainFloor, Ledger, Oversell, Reservation, Resource,
@@ -105,7 +107,57 @@ pub fn fit(
     Ok(Fitted { packed, devices })
 }
 
+/// What a volume needs of a device that is more than there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// The device carries no volumes of this type.
+    Type(VolumeType),
+    /// GiB: what is needed, and what there is.
+    Space(u64, u64),
+    /// A resource of admission: so many thousandths of what is sold of it are needed.
+    Resource(Resource, u64),
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Type(volume_type) => write!(f, "carries no {volume_type}"),
+            Self::Space(needed, has) => write!(f, "{needed} GiB of space are needed, it has {has}"),
+            Self::Resource(resource, permille) => {
+                let name = match resource {
+                    Resource::DeviceTime => "device time",
+                    Resource::NetworkIn => "network into the server",
+                    Resource::NetworkOut => "network out of the server",
+                    Resource::Cpu => "time of its cores",
+                };
+                let (percent, tenths) = (permille / 10, permille % 10);
+                write!(f, "{percent}.{tenths} % of the {name} that is sold are needed")
+            }
+        }
+    }
+}
+
 impl Device {
+    /// What a volume needs of an empty device that is more than there is; nothing if it fits.
+    #[must_use]
+    pub fn lacks(&self, rules: &Rules, spec: &VolumeSpec) -> Vec<Lack> {
+        if !self.carries(spec.volume_type) {
+            return vec![Lack::Type(spec.volume_type)];
+        }
+        let (takes, room) = (self.takes(rules, spec), self.room());
+        let permille = |needed: u64, has: u64| {
+            let permille = (u128::from(needed) * 1_000).div_ceil(u128::from(has.max(1)));
+            u64::try_from(permille).unwrap_or(u64::MAX)
+        };
+        let lacks = Resource::ALL.into_iter().zip(takes.into_iter().zip(room));
+        let lacks = lacks.filter(|(_, (needed, has))| needed > has);
+        let resources =
+            lacks.map(|(resource, (needed, has))| Lack::Resource(resource, permille(needed, has)));
+        let gib = u64::from(spec.size_gib);
+        let space = (gib > self.space_gib).then_some(Lack::Space(gib, self.space_gib));
+        resources.chain(space).collect()
+    }
+
     fn ledger(&self) -> Ledger {
         Ledger::new(self.floor, self.domain, self.sold_share_ppm)
     }

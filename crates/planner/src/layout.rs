@@ -2,12 +2,13 @@
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::{Cost, PriceList};
-use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::volume::{Rules, VolumeSpec};
 
 use crate::fluid::{Bucket, Counts};
 use crate::search::Space;
+use crate::spread::Share;
 
 /// A limit that a layout has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,16 +31,30 @@ impl LimitKind {
     }
 }
 
-/// Equal volumes, striped if they are more than one.
+/// Equal volumes that share a workload, and the instance that they are attached to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// How many.
     pub volumes: u32,
     /// What each of them is.
     pub each: VolumeSpec,
+    /// The type of the instance; `None` without its limits.
+    pub instance: Option<&'static InstanceType>,
 }
 
 impl Layout {
+    /// A single volume, without an instance's limits.
+    #[must_use]
+    pub const fn one(each: VolumeSpec) -> Self {
+        Self { volumes: 1, each, instance: None }
+    }
+
+    /// Whether the volumes are the same, whatever the instance.
+    #[must_use]
+    pub fn is_same_volumes(&self, other: &Self) -> bool {
+        (self.volumes, &self.each) == (other.volumes, &other.each)
+    }
+
     /// What it costs in a month, item by item; `None` if the list has no price of the type.
     #[must_use]
     pub fn monthly(&self, prices: &PriceList) -> Option<Cost> {
@@ -68,67 +83,52 @@ impl Layout {
         Some((loss(durability.max_ppm), loss(durability.min_ppm)))
     }
 
-    /// The limits of one volume, full of credits, with its share of an instance's.
+    /// The limits of the volume that gets the most, full of credits, with its share of an
+    /// instance's.
     #[must_use]
-    pub fn buckets(
-        &self,
-        pacing: &Pacing,
-        instance: Option<&InstanceType>,
-    ) -> Vec<(LimitKind, Bucket)> {
+    pub fn buckets(&self, space: &Space) -> Vec<(LimitKind, Bucket)> {
         let full = |(kind, limit): (LimitKind, Limit)| {
             let counts = if kind.counts_bytes() { Counts::Bytes } else { Counts::Operations };
             (kind, Bucket::new(counts, limit, 1_000_000))
         };
-        self.all(pacing, instance).map(full).collect()
+        self.all(space).map(full).collect()
     }
 
     /// The same limits with what their pacers save beside credits.
-    pub(crate) fn saving_buckets(
-        &self,
-        pacing: &Pacing,
-        instance: Option<&InstanceType>,
-    ) -> Vec<Bucket> {
-        let saved_us = pacing.tolerance.ns / 1_000;
+    pub(crate) fn saving_buckets(&self, space: &Space) -> Vec<Bucket> {
+        let saved_us = space.rules.pacing(&self.each).tolerance.ns / 1_000;
         let full = |(kind, limit): (LimitKind, Limit)| {
             let counts = if kind.counts_bytes() { Counts::Bytes } else { Counts::Operations };
             Bucket::saving(counts, limit, saved_us)
         };
-        self.all(pacing, instance).flat_map(full).collect()
+        self.all(space).flat_map(full).collect()
     }
 
-    /// The most a second of each limit of one volume, with its share of an instance's.
+    /// The most a second of each limit of the volume that gets the most, with its share of an
+    /// instance's.
     #[must_use]
-    pub fn limits(
-        &self,
-        pacing: &Pacing,
-        instance: Option<&InstanceType>,
-    ) -> Vec<(LimitKind, u64)> {
-        self.all(pacing, instance).map(|(kind, limit)| (kind, limit.per_second)).collect()
+    pub fn limits(&self, space: &Space) -> Vec<(LimitKind, u64)> {
+        self.all(space).map(|(kind, limit)| (kind, limit.per_second)).collect()
     }
 
     /// Whether each limit, in the order of [`Self::limits`], saves credits.
     #[must_use]
     pub fn saves_credits(&self, space: &Space) -> Vec<bool> {
-        let pacing = space.rules.pacing(&self.each);
-        self.all(&pacing, space.instance).map(|(_, limit)| limit.credit.is_some()).collect()
+        self.all(space).map(|(_, limit)| limit.credit.is_some()).collect()
     }
 
     /// What is left of each limit, in the order of [`Self::limits`], when its credits are gone.
     #[must_use]
     pub fn refills(&self, space: &Space) -> Vec<u64> {
-        let pacing = space.rules.pacing(&self.each);
         let refill =
             |limit: Limit| limit.credit.map_or(limit.per_second, |it| it.refill_per_second);
-        self.all(&pacing, space.instance).map(|(_, limit)| refill(limit)).collect()
+        self.all(space).map(|(_, limit)| refill(limit)).collect()
     }
 
     /// The limits themselves.
-    pub(crate) fn all(
-        &self,
-        pacing: &Pacing,
-        instance: Option<&InstanceType>,
-    ) -> impl Iterator<Item = (LimitKind, Limit)> {
-        let of_instance = instance.map(|instance| self.instance_share(instance));
+    pub(crate) fn all(&self, space: &Space) -> impl Iterator<Item = (LimitKind, Limit)> {
+        let pacing = space.rules.pacing(&self.each);
+        let of_instance = self.instance_share(space);
         let operations = of_instance.and_then(|pacing| pacing.operations);
         let bytes = of_instance.and_then(|pacing| pacing.bytes);
         let all = [
@@ -140,25 +140,29 @@ impl Layout {
         all.into_iter().filter_map(|(kind, limit)| Some((kind, limit?)))
     }
 
-    /// What one volume has of an instance's limits.
+    /// What the volume that gets the most has of its instance's limits: as much of them as of the
+    /// requests. `None` without an instance.
     #[must_use]
-    pub fn instance_share(&self, instance: &InstanceType) -> InstancePacing {
-        let pacing = instance.pacing();
-        InstancePacing {
-            operations: pacing.operations.map(|limit| self.share(limit)),
-            bytes: pacing.bytes.map(|limit| self.share(limit)),
+    pub fn instance_share(&self, space: &Space) -> Option<InstancePacing> {
+        let (pacing, share) = (self.instance?.pacing(), self.share(space));
+        let of = |limit: Limit| Limit {
+            per_second: share.of_limit(limit.per_second),
+            credit: limit.credit.map(|credit| CreditLimit {
+                refill_per_second: share.of_limit(credit.refill_per_second),
+                capacity: share.of_limit(credit.capacity),
+            }),
+        };
+        Some(InstancePacing {
+            operations: pacing.operations.map(of),
+            bytes: pacing.bytes.map(of),
             ..pacing
-        }
+        })
     }
 
-    /// What each volume has of a limit that all share.
-    fn share(&self, limit: Limit) -> Limit {
-        let volumes = u64::from(self.volumes.max(1));
-        let credit = limit.credit.map(|credit| CreditLimit {
-            refill_per_second: credit.refill_per_second / volumes,
-            capacity: credit.capacity / volumes,
-        });
-        Limit { per_second: limit.per_second / volumes, credit }
+    /// What the volume that gets the most gets of the requests.
+    #[must_use]
+    pub const fn share(&self, space: &Space) -> Share {
+        space.spread.of(self.volumes)
     }
 }
 

@@ -22,10 +22,12 @@ pub mod layout;
 pub mod neighbours;
 pub mod packing;
 pub mod price_book;
+pub mod prices;
 pub mod read;
 pub mod risk;
 pub mod search;
 pub mod source;
+pub mod spread;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

@@ -59,15 +59,15 @@ pub fn one_less(space: &Space, wanted: &Wanted, layout: &Layout) -> Vec<(Less, L
                 .map(|mibps| VolumeRequest { throughput_mibps: Some(mibps), ..request }),
         ),
     ];
-    let cost = layout.monthly(space.prices).map(|cost| cost.total());
+    let cost = space.monthly(layout).map(|cost| cost.total());
     let legal = all.into_iter().filter_map(|(less, volumes, request)| {
         let each = space.rules.resolve(&request?).ok()?;
-        Some((less, Layout { volumes, each }))
+        Some((less, Layout { volumes, each, ..*layout }))
     });
     legal
         .filter(|(_, it)| {
             u64::from(it.volumes) * u64::from(it.each.size_gib) >= wanted.capacity_gib
-                && it.monthly(space.prices).map(|cost| cost.total()) <= cost
+                && space.monthly(it).map(|cost| cost.total()) <= cost
         })
         .collect()
 }
@@ -119,7 +119,7 @@ mod tests {
             for found in cheapest(&space, &demand, &wanted) {
                 let cost = found.monthly.total();
                 for (less, layout) in one_less(&space, &wanted, &found.layout) {
-                    let is_cheaper = layout.monthly(space.prices).unwrap().total() < cost;
+                    let is_cheaper = space.monthly(&layout).unwrap().total() < cost;
                     let does = does(&replay(&space, &demand, &layout).1, &demand, &wanted);
                     prop_assert!(!(does && is_cheaper), "{less:?} {layout:?}");
                 }

@@ -286,6 +286,16 @@ impl PriceBook {
         Ok(Charge { micros: kind.part(part, whole), by })
     }
 
+    /// Whether a volume fits on a device that has no other. Of layouts of one type and number of
+    /// volumes, a cheaper one fits wherever a dearer one does: the cost is the part of a device.
+    #[must_use]
+    pub fn fits(&self, rules: &Rules, spec: &VolumeSpec) -> bool {
+        self.carrier(spec.volume_type).is_ok_and(|kind| {
+            let (reserved, sellable) = kind.device_time(rules, spec);
+            reserved <= sellable && u64::from(spec.size_gib) <= kind.capacity_gib
+        })
+    }
+
     /// What a layout costs a month: all its volumes.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use crate::demand::{Demand, HOUR_US};
 use crate::fluid::Part;
 use crate::layout::LimitKind;
 use crate::search::Space;
+use crate::spread::Spread;
 use crate::trace::{Note, Trace};
 use crate::words::span;
 
@@ -63,6 +64,8 @@ pub enum Risk {
     HotSet {
         /// How many there are.
         volumes: u32,
+        /// The hundredths of the requests that are said to go to one of them.
+        percent: Option<u32>,
     },
     /// What happens within an interval is not known, and matters.
     Steps {
@@ -160,7 +163,12 @@ impl fmt::Display for Risk {
                  delays here",
             ),
             Self::Stripe { volumes, loss_ppb } => stripe(f, *volumes, *loss_ppb),
-            Self::HotSet { volumes } => write!(
+            Self::HotSet { volumes, percent: Some(percent) } => write!(
+                f,
+                "{percent} % of the requests go to one of the {volumes} volumes, whose limits and \
+                 waiting these are; if it gets more, they wait longer"
+            ),
+            Self::HotSet { volumes, percent: None } => write!(
                 f,
                 "a file system that does not stripe keeps a hot set on one of the {volumes} \
                  volumes, with its limits alone"
@@ -220,7 +228,11 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
     }
     if layout.volumes > 1 {
         risks.push(Risk::Stripe { volumes: layout.volumes, loss_ppb: rated.loss_ppb });
-        risks.push(Risk::HotSet { volumes: layout.volumes });
+        let percent = match space.spread {
+            Spread::Striped { .. } => None,
+            Spread::Hot { percent } => Some(percent.max(100_u32.div_ceil(layout.volumes))),
+        };
+        risks.push(Risk::HotSet { volumes: layout.volumes, percent });
     }
     if rated.loss_ppb.is_none() {
         risks.push(Risk::NoDurability);
@@ -249,11 +261,11 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
 fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
     let layout = &rated.found.layout;
     let pacing = space.rules.pacing(&layout.each);
-    let parts = || demand.parts(pacing.counting, layout.volumes, space.stripe_bytes);
+    let parts = || demand.parts(pacing.counting, layout.share(space));
     let hour = busiest_hour(parts(), demand.length_us);
     let least = rated.found.outcome.least_ppm.iter();
     let mut risks = Vec::new();
-    for ((kind, limit), least_ppm) in layout.all(&pacing, space.instance).zip(least) {
+    for ((kind, limit), least_ppm) in layout.all(space).zip(least) {
         let Some(credit) = limit.credit else { continue };
         let rate = if kind.counts_bytes() { hour.1 } else { hour.0 };
         let above = rate.min(limit.per_second).saturating_sub(credit.refill_per_second);

@@ -4,7 +4,8 @@
 //! number does what is wanted, as far as a [fluid](crate::fluid) replay can tell. It rests on three
 //! facts. A volume is never worse with a higher limit, so the least one that will do is bisected.
 //! What a provisioned type does depends on its size only through what may be provisioned, so its
-//! size is the least that is allowed. Costs never fall with what is provisioned.
+//! size is the least that is allowed. Costs never fall with what is provisioned. The same holds for
+//! each type of instance that is asked for.
 //!
 //! It is fast because most of a demand need not be replayed: no layout does that is slower than the
 //! demand comes for too long ([`Floor`]), and what is quiet at the least limits that are left is so
@@ -14,7 +15,7 @@ mod given;
 mod sharpen;
 
 use evenkeel_core::instance::InstanceType;
-use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::price::Cost;
 use evenkeel_core::qos::pacing::CountingRule;
 use evenkeel_core::volume::{
     IopsRule, MultiAttach, Ratio, Rules, ThroughputRule, TypeRules, VolumeRequest, VolumeSpec,
@@ -28,6 +29,8 @@ use crate::demand::{DAY_US, Demand};
 use crate::exact::Exact;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
 use crate::layout::{Layout, LimitKind};
+use crate::prices::Prices;
+use crate::spread::Spread;
 
 pub use given::given;
 pub use sharpen::{settle, sharpen, sharpest};
@@ -45,7 +48,7 @@ pub struct Wanted {
     pub boots: bool,
     /// Whether several instances attach it.
     pub multi_attach: bool,
-    /// The most that it may cost in a month, in millionths of a US dollar.
+    /// The most that it may cost in a month, in millionths of the currency.
     pub monthly_max: Option<u64>,
 }
 
@@ -55,15 +58,16 @@ pub struct Space {
     /// The rules in force.
     pub rules: &'static Rules,
     /// The prices in force.
-    pub prices: &'static PriceList,
+    pub prices: Prices,
     /// The types.
     pub types: Vec<VolumeType>,
     /// The most volumes.
     pub volumes_max: u32,
-    /// How much of a request goes to one volume before the next, in bytes.
-    pub stripe_bytes: u32,
-    /// The type of the instance; `None` without its limits.
-    pub instance: Option<&'static InstanceType>,
+    /// How several volumes share the requests.
+    pub spread: Spread,
+    /// The types of instances that the volumes may be attached to, in the order in which they are
+    /// preferred at the same cost; none without their limits.
+    pub instances: Vec<&'static InstanceType>,
 }
 
 impl Space {
@@ -72,6 +76,48 @@ impl Space {
         let all = self.types.iter().filter_map(|it| self.rules.of(*it));
         all.filter(|rules| suits(rules, wanted.boots, wanted.multi_attach))
     }
+
+    /// Those of the suitable types that have no price, and so are no candidates.
+    #[must_use]
+    pub fn unpriced(&self, wanted: &Wanted) -> Vec<VolumeType> {
+        let all = self.suitable(wanted).map(|rules| rules.volume_type);
+        all.filter(|volume_type| !self.prices.has(*volume_type)).collect()
+    }
+
+    /// What a layout costs in a month, item by item; `None` if its type has no price.
+    #[must_use]
+    pub fn monthly(&self, layout: &Layout) -> Option<Cost> {
+        self.prices.monthly(self.rules, layout)
+    }
+
+    /// The instances to look at: one without limits if none is named.
+    fn hosts(&self) -> Vec<Option<&'static InstanceType>> {
+        match self.instances.is_empty() {
+            true => vec![None],
+            false => self.instances.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// The cheapest first; of those that cost the same, those with fewer and smaller volumes, and
+    /// on the instance that is preferred.
+    fn sort(&self, found: &mut [Found]) {
+        let preferred = |it: &Layout| self.instances.iter().position(|of| Some(*of) == it.instance);
+        found.sort_by_key(|Found { layout, .. }| {
+            (layout.volumes, layout.each.size_gib, preferred(layout))
+        });
+        found.sort_by_key(Found::total);
+    }
+
+    /// The most volumes of a layout on the instance that takes the most.
+    #[must_use]
+    pub fn most_volumes(&self) -> u32 {
+        let attached = self.hosts().into_iter().map(attachments_max).max();
+        self.volumes_max.min(attached.unwrap_or(u32::MAX))
+    }
+}
+
+fn attachments_max(instance: Option<&InstanceType>) -> u32 {
+    instance.map_or(u32::MAX, |instance| instance.attachments_max)
 }
 
 /// Whether an instance may boot from a type, if it has to, and several may attach it.
@@ -84,11 +130,11 @@ pub(crate) fn suits(rules: &TypeRules, boots: bool, multi_attach: bool) -> bool 
 pub struct Found {
     /// The layout.
     pub layout: Layout,
-    /// What it costs in a month, in millionths of a US dollar.
+    /// What it costs in a month, in millionths of the currency.
     pub monthly: Cost,
     /// What its requests cost in a month beside, where each is paid for.
     pub requests: u64,
-    /// What the replay came to, of each volume.
+    /// What the replay came to, of the volume that gets the most.
     pub outcome: Outcome,
     /// The limits, in the order of the outcome.
     pub limits: Vec<LimitKind>,
@@ -97,7 +143,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// All that it costs in a month, in millionths of a US dollar.
+    /// All that it costs in a month, in millionths of the currency.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.monthly.total().saturating_add(self.requests)
@@ -132,7 +178,8 @@ impl Found {
     }
 }
 
-/// The cheapest layout of each type and number of volumes that does what is wanted, cheapest first.
+/// The cheapest layout of each type and number of volumes, and instance, that does what is wanted,
+/// cheapest first.
 #[must_use]
 pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
     cheapest_few(space, demand, wanted, usize::MAX)
@@ -142,31 +189,35 @@ pub fn cheapest(space: &Space, demand: &Demand, wanted: &Wanted) -> Vec<Found> {
 #[must_use]
 pub fn cheapest_few(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
-    let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
-    let rules: Vec<&TypeRules> = space.suitable(wanted).collect();
-    for volumes in 1..=space.volumes_max.min(attached) {
+    let (hosts, share_of) = (space.hosts(), |volumes| space.spread.of(volumes));
+    let priced = space.suitable(wanted).filter(|rules| space.prices.has(rules.volume_type));
+    let rules: Vec<(&TypeRules, Option<&InstanceType>)> =
+        priced.flat_map(|rules| hosts.iter().map(move |host| (rules, *host))).collect();
+    for volumes in 1..=space.most_volumes() {
         let mut floors: Vec<(CountingRule, Floor)> = Vec::new();
-        for rules in &rules {
+        for (rules, instance) in &rules {
+            if attachments_max(*instance) < volumes {
+                continue;
+            }
             // What costs as much as the last of those that are asked for comes behind it, because
             // it has more volumes.
             let last = count.checked_sub(1).and_then(|last| found.get(last));
             let cost_max = last
                 .map(|last| last.total().saturating_sub((last.layout.volumes < volumes).into()));
             let cost_max = cost_max.into_iter().chain(wanted.monthly_max).min();
-            let floor = Floor::default();
-            let saves = false;
+            let (floor, saves, instance) = (Floor::default(), false, *instance);
             let mut search =
-                Search { space, demand, wanted, rules, volumes, floor, cost_max, saves };
+                Search { space, demand, wanted, rules, volumes, instance, floor, cost_max, saves };
             let Some(counting) = search.counting() else { continue };
             let known = floors.iter().find(|(it, _)| *it == counting).map(|(_, floor)| *floor);
             search.floor = known.unwrap_or_else(|| {
-                let by = (counting, volumes, space.stripe_bytes);
+                let by = (counting, share_of(volumes));
                 let floor = Floor::of(demand, by, wanted.throttled_us_per_day_max);
                 floors.push((counting, floor));
                 floor
             });
             found.extend(search.best());
-            found.sort_by_key(|it| (it.total(), it.layout.volumes, it.layout.each.size_gib));
+            space.sort(&mut found);
         }
     }
     found.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
@@ -181,6 +232,7 @@ struct Search<'a> {
     wanted: &'a Wanted,
     rules: &'static TypeRules,
     volumes: u32,
+    instance: Option<&'static InstanceType>,
     floor: Floor,
     /// What costs more in a month is not looked for.
     cost_max: Option<u64>,
@@ -200,7 +252,13 @@ enum Tried {
 }
 
 impl Search<'_> {
+    /// The cheapest; none if not even that fits on the hardware that is priced.
     fn best(&self) -> Option<Found> {
+        let found = self.cheapest()?;
+        self.space.prices.fits(self.space.rules, &found.layout.each).then_some(found)
+    }
+
+    fn cheapest(&self) -> Option<Found> {
         let least_gib = self.least_gib()?;
         match (self.rules.iops, self.rules.throughput) {
             (IopsRule::Provisioned { min, max, .. }, throughput) => {
@@ -234,7 +292,7 @@ impl Search<'_> {
     ) -> Option<Found> {
         let is_fast = |number| self.layout(point(number)?).filter(|it| self.is_fast(it));
         let (from, lowest) = least((from, to), is_fast)?;
-        self.is_affordable(lowest.monthly(self.space.prices)?)?;
+        self.is_affordable(self.space.monthly(&lowest)?)?;
         let parts = self.parts(&lowest);
         let at = |parts: &Parts, number| match point(number) {
             Some(point) => self.try_at(parts, point),
@@ -296,12 +354,13 @@ impl Search<'_> {
                 throughput_mibps: Some(mibps),
                 multi_attach: self.wanted.multi_attach,
             },
+            instance: self.instance,
         };
         let is_fast = |layout: Layout| self.is_fast(&layout).then_some(());
         // What the demand's rates alone demand.
         let (iops_from, ()) = least(iops, |iops| is_fast(limits(iops, mibps.1)))?;
         let (mibps_from, ()) = least(mibps, |mibps| is_fast(limits(iops.1, mibps)))?;
-        self.is_affordable(limits(iops_from, mibps_from).monthly(self.space.prices)?)?;
+        self.is_affordable(self.space.monthly(&limits(iops_from, mibps_from))?)?;
         let parts = self.parts(&limits(iops_from, mibps_from));
         // Whatever the other is, neither may be less than what it must be beside the most of it.
         let beside = |iops| mibps.1.min(most_beside(ratio, iops));
@@ -344,23 +403,19 @@ impl Search<'_> {
 
     /// Whether no limit is below what the demand's rates alone demand.
     fn is_fast(&self, layout: &Layout) -> bool {
-        let pacing = self.space.rules.pacing(&layout.each);
-        !layout.all(&pacing, self.space.instance).any(|limit| self.floor.is_above(limit))
+        !layout.all(self.space).any(|limit| self.floor.is_above(limit))
     }
 
     /// What is not quiet on a layout.
     fn parts(&self, layout: &Layout) -> Parts {
         let counting = self.space.rules.pacing(&layout.each).counting;
-        let all = self.demand.parts(counting, self.volumes, self.space.stripe_bytes);
+        let all = self.demand.parts(counting, layout.share(self.space));
         Parts::of(self.buckets(layout), all)
     }
 
     fn buckets(&self, layout: &Layout) -> Vec<Bucket> {
         match self.saves {
-            true => {
-                let pacing = self.space.rules.pacing(&layout.each);
-                layout.saving_buckets(&pacing, self.space.instance)
-            }
+            true => layout.saving_buckets(self.space),
             false => buckets(self.space, layout).1,
         }
     }
@@ -382,16 +437,16 @@ impl Search<'_> {
             multi_attach: self.wanted.multi_attach,
         };
         let each = self.space.rules.resolve(&request).ok()?;
-        Some(Layout { volumes: self.volumes, each })
+        Some(Layout { volumes: self.volumes, each, instance: self.instance })
     }
 
     fn cost(&self, point: Point) -> Option<Cost> {
-        self.layout(point)?.monthly(self.space.prices)
+        self.space.monthly(&self.layout(point)?)
     }
 
     fn try_at(&self, parts: &Parts, point: Point) -> Tried {
         let legal = self.layout(point).filter(|layout| self.is_fast(layout));
-        let priced = legal.and_then(|layout| Some((layout, layout.monthly(self.space.prices)?)));
+        let priced = legal.and_then(|layout| Some((layout, self.space.monthly(&layout)?)));
         let Some((layout, monthly)) = priced else { return Tried::DoesNot(None) };
         let (limits, _) = buckets(self.space, &layout);
         let waits_too_long =
@@ -410,17 +465,16 @@ impl Search<'_> {
 
 /// What the requests of a month of 30 days cost.
 fn requests(space: &Space, demand: &Demand, layout: &Layout, outcome: &Outcome) -> u64 {
-    let Some(prices) = space.prices.of(layout.each.volume_type) else { return 0 };
-    let all = outcome.delays.total() / MICRO * u128::from(layout.volumes);
+    let all = layout.share(space).all_of(outcome.delays.total() / MICRO);
     let month = all * 30 * DAY_US / u128::from(demand.length_us.max(1));
-    prices.requests(u64::try_from(month).unwrap_or(u64::MAX))
+    let month = u64::try_from(month).unwrap_or(u64::MAX);
+    space.prices.requests(layout.each.volume_type, month)
 }
 
 /// The limits of a layout, full of credits, and their kinds.
 #[must_use]
 pub fn buckets(space: &Space, layout: &Layout) -> (Vec<LimitKind>, Vec<Bucket>) {
-    let pacing = space.rules.pacing(&layout.each);
-    layout.buckets(&pacing, space.instance).into_iter().unzip()
+    layout.buckets(space).into_iter().unzip()
 }
 
 /// What happens on a layout.
@@ -428,7 +482,7 @@ pub fn buckets(space: &Space, layout: &Layout) -> (Vec<LimitKind>, Vec<Bucket>) 
 pub fn replay(space: &Space, demand: &Demand, layout: &Layout) -> (Vec<LimitKind>, Outcome) {
     let counting = space.rules.pacing(&layout.each).counting;
     let (limits, buckets) = buckets(space, layout);
-    let parts = demand.parts(counting, layout.volumes, space.stripe_bytes);
+    let parts = demand.parts(counting, layout.share(space));
     (limits, Fluid::replay(buckets, parts))
 }
 

@@ -3,13 +3,15 @@
 use evenkeel_core::qos::pacing::{CountingRule, Limit, Pacing};
 
 use crate::demand::counted;
+use crate::spread::Share;
 use crate::trace::{Counting, SourceLimits};
 
 impl SourceLimits {
-    /// Adds what is not known yet: the limits of so many equal volumes that share all requests in
-    /// pieces of `stripe_bytes`.
-    pub fn fill(&mut self, pacing: &Pacing, volumes: u32, stripe_bytes: u32) {
-        let all = |per_second: u64| per_second.saturating_mul(volumes.into());
+    /// Adds what is not known yet: the limits of equal volumes, of which the one that gets the most
+    /// gets a share. More than what makes it reach its limits they never let through.
+    pub fn fill(&mut self, pacing: &Pacing, share: Share) {
+        let all =
+            |per_second: u64| u64::try_from(share.all_of(per_second.into())).unwrap_or(u64::MAX);
         let most = |known: Option<u64>, limit: Option<Limit>| {
             known.or(limit.map(|limit| all(limit.per_second)))
         };
@@ -24,7 +26,7 @@ impl SourceLimits {
         self.earned_iops = earned(self.earned_iops, self.iops, pacing.operations);
         self.earned_bytes_per_second =
             earned(self.earned_bytes_per_second, self.bytes_per_second, pacing.bytes);
-        let counting = Counting { rule: pacing.counting, volumes, stripe_bytes };
+        let counting = Counting { rule: pacing.counting, share };
         self.counting = self.counting.or(Some(counting));
     }
 
@@ -32,9 +34,9 @@ impl SourceLimits {
     /// types count where nothing else is known.
     #[must_use]
     pub fn counted(&self, requests: u64, bytes: u64) -> [u128; 2] {
-        let one = Counting { rule: CountingRule::SSD, volumes: 1, stripe_bytes: u32::MAX };
-        let Counting { rule, volumes, stripe_bytes } = self.counting.unwrap_or(one);
-        let (operations, bytes) = counted((requests, bytes), rule, volumes, stripe_bytes);
+        let one = Counting { rule: CountingRule::SSD, share: Share::ALL };
+        let Counting { rule, share } = self.counting.unwrap_or(one);
+        let (operations, bytes) = counted((requests, bytes), rule, share);
         [operations, bytes]
     }
 

@@ -6,6 +6,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use crate::demand::{Demand, Span};
 use crate::layout::Layout;
 use crate::search::{Space, Wanted};
+use crate::spread::Spread;
 use crate::trace::{Clock, Columns, Interval, Trace};
 
 /// Microseconds of a second.
@@ -15,11 +16,11 @@ pub const S: u64 = 1_000_000;
 pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
     Space {
         rules: Rules::newest(),
-        prices: PriceList::newest(),
+        prices: PriceList::newest().into(),
         types: types.to_vec(),
         volumes_max,
-        stripe_bytes: 64 << 10,
-        instance: None,
+        spread: Spread::STRIPED,
+        instances: vec![],
     }
 }
 
@@ -27,7 +28,8 @@ pub fn space(types: &[VolumeType], volumes_max: u32) -> Space {
 pub fn layout(volumes: u32, volume_type: VolumeType, size_gib: u32, iops: Option<u32>) -> Layout {
     let request =
         VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach: false };
-    Layout { volumes, each: Rules::newest().resolve(&request).expect("a volume") }
+    let each = Rules::newest().resolve(&request).expect("a volume");
+    Layout { volumes, ..Layout::one(each) }
 }
 
 /// A second after the other: requests and KiB of each.

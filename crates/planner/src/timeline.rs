@@ -7,6 +7,7 @@ use crate::demand::Demand;
 use crate::fluid::{Fluid, Part, binding};
 use crate::layout::{Layout, LimitKind};
 use crate::search::{Space, buckets};
+use crate::spread::Spread;
 use crate::trace::Trace;
 
 /// The most steps of a timeline.
@@ -127,7 +128,7 @@ impl Episode {
 pub struct Timeline {
     /// The limits of one volume, in the order of their places.
     pub limits: Vec<LimitKind>,
-    /// How many volumes share what is asked for.
+    /// How many volumes do the same: all of a stripe, or the one that gets the most.
     pub volumes: u32,
     /// The steps, until the trace ends.
     pub steps: Vec<Step>,
@@ -170,14 +171,18 @@ impl Timeline {
         let (limits, buckets) = buckets(space, layout);
         let mut run = Run::new(Fluid::new(buckets, 0), limits, step_us, (from_us, to_us));
         let look_us = SECOND_US.max(demand.length_us / LOOKS_MAX);
-        for mut part in demand.parts(counting, layout.volumes, space.stripe_bytes) {
+        for mut part in demand.parts(counting, layout.share(space)) {
             while part.length_us > 0 {
                 let length_us = run.next(part.start_us) - part.start_us;
                 let piece = part.cut(length_us.min(look_us));
                 run.take(piece);
             }
         }
-        run.end(layout.volumes, demand.length_us)
+        let volumes = match space.spread {
+            Spread::Striped { .. } => layout.volumes,
+            Spread::Hot { .. } => 1,
+        };
+        run.end(volumes, demand.length_us)
     }
 }
 

@@ -10,6 +10,8 @@ use std::fmt;
 
 use evenkeel_core::qos::pacing::CountingRule;
 
+use crate::spread::Share;
+
 /// The most intervals of one trace: a month of seconds.
 pub const INTERVALS_MAX: usize = 2_700_000;
 /// The most milliseconds of a trace: 30 years. What is longer was not recorded.
@@ -128,10 +130,8 @@ pub struct SourceLimits {
 pub struct Counting {
     /// How each volume counts.
     pub rule: CountingRule,
-    /// How many there are.
-    pub volumes: u32,
-    /// How much of a request goes to one volume before the next.
-    pub stripe_bytes: u32,
+    /// What the one gets of them that gets the most.
+    pub share: Share,
 }
 
 /// Requests by their size in bytes.

@@ -151,7 +151,8 @@ pub fn parse(text: &str, rules: &Rules) -> Result<Layout, BadLayout> {
     };
     let each = volume(rest, rules)?;
     let count = u32::try_from(volumes).ok().filter(|count| (1..=VOLUMES_MAX).contains(count));
-    Ok(Layout { volumes: count.ok_or(BadLayout::Volumes(volumes))?, each })
+    let volumes = count.ok_or(BadLayout::Volumes(volumes))?;
+    Ok(Layout { volumes, ..Layout::one(each) })
 }
 
 /// One volume: its type, its size, and what may follow.
@@ -396,7 +397,7 @@ mod tests {
                 },
             ];
             let each = fewer.iter().find_map(|it| Rules::newest().resolve(it).ok())?;
-            Some(Layout { volumes, each })
+            Some(Layout { volumes, ..Layout::one(each) })
         })
     }
 

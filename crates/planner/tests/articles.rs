@@ -8,6 +8,7 @@ use evenkeel_core::volume::{Date, InvalidSpec, Rules, VolumeRequest, VolumeType}
 use evenkeel_planner::demand::{Demand, Span};
 use evenkeel_planner::layout::Layout;
 use evenkeel_planner::search::{self, Found, Space, Wanted};
+use evenkeel_planner::spread::Spread;
 
 const S: u64 = 1_000_000;
 const CENT: u64 = 10_000;
@@ -17,11 +18,11 @@ fn space(date: &str, types: &[VolumeType], volumes_max: u32) -> Space {
     let date: Date = date.parse().unwrap();
     Space {
         rules: Rules::as_of(date).unwrap(),
-        prices: PriceList::as_of(date).unwrap(),
+        prices: PriceList::as_of(date).unwrap().into(),
         types: types.to_vec(),
         volumes_max,
-        stripe_bytes: 64 << 10,
-        instance: None,
+        spread: Spread::STRIPED,
+        instances: vec![],
     }
 }
 
@@ -33,7 +34,7 @@ fn layout(
 ) -> Layout {
     let request =
         VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach: false };
-    Layout { volumes, each: space.rules.resolve(&request).unwrap() }
+    Layout { volumes, ..Layout::one(space.rules.resolve(&request).unwrap()) }
 }
 
 /// So many requests of 4 KiB, evenly in so many seconds.
@@ -65,7 +66,7 @@ fn wanted(capacity_gib: u64) -> Wanted {
 }
 
 fn cents(space: &Space, layout: &Layout) -> u64 {
-    let total = layout.monthly(space.prices).unwrap().total();
+    let total = space.monthly(layout).unwrap().total();
     assert_eq!(total % CENT, 0, "{layout:?}");
     total / CENT
 }
@@ -177,6 +178,18 @@ fn five_of_gp3_are_cheaper_than_one_io1_and_less_durable() {
     let hot = layout(&space, (1, VolumeType::Gp3, 100), None, None);
     assert_eq!(takes_ms(&space, &hot, 15_000 * 4_000), 5 * 4_000_000);
     assert_eq!(takes_ms(&space, &five.layout, 15_000 * 4_000), 4_000_000);
+    let hot = |percent| Space { spread: Spread::Hot { percent }, ..space.clone() };
+    assert_eq!(takes_ms(&hot(100), &five.layout, 15_000 * 4_000), 5 * 4_000_000);
+    assert_eq!(takes_ms(&hot(60), &five.layout, 15_000 * 4_000), 3 * 4_000_000);
+    // Five volumes that carry a hot set cost more than one that carries all.
+    let five_of = |percent| {
+        let found = search::cheapest(&hot(percent), &demand, &wanted(500));
+        let five = found.into_iter().find(|it| it.layout.volumes == 5).unwrap();
+        (five.layout.each.iops, five.total() / 1_000_000)
+    };
+    let needed = [20, 30, 60, 100].map(five_of);
+    let expected = [(3_000, 40), (4_500, 77), (9_000, 190), (15_000, 340)];
+    assert_eq!(needed, expected.map(|(iops, usd)| (Some(iops), usd)));
 }
 
 /// OLTP beside a batch job on gp2 (2016), and a reader's remark: 200 GB that need 1,500 IOPS are

@@ -23,6 +23,7 @@ use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
 use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::search::{self, Space};
+use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::{Clock, Columns, Interval, SourceLimits, Trace};
 use serde::Serialize;
 use std::path::Path;
@@ -299,18 +300,18 @@ fn trace(measured: &Measured, step_ms: u64, limits: SourceLimits) -> Result<Trac
 fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Found, Failure> {
     let space = Space {
         rules: Rules::newest(),
-        prices: PriceList::newest(),
+        prices: PriceList::newest().into(),
         types: vec![case.planned.volume_type],
         volumes_max: 1,
-        stripe_bytes: 64 << 10,
-        instance: None,
+        spread: Spread::STRIPED,
+        instances: vec![],
     };
     let spec =
         |request| space.rules.resolve(request).map_err(|error| Failure::new(error.to_string()));
-    let layout = Layout { volumes: 1, each: spec(&case.planned)? };
+    let layout = Layout::one(spec(&case.planned)?);
     let pacing = space.rules.pacing(&spec(&case.recorded)?);
     let mut limits = SourceLimits::default();
-    limits.fill(&pacing, 1, space.stripe_bytes);
+    limits.fill(&pacing, layout.share(&space));
     let by_seconds = trace(recorded, 1, limits)?;
     let demand = Demand::of(&by_seconds, Assume::Even);
     let many = || Failure::new("the workload has too many requests to be replayed");
@@ -332,7 +333,7 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
     let planned_p99_us = exact.delays.permille(990) + free.mean_us();
     let mut found = Found {
         name: case.name,
-        recorded_on: Layout { volumes: 1, each: spec(&case.recorded)? }.to_string(),
+        recorded_on: Layout::one(spec(&case.recorded)?).to_string(),
         planned: layout.to_string(),
         throttled_s: [exact.waited_us as f64 / 1e6, waited_s(measured, free.permille(990))],
         by_minutes_s,

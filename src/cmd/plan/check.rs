@@ -2,7 +2,7 @@
 
 use super::input::{self, Case};
 use super::json;
-use super::words::{at, plain, seconds, span_us};
+use super::words::{at, currency, money, plain, seconds, span_us};
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
 use crate::message::{self, Failure, Format};
@@ -13,10 +13,10 @@ use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
 pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
-    let space = input::space(&arguments.rules, &[], 1)?;
+    let space = input::space_of_given(&arguments.rules)?;
     let case = Case::read(&arguments.traces, space)?;
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
-    let wanted = input::wanted_of_given(arguments.capacity, &arguments.allowed, &case.trace);
+    let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
     message::print(&match format {
         Format::Text => checked.text(),
@@ -36,12 +36,15 @@ pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
         .hint("`evenkeel plan` with the same traces and flags names the cheapest that does"))
 }
 
+/// The check of the cost, whose figures are millionths.
+const COST: &str = "cost a month";
+
 const COLUMNS: [&str; 4] = ["CHECK", "ALLOWED", "FOUND", "VERDICT"];
 
 /// Something that was wanted.
 struct Check {
     what: &'static str,
-    unit: &'static str,
+    unit: String,
     allowed: u64,
     found: u64,
     pass: bool,
@@ -49,7 +52,11 @@ struct Check {
 
 impl Check {
     fn shown(&self, value: u64) -> String {
-        if self.unit == "s" { seconds(value) } else { value.to_string() }
+        match (self.what, self.unit.as_str()) {
+            (COST, _) => money(value),
+            (_, "s") => seconds(value),
+            _ => value.to_string(),
+        }
     }
 
     fn words(&self) -> String {
@@ -94,7 +101,7 @@ impl<'a> Checked<'a> {
                 (assumed_ms(case, found), does)
             }
         };
-        let (what, unit) = ("throttled a day", "s");
+        let (what, unit) = ("throttled a day", "s".to_owned());
         let mut checks = vec![Check { what, unit, allowed, found: waited_ms, pass }];
         for (permille, most_us) in &wanted.delays {
             let what = match permille {
@@ -105,7 +112,7 @@ impl<'a> Checked<'a> {
             let found_us = found.delays().permille(*permille);
             checks.push(Check {
                 what,
-                unit: "ms",
+                unit: "ms".to_owned(),
                 allowed: most_us / 1_000,
                 found: found_us.div_ceil(1_000),
                 pass: found_us <= *most_us,
@@ -116,12 +123,16 @@ impl<'a> Checked<'a> {
         if wanted.capacity_gib > 0 {
             checks.push(Check {
                 what: "capacity",
-                unit: "GiB",
+                unit: "GiB".to_owned(),
                 allowed: has,
                 found: wanted.capacity_gib,
                 pass: wanted.capacity_gib <= has,
             });
         }
+        checks.extend(wanted.monthly_max.map(|allowed| {
+            let found = rated.found.total();
+            Check { what: COST, unit: currency(case), allowed, found, pass: found <= allowed }
+        }));
         // Only the times of waiting are looked at, and not the steps.
         let timeline = Timeline::of(&case.space, &case.demand, layout, case.demand.length_us);
         Self { case, rated, checks, timeline, times: Times::of(&case.trace) }
@@ -188,7 +199,11 @@ impl<'a> Checked<'a> {
         let check = |check: &Check| {
             json!({
                 "check": check.what,
-                "unit": if check.unit == "s" { "ms" } else { check.unit },
+                "unit": match (check.what, check.unit.as_str()) {
+                    (COST, currency) => format!("millionths of {currency}"),
+                    (_, "s") => "ms".to_owned(),
+                    (_, unit) => unit.to_owned(),
+                },
                 "allowed": check.allowed,
                 "found": check.found,
                 "pass": check.pass,

@@ -6,6 +6,7 @@ use super::input::Case;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
 /// Commands of each tool.
@@ -85,7 +86,7 @@ fn by_modifying(case: &Case, layout: &Layout, id: &str, source: &VolumeSpec) -> 
             notes: policy.into_iter().collect(),
         },
         Err(invalid) => {
-            let was = Layout { volumes: 1, each: *source };
+            let was = Layout::one(*source);
             let note = format!(
                 "{id} cannot be modified back: {invalid}. Make a volume of what it was, {was}, \
                  and copy the bytes to it"
@@ -116,7 +117,10 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     let copy = "stop what writes, copy with `rsync -aHAXS OLD/ NEW/`, and start it on the copy";
     let mut notes: Vec<String> = reason.into_iter().collect();
     notes.push(copy.to_owned());
-    let (stripe, stripe_kib) = (layout.volumes > 1, case.space.stripe_bytes >> 10);
+    let stripe_kib = match case.space.spread {
+        Spread::Striped { stripe_bytes } => Some(stripe_bytes >> 10),
+        Spread::Hot { .. } => None,
+    };
     let back = Back {
         evenkeel: vec![each("evenkeel volume rm", layout.volumes)],
         aws: vec![each("aws ec2 delete-volume --volume-id", layout.volumes)],
@@ -134,7 +138,11 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
                 .to_owned(),
         ],
         terraform: terraform::created(layout, stripe_kib),
-        stripe: if stripe { stripe_commands(layout.volumes, stripe_kib) } else { vec![] },
+        stripe: match stripe_kib {
+            _ if layout.volumes <= 1 => vec![],
+            Some(stripe_kib) => stripe_commands(layout.volumes, stripe_kib),
+            None => vec![ONE_AFTER_THE_OTHER.to_owned()],
+        },
         notes,
         back,
     }
@@ -155,6 +163,10 @@ fn each(command: &str, volumes: u32) -> String {
         _ => format!("for v in VOLUME...; do {command} $v; done"),
     }
 }
+
+/// What makes one device of several that are filled one after the other.
+const ONE_AFTER_THE_OTHER: &str = "pvcreate DEVICE... && vgcreate plan DEVICE... && lvcreate \
+                                   --extents 100%FREE --name data plan";
 
 /// What makes one device of several.
 fn stripe_commands(volumes: u32, stripe_kib: u32) -> Vec<String> {

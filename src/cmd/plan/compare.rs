@@ -2,13 +2,15 @@
 
 use super::input::{self, Case};
 use super::json;
-use super::words::{limit_words, loss_words, plain, seconds, usd, usd_more};
+use super::words::{currency, limit_words, loss_words, money, money_more, plain, seconds};
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
 use crate::message::{self, Exit, Failure, Format, or_dash};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
+use evenkeel_planner::prices::Prices;
 use evenkeel_planner::risk;
+use evenkeel_planner::search::Found;
 use serde_json::{Value, json};
 
 /// Layouts that are compared at once.
@@ -22,7 +24,7 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
             .exit(Exit::Usage)
             .hint("name each with --layout"));
     }
-    let space = input::space(&arguments.rules, &[], 1)?;
+    let space = input::space_of_given(&arguments.rules)?;
     let case = Case::read(&arguments.traces, space)?;
     let rated: Vec<Rated> = arguments
         .layouts
@@ -77,7 +79,12 @@ fn better(case: &Case, first: &Rated, other: &Rated) -> String {
     let mut words = Vec::new();
     let (a, b) = (first.found.total(), other.found.total());
     let [a_year, b_year] = [a, b].map(|monthly| monthly.saturating_mul(12));
-    words.push(format!("{} USD a month, {} a year", usd_more(b, a), usd_more(b_year, a_year)));
+    let currency = currency(case);
+    words.push(format!(
+        "{} {currency} a month, {} a year",
+        money_more(b, a),
+        money_more(b_year, a_year)
+    ));
     let (a, b) = (assumed_ms(case, &first.found), assumed_ms(case, &other.found));
     words.push(match a.cmp(&b) {
         std::cmp::Ordering::Equal => "requests wait as long".to_owned(),
@@ -100,12 +107,24 @@ fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
         let cells = rated.iter().map(of);
         rows.push(std::iter::once(what.to_owned()).chain(cells).collect());
     };
-    row("storage USD/month", &|it| usd(it.found.monthly.storage));
-    row("IOPS USD/month", &|it| usd(it.found.monthly.iops));
-    row("throughput USD/month", &|it| usd(it.found.monthly.throughput));
-    row("requests USD/month", &|it| usd(it.found.requests));
-    row("all USD/month", &|it| usd(it.found.total()));
-    row("all USD/year", &|it| usd(it.found.total().saturating_mul(12)));
+    let currency = currency(case);
+    let mut cost = |what: &str, of: &dyn Fn(&Found) -> String| {
+        row(&format!("{what} {currency}/month"), &|it| of(&it.found));
+    };
+    if let Prices::Book(_) = case.space.prices {
+        cost("space", &|it| money(it.monthly.storage));
+        cost("device time", &|it| money(it.monthly.iops));
+    } else {
+        cost("storage", &|it| money(it.monthly.storage));
+        cost("IOPS", &|it| money(it.monthly.iops));
+        cost("throughput", &|it| money(it.monthly.throughput));
+        cost("requests", &|it| money(it.requests));
+    }
+    cost("all", &|it| money(it.total()));
+    if let Some(before) = case.source_monthly {
+        cost("saved", &|it| money_more(before, it.total()));
+    }
+    row(&format!("all {currency}/year"), &|it| money(it.found.total().saturating_mul(12)));
     row("throttled s/day", &|it| seconds(assumed_ms(case, &it.found)));
     row("  at least", &|it| seconds(it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found))));
     row("  at most", &|it| seconds(it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found))));
@@ -152,12 +171,18 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
         first.map(|first| {
             let monthly = signed(it.found.total(), first.found.total());
             let waited_ms = signed(assumed_ms(case, &it.found), assumed_ms(case, &first.found));
-            json!({
-                "monthly_micro_usd": i64::try_from(monthly).unwrap_or(i64::MAX),
-                "yearly_micro_usd": i64::try_from(monthly * 12).unwrap_or(i64::MAX),
+            let mut value = json!({
                 "throttled_ms_per_day": i64::try_from(waited_ms).ok(),
                 "words": better(case, first, it),
-            })
+            });
+            let unit = match case.space.prices {
+                Prices::List(_) => "micro_usd",
+                Prices::Book(_) => "micros",
+            };
+            for (period, micros) in [("monthly", monthly), ("yearly", monthly * 12)] {
+                value[format!("{period}_{unit}")] = json!(i64::try_from(micros).ok());
+            }
+            value
         })
     };
     json!({

@@ -21,7 +21,10 @@ const MICRO: u128 = 1_000_000;
 
 pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let wanted = &arguments.wanted;
-    let space = input::space(&arguments.rules, &wanted.types, wanted.stripes)?;
+    let space = match &arguments.layout {
+        Some(_) => input::space_of_given(&arguments.rules)?,
+        None => input::space(&arguments.rules, &wanted.types, wanted.stripes)?,
+    };
     let case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {
         Some(text) => case.given(text, EXACT_REQUESTS_MAX)?,
@@ -281,14 +284,19 @@ impl Explained<'_> {
     fn text(&self, lines: &[Line]) -> String {
         let (trace, layout) = (&self.case.trace, self.rated.found.layout);
         let mut text = format!(
-            "{} on {layout}: {} USD a month\n",
+            "{} on {}: {} {} a month\n",
             plain(&trace.name),
-            words::usd(self.rated.found.total())
+            words::layout_words(self.case, &layout),
+            words::money(self.rated.found.total()),
+            words::currency(self.case)
         );
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
             span_us(self.step_us)
         );
+        if layout.volumes > self.timeline.volumes {
+            text += "all figures are of the volume that gets the most\n";
+        }
         text += &message::table(&COLUMNS, &self.rows(lines));
         let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
         if after_us >= WAITING_US_MIN {

@@ -4,7 +4,10 @@ mod curves;
 
 use super::commands::commands;
 use super::input::Case;
-use super::words::{asked_words, at, gap_words, plain, seconds, usd};
+use super::words::{
+    asked_words, at, currency, gap_words, layout_words, money, plain, prices_words, saving_words,
+    seconds,
+};
 use super::{Told, assumed_ms, text};
 use crate::message::{self, Failure};
 use curves::{DRAWN_MAX, Drawn};
@@ -12,6 +15,7 @@ use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table}
 use evenkeel_planner::demand::Assume;
 use evenkeel_planner::risk;
 use evenkeel_planner::search::{self, Found, Wanted};
+use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::Note;
 
 /// Seconds of waiting a day that other layouts of the frontier may have, beside what is wanted.
@@ -29,14 +33,15 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
     let mut charts = drawn.sections();
     charts.push(frontier(told, wanted));
     let risks = risk::risks(&case.space, &case.trace, &case.demand, first);
-    let total = usd(first.found.total());
+    let total = money(first.found.total());
     let throttled = seconds(assumed_ms(case, &first.found));
     let page = PlanPage {
         title: plain(&case.trace.name),
-        about: about(told),
+        about: about(told, first.found.total()),
         headline: format!(
-            "{}: {total} USD a month, requests wait {throttled} s a day",
-            first.found.layout
+            "{}: {total} {} a month, requests wait {throttled} s a day",
+            layout_words(case, &first.found.layout),
+            currency(case)
         ),
         is_good: assumed_ms(case, &first.found) == 0,
         warnings: risks.iter().map(ToString::to_string).collect(),
@@ -48,11 +53,11 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
     Ok(page.to_html()?)
 }
 
-fn about(told: &Told<'_>) -> Vec<String> {
+fn about(told: &Told<'_>, total: u64) -> Vec<String> {
     let (trace, asked) = (&told.case.trace, &told.asked);
     let begin = trace.intervals.first().map_or(0, |interval| interval.start_ms);
     let end = trace.intervals.last().map_or(0, |interval| interval.end_ms());
-    vec![
+    let mut about = vec![
         format!(
             "{} to {} · {} are known, in steps of {}",
             at(trace.clock, begin),
@@ -61,7 +66,9 @@ fn about(told: &Told<'_>) -> Vec<String> {
             message::span(trace.resolution_ms().div_ceil(1_000)),
         ),
         asked_words(asked),
-    ]
+    ];
+    about.extend(saving_words(told.case, total).map(|words| format!("The cheapest {words}")));
+    about
 }
 
 /// The letter of a layout in charts; those that are not drawn have none.
@@ -72,10 +79,12 @@ fn letter(place: usize) -> String {
 
 /// The table of the text, with a letter for each that the charts have.
 fn layouts(told: &Told<'_>) -> Table {
-    let columns = std::iter::once("").chain(text::COLUMNS);
+    let columns: Vec<String> =
+        std::iter::once(String::new()).chain(text::columns(told.case)).collect();
+    let words = columns.iter().take_while(|name| !name.ends_with("/MONTH")).count();
     let rows = text::rows(told).into_iter().enumerate();
     let rows = rows.map(|(place, row)| std::iter::once(letter(place)).chain(row).collect());
-    Table { columns: columns.map(str::to_owned).collect(), rows: rows.collect(), words: vec![0, 1] }
+    Table { columns, rows: rows.collect(), words: (0..words).collect() }
 }
 
 /// The layouts that other allowances lead to, beside those of the answer.
@@ -112,10 +121,11 @@ fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
     });
     let row = |(place, (found, ms, is_best)): (usize, &(Found, u64, bool))| {
         let best = if *is_best { "yes" } else { "" };
-        let (number, layout) = ((place + 1).to_string(), found.layout.to_string());
-        vec![number, layout, usd(found.total()), seconds(*ms), best.to_owned()]
+        let (number, layout) = ((place + 1).to_string(), layout_words(case, &found.layout));
+        vec![number, layout, money(found.total()), seconds(*ms), best.to_owned()]
     };
-    let columns = ["", "LAYOUT", "USD/MONTH", "THROTTLED S/DAY", "NONE CHEAPER WAITS LESS"];
+    let cost = format!("{}/MONTH", currency(case));
+    let columns = ["", "LAYOUT", &cost, "THROTTLED S/DAY", "NONE CHEAPER WAITS LESS"];
     let numbers = Table {
         columns: columns.map(str::to_owned).to_vec(),
         rows: dots.iter().enumerate().map(row).collect(),
@@ -123,12 +133,13 @@ fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
     };
     let dot = |(place, (found, ms, is_best)): (usize, &(Found, u64, bool))| Dot {
         number: place + 1,
-        usd: found.total() as f64 / 1e6,
+        cost: found.total() as f64 / 1e6,
         throttled_s: *ms as f64 / 1_000.0,
         is_best: *is_best,
     };
-    let frontier = Frontier { dots: dots.iter().enumerate().map(dot).collect() };
-    let far = frontier.dots.iter().filter(|dot| dot.usd > frontier.end_usd()).count();
+    let frontier =
+        Frontier { currency: currency(case), dots: dots.iter().enumerate().map(dot).collect() };
+    let far = frontier.dots.iter().filter(|dot| dot.cost > frontier.end_cost()).count();
     let mut caption = String::from(
         "What a month costs, and for how long requests wait a day, on a logarithmic scale. Dots on \
          the line: no cheaper layout of these waits as short. Crosses: one does. Found by allowing \
@@ -166,7 +177,7 @@ fn assumptions(told: &Told<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> 
     let case = told.case;
     let mut all = vec![
         ("Rules", format!("of {}", case.space.rules.date())),
-        ("Prices", format!("of {}, {}", case.space.prices.date(), case.space.prices.region())),
+        ("Prices", prices_words(case)),
         ("Capacity", format!("{} GiB", wanted.capacity_gib)),
         ("Allowed", format!("{} s of waiting a day", wanted.throttled_us_per_day_max / 1_000_000)),
     ];
@@ -183,11 +194,20 @@ fn assumptions(told: &Told<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> 
         Assume::Worst => "requests come as fast as the source allowed",
     };
     all.push(("Within intervals", within.to_owned()));
-    if let Some(instance) = case.space.instance {
-        all.push(("Instance", instance.name.to_string()));
+    let instances: Vec<&str> = case.space.instances.iter().map(|it| it.name).collect();
+    if !instances.is_empty() {
+        all.push(("Instance", instances.join(", ")));
     }
-    let stripe = format!("{} KiB in a row on one volume", case.space.stripe_bytes >> 10);
-    all.push(("Stripes", stripe));
+    all.push(match case.space.spread {
+        Spread::Striped { stripe_bytes } => {
+            ("Stripes", format!("{} KiB in a row on one volume", stripe_bytes >> 10))
+        }
+        Spread::Hot { percent } => {
+            let words = "of the requests go to one of several volumes; limits and waiting are its";
+            ("Hot volume", format!("{percent} % {words}"))
+        }
+    });
+    all.extend(told.notes.iter().map(|note| ("Note", note.clone())));
     all.push(("Gaps", "nothing comes in them, and no credits are earned".to_owned()));
     let notes = case.trace.notes.iter().map(|note| match note {
         Note::Remark(remark) => plain(remark),

@@ -1,10 +1,11 @@
 //! From flags and files to what the planner takes.
 
 use super::words::plain;
-use crate::cli::{Assumption, PlanAllowed, PlanRules, PlanTraces, PlanWanted};
+use crate::cli::{Assumption, PlanAllowed, PlanCheck, PlanRules, PlanTraces, PlanWanted};
 use crate::cmd::{self, record};
 use crate::message::{self, Exit, Failure};
-use evenkeel_core::instance;
+use crate::price_book;
+use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
@@ -13,18 +14,23 @@ use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
 use evenkeel_planner::held_back::HeldBack;
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::prices::Prices;
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::search::{self, Space, Wanted};
+use evenkeel_planner::spread::Spread;
 use evenkeel_planner::trace::{Note, Trace};
 use evenkeel_planner::words;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The bytes of a file by which its form is told.
 const HEAD_BYTES: usize = 64 << 10;
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
+/// Instance types of one plan: each is a search.
+const INSTANCES_MAX: usize = 16;
 
 /// A recorded workload, and the rules by which it is looked at.
 pub struct Case {
@@ -35,6 +41,8 @@ pub struct Case {
     pub demand: Demand,
     /// The volume that was recorded, if it was named.
     pub source: Option<Layout>,
+    /// What it costs a month with these prices, if it has one.
+    pub source_monthly: Option<u64>,
 }
 
 impl Case {
@@ -44,7 +52,7 @@ impl Case {
         let (mut trace, recorded) = trace(traces)?;
         // As it is now; the rules of the day may not have it.
         let recorded = recorded.and_then(|spec| space.rules.resolve(&spec.request()).ok());
-        let recorded = recorded.map(|each| Layout { volumes: 1, each });
+        let recorded = recorded.map(Layout::one);
         let source = source.transpose()?.or(recorded);
         // Nothing held back what nobody recorded.
         let is_declared = |note: &Note| matches!(note, Note::Remark(it) if it == read::DECLARED);
@@ -56,23 +64,44 @@ impl Case {
         }
         let assume = assume(traces.assume);
         let demand = Demand::of(&trace, assume);
-        Ok(Self { trace, space, assume, demand, source })
+        let of_source = source.and_then(|source| search::given(&space, &demand, &source));
+        let source_monthly = of_source.map(|found| found.total());
+        Ok(Self { trace, space, assume, demand, source, source_monthly })
     }
 
     /// A layout in words, and all that is known of it: by the scheduler, if no more than so many
     /// requests of a volume may wait.
     pub fn given(&self, text: &str, requests_max: u64) -> Result<Rated, Failure> {
-        let layout = layout("--layout", text, &self.space)?;
-        let mut found = search::given(&self.space, &self.demand, &layout).ok_or_else(|| {
-            let (volume_type, date) = (layout.each.volume_type, self.space.prices.date());
-            Failure::new(format!("no price of {volume_type} is known for {date}"))
+        let instance = self.space.instances.first().copied();
+        let layout = Layout { instance, ..layout("--layout", text, &self.space)? };
+        let mut found = search::given(&self.space, &self.demand, &layout)
+            .ok_or_else(|| unpriced(&self.space.prices, layout.each.volume_type))?;
+        if !self.space.prices.fits(self.space.rules, &layout.each) {
+            let one = Layout::one(layout.each);
+            let message = format!("--layout {text:?}: no device of the price book carries {one}");
+            return Err(Failure::new(message)
                 .exit(Exit::Usage)
-                .hint("choose another day with --as-of, or another type")
-        })?;
+                .hint("make its volumes smaller or slower, or more"));
+        }
         found.exact = exact::replay(&self.space, &self.demand, &layout, requests_max);
         let mut rated = answer::rate(&self.space, &self.trace, &self.demand, vec![found]);
         rated.pop().ok_or_else(|| Failure::new("the layout was not rated"))
     }
+}
+
+/// A type that has no price.
+fn unpriced(prices: &Prices, volume_type: VolumeType) -> Failure {
+    let failure = match prices {
+        Prices::List(list) => {
+            let message = format!("no price of {volume_type} is known for {}", list.date());
+            Failure::new(message).hint("choose another day with --as-of, or another type")
+        }
+        Prices::Book(book) => match book.carrier(volume_type) {
+            Err(not_carried) => Failure::new(not_carried.to_string()),
+            Ok(_) => Failure::new(format!("the price book has no price of {volume_type}")),
+        },
+    };
+    failure.exit(Exit::Usage)
 }
 
 /// A layout in words.
@@ -87,7 +116,7 @@ fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
 /// The limits of the volume that was recorded, where nothing else says them.
 fn limit_source(trace: &mut Trace, layout: &Layout, space: &Space) {
     let source = &mut trace.source;
-    source.fill(&space.rules.pacing(&layout.each), layout.volumes, space.stripe_bytes);
+    source.fill(&space.rules.pacing(&layout.each), layout.share(space));
     let bytes = u64::from(layout.each.size_gib).saturating_mul(GIB);
     source.capacity = source.capacity.or(Some(bytes.saturating_mul(layout.volumes.into())));
 }
@@ -215,24 +244,54 @@ pub fn space(
     types: &[VolumeType],
     volumes_max: u32,
 ) -> Result<Space, Failure> {
-    let fail = |error: String| Failure::new(error).exit(Exit::Usage);
-    let (rules, prices) = in_force(arguments.as_of)?;
-    let named = |name: &String| {
-        let found = instance::by_name(name);
-        found.ok_or_else(|| fail(format!("{name:?} is no instance type with published EBS limits")))
-    };
-    let instance = arguments.instance.as_ref().map(named).transpose()?;
+    let (rules, list) = in_force(arguments.as_of)?;
+    let book = arguments.prices.as_deref().map(price_book::load).transpose()?;
     // A type that is named twice is one type.
     let is_meant = |it: &VolumeType| types.is_empty() || types.contains(it);
     let types = VolumeType::ALL.into_iter().filter(is_meant).collect();
     Ok(Space {
         rules,
-        prices,
+        prices: book.map_or(Prices::List(list), |book| Prices::Book(Arc::new(book))),
         types,
         volumes_max,
-        stripe_bytes: arguments.stripe_size << 10,
-        instance,
+        spread: match arguments.hot_share {
+            Some(percent) => Spread::Hot { percent },
+            None => Spread::Striped { stripe_bytes: arguments.stripe_size << 10 },
+        },
+        instances: instances(&arguments.instance)?,
     })
+}
+
+/// Where a layout is looked at that is named: on one instance at most.
+pub fn space_of_given(arguments: &PlanRules) -> Result<Space, Failure> {
+    let space = space(arguments, &[], 1)?;
+    match space.instances.len() {
+        0 | 1 => Ok(space),
+        count => {
+            let message = format!("--instance names {count} types: a named layout is on one");
+            Err(Failure::new(message)
+                .exit(Exit::Usage)
+                .hint("name one type, or let `evenkeel plan` choose among several"))
+        }
+    }
+}
+
+/// The instance types, each once, the weakest first: at the same cost it is the one to take.
+fn instances(names: &[String]) -> Result<Vec<&'static InstanceType>, Failure> {
+    let fail = |error: String| Failure::new(error).exit(Exit::Usage);
+    if names.len() > INSTANCES_MAX {
+        let message = format!("--instance names {} types: at most {INSTANCES_MAX}", names.len());
+        return Err(fail(message));
+    }
+    let named = |name: &String| {
+        instance::by_name(name).ok_or_else(|| {
+            fail(format!("--instance {name:?} is no instance type with published EBS limits"))
+        })
+    };
+    let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    all.sort_by_key(|it| (it.baseline_mbps, it.baseline_iops, it.mbps_max, it.iops_max, it.name));
+    all.dedup_by_key(|it| it.name);
+    Ok(all)
 }
 
 /// The GiB that are in use in a trace, if it says so.
@@ -254,15 +313,21 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
         capacity_gib,
         boots: arguments.boots,
         multi_attach: arguments.multi_attach,
-        monthly_max: arguments.max_monthly.map(|usd| u64::from(usd) * 1_000_000),
+        monthly_max: arguments.max_monthly.map(whole),
         ..allowed(&arguments.allowed)
     })
 }
 
 /// What a layout that is named must hold and do.
-pub fn wanted_of_given(capacity: Option<u64>, waiting: &PlanAllowed, trace: &Trace) -> Wanted {
-    let capacity_gib = capacity.or_else(|| used_gib(trace)).unwrap_or_default();
-    Wanted { capacity_gib, ..allowed(waiting) }
+pub fn wanted_of_given(arguments: &PlanCheck, trace: &Trace) -> Wanted {
+    let capacity_gib = arguments.capacity.or_else(|| used_gib(trace)).unwrap_or_default();
+    let monthly_max = arguments.max_monthly.map(whole);
+    Wanted { capacity_gib, monthly_max, ..allowed(&arguments.allowed) }
+}
+
+/// Whole units of a currency in millionths.
+fn whole(amount: u32) -> u64 {
+    u64::from(amount) * 1_000_000
 }
 
 /// How long requests may wait.

@@ -2,13 +2,15 @@
 
 use super::commands::commands;
 use super::input::Case;
-use super::words::{less_words, limit_words};
+use super::words::{less_words, limit_words, saved_permille};
 use super::{Told, assumed_ms, device, exact_ms, model};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::exact::Exact;
+use evenkeel_planner::prices::Prices;
 use evenkeel_planner::risk::{self, Risk};
+use evenkeel_planner::search::Found;
 use evenkeel_planner::timeline::{Step, Timeline};
 use evenkeel_planner::trace::{Note, Trace};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
 pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { case, asked, rated, less } = told;
+    let Told { case, asked, rated, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));
@@ -36,11 +38,49 @@ pub fn json_of(told: &Told<'_>) -> Value {
             "mean_bytes_per_second": asked.mean_bytes_per_second,
         },
         "rules": case.space.rules.date().to_string(),
-        "prices": case.space.prices.date().to_string(),
+        "prices": match &case.space.prices {
+            Prices::List(list) => list.date().to_string(),
+            Prices::Book(_) => "price book".to_owned(),
+        },
+        "currency": case.space.prices.currency(),
+        "notes": notes,
+        "source": source_json(case),
         "layouts": layouts,
         "cheapest_by_scheduler": exact.map(|exact| exact_json(case, exact)),
         "neighbours_by_scheduler": less,
     })
+}
+
+/// What was recorded, and what it costs.
+fn source_json(case: &Case) -> Option<Value> {
+    let source = case.source.as_ref()?;
+    Some(json!({ "layout": source.to_string(), "monthly_micros": case.source_monthly }))
+}
+
+/// What a layout costs: a list has other items than a book.
+fn monthly_json(case: &Case, found: &Found) -> (&'static str, Value) {
+    let monthly = found.monthly;
+    match &case.space.prices {
+        Prices::List(_) => (
+            "monthly_micro_usd",
+            json!({
+                "storage": monthly.storage,
+                "iops": monthly.iops,
+                "throughput": monthly.throughput,
+                "requests": found.requests,
+                "total": found.total(),
+            }),
+        ),
+        Prices::Book(book) => (
+            "monthly_micros",
+            json!({
+                "currency": book.currency(),
+                "space": monthly.storage,
+                "device_time": monthly.iops,
+                "total": found.total(),
+            }),
+        ),
+    }
 }
 
 pub fn trace_json(trace: &Trace) -> Value {
@@ -95,21 +135,23 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
     });
     let risks = risk::risks(&case.space, &case.trace, &case.demand, rated);
     let risk = |risk: &Risk| json!({ "risk": risk.name(), "words": risk.to_string() });
-    json!({
+    let saved = case.source_monthly.map(|before| {
+        let micros = i128::from(before) - i128::from(found.total());
+        json!({
+            "monthly_micros": i64::try_from(micros).ok(),
+            "permille": saved_permille(before, found.total()),
+        })
+    });
+    let mut value = json!({
         "layout": found.layout.to_string(),
+        "instance": found.layout.instance.map(|instance| instance.name),
         "volumes": found.layout.volumes,
         "volume_type": volume_type.to_string(),
         "size_gib": size_gib,
         "iops": iops,
         "throughput_mibps": throughput_mibps,
         "multi_attach": multi_attach,
-        "monthly_micro_usd": {
-            "storage": found.monthly.storage,
-            "iops": found.monthly.iops,
-            "throughput": found.monthly.throughput,
-            "requests": found.requests,
-            "total": found.total(),
-        },
+        "saved_against_the_source": saved,
         "throttled_ms_per_day": assumed_ms(case, found),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
         "delay_us": delays_json(found.delays()),
@@ -121,7 +163,10 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "loss_ppb_per_year": rated.loss_ppb.map(|(best, worst)| json!([best, worst])),
         "risks": risks.iter().map(risk).collect::<Vec<_>>(),
         "commands": commands(case, &found.layout).json(),
-    })
+    });
+    let (key, monthly) = monthly_json(case, found);
+    value[key] = monthly;
+    value
 }
 
 /// The credits of each limit that has some, at the end of each hour; of some hours of what is

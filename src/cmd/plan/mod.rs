@@ -9,11 +9,12 @@ mod fleet;
 mod html;
 mod input;
 mod json;
+mod notes;
 mod text;
 mod words;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};
-use crate::message::{self, Failure};
+use crate::message::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
@@ -53,13 +54,18 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
         (less, exact::replay(&case.space, &case.demand, &layout, NEIGHBOUR_REQUESTS_MAX))
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
-    let told = Told { case: &case, asked, rated: &rated, less };
+    let notes = notes::of(&case, &wanted, &rated);
+    let told = Told { case: &case, asked, rated: &rated, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {
         PlanFormat::Text => message::print(&text::text(&told)),
-        PlanFormat::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
+        PlanFormat::Csv => {
+            let columns = text::columns(&case);
+            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+            message::print(&message::csv(&columns, &text::rows(&told)))
+        }
         PlanFormat::Json => message::print(&message::json(&json::json_of(&told))),
         PlanFormat::Html => message::print(&html::page(&told, &wanted)?),
     }
@@ -72,6 +78,8 @@ struct Told<'a> {
     rated: &'a [Rated],
     /// What the scheduler does with one unit less than the cheapest has.
     less: Vec<(Less, Option<Exact>)>,
+    /// What is no candidate, and what has no price.
+    notes: Vec<String>,
 }
 
 fn space_of(arguments: &Plan) -> Result<Space, Failure> {
@@ -95,10 +103,17 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
         );
         return Failure::new(message).hint("name others with --types, or another day with --as-of");
     }
+    let unpriced = case.space.unpriced(wanted);
+    if unpriced.len() == case.space.suitable(wanted).count() {
+        let message = format!("no candidate is left: {}", notes::unpriced(&case.space, &unpriced));
+        let hint = "choose another day with --as-of, other --types, or another book with --prices";
+        return Failure::new(message).exit(Exit::Usage).hint(hint);
+    }
     if let Some(most) = most.filter(|most| *most < wanted.capacity_gib) {
         let message = format!(
             "no layout holds {} GiB: with at most {} volumes the largest has {most} GiB",
-            wanted.capacity_gib, case.space.volumes_max
+            wanted.capacity_gib,
+            case.space.most_volumes()
         );
         return Failure::new(message)
             .hint("allow more volumes (--stripes) or types (--types), or ask for less --capacity");
@@ -110,14 +125,14 @@ fn nothing(case: &Case, wanted: &Wanted) -> Failure {
     );
     Failure::new(message).hint(
         "allow waiting (--throttled, --p99), more volumes (--stripes), more types (--types), or a \
-         higher cost (--max-monthly); or ask for less --capacity",
+         higher cost (--max-monthly), a stronger --instance; or ask for less --capacity. Each \
+         volume must fit on a device of --prices",
     )
 }
 
 /// The GiB of the largest layout of the types that are allowed; `None` if no type is.
 fn largest(space: &Space, wanted: &Wanted) -> Option<u64> {
-    let attached = space.instance.map_or(u32::MAX, |instance| instance.attachments_max);
-    let volumes = u64::from(space.volumes_max.min(attached));
+    let volumes = u64::from(space.most_volumes());
     space.suitable(wanted).map(|rules| u64::from(rules.size_gib_max) * volumes).max()
 }
 

@@ -1,58 +1,85 @@
 //! The answer as text and as a table.
 
 use super::commands::commands;
+use super::input::Case;
 use super::words::{
-    asked_words, gap_words, less_words, limit_words, loss_words, plain, seconds, usd,
+    asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
+    money_more, plain, saving_words, seconds,
 };
 use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, device, exact_ms, model};
 use crate::message;
 use evenkeel_planner::answer::Rated;
+use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::risk;
 use evenkeel_planner::trace::Note;
 
 /// Gaps that are listed one by one.
 const GAPS_SHOWN: usize = 3;
 
-pub const COLUMNS: [&str; 10] = [
-    "LAYOUT",
-    "USD/MONTH",
-    "THROTTLED S/DAY",
-    "AT LEAST",
-    "AT MOST",
-    "P99 WAIT MS",
-    "WITH DEVICE MS",
-    "WAITS BY",
-    "FULLEST LIMIT",
-    "LOST/YEAR",
-];
+/// The columns: an instance if several were asked for, what is saved if the source is known.
+pub fn columns(case: &Case) -> Vec<String> {
+    let currency = currency(case);
+    let mut columns = vec!["LAYOUT".to_owned()];
+    if case.space.instances.len() > 1 {
+        columns.push("INSTANCE".to_owned());
+    }
+    columns.push(format!("{currency}/MONTH"));
+    if case.source_monthly.is_some() {
+        columns.push(format!("SAVED {currency}"));
+    }
+    let others = [
+        "THROTTLED S/DAY",
+        "AT LEAST",
+        "AT MOST",
+        "P99 WAIT MS",
+        "WITH DEVICE MS",
+        "WAITS BY",
+        "FULLEST LIMIT",
+        "LOST/YEAR",
+    ];
+    columns.extend(others.map(str::to_owned));
+    columns
+}
 
 pub fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
     told.rated.iter().map(|rated| row(told, rated)).collect()
 }
 
 fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
-    let found = &rated.found;
+    let (case, found) = (told.case, &rated.found);
     let [even, _, worst] = rated.throttled_ms_per_day;
-    let assumed = assumed_ms(told.case, found);
-    let fullest = rated.used_permille.iter().max_by_key(|(_, used)| *used);
-    let fullest = fullest.map(|(kind, used)| format!("{} {} %", limit_words(*kind), used / 10));
-    vec![
-        found.layout.to_string(),
-        usd(found.total()),
+    let assumed = assumed_ms(case, found);
+    let fullest =
+        fullest(rated).map(|(kind, used)| format!("{} {} %", limit_words(kind), used / 10));
+    let mut row = vec![found.layout.to_string()];
+    if case.space.instances.len() > 1 {
+        row.push(message::or_dash(found.layout.instance.map(|it| it.name)));
+    }
+    row.push(money(found.total()));
+    row.extend(case.source_monthly.map(|before| money_more(before, found.total())));
+    row.extend([
         seconds(assumed),
         seconds(even.min(assumed)),
         seconds(worst.max(assumed)),
         found.delays().permille(990).div_ceil(1_000).to_string(),
-        message::or_dash(device::with_device(told.case, found, 990)),
+        message::or_dash(device::with_device(case, found, 990)),
         model(found).to_owned(),
         message::or_dash(fullest),
         message::or_dash(rated.loss_ppb.map(loss_words)),
-    ]
+    ]);
+    row
+}
+
+/// The limit that the busiest span comes closest to, and how close.
+fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
+    rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
 
 pub fn text(told: &Told<'_>) -> String {
     let mut text = header(told);
-    text += &message::table(&COLUMNS, &rows(told));
+    let columns = columns(told.case);
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    text += &message::table(&columns, &rows(told));
     if let Some(first) = told.rated.first() {
         text += &first_words(told, first);
     }
@@ -85,12 +112,19 @@ fn header(told: &Told<'_>) -> String {
     if gaps > shown {
         text += &format!("gap: {} more\n", gaps - shown);
     }
+    for note in &told.notes {
+        text += &format!("note: {note}\n");
+    }
     text + "\n"
 }
 
 /// What is to say of the cheapest layout.
 fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
+    if let Some(saving) = saving_words(told.case, rated.found.total()) {
+        text += &format!("{saving}\n");
+    }
+    text += &of_instance(rated).unwrap_or_default();
     text += &match &rated.found.exact {
         Some(exact) => format!(
             "the cheapest, request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
@@ -123,8 +157,17 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     for risk in risk::risks(&told.case.space, &told.case.trace, &told.case.demand, rated) {
         text += &format!("risk: {risk}\n");
     }
-    if told.case.source.as_ref() == Some(&found.layout) {
+    if told.case.source.is_some_and(|source| source.is_same_volumes(&found.layout)) {
         return text + "nothing to do: it is what there is already\n";
     }
     text + &commands(told.case, &found.layout).text()
+}
+
+/// Which limit is the closest, if there is an instance.
+fn of_instance(rated: &Rated) -> Option<String> {
+    let name = rated.found.layout.instance?.name;
+    let (kind, used) = fullest(rated)?;
+    let whose = if is_of_instance(kind) { "the instance binds" } else { "the volumes bind" };
+    let (limit, percent) = (limit_words(kind), used / 10);
+    Some(format!("on {name}, {whose} first: {percent} % of {limit} in the busiest interval\n"))
 }

@@ -1,24 +1,82 @@
 //! The words for costs, times, names and limits that all answers share.
 
+use super::input::Case;
 use crate::message;
 use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::Asked;
 use evenkeel_planner::cost::{self, MICROS_PER_CENT};
+use evenkeel_planner::layout::{Layout, LimitKind};
 use evenkeel_planner::neighbours::Less;
+use evenkeel_planner::prices::Prices;
 pub use evenkeel_planner::risk::{limit_words, loss_words};
 use evenkeel_planner::trace::Clock;
 
-/// Millionths of a dollar as dollars and cents.
-pub fn usd(micro: u64) -> String {
+/// Millionths of a currency as units and hundredths: dollars and cents.
+pub fn money(micro: u64) -> String {
     cost::decimal(micro.div_ceil(MICROS_PER_CENT))
 }
 
 /// How much more something costs: `+2.50`, `-1.00`.
-pub fn usd_more(micro: u64, than: u64) -> String {
+pub fn money_more(micro: u64, than: u64) -> String {
     let sign = if micro < than { "-" } else { "+" };
     // Of what is shown, and not of what was rounded away.
     let cents = |micro: u64| micro.div_ceil(MICROS_PER_CENT).saturating_mul(MICROS_PER_CENT);
-    format!("{sign}{}", usd(cents(micro).abs_diff(cents(than))))
+    format!("{sign}{}", money(cents(micro).abs_diff(cents(than))))
+}
+
+/// What a layout costs less or more than the source, if that is known.
+pub fn saving_words(case: &Case, monthly: u64) -> Option<String> {
+    let source = case.source.as_ref()?;
+    let Some(before) = case.source_monthly else {
+        return Some(format!("the source, {source}, has no price: what is saved is not known"));
+    };
+    let permille = saved_permille(before, monthly).map_or_else(String::new, |permille| {
+        let permille = permille.unsigned_abs();
+        format!(" ({}.{} %)", permille / 10, permille % 10)
+    });
+    let (sum, currency) = (money_more(monthly, before), currency(case));
+    let sum = sum.trim_start_matches(['+', '-']);
+    Some(match monthly.cmp(&before) {
+        std::cmp::Ordering::Less => {
+            format!("saves {sum} {currency} a month{permille} against the source, {source}")
+        }
+        std::cmp::Ordering::Equal => format!("costs as much as the source, {source}"),
+        std::cmp::Ordering::Greater => {
+            format!("costs {sum} {currency} a month{permille} more than the source, {source}")
+        }
+    })
+}
+
+/// How much of what the source costs is saved, in thousandths; `None` if it costs nothing.
+pub fn saved_permille(before: u64, monthly: u64) -> Option<i64> {
+    let saved = (i128::from(before) - i128::from(monthly)) * 1_000;
+    i64::try_from(saved.checked_div(before.into())?).ok()
+}
+
+/// The name of the currency that costs are in.
+pub fn currency(case: &Case) -> String {
+    plain(case.space.prices.currency())
+}
+
+/// Which prices apply.
+pub fn prices_words(case: &Case) -> String {
+    match &case.space.prices {
+        Prices::List(list) => format!("of {}, {}", list.date(), list.region()),
+        Prices::Book(_) => format!("of the price book, in {}", currency(case)),
+    }
+}
+
+/// A layout, with its instance if several were asked for.
+pub fn layout_words(case: &Case, layout: &Layout) -> String {
+    match layout.instance.filter(|_| case.space.instances.len() > 1) {
+        Some(instance) => format!("{layout} on {}", instance.name),
+        None => layout.to_string(),
+    }
+}
+
+/// Whether a limit is the instance's.
+pub const fn is_of_instance(kind: LimitKind) -> bool {
+    matches!(kind, LimitKind::InstanceIops | LimitKind::InstanceBytes)
 }
 
 /// Milliseconds as seconds.
@@ -103,10 +161,10 @@ mod tests {
 
     #[test]
     fn differences_are_of_what_is_shown() {
-        assert_eq!(usd_more(8_000_000, 10_000_000), "-2.00");
-        assert_eq!(usd_more(10_000_001, 8_000_001), "+2.00");
-        assert_eq!(usd_more(5, 5), "+0.00");
+        assert_eq!(money_more(8_000_000, 10_000_000), "-2.00");
+        assert_eq!(money_more(10_000_001, 8_000_001), "+2.00");
+        assert_eq!(money_more(5, 5), "+0.00");
         // 0.01 and 0.02 are shown.
-        assert_eq!(usd_more(10_001, 10_000), "+0.01");
+        assert_eq!(money_more(10_001, 10_000), "+0.01");
     }
 }

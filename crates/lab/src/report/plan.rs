@@ -207,7 +207,7 @@ mod tests {
             gaps: vec![(150.0, 300.0)],
             top: None,
         };
-        let dot = |number, usd, throttled_s, is_best| Dot { number, usd, throttled_s, is_best };
+        let dot = |number, cost, throttled_s, is_best| Dot { number, cost, throttled_s, is_best };
         let dots =
             vec![dot(1, 8.0, 100.0, true), dot(2, 9.0, 200.0, false), dot(3, 20.0, 0.0, true)];
         let numbers = || Table {
@@ -231,7 +231,7 @@ mod tests {
             layouts: numbers(),
             charts: vec![
                 section("Over time", Chart::Over(over)),
-                section("Cost", Chart::Frontier(Frontier { dots })),
+                section("Cost", Chart::Frontier(Frontier { currency: "USD".into(), dots })),
             ],
             commands: vec![("aws".into(), "aws ec2 <x>".into())],
             assumptions: vec![("Prices", "of <today>".into())],
@@ -275,6 +275,7 @@ mod tests {
         let axis = Axis { from_s: 0.0, to_s: 0.0, words: Box::new(|_| String::new()) };
         let over = Over { axis, unit: "", curves: vec![], gaps: vec![], top: None };
         assert!(over.draw("x").unwrap().ends_with("</svg>\n"));
-        assert!(Frontier { dots: vec![] }.draw("x").unwrap().ends_with("</svg>\n"));
+        let empty = Frontier { currency: "USD".into(), dots: vec![] };
+        assert!(empty.draw("x").unwrap().ends_with("</svg>\n"));
     }
 }

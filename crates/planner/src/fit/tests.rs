@@ -124,3 +124,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_lacking_is_named_with_its_figure() {
+    let device = Device { types: Some(vec![VolumeType::Io2]), ..device(80_000, 4_000) };
+    let lacks = |volume_type, gib, iops| -> Vec<String> {
+        let spec = layout(1, volume_type, gib, iops).each;
+        device.lacks(Rules::newest(), &spec).iter().map(ToString::to_string).collect()
+    };
+    let io2 = |gib, iops| lacks(VolumeType::Io2, gib, Some(iops));
+    assert!(io2(4_000, 100).is_empty());
+    assert_eq!(io2(4_001, 100), ["4001 GiB of space are needed, it has 4000"]);
+    assert_eq!(lacks(VolumeType::Gp3, 1, None), ["carries no gp3"]);
+    let slow = io2(100, 90_000);
+    let [lack] = slow.as_slice() else { panic!("{slow:?}") };
+    assert!(lack.ends_with(" % of the device time that is sold are needed"), "{lack}");
+    // Twice as many IOPS need twice as much.
+    let permille = |iops| match device
+        .lacks(Rules::newest(), &layout(1, VolumeType::Io2, 4_000, Some(iops)).each)[..]
+    {
+        [Lack::Resource(Resource::DeviceTime, permille)] => permille,
+        ref other => panic!("{other:?}"),
+    };
+    assert!(permille(90_000) > 1_000);
+    assert!(permille(180_000).abs_diff(2 * permille(90_000)) <= 1);
+}

@@ -13,6 +13,7 @@ use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
 use crate::layout::Layout;
 use crate::search::{self, Space, Wanted};
+use crate::spread::{Share, Spread};
 
 /// The parts of requests, in thousandths, whose waiting must not get longer.
 const PERMILLES: [u32; 3] = [500, 990, 999];
@@ -229,7 +230,7 @@ impl Bound {
     /// Whether a volume is no worse under a demand.
     pub fn allows(&self, policy: &Policy, demand: &Demand, spec: &VolumeSpec) -> bool {
         let space = space(policy, &[]);
-        let (_, outcome) = search::replay(&space, demand, &Layout { volumes: 1, each: *spec });
+        let (_, outcome) = search::replay(&space, demand, &Layout::one(*spec));
         search::does(&outcome, demand, &self.wanted)
     }
 }
@@ -238,11 +239,11 @@ impl Bound {
 pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
-        prices: policy.prices,
+        prices: policy.prices.into(),
         types: types.to_vec(),
         volumes_max: 1,
-        stripe_bytes: 64 << 10,
-        instance: None,
+        spread: Spread::STRIPED,
+        instances: vec![],
     }
 }
 
@@ -319,7 +320,7 @@ fn of_type(
 #[must_use]
 pub fn peaks(demand: &Demand, counting: CountingRule) -> Limits {
     let (mut iops, mut bytes) = (0, 0);
-    for part in demand.parts(counting, 1, u32::MAX) {
+    for part in demand.parts(counting, Share::ALL) {
         // Millionths a microsecond are units a second.
         let per_second = |amount: u128| {
             let rate = amount.div_ceil(u128::from(part.length_us.max(1)));

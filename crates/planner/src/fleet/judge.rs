@@ -14,6 +14,7 @@ use crate::demand::{Assume, Demand, Span};
 use crate::held_back::EMPTY_PPM;
 use crate::layout::Layout;
 use crate::search;
+use crate::spread::Share;
 use crate::trace::{Interval, SourceLimits, Trace};
 
 const DAY_MS: u64 = 86_400_000;
@@ -50,7 +51,7 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
         }
         Evidence::Trace(mut trace) => {
             trace.source = SourceLimits::default();
-            trace.source.fill(&policy.rules.pacing(&volume.spec), 1, u32::MAX);
+            trace.source.fill(&policy.rules.pacing(&volume.spec), Share::ALL);
             by_trace(policy, volume, &trace, &mut judged);
         }
     }
@@ -175,7 +176,7 @@ fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged
     }
     let demand = with_headroom(&demand, policy.headroom_percent);
     let space = better::space(policy, &[]);
-    let present = Layout { volumes: 1, each: volume.spec };
+    let present = Layout::one(volume.spec);
     let (_, outcome) = search::replay(&space, &demand, &present);
     let bound = Bound::of(volume, &outcome, &demand);
     // What does the same is never worse, whatever a replay can tell.

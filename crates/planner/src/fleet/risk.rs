@@ -60,7 +60,7 @@ impl Waits {
     pub(super) fn of(policy: &Policy, trace: &Trace, from: &VolumeSpec, to: &VolumeSpec) -> Self {
         let space = space(policy, &[]);
         let of = |demand: &Demand, each: &VolumeSpec| {
-            let (_, outcome) = search::replay(&space, demand, &Layout { volumes: 1, each: *each });
+            let (_, outcome) = search::replay(&space, demand, &Layout::one(*each));
             ms_per_day(outcome.waited_us(), demand.length_us.max(outcome.end_us))
         };
         let both = |demand: &Demand| (of(demand, from), of(demand, to));

@@ -208,7 +208,7 @@ impl Reader<'_> {
         let Some(window_ms) = self.window_ms() else {
             return Err(Broken::whole(
                 "a single window",
-                "at least two windows, or the milliseconds of log_avg_msec as the interval",
+                "at least two windows, or the milliseconds of log_avg_msec as --interval-ms",
             ));
         };
         let mut slots: BTreeMap<u64, Window> = BTreeMap::new();

@@ -17,7 +17,7 @@ use super::{Broken, Hints, Read};
 
 /// What is expected of the times of a recording without them.
 const ASKS_INTERVAL: &str = "a time before each report: record with `iostat -xt`, or give the \
-                             interval in milliseconds";
+                             interval in milliseconds with --interval-ms";
 const EXPECTED_TIME: &str = "a time as 11/25/2026 07:09:48 PM, 11/25/26 19:09:48 or \
                              2026-11-25T19:09:48+0000: record with S_TIME_FORMAT=ISO";
 
@@ -184,7 +184,7 @@ impl<'a> Reports<'a> {
             return Err(Broken::whole(
                 "a single report",
                 "at least two reports, of which the first is since boot: record with `iostat -xt \
-                 1`, or give the interval in milliseconds",
+                 1`, or give the interval in milliseconds with --interval-ms",
             ));
         };
         self.nominal_ms = Some(interval_ms);

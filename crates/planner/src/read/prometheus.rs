@@ -196,10 +196,10 @@ fn identify(
     let Some((counter, is_own)) = Counter::of(metric) else { return Ok(None) };
     if is_own == hints.are_rates {
         let expected = if is_own {
-            "rates, as was said; this is the name of a counter"
+            "rates, as --rates says; this is the name of a counter"
         } else {
-            "a counter, as node_disk_reads_completed_total: ask for it, or say that the series \
-             are rates a second"
+            "a counter, as node_disk_reads_completed_total: ask for it, or say with --rates that \
+             the series are rates a second"
         };
         return Err(Broken::whole(metric, expected));
     }
@@ -380,7 +380,7 @@ mod tests {
         let reads: Vec<u64> = traces[0].intervals.iter().map(|at| at.reads).collect();
         assert_eq!(reads, [6_300, 0]);
         let broken = read_with(SAMPLE, &hints).unwrap_err();
-        assert!(broken.expected.starts_with("rates, as was said"), "{broken}");
+        assert!(broken.expected.starts_with("rates, as --rates says"), "{broken}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::layout::Layout;
 /// A layout that was named, and not looked for; `None` if there is no price of its type.
 #[must_use]
 pub fn given(space: &Space, demand: &Demand, layout: &Layout) -> Option<Found> {
-    let monthly = layout.monthly(space.prices)?;
+    let monthly = space.monthly(layout)?;
     let (limits, outcome) = replay(space, demand, layout);
     let requests = requests(space, demand, layout, &outcome);
     Some(Found { layout: *layout, monthly, requests, outcome, limits, exact: None })

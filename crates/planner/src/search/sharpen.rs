@@ -21,7 +21,8 @@ use crate::layout::Layout;
 /// a second.
 pub const REQUESTS_MAX: u64 = 4_000_000;
 /// At least so many layouts of the fluid are sharpened, however few are asked for: which of them is
-/// the cheapest must not depend on how many are shown.
+/// the cheapest must not depend on how many are shown. On several instances they cost the same, so
+/// that there are as many for each.
 const SHARPENED_MIN: usize = 8;
 /// So often one more of something is tried for the first layout.
 const SETTLED_STEPS: u32 = 4;
@@ -33,7 +34,8 @@ const BELOW_MIN: u32 = 8;
 /// The first so many of the cheapest layouts, with what does on the scheduler.
 #[must_use]
 pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
-    let found = cheapest_few(space, demand, wanted, count.max(SHARPENED_MIN));
+    let least = SHARPENED_MIN.saturating_mul(space.hosts().len());
+    let found = cheapest_few(space, demand, wanted, count.max(least));
     let mut all = sharpen(space, demand, wanted, found, REQUESTS_MAX);
     all.truncate(count);
     all
@@ -62,7 +64,7 @@ pub fn settle(
         let more = Sharpening::of(space, demand, wanted, &left, first);
         let Some(more) = more.and_then(|it| it.one_more(first, requests_max)) else { break };
         *first = more;
-        found.sort_by_key(|it| (it.total(), it.layout.volumes, it.layout.each.size_gib));
+        space.sort(&mut found);
     }
     found
 }
@@ -82,7 +84,9 @@ pub fn sharpen(
     let sharp = |found| Sharpening::of(space, demand, wanted, &left, &found)?.run(found);
     let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
     all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
-    all.sort_by_key(|it| (it.total(), it.layout.volumes, it.layout.each.size_gib));
+    // What is more than the fluid found may not fit on the hardware that is priced.
+    all.retain(|it| space.prices.fits(space.rules, &it.layout.each));
+    space.sort(&mut all);
     all
 }
 
@@ -94,7 +98,7 @@ enum Chosen {
     Both { iops: (u32, u32), mibps: (u32, u32), ratio: Ratio },
 }
 
-/// The search among layouts of one type and number, with the scheduler.
+/// The search among layouts of one type and number on one instance, with the scheduler.
 struct Sharpening<'a> {
     /// The fluid with saved tokens.
     search: Search<'a>,
@@ -120,12 +124,13 @@ impl<'a> Sharpening<'a> {
         left: &'a Cell<u64>,
         found: &Found,
     ) -> Option<Self> {
-        let Layout { volumes, each } = found.layout;
+        let Layout { volumes, each, instance } = found.layout;
         let rules = space.rules.of(each.volume_type)?;
-        let by = (space.rules.pacing(&each).counting, volumes, space.stripe_bytes);
+        let by = (space.rules.pacing(&each).counting, found.layout.share(space));
         let us_per_day = wanted.throttled_us_per_day_max;
         let (floor, saves, cost_max) = (Floor::default(), true, None);
-        let search = Search { space, demand, wanted, rules, volumes, floor, cost_max, saves };
+        let search =
+            Search { space, demand, wanted, rules, volumes, instance, floor, cost_max, saves };
         let least_gib = search.least_gib()?;
         let chosen = match (rules.iops, rules.throughput) {
             (
@@ -214,9 +219,9 @@ impl<'a> Sharpening<'a> {
 
     /// The rates below which the fluid with saved tokens waits for too long.
     fn floor(&self, layout: &Layout) -> Floor {
-        let Search { space, demand, wanted, volumes, .. } = self.search;
+        let Search { space, demand, wanted, .. } = self.search;
         let pacing = space.rules.pacing(&layout.each);
-        let by = (pacing.counting, volumes, space.stripe_bytes);
+        let by = (pacing.counting, layout.share(space));
         let saved_us = pacing.tolerance.ns / 1_000;
         Floor::saving(demand, by, wanted.throttled_us_per_day_max, saved_us)
     }
@@ -238,6 +243,9 @@ impl<'a> Sharpening<'a> {
         let mut last = None;
         for point in points.into_iter().flatten() {
             let Some(layout) = self.search.layout(point) else { continue };
+            if !space.prices.fits(space.rules, &layout.each) {
+                continue;
+            }
             let exact = exact::replay(space, demand, &layout, requests_max)?;
             let does = exact.does(demand, wanted);
             last = given(space, demand, &layout).map(|it| Found { exact: Some(exact), ..it });
@@ -251,8 +259,8 @@ impl<'a> Sharpening<'a> {
     /// What the fluid with saved tokens comes to.
     fn guess(&self) -> Option<(u32, u32)> {
         match self.chosen {
-            Chosen::Gib(..) => Some((self.search.best()?.layout.each.size_gib, 0)),
-            Chosen::Iops(..) => Some((self.search.best()?.layout.each.iops?, 0)),
+            Chosen::Gib(..) => Some((self.search.cheapest()?.layout.each.size_gib, 0)),
+            Chosen::Iops(..) => Some((self.search.cheapest()?.layout.each.iops?, 0)),
             Chosen::Both { iops, mibps, ratio } => {
                 let (iops, mibps, _) = self.search.corner(self.least_gib, iops, mibps, ratio)?;
                 Some((iops, mibps))
@@ -267,8 +275,7 @@ impl<'a> Sharpening<'a> {
         }
         let (space, wanted) = (self.search.space, self.search.wanted);
         let layout = self.search.layout(point)?;
-        let pacing = space.rules.pacing(&layout.each);
-        if layout.all(&pacing, space.instance).any(|limit| self.held.is_above(limit)) {
+        if layout.all(space).any(|limit| self.held.is_above(limit)) {
             return None;
         }
         let (judged, sent) = self.busy.judge(space, &layout, wanted, self.left.get());

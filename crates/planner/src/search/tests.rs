@@ -1,9 +1,14 @@
 //! Known answers, and oracles that try every layout.
 
+use std::sync::Arc;
+
+use evenkeel_core::instance;
+use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::Date;
 use proptest::prelude::*;
 
 use super::*;
+use crate::price_book::PriceBook;
 use crate::testing::{seconds, space, wanted};
 
 fn best(space: &Space, demand: &Demand, wanted: &Wanted) -> Found {
@@ -90,9 +95,102 @@ fn what_was_held_back_is_no_reason_for_less() {
     assert_eq!(striped.map(|it| it.layout.volumes), Some(2));
 }
 
+pub(super) fn spread() -> impl Strategy<Value = Spread> {
+    prop_oneof![Just(Spread::STRIPED), (1..=100_u32).prop_map(|percent| Spread::Hot { percent })]
+}
+
 fn demand() -> impl Strategy<Value = Demand> {
     let one = prop_oneof![Just((0, 4)), (1..20_000_u64, 1..300_u64), (1..2_000_u64, 1..64_u64)];
     proptest::collection::vec(one, 1..12).prop_map(|all| seconds(&all))
+}
+
+/// The book of the samples: a fast device costs 63.96 EUR a month, has 4,000 GiB and sells 80,000
+/// IOPS; a slow one costs 53.88, has 10,000 GiB and sells 400.
+pub(super) fn book() -> PriceBook {
+    let text = include_str!("../../books/price_book.toml");
+    PriceBook::read(text, &mut |path| Err(path.to_owned())).unwrap()
+}
+
+#[test]
+fn costs_are_those_of_the_book() {
+    let all = Space {
+        prices: Prices::Book(Arc::new(book())),
+        ..space(&[VolumeType::Gp3, VolumeType::Io2], 2)
+    };
+    let found = cheapest(&all, &seconds(&[(8_000, 4); 60]), &wanted(400, 0));
+    // A tenth of a device, by both of its parts; its price does not depend on the type.
+    let first = &found[0];
+    assert_eq!((first.total(), first.layout.volumes), (6_396_000, 1));
+    assert_eq!((first.monthly.storage, first.monthly.throughput), (6_396_000, 0));
+    // 16,000 IOPS are a fifth of the device time of io2, which has 16 KiB with each of them. gp3
+    // has 125 MiB/s with all of them, and is cheaper.
+    let found = cheapest(&all, &seconds(&[(16_000, 4); 60]), &wanted(400, 0));
+    let of = |volume_type| {
+        let of = |it: &&Found| it.layout.each.volume_type == volume_type;
+        found.iter().filter(|it| it.layout.volumes == 1).find(of).unwrap()
+    };
+    let io2 = of(VolumeType::Io2).monthly;
+    assert_eq!((io2.storage, io2.iops), (0, 12_792_000));
+    assert!(of(VolumeType::Gp3).total() < io2.total());
+    // What no device holds is no candidate; two of them hold it.
+    let found = cheapest(&all, &seconds(&[(100, 4); 60]), &wanted(7_000, 0));
+    assert!(found.iter().all(|it| it.layout.volumes == 2) && !found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn what_has_no_price_is_no_candidate() {
+    let text = include_str!("../../books/price_book.toml");
+    let text =
+        text.replace("sells_throughput = 2500 ", "types = [\"gp3\"]\nsells_throughput = 2500 ");
+    let only = PriceBook::read(&text, &mut |path| Err(path.to_owned())).unwrap();
+    let all = Space { prices: Prices::Book(Arc::new(only)), ..space(&VolumeType::ALL, 1) };
+    let wanted = Wanted { boots: true, ..wanted(100, 0) };
+    let unpriced = all.unpriced(&wanted);
+    assert_eq!(unpriced, [VolumeType::Gp2, VolumeType::Io1, VolumeType::Io2]);
+    let found = cheapest(&all, &seconds(&[(100, 4); 60]), &wanted);
+    assert!(found.iter().all(|it| !unpriced.contains(&it.layout.each.volume_type)), "{found:?}");
+    assert!(!found.is_empty());
+    assert_eq!(space(&VolumeType::ALL, 1).unpriced(&wanted), []);
+}
+
+#[test]
+fn an_instance_may_be_what_binds() {
+    let named = |names: &[&str]| names.iter().filter_map(|name| instance::by_name(name)).collect();
+    let of = |names: &[&str]| Space { instances: named(names), ..space(&[VolumeType::Gp3], 1) };
+    // m1.large has 4,000 IOPS, m5.large 3,600 and 18,750 for half an hour.
+    let all = of(&["m1.large", "m5.large", "m2.4xlarge"]);
+    let on = |demand: &Demand| -> Vec<&str> {
+        let found = cheapest(&all, demand, &wanted(100, 0));
+        found.iter().filter_map(|it| Some(it.layout.instance?.name)).collect()
+    };
+    // Where all do, the order is the one in which they are preferred.
+    assert_eq!(on(&seconds(&[(2_000, 4); 60])), ["m1.large", "m5.large", "m2.4xlarge"]);
+    assert_eq!(on(&seconds(&[(5_000, 4); 60])), ["m5.large", "m2.4xlarge"]);
+    assert_eq!(on(&seconds(&[(9_000, 4); 60])), ["m5.large"]);
+    let loose = Wanted { throttled_us_per_day_max: 86_400_000_000, ..wanted(100, 0) };
+    let two = of(&["m1.large"]);
+    let gp3 = crate::testing::layout(1, VolumeType::Gp3, 100, Some(9_000));
+    let layout = Layout { instance: instance::by_name("m1.large"), ..gp3 };
+    let found = given(&two, &seconds(&[(9_000, 4); 60]), &layout).unwrap();
+    let binding = found.outcome.binding().map(|place| found.limits[place]);
+    assert_eq!(binding, Some(LimitKind::InstanceIops));
+    assert!(does(&found.outcome, &seconds(&[(9_000, 4); 60]), &loose));
+}
+
+/// The article's five volumes of 3,000 IOPS, of a file system that does not stripe.
+#[test]
+fn a_hot_volume_needs_what_its_share_needs() {
+    let of = |spread| Space { spread, ..space(&[VolumeType::Gp3], 5) };
+    let five = |spread| {
+        let found = cheapest(&of(spread), &seconds(&[(15_000, 4); 60]), &wanted(500, 0));
+        let five = found.into_iter().find(|it| it.layout.volumes == 5).unwrap();
+        five.layout.each.iops.unwrap()
+    };
+    assert_eq!(five(Spread::STRIPED), 3_000);
+    assert_eq!(five(Spread::Hot { percent: 60 }), 9_000);
+    assert_eq!(five(Spread::Hot { percent: 100 }), 15_000);
+    // A share below an even one is an even one.
+    assert_eq!(five(Spread::Hot { percent: 1 }), 3_000);
 }
 
 /// All layouts of one volume that may be cheaper than a total, of a type whose IOPS are sold alone
@@ -114,7 +212,7 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
         _ => (gib..=rules.size_gib_max).map(|gib| request(gib, None)).collect(),
     };
     let each = requests.iter().filter_map(|request| space.rules.resolve(request).ok());
-    each.map(|each| Layout { volumes, each }).collect()
+    each.map(|each| Layout { volumes, ..Layout::one(each) }).collect()
 }
 
 proptest! {
@@ -127,29 +225,43 @@ proptest! {
         gib in 1..500_u32,
         throttled in prop_oneof![Just(0), 0..86_400_u64],
         volumes in 1..4_u32,
+        of_book in any::<bool>(),
+        spread in spread(),
+        hosts in proptest::sample::subsequence(vec!["m1.large", "m5.large", "t3.nano"], 0..=2),
     ) {
         let date: Date = "2013-01-01".parse().unwrap();
         let types = [VolumeType::Standard, VolumeType::Io1];
+        let list = Prices::from(PriceList::as_of(date).unwrap());
         let space = Space {
             rules: Rules::as_of(date).unwrap(),
-            prices: PriceList::as_of(date).unwrap(),
+            prices: if of_book { Prices::Book(Arc::new(book())) } else { list },
+            spread,
+            instances: hosts.iter().filter_map(|name| instance::by_name(name)).collect(),
             ..space(&types, volumes)
         };
         let wanted = wanted(u64::from(gib), throttled);
         let found = cheapest(&space, &demand, &wanted);
-        for volume_type in types {
+        let found_of = |instance, volume_type, volumes| {
+            let same = |it: &&Found| {
+                let Layout { volumes: of, each, instance: on } = it.layout;
+                (each.volume_type, of, on) == (volume_type, volumes, instance)
+            };
+            found.iter().find(same).map(|it| it.monthly.total())
+        };
+        for (instance, volume_type) in
+            space.hosts().into_iter().flat_map(|host| types.map(|of| (host, of)))
+        {
             for volumes in 1..=volumes {
                 let least_gib = space.rules.of(volume_type).unwrap().size_gib_min;
                 let each = gib.div_ceil(volumes).max(least_gib);
                 let all = all_of(&space, volume_type, each, volumes);
-                let good = all.into_iter().filter(|layout| {
-                    does(&replay(&space, &demand, layout).1, &demand, &wanted)
+                let all = all.into_iter().map(|it| Layout { instance, ..it });
+                let good = all.filter(|layout| {
+                    space.prices.fits(space.rules, &layout.each)
+                        && does(&replay(&space, &demand, layout).1, &demand, &wanted)
                 });
-                let costs = good.map(|it| it.monthly(space.prices).unwrap().total());
-                let same = |it: &&Found| {
-                    (it.layout.each.volume_type, it.layout.volumes) == (volume_type, volumes)
-                };
-                let cost = found.iter().find(same).map(|it| it.monthly.total());
+                let costs = good.map(|it| space.monthly(&it).unwrap().total());
+                let cost = found_of(instance, volume_type, volumes);
                 prop_assert_eq!(cost, costs.min(), "{} {}", volume_type, volumes);
             }
         }
@@ -163,8 +275,15 @@ proptest! {
         throttled in prop_oneof![Just(0), 0..86_400_u64],
         volumes in 1..4_u32,
         grid in proptest::collection::vec((0..=1_000_u64, 0..=1_000_u64), 60),
+        of_book in any::<bool>(),
+        spread in spread(),
+        hosts in proptest::sample::subsequence(vec!["m1.large", "m5.large", "t3.nano"], 0..=2),
     ) {
-        let space = space(&[VolumeType::Gp3], volumes);
+        let mut space = Space { spread, ..space(&[VolumeType::Gp3], volumes) };
+        space.instances = hosts.iter().filter_map(|name| instance::by_name(name)).collect();
+        if of_book {
+            space.prices = Prices::Book(Arc::new(book()));
+        }
         let wanted = wanted(u64::from(gib), throttled);
         for found in cheapest(&space, &demand, &wanted) {
             let best = found.layout.each;
@@ -188,7 +307,7 @@ proptest! {
                 };
                 let Ok(each) = space.rules.resolve(&request) else { continue };
                 let layout = Layout { each, ..found.layout };
-                if layout.monthly(space.prices).unwrap().total() < found.total() {
+                if space.monthly(&layout).unwrap().total() < found.total() {
                     let outcome = replay(&space, &demand, &layout).1;
                     prop_assert!(!does(&outcome, &demand, &wanted), "{layout:?} {found:?}");
                 }
@@ -202,8 +321,10 @@ proptest! {
         gib in 1..3_000_u64,
         throttled in prop_oneof![Just(0), 0..86_400_u64],
         count in 0..12_usize,
+        hosts in proptest::sample::subsequence(vec!["m1.large", "m5.large", "t3.nano"], 0..=2),
     ) {
-        let space = space(&VolumeType::ALL, 5);
+        let instances = hosts.iter().filter_map(|name| instance::by_name(name)).collect();
+        let space = Space { instances, ..space(&VolumeType::ALL, 5) };
         let wanted = wanted(gib, throttled);
         let mut all = cheapest(&space, &demand, &wanted);
         all.truncate(count);

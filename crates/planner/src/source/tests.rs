@@ -8,6 +8,7 @@ use crate::demand::{Assume, Demand};
 use crate::held_back::HeldBack;
 use crate::layout::Layout;
 use crate::search::{cheapest, replay};
+use crate::spread::Share;
 use crate::testing::{layout, minutes, space, wanted};
 use crate::trace::{Clock, Columns, Interval, Trace};
 
@@ -16,7 +17,7 @@ fn trace(on: &Layout, length_ms: u64, all: &[Interval]) -> Trace {
     let at = |(at, it): (u64, &Interval)| Interval { start_ms: at * length_ms, length_ms, ..*it };
     let intervals = (0..).zip(all).map(at).collect();
     let mut trace = Trace::new("v", Clock::Unix, Columns::default(), intervals).unwrap();
-    trace.source.fill(&pacing(on), 1, u32::MAX);
+    trace.source.fill(&pacing(on), Share::ALL);
     trace
 }
 
@@ -74,7 +75,7 @@ fn large_requests_reach_a_limit_that_their_number_does_not() {
 #[test]
 fn without_credits_no_layout_earns_less_than_the_source() {
     let mut trace = minutes(&[18_000; 60]);
-    trace.source.fill(&pacing(&layout(1, Gp2, 100, None)), 1, u32::MAX);
+    trace.source.fill(&pacing(&layout(1, Gp2, 100, None)), Share::ALL);
     let gib = |trace: &Trace, throttled_s| {
         let demand = Demand::of(trace, Assume::Even);
         let found = cheapest(&space(&[Gp2], 1), &demand, &wanted(10, throttled_s));

@@ -100,7 +100,7 @@ proptest! {
         let end_us = outcome.end_us.max(demand.length_us);
         prop_assert!(timeline.end_us.abs_diff(end_us) <= pieces, "{} {end_us}", timeline.end_us);
         let pacing = space.rules.pacing(&layout.each);
-        let parts = demand.parts(pacing.counting, volumes, space.stripe_bytes);
+        let parts = demand.parts(pacing.counting, layout.share(&space));
         let asked: u128 = parts.map(|it| it.operations).sum();
         let sum = |pick: fn(&Step) -> u128| timeline.steps.iter().map(pick).sum::<u128>();
         prop_assert_eq!(sum(|it| it.asked.operations), asked);

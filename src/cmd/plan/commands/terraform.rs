@@ -7,7 +7,7 @@ use evenkeel_planner::layout::Layout;
 const DEVICES: &str = "fghijklmnop";
 
 /// The volumes of a layout, attached to an instance.
-pub fn created(layout: &Layout, stripe_kib: u32) -> String {
+pub fn created(layout: &Layout, stripe_kib: Option<u32>) -> String {
     let volumes = layout.volumes;
     let count = if volumes > 1 { format!("  count = {volumes}\n") } else { String::new() };
     let index = if volumes > 1 { "[count.index]" } else { "" };
@@ -32,7 +32,7 @@ pub fn created(layout: &Layout, stripe_kib: u32) -> String {
         "\nresource \"aws_volume_attachment\" \"plan\" {{\n{count}  device_name = \"{device}\"\n  \
          volume_id   = aws_ebs_volume.plan{index}.id\n  instance_id = var.instance_id\n}}\n"
     );
-    if volumes > 1 {
+    if let Some(stripe_kib) = stripe_kib.filter(|_| volumes > 1) {
         text += &format!(
             "\n# On the instance, one device of all:\n# mdadm --create /dev/md0 --level=0 \
              --chunk={stripe_kib}K --raid-devices={volumes} DEVICE...\n"
@@ -82,7 +82,7 @@ mod tests {
     use evenkeel_planner::words::parse;
 
     fn block(words: &str) -> String {
-        created(&parse(words, Rules::newest()).expect("a layout"), 64)
+        created(&parse(words, Rules::newest()).expect("a layout"), Some(64))
     }
 
     #[test]

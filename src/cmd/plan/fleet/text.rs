@@ -97,7 +97,7 @@ fn days(ms: u64) -> String {
 
 /// What a volume is, in words.
 pub fn what(spec: &VolumeSpec) -> String {
-    Layout { volumes: 1, each: *spec }.to_string()
+    Layout::one(*spec).to_string()
 }
 
 /// Millionths of a dollar as dollars, with as many digits as it takes, and cents at least.

@@ -38,6 +38,8 @@ pub struct Drawn<'a> {
 
 struct OneLayout {
     layout: Layout,
+    /// How many times as much all volumes are asked for as the one that is replayed.
+    times: f64,
     /// Limits, with credits or without, by their place.
     limits: Vec<OneLimit>,
     timeline: Timeline,
@@ -353,19 +355,18 @@ impl<'a> Drawn<'a> {
 
 impl OneLayout {
     fn of(case: &Case, layout: &Layout, step_us: u64) -> Self {
-        let pacing = case.space.rules.pacing(&layout.each);
-        let volumes = f64::from(layout.volumes);
+        let times = layout.share(&case.space).times();
         let saves = layout.saves_credits(&case.space);
         let refills = layout.refills(&case.space);
-        let limits = layout.limits(&pacing, case.space.instance).into_iter();
+        let limits = layout.limits(&case.space).into_iter();
         let limits = limits.zip(refills.into_iter().zip(saves));
         let limits = limits.map(|((kind, burst), (baseline, saves))| {
-            let scale = volumes / if kind.counts_bytes() { MIB as f64 } else { 1.0 };
+            let scale = times / if kind.counts_bytes() { MIB as f64 } else { 1.0 };
             let (burst, baseline) = (burst as f64 * scale, baseline as f64 * scale);
             OneLimit { kind, burst, baseline, saves }
         });
         let timeline = Timeline::of(&case.space, &case.demand, layout, step_us);
-        Self { layout: *layout, limits: limits.collect(), timeline }
+        Self { layout: *layout, times, limits: limits.collect(), timeline }
     }
 
     /// What limits all volumes in a step: I/Os or MiB a second. Without credits, the baseline.
@@ -381,7 +382,7 @@ impl OneLayout {
 
     /// What makes I/Os or MiB of all volumes of what one of them has.
     fn scale(&self, counts_bytes: bool) -> f64 {
-        f64::from(self.layout.volumes) / if counts_bytes { MIB as f64 } else { 1.0 }
+        self.times / if counts_bytes { MIB as f64 } else { 1.0 }
     }
 
     /// How much of its fullest limit a step asks for.

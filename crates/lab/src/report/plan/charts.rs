@@ -53,6 +53,8 @@ pub enum Shape {
 
 /// Layouts by cost and waiting.
 pub struct Frontier {
+    /// The currency of their costs.
+    pub currency: String,
     /// The layouts.
     pub dots: Vec<Dot>,
 }
@@ -63,7 +65,7 @@ pub struct Dot {
     /// Its number in the table.
     pub number: usize,
     /// What it costs a month.
-    pub usd: f64,
+    pub cost: f64,
     /// Seconds of waiting a day.
     pub throttled_s: f64,
     /// Whether none is cheaper that waits no longer.
@@ -171,7 +173,7 @@ impl Frontier {
     }
 
     fn draw_on(&self, area: &Area<'_>) -> Drawn {
-        let dearest = self.end_usd();
+        let dearest = self.end_cost();
         let mut chart = ChartBuilder::on(area)
             .margin_top(10 * SCALE)
             .margin_right(60 * SCALE)
@@ -182,21 +184,22 @@ impl Frontier {
             height if height <= 0.0 => "no waiting".to_owned(),
             height => format!("{} s/day", text::thousands(10_f64.powf(height).round() as u64)),
         };
-        mesh_with(&mut chart, 6, &|usd| format!("{} USD", rounded(*usd)), &seconds)?;
+        let cost = |cost: &f64| format!("{} {}", rounded(*cost), self.currency);
+        mesh_with(&mut chart, 6, &cost, &seconds)?;
         let height = |dot: &Dot| dot.throttled_s.max(1.0).log10();
         let mut best: Vec<&Dot> = self.dots.iter().filter(|dot| dot.is_best).collect();
-        best.sort_by(|one, other| one.usd.total_cmp(&other.usd));
+        best.sort_by(|one, other| one.cost.total_cmp(&other.cost));
         let mut corners = Vec::new();
         for dot in &best {
             if let Some((_, before)) = corners.last().copied() {
-                corners.push((dot.usd, before));
+                corners.push((dot.cost, before));
             }
-            corners.push((dot.usd, height(dot)));
+            corners.push((dot.cost, height(dot)));
         }
         chart.draw_series(LineSeries::new(corners, Ink::Series(0).line(3)))?;
         let mut labels = Vec::new();
-        for dot in self.dots.iter().filter(|dot| dot.usd <= dearest) {
-            let at = (dot.usd, height(dot));
+        for dot in self.dots.iter().filter(|dot| dot.cost <= dearest) {
+            let at = (dot.cost, height(dot));
             let size = 5 * SCALE as i32;
             let ink = if dot.is_best { Ink::Series(0) } else { Ink::Text };
             match dot.is_best {
@@ -211,10 +214,10 @@ impl Frontier {
     /// Where the scale of costs ends: what is far dearer than all of the best would press them
     /// together.
     #[must_use]
-    pub fn end_usd(&self) -> f64 {
+    pub fn end_cost(&self) -> f64 {
         let dearest = |best: bool| {
             let dots = self.dots.iter().filter(|dot| dot.is_best || !best);
-            dots.map(|dot| dot.usd).fold(1.0, f64::max)
+            dots.map(|dot| dot.cost).fold(1.0, f64::max)
         };
         (dearest(false) * 1.05).min(dearest(true) * FAR_DEARER)
     }

@@ -333,10 +333,10 @@ proptest! {
             // The oracle replays what was recorded, as fast as it can have come.
             let mut trace = trace.clone();
             trace.source = SourceLimits::default();
-            trace.source.fill(&policy.rules.pacing(&volume.spec), 1, u32::MAX);
+            trace.source.fill(&policy.rules.pacing(&volume.spec), Share::ALL);
             let demand = Demand::of(&trace, crate::demand::Assume::Worst);
             let space = crate::testing::space(&[], 1);
-            let outcome = search::replay(&space, &demand, &Layout { volumes: 1, each: to }).1;
+            let outcome = search::replay(&space, &demand, &Layout::one(to)).1;
             prop_assert_eq!(outcome.waited_us(), 0);
         } else if is_throttled || is_censored || known_ms < 7 * DAY_MS {
             prop_assert!(better::never_less(&policy, &to, &volume.spec));
@@ -346,7 +346,7 @@ proptest! {
             let demand = with_headroom(&Demand::of(&trace, policy.assume), policy.headroom_percent);
             let space = crate::testing::space(&[], 1);
             let [before, after] = [volume.spec, to].map(|each| {
-                search::replay(&space, &demand, &Layout { volumes: 1, each }).1
+                search::replay(&space, &demand, &Layout::one(each)).1
             });
             prop_assert!(after.waited_us() <= before.waited_us().max(after.end_us / 1_000_000));
             prop_assert!(after.delays.permille(999) <= before.delays.permille(999));
@@ -373,7 +373,7 @@ proptest! {
         let (_, outcome) = search::replay(
             &crate::testing::space(&[], 1),
             &demand,
-            &Layout { volumes: 1, each: present.spec },
+            &Layout::one(present.spec),
         );
         prop_assert_eq!(outcome.waited_us(), 0);
         let bound = Bound::of(&present, &outcome, &demand);

@@ -1,5 +1,8 @@
 //! What is sharpened against trying every layout on the scheduler.
 
+use std::sync::Arc;
+
+use evenkeel_core::instance;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
 use proptest::prelude::*;
@@ -7,7 +10,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::exact;
 use crate::neighbours::{Less, one_less};
+use crate::prices::Prices;
 use crate::search::cheapest;
+use crate::search::tests::{book, spread};
+use crate::spread::Spread;
 use crate::testing::{seconds, space, wanted};
 
 const MANY: u64 = u64::MAX;
@@ -35,6 +41,61 @@ fn a_burst_of_a_second_needs_a_twentieth_less() {
     assert!((5_990..=6_000).contains(&second), "{second}");
     // 6,294.8 a second in 60.05 s.
     assert!((6_290..=6_295).contains(&minute), "{minute}");
+}
+
+/// Each instance has its own answer: what its limits let through differs.
+#[test]
+fn each_instance_is_asked_for_itself() {
+    let names = ["m1.large", "m5.large", "m2.4xlarge"];
+    let instances = names.iter().filter_map(|name| instance::by_name(name)).collect();
+    let three = Space { instances, ..space(&[VolumeType::Gp3], 1) };
+    let on = |demand: &Demand| -> Vec<(&str, u32, u64)> {
+        let of = |it: Found| {
+            let name = it.layout.instance.expect("an instance").name;
+            let waited_us = it.exact.as_ref().expect("few requests").waited_us;
+            (name, it.layout.each.iops.expect("IOPS"), waited_us)
+        };
+        sharpest(&three, demand, &wanted(100, 0), 3).into_iter().map(of).collect()
+    };
+    // m1.large has 4,000 IOPS, m5.large 18,750 for half an hour, m2.4xlarge 8,000.
+    let all = on(&seconds(&[(3_990, 4)]));
+    assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), names);
+    let alike = |all: &[(&str, u32, u64)], least, most| {
+        all.iter().all(|it| (least..=most).contains(&it.1) && it.2 == 0)
+    };
+    assert!(alike(&all, 3_780, 3_810), "{all:?}");
+    let all = on(&seconds(&[(6_300, 4)]));
+    assert_eq!(all.iter().map(|it| it.0).collect::<Vec<_>>(), ["m5.large", "m2.4xlarge"]);
+    assert!(alike(&all, 5_990, 6_000), "{all:?}");
+}
+
+#[test]
+fn a_hot_volume_is_sharpened_by_its_share() {
+    let five = |spread| {
+        let space = Space { spread, ..space(&[VolumeType::Gp3], 5) };
+        let found = sharp(&space, &seconds(&[(31_500, 4)]), &wanted(500, 0));
+        let five = found.into_iter().find(|it| it.layout.volumes == 5).expect("five");
+        let exact = five.exact.as_ref().expect("few requests");
+        assert_eq!(exact.waited_us, 0);
+        (exact.requests, five.layout.each.iops.expect("IOPS"))
+    };
+    let (requests, iops) = five(Spread::STRIPED);
+    assert!(requests == 6_300 && (5_990..=6_000).contains(&iops), "{requests} {iops}");
+    let (requests, iops) = five(Spread::Hot { percent: 40 });
+    assert!(requests == 12_600 && (11_980..=12_000).contains(&iops), "{requests} {iops}");
+}
+
+/// A burst of a second takes a part of the device time that is a twentieth smaller.
+#[test]
+fn a_book_charges_what_the_scheduler_needs() {
+    let io2 = Space { prices: Prices::Book(Arc::new(book())), ..space(&[VolumeType::Io2], 1) };
+    let (demand, wanted) = (seconds(&[(16_000, 4)]), wanted(400, 0));
+    let fluid = cheapest(&io2, &demand, &wanted).remove(0);
+    assert_eq!(fluid.total(), 12_792_000);
+    let found = sharp(&io2, &demand, &wanted).remove(0);
+    let iops = found.layout.each.iops.expect("IOPS");
+    assert!((15_200..=15_240).contains(&iops), "{iops}");
+    assert!(found.total() < 12_190_000 && found.monthly.iops == found.total(), "{found:?}");
 }
 
 #[test]
@@ -126,34 +187,41 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
         _ => (least_gib..=rules.size_gib_max).map(|gib| request(gib, None)).collect(),
     };
     let each = requests.iter().filter_map(|request| space.rules.resolve(request).ok());
-    each.map(|each| Layout { volumes, each }).collect()
+    each.map(|each| Layout { volumes, ..Layout::one(each) }).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// The oracle sends every layout's requests, from the cheapest on: types of 2014, which have
-    /// small ranges.
+    /// small ranges. By a list or a book, striped or with a hot volume, on none or some instances.
     #[test]
     fn no_layout_is_cheaper_on_the_scheduler(
         demand in demand(),
         gib in 1..500_u32,
         throttled in prop_oneof![Just(0), 0..86_400_u64],
         volumes in 1..3_u32,
+        of_book in any::<bool>(),
+        spread in spread(),
+        hosts in proptest::sample::subsequence(vec!["m1.large", "m5.large", "t3.nano"], 0..=2),
     ) {
         let date: Date = "2014-07-01".parse().unwrap();
         let types = [VolumeType::Standard, VolumeType::Io1, VolumeType::Gp2];
+        let list = Prices::from(PriceList::as_of(date).unwrap());
         let space = Space {
             rules: Rules::as_of(date).unwrap(),
-            prices: PriceList::as_of(date).unwrap(),
+            prices: if of_book { Prices::Book(Arc::new(book())) } else { list },
+            spread,
+            instances: hosts.iter().filter_map(|name| instance::by_name(name)).collect(),
             ..space(&types, volumes)
         };
         let wanted = wanted(u64::from(gib), throttled);
         let fluid = cheapest(&space, &demand, &wanted);
         for found in sharpen(&space, &demand, &wanted, fluid, MANY) {
-            let Layout { volumes, each } = found.layout;
-            let mut all = all_of(&space, each.volume_type, gib, volumes);
-            let cost = |it: &Layout| it.monthly(space.prices).unwrap().total();
+            let Layout { volumes, each, instance } = found.layout;
+            let all = all_of(&space, each.volume_type, gib, volumes).into_iter();
+            let mut all: Vec<Layout> = all.map(|it| Layout { instance, ..it }).collect();
+            let cost = |it: &Layout| space.monthly(it).unwrap().total();
             all.sort_by_key(cost);
             let first = all.iter().find(|it| does(&space, &demand, &wanted, it));
             prop_assert_eq!(first.map(cost), Some(found.monthly.total()), "{:?}", found.layout);
@@ -199,8 +267,8 @@ proptest! {
             };
             for request in [request, exactly] {
                 let Ok(each) = space.rules.resolve(&request) else { continue };
-                let layout = Layout { volumes: 1, each };
-                if layout.monthly(space.prices).unwrap().total() < found.monthly.total() {
+                let layout = Layout::one(each);
+                if space.monthly(&layout).unwrap().total() < found.monthly.total() {
                     prop_assert!(
                         !does(&space, &demand, &wanted, &layout),
                         "{layout:?} {:?}", found.layout
@@ -210,23 +278,28 @@ proptest! {
         }
     }
 
-    /// One IOPS, MiB/s or GiB less is too little, of all types, also in a stripe and behind an
-    /// instance's limits.
+    /// One IOPS, MiB/s or GiB less is too little, of all types, also in a stripe, beside a hot
+    /// volume, behind the limits of instances and with the costs of a price book.
     #[test]
     fn one_less_does_not_do_on_the_scheduler(
         demand in demand(),
         gib in 1..3_000_u64,
         throttled in prop_oneof![Just(0), 0..40_000_u64],
-        has_instance in any::<bool>(),
+        of_book in any::<bool>(),
+        spread in spread(),
+        hosts in proptest::sample::subsequence(vec!["m1.large", "m5.large"], 0..=2),
     ) {
-        let mut space = space(&VolumeType::ALL, 2);
-        space.instance = evenkeel_core::instance::by_name("m5.large").filter(|_| has_instance);
+        let mut space = Space { spread, ..space(&VolumeType::ALL, 2) };
+        space.instances = hosts.iter().filter_map(|name| instance::by_name(name)).collect();
+        if of_book {
+            space.prices = Prices::Book(Arc::new(book()));
+        }
         let wanted = wanted(gib, throttled);
         for found in sharp(&space, &demand, &wanted) {
             prop_assert!(does(&space, &demand, &wanted, &found.layout), "{:?}", found.layout);
             let cost = found.monthly.total();
             for (less, layout) in one_less(&space, &wanted, &found.layout) {
-                let is_cheaper = layout.monthly(space.prices).unwrap().total() < cost;
+                let is_cheaper = space.monthly(&layout).unwrap().total() < cost;
                 if less != Less::Volumes && is_cheaper {
                     prop_assert!(
                         !does(&space, &demand, &wanted, &layout),
@@ -289,7 +362,7 @@ proptest! {
                 throughput_mibps: Some(throughput_mibps),
                 multi_attach: false,
             };
-            let layout = Layout { volumes: 1, each: space.rules.resolve(&request).unwrap() };
+            let layout = Layout::one(space.rules.resolve(&request).unwrap());
             exact::replay(&space, &demand, &layout, MANY).expect("few").waited_us
         };
         let less = waited(iops, mibps);
