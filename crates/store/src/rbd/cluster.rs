@@ -35,8 +35,8 @@ const MONITOR_MAX_S: &str = "30";
 /// What a client of ours sets, whatever the file says.
 ///
 /// Without the cache an acknowledged write is on the devices. A lock is broken only after its owner
-/// was fenced by us. Plugins would be a cache on a local device. The bounds in flight are those of the volumes. `rbd_qos_*` would be a second
-/// limit below ours.
+/// was fenced by us. Plugins would be a cache on a local device. The bounds in flight are those of
+/// the volumes. `rbd_qos_*` would be a second limit below ours.
 ///
 /// Writes are copied by librbd in the caller's thread, which costs some 50 us for 256 KiB. Without
 /// that (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
