@@ -49,6 +49,11 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
+/// Converts a library's error, which names the object, the value and the next step itself.
+pub fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
+
 impl Failure {
     /// A failure with exit code 1.
     pub fn new(message: impl Into<String>) -> Self {

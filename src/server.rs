@@ -8,7 +8,7 @@ use crate::calibration;
 use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::events;
-use crate::message::{Exit, Failure};
+use crate::message::{Exit, Failure, failed};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
@@ -385,11 +385,6 @@ impl From<Io> for IoMode {
             Io::Pread => Self::Pread,
         }
     }
-}
-
-/// Converts a library's error, which names the object, the value and the next step itself.
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a store is told beside the data folder: where a pool is, which Ceph cluster, which keys.
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::message::{Exit, Failure};
+use crate::message::{Exit, Failure, failed};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::rbd::{Place, RbdPool};
@@ -113,9 +113,4 @@ impl StoreOptions {
         };
         RbdPool::open_with(data_dir, place, keys).map_err(failed)
     }
-}
-
-/// Converts a library's error, which names the object, the value and the next step itself.
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }

@@ -5,7 +5,7 @@ use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
-use crate::message::{self, Exit, Failure, Format};
+use crate::message::{self, Exit, Failure, Format, failed};
 use crate::server;
 use crate::store_options::StoreOptions;
 use evenkeel_core::qos::admission::LinearCost;
@@ -227,8 +227,4 @@ fn text(record: &Record, target: &Target) -> String {
         None => writeln!(text, "no record is kept: this is not a data folder"),
     };
     text
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }

@@ -4,7 +4,7 @@
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
-use crate::message::{self, Failure};
+use crate::message::{self, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
@@ -275,10 +275,6 @@ impl Progress {
         }
         self.lines += 1;
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }
 
 #[cfg(test)]

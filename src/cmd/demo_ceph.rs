@@ -2,7 +2,7 @@
 
 use super::serve;
 use crate::cli::DemoCeph;
-use crate::message::{self, Failure};
+use crate::message::{self, Failure, failed};
 use evenkeel_lab::bench::ceph::{Ceph, Setup};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
-    let failed = |error: evenkeel_lab::LabError| Failure::new(error.to_string());
     let (told, tells) = channel();
     serve::when_signalled(move |_| {
         evenkeel_lab::bench::stop::stop();

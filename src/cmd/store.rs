@@ -4,7 +4,7 @@
 use crate::api::Client;
 use crate::api::scrub::Scrub;
 use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
-use crate::message::{self, Exit, Failure, Format, Item};
+use crate::message::{self, Exit, Failure, Format, Item, failed};
 use crate::store_options::StoreOptions;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::Pool;
@@ -290,8 +290,4 @@ fn migrate(data_dir: &Path, local: &StoreOptions) -> Result<(String, Value), Fai
         "kept": done.kept,
     });
     Ok((text, value))
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
 }

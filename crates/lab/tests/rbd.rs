@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::random::Random;
@@ -30,8 +33,8 @@ use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 const MIB: u64 = 1 << 20;
 
 /// Starts a cluster, or says that the test is skipped.
-fn cluster(folder: &Path) -> Option<Ceph> {
-    match Ceph::start(&folder.join("ceph"), Setup::default()) {
+fn cluster(folder: &Path, setup: Setup) -> Option<Ceph> {
+    match Ceph::start(&folder.join("ceph"), setup) {
         Ok(ceph) => Some(ceph),
         Err(LabError::ToolMissing { tool, .. }) => {
             let _ = writeln!(
@@ -82,7 +85,7 @@ fn read(store: &mut dyn Store, offset: u64, length: usize) -> Result<Vec<u8>, Fa
 #[test]
 fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(ceph) = cluster(folder.path()) else { return };
+    let Some(ceph) = cluster(folder.path(), Setup::default()) else { return };
     type Part = fn(&Ceph);
     let parts: [(&str, Part); 8] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
@@ -140,6 +143,11 @@ struct History<'a> {
 
 const SIZE: u64 = 9 * MIB;
 const STEPS: u64 = 120;
+
+/// The snapshots of a pool.
+fn desk(pool: &RbdPool) -> &dyn Snapshots {
+    pool.snapshots().unwrap()
+}
 
 impl History<'_> {
     fn number(&mut self) -> u128 {
@@ -201,11 +209,11 @@ impl History<'_> {
     fn snapshot(&mut self) {
         let Some(of) = self.any_volume() else { return };
         let id = SnapshotId::from_bits(self.number());
-        let making = self.pool.begin(of, id).unwrap();
+        let making = desk(self.pool).begin(of, id).unwrap();
         assert_eq!(making.made.recv(), Ok(true));
-        assert!(matches!(self.pool.begin(of, id), Err(StoreError::Exists { .. })));
+        assert!(matches!(desk(self.pool).begin(of, id), Err(StoreError::Exists { .. })));
         let model = self.volumes[&of].clone();
-        let info = self.pool.find(id).unwrap();
+        let info = desk(self.pool).find(id).unwrap();
         assert_eq!((info.volume, info.is_complete), (Some(of), true));
         assert_eq!(info.is_encrypted, model.is_encrypted);
         assert_eq!(info.size.0, model.bytes.len() as u64);
@@ -220,9 +228,12 @@ impl History<'_> {
         model.bytes.resize(model.bytes.len() + more as usize, 0);
         let size = ByteCount(model.bytes.len() as u64);
         let less = ByteCount(size.0 - more - 4_096);
-        assert!(matches!(self.pool.create_volume(id, less, of), Err(StoreError::Size { .. })));
-        self.pool.create_volume(id, size, of).unwrap();
-        self.pool.create_volume(id, size, of).unwrap();
+        assert!(matches!(
+            desk(self.pool).create_volume(id, less, of),
+            Err(StoreError::Size { .. })
+        ));
+        desk(self.pool).create_volume(id, size, of).unwrap();
+        desk(self.pool).create_volume(id, size, of).unwrap();
         self.volumes.insert(id, model);
     }
 
@@ -246,7 +257,7 @@ impl History<'_> {
         let older = Some(older).filter(|_| !self.random.one_in(3));
         let (mut told, mut from) = (Vec::new(), 0);
         loop {
-            let page = self.pool.units(id, older, from, 3).unwrap();
+            let page = desk(self.pool).units(id, older, from, 3).unwrap();
             assert!(page.units.len() <= 3);
             told.extend(page.units);
             match page.next {
@@ -268,7 +279,7 @@ impl History<'_> {
             let bytes = unit(new, number);
             let differs = bytes != unit(old, number);
             assert!(!differs || told.contains(&(number as u64)), "unit {number} of {id}");
-            let read = Snapshots::read(self.pool, id, number as u64).unwrap();
+            let read = desk(self.pool).read(id, number as u64).unwrap();
             assert!(read.unwrap_or_else(|| vec![0; UNIT_BYTES as usize]) == bytes);
         }
     }
@@ -282,19 +293,19 @@ impl History<'_> {
             None => Model { bytes: vec![0; SIZE as usize], is_encrypted: self.random.one_in(2) },
         };
         let size = ByteCount(model.bytes.len() as u64);
-        self.pool.start(id, size, parent, model.is_encrypted).unwrap();
-        self.pool.start(id, size, parent, model.is_encrypted).unwrap();
-        assert!(self.pool.create_volume(VolumeId::from_bits(1), size, id).is_err());
+        desk(self.pool).start(id, size, parent, model.is_encrypted).unwrap();
+        desk(self.pool).start(id, size, parent, model.is_encrypted).unwrap();
+        assert!(desk(self.pool).create_volume(VolumeId::from_bits(1), size, id).is_err());
         for _ in 0..self.random.below(6) {
             let unit = self.random.below(size.0.div_ceil(UNIT_BYTES));
             let from = (unit * UNIT_BYTES) as usize;
             let to = (from + UNIT_BYTES as usize).min(model.bytes.len());
             let value = self.random.below(255) as u8;
             model.bytes[from..to].fill(value);
-            self.pool.put(id, unit, &model.bytes[from..to]).unwrap();
+            desk(self.pool).put(id, unit, &model.bytes[from..to]).unwrap();
         }
-        self.pool.complete(id).unwrap();
-        self.pool.complete(id).unwrap();
+        desk(self.pool).complete(id).unwrap();
+        desk(self.pool).complete(id).unwrap();
         self.snapshots.insert(id, model);
     }
 
@@ -323,14 +334,14 @@ impl History<'_> {
             8 if self.volumes.len() > 3 => {
                 if let Some(id) = self.any_volume() {
                     self.open.remove(&id);
-                    Pool::delete(self.pool, id).unwrap();
+                    self.pool.delete(id).unwrap();
                     self.volumes.remove(&id);
                 }
             }
             9 if self.snapshots.len() > 3 => {
                 if let Some(id) = self.any_snapshot() {
-                    Snapshots::delete(self.pool, id).unwrap();
-                    assert!(self.pool.find(id).is_none());
+                    desk(self.pool).delete(id).unwrap();
+                    assert!(desk(self.pool).find(id).is_none());
                     self.snapshots.remove(&id);
                 }
             }
@@ -369,8 +380,8 @@ fn snapshots_and_what_is_made_of_them_are_as_a_map_says(ceph: &Ceph) {
         .iter()
         .map(|(id, model)| (*id, ByteCount(model.bytes.len() as u64)))
         .collect();
-    assert_eq!(Pool::list(&pool).unwrap(), sizes);
-    let listed: Vec<SnapshotId> = Snapshots::list(&pool).iter().map(|info| info.id).collect();
+    assert_eq!(pool.list().unwrap(), sizes);
+    let listed: Vec<SnapshotId> = desk(&pool).list().iter().map(|info| info.id).collect();
     assert_eq!(listed, history.snapshots.keys().copied().collect::<Vec<_>>());
     // All of it is there for the next server, too.
     history.open.clear();
@@ -388,7 +399,7 @@ fn encrypted_data_is_nowhere_in_the_clear(ceph: &Ceph) {
     let (data, place) = (folder.path().join("data"), place(ceph, "encrypted"));
     let (id, size) = (VolumeId::from_bits(1), ByteCount(8 * MIB));
     let exported = || {
-        let mut export = std::process::Command::new("rbd");
+        let mut export = Command::new("rbd");
         export.arg("-c").arg(ceph.conf()).args(["export", "--pool", POOL]);
         export.args(["--namespace", "encrypted", &id.to_string(), "-"]);
         export.output().unwrap().stdout
@@ -483,7 +494,7 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
         if found.is_some() {
             break;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(25));
+        std::thread::park_timeout(Duration::from_millis(25));
     }
     assert_eq!(found, Some(vec![1; 4_096]), "a volume that was given back");
     drop(there);
@@ -504,13 +515,13 @@ fn a_full_pool_is_told_at_once(ceph: &Ceph) {
         if failed.is_some() {
             break;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
     }
     assert_eq!(failed, Some(Failure::NoSpace));
     write(store.as_mut(), 0, &[3; 4_096]).expect("what is there already is written over");
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![3; 4_096]));
     drop(store);
-    Pool::delete(&pool, id).expect("deleting works in a full pool");
+    pool.delete(id).expect("deleting works in a full pool");
     ceph.client(&["osd", "pool", "set-quota", POOL, "max_bytes", "0"]).unwrap();
 }
 
@@ -526,24 +537,24 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
     let mut store = pool.open(one, size).unwrap();
     write(store.as_mut(), 0, &vec![1; MIB as usize]).unwrap();
     drop(store);
-    assert_eq!(pool.begin(one, snapshot).unwrap().made.recv(), Ok(true));
-    pool.create_volume(clone, size, snapshot).unwrap();
+    assert_eq!(desk(&pool).begin(one, snapshot).unwrap().made.recv(), Ok(true));
+    desk(&pool).create_volume(clone, size, snapshot).unwrap();
     // In the order that leaves the most to be done later.
-    Pool::delete(&pool, one).unwrap();
-    Snapshots::delete(&pool, snapshot).unwrap();
+    pool.delete(one).unwrap();
+    desk(&pool).delete(snapshot).unwrap();
     let mut store = pool.open(clone, size).unwrap();
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![1; 4_096]), "it has what it began as");
     drop(store);
-    Pool::delete(&pool, clone).unwrap();
+    pool.delete(clone).unwrap();
     // A volume of a name that is still being removed is another one.
     pool.create(one, size).unwrap();
     let mut store = pool.open(one, size).unwrap();
     assert_eq!(read(store.as_mut(), 0, 4_096), Ok(vec![0; 4_096]));
     drop(store);
-    Pool::delete(&pool, one).unwrap();
+    pool.delete(one).unwrap();
     let mut names = String::new();
     for _ in 0..300 {
-        let listed = std::process::Command::new("rbd")
+        let listed = Command::new("rbd")
             .arg("-c")
             .arg(ceph.conf())
             .args(["ls", "--pool", POOL, "--namespace", "space"])
@@ -553,21 +564,17 @@ fn what_is_deleted_gives_its_space_back(ceph: &Ceph) {
         if names.trim().is_empty() {
             return;
         }
-        std::thread::park_timeout(std::time::Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
     }
     panic!("images that nothing needs were not removed: {names}");
 }
 
 /// Writes one block after the other, each with its own number, until it is told to stop; the
 /// longest time that one took, in milliseconds, and what each block holds then.
-fn write_until(
-    store: &mut dyn Store,
-    seed: u64,
-    ends: &std::sync::atomic::AtomicBool,
-) -> (u128, BTreeMap<u64, u64>) {
+fn write_until(store: &mut dyn Store, seed: u64, ends: &AtomicBool) -> (u128, BTreeMap<u64, u64>) {
     let (mut random, mut held, mut longest) = (Random::new(seed, 0), BTreeMap::new(), 0);
     for number in 1_u64.. {
-        if ends.load(std::sync::atomic::Ordering::Acquire) {
+        if ends.load(Ordering::Acquire) {
             break;
         }
         let at = random.below(64 * MIB / 4_096) * 4_096;
@@ -584,20 +591,14 @@ fn write_until(
 fn osds_that_die_or_hang_lose_nothing_and_fail_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let setup = Setup { osds: 3, osd_gib: 4, ..Setup::default() };
-    let mut ceph = match Ceph::start(&folder.path().join("ceph"), setup) {
-        Err(LabError::ToolMissing { tool, .. }) => {
-            let _ = writeln!(std::io::stdout(), "SKIPPED: {tool} is not installed");
-            return;
-        }
-        ceph => ceph.unwrap(),
-    };
+    let Some(mut ceph) = cluster(folder.path(), setup) else { return };
     let pool = RbdPool::open(&folder.path().join("data"), &place(&ceph, "osds")).unwrap();
     let (id, size) = (VolumeId::from_bits(1), ByteCount(64 * MIB));
     pool.create(id, size).unwrap();
     let mut store = pool.open(id, size).unwrap();
-    let ends = std::sync::atomic::AtomicBool::new(false);
+    let ends = AtomicBool::new(false);
     let wait = |seconds: u64| {
-        std::thread::park_timeout(std::time::Duration::from_secs(seconds));
+        std::thread::park_timeout(Duration::from_secs(seconds));
     };
     let (longest, held) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_until(store.as_mut(), 7, &ends));
@@ -611,7 +612,7 @@ fn osds_that_die_or_hang_lose_nothing_and_fail_nothing() {
         ceph.resume_osd(1).unwrap();
         ceph.wait_until_clean().unwrap();
         wait(1);
-        ends.store(true, std::sync::atomic::Ordering::Release);
+        ends.store(true, Ordering::Release);
         writer.join().unwrap()
     });
     println!("the longest write took {longest} ms; {} blocks are written", held.len());

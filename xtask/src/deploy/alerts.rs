@@ -192,7 +192,8 @@ const DATA: Group = Group {
             hold: "0m",
             severity: Severity::Critical,
             summary: "{{ $labels.volume_id }} has requests and starts none",
-            description: "For a minute no request of the volume was started. Its clients wait.",
+            description: "For a minute no request of the volume was started, or for five seconds \
+                          the store ended none. Its clients wait.",
             why: "Limits delay a request for seconds at most, so a minute without any is a device \
                   that does not answer.",
             remedy: "If all volumes are stalled, the disk hangs: read the kernel's log. If it is \

@@ -226,7 +226,8 @@ pub(super) const ALL: &[Family] = &[
     ),
     Family::gauge(
         "stalled",
-        "1 while the volume has requests and has started none for 60 seconds; else 0.",
+        "1 while the volume has requests and has started none for 60 seconds, or the store has \
+         ended none for 5; else 0.",
         Of::Volume(|v| counted(v.is_stalled.into())),
     ),
     Family::counter(

@@ -120,7 +120,7 @@ impl Keys {
             Self::File { key, .. } => block(key),
             Self::Command(_) => 1_u128.to_be_bytes(),
         };
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = hex(&bytes);
         let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
         parts.join("-")
     }
@@ -230,8 +230,7 @@ fn run(command: &str, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, Ke
 
 /// What a program prints until it closes its output, if it does so in time.
 fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
-    let digits: Zeroizing<String> =
-        Zeroizing::new(input.iter().map(|byte| format!("{byte:02x}")).collect());
+    let digits: Zeroizing<String> = Zeroizing::new(hex(input));
     if let Some(mut stdin) = child.stdin.take() {
         // Fewer than a pipe holds: this does not wait. A program that reads nothing may be gone.
         let _ = stdin.write_all(digits.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
@@ -261,7 +260,13 @@ fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> 
     }
 }
 
-fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     let (pairs, rest) = digits.as_chunks::<2>();
     if !rest.is_empty() {

@@ -13,6 +13,7 @@
 //! | `f/<address>` | [`InstanceRecord`]: one that was fenced |
 
 use super::cluster::{Cluster, check, text};
+use super::library::{Handle, Library};
 use crate::StoreError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,16 @@ fn unreadable(key: &str, error: &dyn std::fmt::Display) -> StoreError {
 impl Books {
     pub(super) fn new(cluster: Arc<Cluster>) -> Result<Self, StoreError> {
         Ok(Self { cluster, object: text(OBJECT)? })
+    }
+
+    /// One entry gets this value, durably.
+    pub(super) fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StoreError> {
+        self.change(&Changes::default().set(key, value)?)
+    }
+
+    /// One entry is removed, durably, if there is one.
+    pub(super) fn remove(&self, key: &str) -> Result<(), StoreError> {
+        self.change(&Changes::default().remove(key)?)
     }
 
     /// Makes changes, durably.
@@ -234,12 +245,7 @@ impl Books {
     /// Runs one read and collects its list.
     fn read(
         &self,
-        add: impl FnOnce(
-            &super::library::Library,
-            super::library::Handle,
-            *mut super::library::Handle,
-            *mut c_int,
-        ),
+        add: impl FnOnce(&Library, Handle, *mut Handle, *mut c_int),
     ) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
         let library = self.cluster.library;
         let (mut list, mut result) = (ptr::null_mut(), 0);
@@ -273,7 +279,7 @@ impl Books {
 
     fn collect(
         &self,
-        list: super::library::Handle,
+        list: Handle,
         found: &mut BTreeMap<String, Vec<u8>>,
     ) -> Result<(), StoreError> {
         loop {

@@ -2,7 +2,9 @@
 //! does there goes through one RADOS instance, so that one entry of the blocklist fences all of it.
 
 use super::library::{Handle, Library, library};
-use crate::StoreError;
+use crate::{Space, StoreError};
+use evenkeel_core::units::ByteCount;
+use serde::Deserialize;
 use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::path::PathBuf;
@@ -38,7 +40,7 @@ const MONITOR_MAX_S: &str = "30";
 /// was fenced by us. Plugins would be a cache on a local device. The bounds in flight are those of
 /// the volumes. `rbd_qos_*` would be a second limit below ours.
 ///
-/// Writes are copied by librbd in the caller's thread, which costs some 50 us for 256 KiB. Without
+/// Writes are copied by librbd in the caller's thread. Without
 /// that (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
 /// completed: librbd 16.2 fails it in the dispatch of the exclusive lock and then waits until its
 /// memory is released, which the failed request itself still refers to.
@@ -190,7 +192,7 @@ impl Cluster {
         }
         check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid))?;
         let mut exists = false;
-        // SAFETY: the namespace is a whole text, and no longer is set than to be made.
+        // SAFETY: the namespace ends with a zero byte, and there is room for the answer.
         let code = unsafe {
             (self.library.rbd_namespace_exists)(self.io, space.as_ptr(), &raw mut exists)
         };
@@ -278,6 +280,39 @@ impl Cluster {
         check(code, || format!("have the monitors run {command} ({said})"))?;
         Ok(bytes)
     }
+
+    /// The room of the pool, as its copies and its fullest device leave it.
+    pub(super) fn space(&self) -> Result<Space, StoreError> {
+        let answer = self.monitors("{\"prefix\": \"df\", \"format\": \"json\"}")?;
+        let unreadable = |what: String| StoreError::Cluster {
+            why: format!("the monitors' answer to df cannot be read: {what}"),
+        };
+        let df: Df =
+            serde_json::from_slice(&answer).map_err(|error| unreadable(error.to_string()))?;
+        let pool = &self.place.pool;
+        let found = df.pools.into_iter().find(|it| it.name == *pool);
+        let stats = found.ok_or_else(|| unreadable(format!("it has no pool {pool}")))?.stats;
+        let free = ByteCount(stats.max_avail);
+        Ok(Space { total: ByteCount(stats.stored.saturating_add(stats.max_avail)), free })
+    }
+}
+
+/// The answer of the monitors to `df`.
+#[derive(Deserialize)]
+struct Df {
+    pools: Vec<DfPool>,
+}
+
+#[derive(Deserialize)]
+struct DfPool {
+    name: String,
+    stats: DfStats,
+}
+
+#[derive(Deserialize)]
+struct DfStats {
+    stored: u64,
+    max_avail: u64,
 }
 
 impl Drop for Cluster {

@@ -9,6 +9,7 @@
 use super::books::{Books, Changes, FORMAT, InstanceRecord};
 use super::cluster::Cluster;
 use crate::StoreError;
+use crate::encryption::keys::hex;
 use crate::folder::Folder;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn random_id() -> Result<String, StoreError> {
     let mut bytes = [0; ID_BYTES];
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::Cluster { why: format!("no random bytes: {error}") })?;
-    Ok(super::hex(&bytes))
+    Ok(hex(&bytes))
 }
 
 impl Node {
@@ -97,8 +98,8 @@ impl Instance {
         cluster: &Cluster,
         books: &Books,
     ) -> Result<Self, StoreError> {
-        let mut node = Node::of(folder.path())?;
-        own(cluster, books, &mut node, folder.path())?;
+        let node = Node::of(folder.path())?;
+        own(cluster, books, &node, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
         let record = InstanceRecord { node: node.node, boot: boot.trim().to_owned() };
@@ -113,7 +114,7 @@ impl Instance {
         }
         // Also if an earlier start has fenced them, and got no further.
         cluster.wait_for_latest_map()?;
-        books.change(&Changes::default().set(&instance_key(&address), &record)?)?;
+        books.set(&instance_key(&address), &record)?;
         Ok(Self { address, record })
     }
 
@@ -124,17 +125,14 @@ impl Instance {
 
     /// Leaves: nothing is open any more, and nothing needs to be fenced.
     pub(super) fn leave(&self, books: &Books) {
-        let left = Changes::default()
-            .remove(&instance_key(&self.address))
-            .and_then(|changes| books.change(&changes));
-        if let Err(error) = left {
+        if let Err(error) = books.remove(&instance_key(&self.address)) {
             tracing::warn!(node = %self.record.node, %error, "the next start will fence this one");
         }
     }
 }
 
 /// Sees to it that the pool belongs to the data folder.
-fn own(cluster: &Cluster, books: &Books, node: &mut Node, folder: &Path) -> Result<(), StoreError> {
+fn own(cluster: &Cluster, books: &Books, node: &Node, folder: &Path) -> Result<(), StoreError> {
     let place = cluster.place().name();
     match books.get::<String>("format")? {
         Some(format) if format != FORMAT => {
@@ -164,7 +162,6 @@ fn own(cluster: &Cluster, books: &Books, node: &mut Node, folder: &Path) -> Resu
         None => {}
     }
     node.write(folder)?;
-    node.is_new = false;
     let changes = Changes::default();
     books.change(&changes.set("owner", &node.cluster)?.set("format", &FORMAT)?)
 }

@@ -20,7 +20,7 @@ pub use cluster::Place;
 
 use crate::encryption::NO_KEY;
 use crate::encryption::crypt::{Cipher, DataKey};
-use crate::encryption::keys::Keys;
+use crate::encryption::keys::{Keys, from_hex, hex};
 use crate::folder::Folder;
 use crate::local::BLOCK_BYTES;
 use crate::snapshots::Snapshots;
@@ -35,6 +35,7 @@ use objects::Objects;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use upkeep::Upkeep;
@@ -71,6 +72,8 @@ struct Shared {
     filling: Mutex<BTreeMap<SnapshotId, Arc<Image>>>,
     /// Snapshots that were read last, each with its image.
     read: Mutex<Vec<(SnapshotId, Arc<Image>)>>,
+    /// Wakes the thread that removes images.
+    wake: Sender<()>,
 }
 
 /// A pool of volumes on a Ceph cluster.
@@ -98,15 +101,6 @@ const fn image_bytes(size: u64) -> u64 {
     size.next_multiple_of(BLOCK_BYTES as u64)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
 impl RbdPool {
     /// Connects to a cluster and opens the pool of a data folder there; makes it at the first
     /// start. Other processes of this folder that died while they had volumes are fenced.
@@ -131,6 +125,7 @@ impl RbdPool {
         let cluster = Arc::new(Cluster::connect(place)?);
         let books = Books::new(Arc::clone(&cluster))?;
         let instance = Instance::register(&folder, &cluster, &books)?;
+        let (wake, woken) = channel();
         let shared = Arc::new(Shared {
             cluster,
             books,
@@ -140,9 +135,10 @@ impl RbdPool {
             closed: Condvar::new(),
             filling: Mutex::default(),
             read: Mutex::default(),
+            wake,
         });
         shared.forget_unfinished()?;
-        let upkeep = Upkeep::start(&shared)?;
+        let upkeep = Upkeep::start(&shared, woken)?;
         Ok(Self { shared, upkeep, _folder: folder })
     }
 }
@@ -180,7 +176,7 @@ impl Shared {
         }
         let locked = |why: String| StoreError::Locked { id, why };
         let Some(keys) = &self.keys else { return Err(locked(NO_KEY.to_owned())) };
-        let wrapped = from_hex(key)
+        let wrapped = from_hex(key.as_bytes())
             .ok_or_else(|| StoreError::Rotten { what: format!("the wrapped key of {id}") })?;
         let key = keys.unwrap(&wrapped).map_err(|error| locked(error.to_string()))?;
         Ok(Some(Cipher::new(&key)))
@@ -216,15 +212,19 @@ impl Shared {
         }
     }
 
+    fn make_empty(&self, name: &str, size: u64) -> Result<(), StoreError> {
+        self.make_image(name, &|name| image::create(&self.cluster, name, image_bytes(size)))
+    }
+
     fn create(&self, id: VolumeId, size: ByteCount, is_encrypted: bool) -> Result<(), StoreError> {
         if let Some(present) = self.volume(id)? {
             return same_size(id, ByteCount(present.size), size);
         }
         let key = if is_encrypted { self.new_key(id)? } else { String::new() };
         let image = self.free_name(&id)?;
-        self.make_image(&image, &|name| image::create(&self.cluster, name, image_bytes(size.0)))?;
+        self.make_empty(&image, size.0)?;
         let record = VolumeRecord { image, size: size.0, origin: None, key };
-        self.books.change(&Changes::default().set(&volume_key(id), &record)?)
+        self.books.set(&volume_key(id), &record)
     }
 
     /// Opens an image for this instance alone.
@@ -309,7 +309,7 @@ impl Shared {
     fn note_size(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
         let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
         let changed = VolumeRecord { size: size.0, ..record };
-        self.books.change(&Changes::default().set(&volume_key(id), &changed)?)
+        self.books.set(&volume_key(id), &changed)
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
@@ -317,7 +317,7 @@ impl Shared {
         if to < from {
             return Err(StoreError::Size { id, present: from, asked: to });
         }
-        self.with_image(id, &record, |image| {
+        self.with_image(id, &record.image, |image| {
             let present = image.size()?;
             if present < image_bytes(from.0) || present > image_bytes(to.0) {
                 let present = ByteCount(present);
@@ -335,20 +335,19 @@ impl Shared {
     fn with_image<T>(
         &self,
         id: VolumeId,
-        record: &VolumeRecord,
+        name: &str,
         act: impl FnOnce(&Image) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let slot = match self.volumes().get(&id) {
             // A volume of the same id that was deleted before had another image.
-            Some(State::Open(slot)) if slot.image == record.image => Some(Arc::clone(slot)),
+            Some(State::Open(slot)) if slot.image == name => Some(Arc::clone(slot)),
             _ => None,
         };
         // Nobody opens it meanwhile: an image is locked once, also by one instance.
-        let opened = slot.as_ref().map(|it| it.opened.lock());
-        let opened = opened.map(|it| it.unwrap_or_else(PoisonError::into_inner));
+        let opened = slot.as_ref().map(|slot| slot.opened());
         match opened.as_deref() {
             Some(Some(opened)) => act(&opened.image),
-            _ => act(&self.open_locked(id, &record.image)?),
+            _ => act(&self.open_locked(id, name)?),
         }
     }
 
@@ -378,8 +377,9 @@ impl Shared {
 
     /// Closes a volume: everything of it has ended when this returns.
     fn close(&self, slot: &Slot, in_flight: Vec<Option<Active>>) {
-        let opened = slot.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-        slot.forget_outcome();
+        let opened = slot.opened().take();
+        // Whatever it was, nobody asks any more.
+        drop(slot.take_outcome());
         if let Some(opened) = opened.and_then(Arc::into_inner) {
             if !opened.is_lost.load(Ordering::Acquire)
                 && in_flight.iter().all(Option::is_none)
@@ -466,7 +466,7 @@ impl Pool for RbdPool {
         let changes = Changes::default();
         let changes = changes.remove(&volume_key(id))?.set(&gone_key(&record.image), &true)?;
         self.shared.books.change(&changes)?;
-        self.upkeep.sweep();
+        self.shared.sweep_soon();
         Ok(())
     }
 
@@ -480,11 +480,11 @@ impl Pool for RbdPool {
     }
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.shared.space().map(Some)
+        self.shared.cluster.space().map(Some)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
-        Some(self)
+        Some(&*self.shared)
     }
 }
 
@@ -493,43 +493,8 @@ impl Drop for RbdPool {
         // Who holds locks when it ends is fenced by the next one.
         self.shared.read.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        if self.upkeep.stop() {
+        if self.upkeep.stop(&self.shared) {
             self.shared.instance.leave(&self.shared.books);
         }
-    }
-}
-
-/// The answer of the monitors to `df`.
-#[derive(serde::Deserialize)]
-struct Df {
-    pools: Vec<DfPool>,
-}
-
-#[derive(serde::Deserialize)]
-struct DfPool {
-    name: String,
-    stats: DfStats,
-}
-
-#[derive(serde::Deserialize)]
-struct DfStats {
-    stored: u64,
-    max_avail: u64,
-}
-
-impl Shared {
-    /// The room of the pool, as its copies and its fullest device leave it.
-    fn space(&self) -> Result<Space, StoreError> {
-        let answer = self.cluster.monitors("{\"prefix\": \"df\", \"format\": \"json\"}")?;
-        let unreadable = |what: String| StoreError::Cluster {
-            why: format!("the monitors' answer to df cannot be read: {what}"),
-        };
-        let df: Df =
-            serde_json::from_slice(&answer).map_err(|error| unreadable(error.to_string()))?;
-        let pool = &self.cluster.place().pool;
-        let found = df.pools.into_iter().find(|it| it.name == *pool);
-        let stats = found.ok_or_else(|| unreadable(format!("it has no pool {pool}")))?.stats;
-        let free = ByteCount(stats.max_avail);
-        Ok(Space { total: ByteCount(stats.stored.saturating_add(stats.max_avail)), free })
     }
 }

@@ -5,10 +5,10 @@ use super::books::{Changes, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::cluster::errno;
 use super::image::{self, Exactness, Image, OBJECT_BYTES};
 use super::volume::decrypt;
-use super::{RbdPool, Shared, State, gone_key, image_bytes, same_size, snapshot_key, volume_key};
+use super::{Shared, State, gone_key, image_bytes, same_size, snapshot_key, volume_key};
+use crate::StoreError;
 use crate::local::BLOCK_BYTES;
 use crate::snapshots::{Making, SnapshotInfo, Snapshots, UNIT_BYTES, Units};
-use crate::{Pool, StoreError};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::BTreeSet;
@@ -28,15 +28,17 @@ const PIECES_MAX: u64 = 128;
 type Source = (Arc<Image>, Option<String>);
 
 /// An id for messages about snapshots that belong to no volume.
-fn volume_of(record: &SnapshotRecord) -> VolumeId {
-    let volume = record.volume.as_ref().and_then(|volume| volume.parse().ok());
-    volume.unwrap_or(VolumeId::from_bits(0))
+const NOBODY: VolumeId = VolumeId::from_bits(0);
+
+/// The volume that a snapshot was made of.
+fn volume_of(record: &SnapshotRecord) -> Option<VolumeId> {
+    record.volume.as_ref().and_then(|volume| volume.parse().ok())
 }
 
 fn info(id: SnapshotId, record: &SnapshotRecord) -> SnapshotInfo {
     SnapshotInfo {
         id,
-        volume: record.volume.as_ref().and_then(|volume| volume.parse().ok()),
+        volume: volume_of(record),
         size: ByteCount(record.size),
         is_complete: record.state == SnapshotState::Complete,
         data: ByteCount(record.data),
@@ -58,10 +60,10 @@ impl Shared {
     }
 
     /// Notes that snapshots are being made, all or none.
-    fn begin(
+    fn note_begun(
         &self,
         set: &[(VolumeId, SnapshotId)],
-    ) -> Result<Vec<(VolumeRecord, SnapshotRecord)>, StoreError> {
+    ) -> Result<Vec<SnapshotRecord>, StoreError> {
         let (mut begun, mut changes) = (Vec::new(), Changes::default());
         for &(of, id) in set {
             if self.snapshot(id)?.is_some() {
@@ -69,15 +71,15 @@ impl Shared {
             }
             let volume = self.volume(of)?.ok_or_else(|| self.not_found(of))?;
             let record = SnapshotRecord {
-                image: volume.image.clone(),
+                image: volume.image,
                 volume: Some(of.to_string()),
                 size: volume.size,
                 data: 0,
                 state: SnapshotState::Making,
-                key: volume.key.clone(),
+                key: volume.key,
             };
             changes = changes.set(&snapshot_key(id), &record)?;
-            begun.push((volume, record));
+            begun.push(record);
         }
         self.books.change(&changes)?;
         Ok(begun)
@@ -87,10 +89,10 @@ impl Shared {
     fn make(
         &self,
         (of, id): (VolumeId, SnapshotId),
-        (volume, record): (VolumeRecord, SnapshotRecord),
+        record: SnapshotRecord,
     ) -> Result<(), StoreError> {
         let name = id.to_string();
-        self.with_image(of, &volume, |image| image.snapshot(&name))?;
+        self.with_image(of, &record.image, |image| image.snapshot(&name))?;
         self.note_complete(id, record)
     }
 
@@ -101,7 +103,7 @@ impl Shared {
             data += if exists { it.length } else { 0 };
         })?;
         let record = SnapshotRecord { data, state: SnapshotState::Complete, ..record };
-        self.books.change(&Changes::default().set(&snapshot_key(id), &record)?)
+        self.books.set(&snapshot_key(id), &record)
     }
 
     fn is_open(&self, id: VolumeId) -> bool {
@@ -129,51 +131,13 @@ impl Shared {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).retain(|(open, _)| *open != id);
     }
 
-    fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
-        let Some(record) = self.snapshot(id)? else { return Ok(()) };
-        self.close_read(id);
-        self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        let changes = Changes::default().remove(&snapshot_key(id))?;
-        if record.volume.is_none() {
-            // Its image is its own.
-            match Image::open(&self.cluster, &record.image) {
-                Ok(image) => image.remove_snapshot(&id.to_string())?,
-                Err(error) if errno(&error) == Some(libc::ENOENT) => {}
-                Err(error) => return Err(error),
-            }
-            return self.books.change(&changes.set(&gone_key(&record.image), &true)?);
+    /// Removes a snapshot of an image that nobody serves. Done if there is no such image.
+    pub(super) fn remove_unlocked(&self, image: &str, name: &str) -> Result<(), StoreError> {
+        match Image::open(&self.cluster, image) {
+            Ok(image) => image.remove_snapshot(name),
+            Err(error) if errno(&error) == Some(libc::ENOENT) => Ok(()),
+            Err(error) => Err(error),
         }
-        let of = volume_of(&record);
-        let volume = VolumeRecord {
-            image: record.image.clone(),
-            size: record.size,
-            origin: None,
-            key: String::new(),
-        };
-        match self.with_image(of, &volume, |image| image.remove_snapshot(&id.to_string())) {
-            Err(error) if errno(&error) == Some(libc::ENOENT) => {}
-            removed => removed?,
-        }
-        self.books.change(&changes)
-    }
-
-    fn create_of(&self, id: VolumeId, size: ByteCount, of: SnapshotId) -> Result<(), StoreError> {
-        let snapshot = self.complete_one(of)?;
-        if let Some(present) = self.volume(id)? {
-            if present.origin.as_deref() != Some(&of.to_string()) {
-                return Err(StoreError::Exists { what: id.to_string() });
-            }
-            return same_size(id, ByteCount(present.size), size);
-        }
-        if size.0 < snapshot.size {
-            let present = ByteCount(snapshot.size);
-            return Err(StoreError::Size { id, present, asked: size });
-        }
-        let (image, at) = (self.free_name(&id)?, of.to_string());
-        self.clone_image(&snapshot.image, &at, &image, (snapshot.size, size.0))?;
-        let (origin, key) = (Some(at), snapshot.key);
-        let record = VolumeRecord { image, size: size.0, origin, key };
-        self.books.change(&Changes::default().set(&volume_key(id), &record)?)
     }
 
     fn clone_image(
@@ -216,6 +180,126 @@ impl Shared {
         })
     }
 
+    fn filled(&self, id: SnapshotId, record: &SnapshotRecord) -> Result<Arc<Image>, StoreError> {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = filling.get(&id) {
+            return Ok(Arc::clone(image));
+        }
+        let image = Arc::new(self.open_locked(volume_of(record).unwrap_or(NOBODY), &record.image)?);
+        filling.insert(id, Arc::clone(&image));
+        Ok(image)
+    }
+}
+
+impl Snapshots for Shared {
+    fn begin(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError> {
+        let mut made = self.begin_set(&[(of, id)])?;
+        made.pop().ok_or(StoreError::NoSnapshot { id })
+    }
+
+    fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
+        let begun: Vec<_> = set.iter().copied().zip(self.note_begun(set)?).collect();
+        let mut makings = Vec::new();
+        for chunk in begun.chunks(AT_ONCE) {
+            std::thread::scope(|scope| {
+                let made: Vec<_> = chunk
+                    .iter()
+                    .map(|(ids, record)| {
+                        let record = record.clone();
+                        (ids, scope.spawn(move || self.make(*ids, record)))
+                    })
+                    .collect();
+                for ((of, id), thread) in made {
+                    let (sends, made) = channel();
+                    let result = thread.join().unwrap_or(Err(StoreError::NoSnapshot { id: *id }));
+                    if let Err(error) = &result {
+                        tracing::error!(volume = %of, snapshot = %id, %error, "not made");
+                    }
+                    let _ = sends.send(result.is_ok());
+                    makings.push(Making { is_open: self.is_open(*of), made });
+                }
+            });
+        }
+        Ok(makings)
+    }
+
+    fn delete(&self, id: SnapshotId) -> Result<(), StoreError> {
+        let Some(record) = self.snapshot(id)? else { return Ok(()) };
+        self.close_read(id);
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let changes = Changes::default().remove(&snapshot_key(id))?;
+        if record.volume.is_none() {
+            // Its image is its own.
+            self.remove_unlocked(&record.image, &id.to_string())?;
+            self.books.change(&changes.set(&gone_key(&record.image), &true)?)?;
+            self.sweep_soon();
+            return Ok(());
+        }
+        let of = volume_of(&record).unwrap_or(NOBODY);
+        match self.with_image(of, &record.image, |image| image.remove_snapshot(&id.to_string())) {
+            Err(error) if errno(&error) == Some(libc::ENOENT) => {}
+            removed => removed?,
+        }
+        self.books.change(&changes)?;
+        self.sweep_soon();
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<SnapshotInfo> {
+        match self.books.all::<SnapshotRecord>("s/") {
+            Ok(all) => {
+                let known = |(id, record): (String, SnapshotRecord)| {
+                    id.parse().ok().map(|id| info(id, &record))
+                };
+                let mut infos: Vec<SnapshotInfo> = all.into_iter().filter_map(known).collect();
+                infos.sort_unstable_by_key(|info| info.id);
+                infos
+            }
+            Err(error) => {
+                let pool = self.cluster.place().name();
+                tracing::error!(%pool, %error, "snapshots cannot be listed");
+                Vec::new()
+            }
+        }
+    }
+
+    fn find(&self, id: SnapshotId) -> Option<SnapshotInfo> {
+        self.snapshot(id).ok().flatten().map(|record| info(id, &record))
+    }
+
+    fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
+        let of = self.find(id)?.volume?;
+        self.volume(of).ok().flatten().map(|_| of)
+    }
+
+    fn create_volume(
+        &self,
+        id: VolumeId,
+        size: ByteCount,
+        of: SnapshotId,
+    ) -> Result<(), StoreError> {
+        let snapshot = self.complete_one(of)?;
+        if let Some(present) = self.volume(id)? {
+            if present.origin.as_deref() != Some(&of.to_string()) {
+                return Err(StoreError::Exists { what: id.to_string() });
+            }
+            return same_size(id, ByteCount(present.size), size);
+        }
+        if size.0 < snapshot.size {
+            let present = ByteCount(snapshot.size);
+            return Err(StoreError::Size { id, present, asked: size });
+        }
+        let (image, at) = (self.free_name(&id)?, of.to_string());
+        self.clone_image(&snapshot.image, &at, &image, (snapshot.size, size.0))?;
+        let (origin, key) = (Some(at), snapshot.key);
+        let record = VolumeRecord { image, size: size.0, origin, key };
+        self.books.set(&volume_key(id), &record)
+    }
+
+    fn waiting(&self) -> Vec<VolumeId> {
+        Vec::new()
+    }
+
     fn units(
         &self,
         id: SnapshotId,
@@ -225,13 +309,15 @@ impl Shared {
     ) -> Result<Units, StoreError> {
         let record = self.complete_one(id)?;
         let sources = self.sources(id, &record, older)?;
+        let sizes: Vec<u64> =
+            sources.iter().map(|(image, _)| image.size()).collect::<Result<_, _>>()?;
         let end = image_bytes(record.size);
         let (mut found, mut at) = (BTreeSet::new(), first.saturating_mul(UNIT_BYTES));
         let stop = end.min(at.saturating_add(COMPARED_BYTES * PIECES_MAX));
         while at < stop && found.len() <= max {
             let length = COMPARED_BYTES.min(end - at);
-            for (image, from) in &sources {
-                let range = (at, length.min(image.size()?.saturating_sub(at)));
+            for ((image, from), size) in sources.iter().zip(&sizes) {
+                let range = (at, length.min(size.saturating_sub(at)));
                 let is_compared = from.is_some();
                 if range.1 == 0 {
                     continue;
@@ -257,7 +343,7 @@ impl Shared {
         Ok(Units { units: found.into_iter().take(max).collect(), next })
     }
 
-    fn read_unit(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    fn read(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let record = self.complete_one(id)?;
         let image = self.opened(id, &record)?;
         let end = image_bytes(record.size);
@@ -275,13 +361,13 @@ impl Shared {
         let mut bytes = vec![0; UNIT_BYTES as usize];
         let read = &mut bytes[..length as usize];
         image.read(offset, read)?;
-        if let Some(cipher) = self.cipher(volume_of(&record), &record.key)? {
+        if let Some(cipher) = self.cipher(volume_of(&record).unwrap_or(NOBODY), &record.key)? {
             decrypt(&cipher, offset, read);
         }
         Ok(Some(bytes))
     }
 
-    fn start_filling(
+    fn start(
         &self,
         id: SnapshotId,
         size: ByteCount,
@@ -295,37 +381,25 @@ impl Shared {
             };
         }
         let image = self.free_name(&format!("fill-{id}"))?;
-        let nobody = VolumeId::from_bits(0);
         let key = match parent {
             Some(parent) => {
                 let of = self.complete_one(parent)?;
                 if size.0 < of.size {
                     let present = ByteCount(of.size);
-                    return Err(StoreError::Size { id: nobody, present, asked: size });
+                    return Err(StoreError::Size { id: NOBODY, present, asked: size });
                 }
                 self.clone_image(&of.image, &parent.to_string(), &image, (of.size, size.0))?;
                 of.key
             }
             None => {
-                let key = if is_encrypted { self.new_key(nobody)? } else { String::new() };
-                let bytes = image_bytes(size.0);
-                self.make_image(&image, &|name| image::create(&self.cluster, name, bytes))?;
+                let key = if is_encrypted { self.new_key(NOBODY)? } else { String::new() };
+                self.make_empty(&image, size.0)?;
                 key
             }
         };
         let state = SnapshotState::Filling;
         let record = SnapshotRecord { image, volume: None, size: size.0, data: 0, state, key };
-        self.books.change(&Changes::default().set(&snapshot_key(id), &record)?)
-    }
-
-    fn filled(&self, id: SnapshotId, record: &SnapshotRecord) -> Result<Arc<Image>, StoreError> {
-        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = filling.get(&id) {
-            return Ok(Arc::clone(image));
-        }
-        let image = Arc::new(self.open_locked(volume_of(record), &record.image)?);
-        filling.insert(id, Arc::clone(&image));
-        Ok(image)
+        self.books.set(&snapshot_key(id), &record)
     }
 
     fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
@@ -342,7 +416,7 @@ impl Shared {
             return Err(StoreError::Unit { id, why });
         }
         let image = self.filled(id, &record)?;
-        let Some(cipher) = self.cipher(volume_of(&record), &record.key)? else {
+        let Some(cipher) = self.cipher(volume_of(&record).unwrap_or(NOBODY), &record.key)? else {
             return image.write(offset, bytes);
         };
         let mut blocks = bytes.to_vec();
@@ -351,7 +425,7 @@ impl Shared {
         image.write(offset, &blocks)
     }
 
-    fn end_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
+    fn complete(&self, id: SnapshotId) -> Result<(), StoreError> {
         let record = self.named(id)?;
         match record.state {
             SnapshotState::Complete => return Ok(()),
@@ -370,116 +444,5 @@ impl Shared {
         drop(image);
         self.filling.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.note_complete(id, record)
-    }
-}
-
-impl Snapshots for RbdPool {
-    fn begin(&self, of: VolumeId, id: SnapshotId) -> Result<Making, StoreError> {
-        let mut made = self.begin_set(&[(of, id)])?;
-        made.pop().ok_or(StoreError::NoSnapshot { id })
-    }
-
-    fn begin_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
-        let shared = &*self.shared;
-        let begun: Vec<_> = set.iter().copied().zip(shared.begin(set)?).collect();
-        let mut makings = Vec::new();
-        for chunk in begun.chunks(AT_ONCE) {
-            std::thread::scope(|scope| {
-                let made: Vec<_> = chunk
-                    .iter()
-                    .map(|(ids, records)| {
-                        let records = records.clone();
-                        (ids, scope.spawn(move || shared.make(*ids, records)))
-                    })
-                    .collect();
-                for ((of, id), thread) in made {
-                    let (sends, made) = channel();
-                    let result = thread.join().unwrap_or(Err(StoreError::NoSnapshot { id: *id }));
-                    if let Err(error) = &result {
-                        tracing::error!(volume = %of, snapshot = %id, %error, "not made");
-                    }
-                    let _ = sends.send(result.is_ok());
-                    makings.push(Making { is_open: shared.is_open(*of), made });
-                }
-            });
-        }
-        Ok(makings)
-    }
-
-    fn delete(&self, id: SnapshotId) -> Result<(), StoreError> {
-        self.shared.delete_snapshot(id)?;
-        self.upkeep.sweep();
-        Ok(())
-    }
-
-    fn list(&self) -> Vec<SnapshotInfo> {
-        match self.shared.books.all::<SnapshotRecord>("s/") {
-            Ok(all) => {
-                let known = |(id, record): (String, SnapshotRecord)| {
-                    id.parse().ok().map(|id| info(id, &record))
-                };
-                let mut infos: Vec<SnapshotInfo> = all.into_iter().filter_map(known).collect();
-                infos.sort_unstable_by_key(|info| info.id);
-                infos
-            }
-            Err(error) => {
-                tracing::error!(pool = %self.describe(), %error, "snapshots cannot be listed");
-                Vec::new()
-            }
-        }
-    }
-
-    fn find(&self, id: SnapshotId) -> Option<SnapshotInfo> {
-        self.shared.snapshot(id).ok().flatten().map(|record| info(id, &record))
-    }
-
-    fn volume_of(&self, id: SnapshotId) -> Option<VolumeId> {
-        let of = self.find(id)?.volume?;
-        self.shared.volume(of).ok().flatten().map(|_| of)
-    }
-
-    fn create_volume(
-        &self,
-        id: VolumeId,
-        size: ByteCount,
-        of: SnapshotId,
-    ) -> Result<(), StoreError> {
-        self.shared.create_of(id, size, of)
-    }
-
-    fn waiting(&self) -> Vec<VolumeId> {
-        Vec::new()
-    }
-
-    fn units(
-        &self,
-        id: SnapshotId,
-        older: Option<SnapshotId>,
-        first: u64,
-        max: usize,
-    ) -> Result<Units, StoreError> {
-        self.shared.units(id, older, first, max)
-    }
-
-    fn read(&self, id: SnapshotId, unit: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        self.shared.read_unit(id, unit)
-    }
-
-    fn start(
-        &self,
-        id: SnapshotId,
-        size: ByteCount,
-        parent: Option<SnapshotId>,
-        is_encrypted: bool,
-    ) -> Result<(), StoreError> {
-        self.shared.start_filling(id, size, parent, is_encrypted)
-    }
-
-    fn put(&self, id: SnapshotId, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.shared.put(id, unit, bytes)
-    }
-
-    fn complete(&self, id: SnapshotId) -> Result<(), StoreError> {
-        self.shared.end_filling(id)
     }
 }

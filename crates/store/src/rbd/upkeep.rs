@@ -1,11 +1,11 @@
 //! The threads of a pool: some open and close images, one removes images that nothing needs and
 //! looks after requests that are overdue.
 
-use super::books::{SnapshotRecord, VolumeRecord};
+use super::books::{SnapshotRecord, SnapshotState, VolumeRecord};
 use super::cluster::errno;
 use super::volume::Work;
 use super::watchdog::TICK;
-use super::{Changes, Image, Shared, State, gone_key, image};
+use super::{Shared, State, gone_key, image};
 use crate::{StoreError, clock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,16 +25,14 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 /// The threads.
 pub(super) struct Upkeep {
     work: Option<Sender<Work>>,
-    wake: Sender<()>,
     is_ending: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     ended: Mutex<Receiver<()>>,
 }
 
 impl Upkeep {
-    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, StoreError> {
+    pub(super) fn start(shared: &Arc<Shared>, woken: Receiver<()>) -> Result<Self, StoreError> {
         let (work, works) = channel();
-        let (wake, woken) = channel();
         let (ends, ended) = channel();
         let is_ending = Arc::new(AtomicBool::new(false));
         let works = Arc::new(Mutex::new(works));
@@ -57,7 +55,7 @@ impl Upkeep {
             look_after(&looked, &woken, &ending);
             drop(ends);
         })?);
-        Ok(Self { work: Some(work), wake, is_ending, threads, ended: Mutex::new(ended) })
+        Ok(Self { work: Some(work), is_ending, threads, ended: Mutex::new(ended) })
     }
 
     /// Where volumes go to be opened and closed.
@@ -68,16 +66,11 @@ impl Upkeep {
         }
     }
 
-    /// Has images removed that nothing needs any more.
-    pub(super) fn sweep(&self) {
-        let _ = self.wake.send(());
-    }
-
     /// Ends the threads. Whether they have, so that nothing is open any more.
-    pub(super) fn stop(&mut self) -> bool {
+    pub(super) fn stop(&mut self, shared: &Shared) -> bool {
         self.is_ending.store(true, Ordering::Release);
         self.work = None;
-        self.sweep();
+        shared.sweep_soon();
         // No thread ever sends: the receiver hears when the last one is gone.
         match self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(STOP_MAX) {
             Err(RecvTimeoutError::Disconnected) | Ok(()) => {
@@ -150,6 +143,11 @@ impl Shared {
         }
     }
 
+    /// Has images removed that nothing needs any more.
+    pub(super) fn sweep_soon(&self) {
+        let _ = self.wake.send(());
+    }
+
     /// Removes the images that nothing needs.
     fn sweep(&self, is_ending: &AtomicBool) -> Result<(), StoreError> {
         let gone = self.books.all::<bool>("g/")?;
@@ -176,7 +174,7 @@ impl Shared {
                     _ => return Err(error),
                 },
             }
-            self.books.change(&Changes::default().remove(&gone_key(name))?)?;
+            self.books.remove(&gone_key(name))?;
         }
         Ok(())
     }
@@ -184,15 +182,11 @@ impl Shared {
     /// What an earlier process had begun and not told anybody: snapshots that were being made.
     pub(super) fn forget_unfinished(&self) -> Result<(), StoreError> {
         for (id, record) in self.books.all::<SnapshotRecord>("s/")? {
-            if record.state != super::books::SnapshotState::Making {
+            if record.state != SnapshotState::Making {
                 continue;
             }
-            match Image::open(&self.cluster, &record.image) {
-                Ok(image) => image.remove_snapshot(&id)?,
-                Err(error) if errno(&error) == Some(libc::ENOENT) => {}
-                Err(error) => return Err(error),
-            }
-            self.books.change(&Changes::default().remove(&format!("s/{id}"))?)?;
+            self.remove_unlocked(&record.image, &id)?;
+            self.books.remove(&format!("s/{id}"))?;
         }
         Ok(())
     }

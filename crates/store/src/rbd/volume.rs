@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
@@ -30,7 +30,7 @@ const BATCH: usize = 32;
 const EVENT: u64 = 0;
 
 /// An image that was opened, with the objects that hold something; or why it was not.
-type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
+pub(super) type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
 
 /// A volume that a core serves. Its image is opened at the first request: an open one costs memory
 /// and a little of a core for as long as it is open, and takes a while to open.
@@ -41,7 +41,7 @@ pub(super) struct Slot {
     /// Becomes readable when requests have ended, or the image was opened. Made at the first one.
     event: OnceLock<OwnedFd>,
     /// The image. Whoever opens or uses it from outside the core holds this.
-    pub(super) opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<Opened>>>,
     /// How the opening ended, until the core has seen it.
     outcome: Mutex<Option<Outcome>>,
     /// Requests in flight, for who looks after them.
@@ -65,9 +65,19 @@ impl Slot {
         Ok(self.event.get_or_init(|| event))
     }
 
+    /// The image, if it is open; nobody else opens or closes it meanwhile.
+    pub(super) fn opened(&self) -> MutexGuard<'_, Option<Arc<Opened>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the opening has ended, if it has and nobody has asked yet.
+    pub(super) fn take_outcome(&self) -> Option<Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Opens the image, and tells the core.
     pub(super) fn open(&self, open: impl FnOnce() -> Result<(Image, Objects), StoreError>) {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened();
         if self.is_closing.load(Ordering::Acquire) {
             return;
         }
@@ -84,13 +94,6 @@ impl Slot {
             // It cannot be full.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
-    }
-}
-
-impl Slot {
-    /// Nobody will ask how the opening ended.
-    pub(super) fn forget_outcome(&self) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -189,8 +192,7 @@ impl RbdStore {
 
     /// Takes note of how the opening has ended, if it has.
     fn look_for_image(&mut self, disk: &mut dyn Disk) {
-        let outcome = self.slot.outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match outcome {
+        match self.slot.take_outcome() {
             Some(Ok((opened, objects))) => {
                 self.objects = objects;
                 self.stage = Stage::Open(opened);
@@ -218,7 +220,7 @@ impl RbdStore {
         self.finished.push_back(Completion { ticket, result, buffer, extents: Vec::new() });
     }
 
-    /// Hands a request to librbd; the negative number is an error's.
+    /// Hands a request to librbd, and keeps it until it has ended.
     fn hand_over(&mut self, mut active: Active, disk: &mut dyn Disk) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
@@ -235,6 +237,7 @@ impl RbdStore {
         self.arm(disk);
     }
 
+    /// Begins a request in librbd; a negative number is an error's.
     fn begin(&self, slot: usize, active: &mut Active) -> c_int {
         let Stage::Open(opened) = &self.stage else { return -libc::EINVAL };
         let library = opened.image.cluster.library;
