@@ -1,6 +1,6 @@
 //! Time and randomness from the OS. No other file of this crate reads them.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
@@ -27,6 +27,13 @@ pub fn moment() -> Moment {
     let boot = text(BOOT_ID).zip(text(UPTIME).and_then(|uptime| milliseconds(&uptime)));
     let boot = boot.map(|(id, ms)| (id.trim().to_owned(), ms));
     Moment { unix: now(), boot }
+}
+
+/// The time since the machine's boot, including suspension. It never jumps.
+#[must_use]
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Parses `12.34 5.67` as 12,340.
@@ -72,7 +79,7 @@ pub fn instance_id() -> Result<InstanceId, getrandom::Error> {
 
 /// Sleeps. Only for waits without an event to wait for.
 #[allow(clippy::disallowed_methods)]
-pub fn pause(time: std::time::Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

@@ -7,6 +7,7 @@
 //! | file | contents |
 //! | --- | --- |
 //! | [`sqlite`] | one file on this machine, for one server |
+//! | [`etcd`] | keys in etcd, for several servers of which one is elected to write |
 //! | [`memory`] | bytes in memory, for tests |
 //! | [`mod@format`] | the byte form of an event, for journals that keep bytes |
 //! | `watch` | delivery of changes to watchers |
@@ -34,6 +35,7 @@ use crate::model::{Event, Model};
 
 #[cfg(test)]
 mod conformance;
+pub mod etcd;
 pub mod format;
 pub mod memory;
 pub mod sqlite;
@@ -51,7 +53,7 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Why a journal operation failed. Nothing is stored then.
+/// Why a journal operation failed. Nothing is stored then, unless it says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalError {
     /// There is no space for the change; the text names the place.
@@ -76,6 +78,11 @@ pub enum JournalError {
     Behind,
     /// Written by a newer version of this program; the text names the version.
     TooNew(String),
+    /// This server does not lead, or no longer: another one decides. The text says which.
+    Deposed(String),
+    /// It cannot be found out now whether the change is stored; the text has the reason. A later
+    /// commit on the same revision finds out: it is refused if the change is stored.
+    Unknown(String),
     /// The storage failed; the text has the reason.
     Failed(String),
 }
@@ -91,7 +98,11 @@ impl JournalError {
 impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRoom(text) | Self::TooNew(text) | Self::Failed(text) => f.write_str(text),
+            Self::NoRoom(text)
+            | Self::TooNew(text)
+            | Self::Deposed(text)
+            | Self::Unknown(text)
+            | Self::Failed(text) => f.write_str(text),
             Self::Conflict { expected, found } => write!(
                 f,
                 "another server has committed: revision {found} is there, {expected} was \
@@ -199,7 +210,8 @@ pub trait Journal: Send {
     ///
     /// # Errors
     /// [`JournalError::Conflict`], [`JournalError::TokenTaken`], [`JournalError::NoRoom`],
-    /// [`JournalError::Failed`]; nothing was stored then.
+    /// [`JournalError::Deposed`], [`JournalError::Failed`]: nothing was stored then.
+    /// [`JournalError::Unknown`]: it may be stored.
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError>;
 
     /// Returns a watch of all changes after a revision, in order, by any writer that this journal

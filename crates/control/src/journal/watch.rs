@@ -1,8 +1,8 @@
 //! Delivery of a journal's changes to watchers, each with a bounded queue. A watcher that does not
 //! keep up is dropped and must load again. It never delays a commit.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Change, JournalError, Revision};
@@ -19,9 +19,20 @@ pub struct Committed {
     pub change: Change,
 }
 
-/// A watcher's queue of changes.
+/// A watcher's queue of changes. Whoever fills it can see whether the watcher is still there.
 #[derive(Debug)]
-pub struct Watch(Receiver<Arc<Committed>>);
+pub struct Watch {
+    queue: Receiver<Arc<Committed>>,
+    _there: Arc<()>,
+}
+
+/// A bounded queue for one watcher: where to fill it, the watch, and whether it is still there.
+pub(super) fn channel() -> (SyncSender<Arc<Committed>>, Watch, Weak<()>) {
+    let (queue, watch) = sync_channel(QUEUE_MAX);
+    let alive = Arc::new(());
+    let there = Arc::downgrade(&alive);
+    (queue, Watch { queue: watch, _there: alive }, there)
+}
 
 impl Watch {
     /// Returns the next change, or `None` if none arrives within `patience`.
@@ -29,7 +40,7 @@ impl Watch {
     /// # Errors
     /// [`JournalError::Behind`] after the last change that this watcher receives.
     pub fn next(&self, patience: Duration) -> Result<Option<Arc<Committed>>, JournalError> {
-        match self.0.recv_timeout(patience) {
+        match self.queue.recv_timeout(patience) {
             Ok(committed) => Ok(Some(committed)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(JournalError::Behind),
@@ -44,11 +55,11 @@ pub(super) struct Watchers(Vec<SyncSender<Arc<Committed>>>);
 impl Watchers {
     /// Adds a watcher, whose queue begins with these changes; at most [`QUEUE_MAX`] of them.
     pub fn add(&mut self, first: impl IntoIterator<Item = Arc<Committed>>) -> Watch {
-        let (queue, watch) = sync_channel(QUEUE_MAX);
+        let (queue, watch, _) = channel();
         if first.into_iter().all(|committed| queue.try_send(committed).is_ok()) {
             self.0.push(queue);
         }
-        Watch(watch)
+        watch
     }
 
     /// Sends a change to all watchers, and drops those that are closed or do not keep up.

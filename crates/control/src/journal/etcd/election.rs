@@ -1,0 +1,314 @@
+//! Who may commit: one elected leader.
+//!
+//! A candidate takes a lease of etcd and creates the key `leader` with it, if there is none. A
+//! thread renews the lease. When it ends, because its holder died, hangs or cannot reach etcd, etcd
+//! removes the key, and another candidate may create it.
+//!
+//! A lease is a hint, not a lock: its holder may sleep past its end. What keeps a former leader from
+//! committing is that every commit compares the revision that created the key.
+
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::client::{Client, EtcdError};
+use super::gateway::{
+    self, Compare, LeaseAnswer, Operation, RangeAnswer, Streamed, Transaction, TransactionAnswer,
+};
+use super::keys::Keys;
+use crate::clock;
+
+/// Seconds of a leader's lease. etcd's own elections make it longer, never shorter.
+pub const LEASE_TTL_S: u64 = 3;
+/// Time between two renewals.
+const RENEWAL: Duration = Duration::from_millis(1_000);
+/// Time between two looks of a candidate.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long etcd may take to answer a candidate.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who leads: the value of the leader's key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Leader {
+    /// The name of its node.
+    pub node: String,
+    /// A text that no other process has.
+    pub incarnation: String,
+    /// Where its API is.
+    pub address: String,
+}
+
+/// What a campaign has led to.
+#[derive(Debug)]
+pub enum Standing {
+    /// This candidate leads.
+    Leads(Leadership),
+    /// Another one leads.
+    Follows(Leader),
+}
+
+/// A candidate for the leadership of a cluster.
+#[derive(Clone, Debug)]
+pub struct Election {
+    client: Client,
+    keys: Keys,
+    candidate: Leader,
+}
+
+/// Until when a lease holds at least, by its holder's clock. Pure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    until: Duration,
+    is_lost: bool,
+}
+
+impl Held {
+    /// A lease that was granted or renewed by a request that was sent then.
+    fn since(sent: Duration, ttl_s: u64) -> Self {
+        Self { until: sent + Duration::from_secs(ttl_s), is_lost: ttl_s == 0 }
+    }
+
+    /// After another answer; what is lost stays lost.
+    fn renewed(self, sent: Duration, ttl_s: u64) -> Self {
+        let new = Self::since(sent, ttl_s);
+        Self { until: self.until.max(new.until), is_lost: self.is_lost || new.is_lost }
+    }
+
+    fn holds(self, now: Duration) -> bool {
+        !self.is_lost && now < self.until
+    }
+}
+
+/// The leadership of this process. Clones share it. When the last one is dropped, the lease is no
+/// longer renewed; [`Self::resign`] ends it at once.
+#[derive(Clone, Debug)]
+pub struct Leadership(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    lease: u64,
+    created: u64,
+    held: Arc<Mutex<Held>>,
+    /// Wakes the thread that renews the lease when it is dropped.
+    _stop: SyncSender<()>,
+}
+
+impl Leadership {
+    /// The revision that created the leader's key: what every commit compares.
+    #[must_use]
+    pub fn created(&self) -> u64 {
+        self.0.created
+    }
+
+    /// Whether the lease holds, as far as is known here. For replies that need not be exact;
+    /// commits do not go by it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        let held = *self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.holds(clock::since_boot())
+    }
+
+    /// Whether etcd has said that the lease is gone.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost
+    }
+
+    /// The lease, in the form of `etcdctl lease`.
+    #[must_use]
+    pub fn lease(&self) -> String {
+        format!("{:x}", self.0.lease)
+    }
+
+    /// Gives the leadership up, so that another candidate need not wait for the lease's end.
+    ///
+    /// # Errors
+    /// etcd does not answer; then the lease ends by itself.
+    pub fn resign(&self) -> Result<(), EtcdError> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
+        revoke(&self.0.client, self.0.lease)
+    }
+}
+
+fn revoke(client: &Client, lease: u64) -> Result<(), EtcdError> {
+    let request = json!({ "ID": lease.to_string() });
+    match client.call::<Value>("lease/revoke", &request, PATIENCE) {
+        Err(error) if !error.is_no_lease() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a lease.
+///
+/// # Errors
+/// See [`Client::call`].
+pub(super) fn grant(client: &Client, ttl_s: u64, patience: Duration) -> Result<u64, EtcdError> {
+    let request = json!({ "TTL": ttl_s.to_string() });
+    let answer: LeaseAnswer = client.call("lease/grant", &request, patience)?;
+    Ok(answer.id.0)
+}
+
+impl Election {
+    /// A candidate for a cluster.
+    #[must_use]
+    pub fn new(client: Client, keys: Keys, candidate: Leader) -> Self {
+        Self { client, keys, candidate }
+    }
+
+    /// Who leads, if anybody does.
+    ///
+    /// # Errors
+    /// See [`Client::call`].
+    pub fn leader(&self) -> Result<Option<Leader>, EtcdError> {
+        let key = gateway::get(&self.keys.leader());
+        let answer: RangeAnswer = self.client.call("kv/range", &key, PATIENCE)?;
+        answer.kvs.first().map(|found| self.read(&found.value.0)).transpose()
+    }
+
+    fn read(&self, value: &[u8]) -> Result<Leader, EtcdError> {
+        serde_json::from_slice(value).map_err(|error| {
+            let key = String::from_utf8_lossy(&self.keys.leader()).into_owned();
+            EtcdError::Options(format!("etcd's key {key} names no leader: {error}; remove it"))
+        })
+    }
+
+    /// Tries once to become the leader.
+    ///
+    /// # Errors
+    /// See [`Client::call`].
+    pub fn campaign(&self) -> Result<Standing, EtcdError> {
+        if let Some(leader) = self.leader()? {
+            return Ok(Standing::Follows(leader));
+        }
+        let sent = clock::since_boot();
+        let lease = grant(&self.client, LEASE_TTL_S, PATIENCE)?;
+        let stands = self.stand(lease, sent);
+        if !matches!(stands, Ok(Some(Standing::Leads(_)))) {
+            let _ = revoke(&self.client, lease);
+        }
+        match stands? {
+            Some(standing) => Ok(standing),
+            // The other one was there and is gone.
+            None => self.campaign_again(),
+        }
+    }
+
+    fn campaign_again(&self) -> Result<Standing, EtcdError> {
+        match self.leader()? {
+            Some(leader) => Ok(Standing::Follows(leader)),
+            None => Err(EtcdError::Unavailable {
+                text: "leaders of this cluster come and go; try again".into(),
+                may_be_done: false,
+            }),
+        }
+    }
+
+    fn stand(&self, lease: u64, sent: Duration) -> Result<Option<Standing>, EtcdError> {
+        let key = self.keys.leader();
+        let value = serde_json::to_vec(&self.candidate)
+            .map_err(|error| EtcdError::Options(error.to_string()))?;
+        let transaction = Transaction {
+            when: vec![Compare::CreatedBy(key.clone(), 0)],
+            then: vec![Operation::Put(key.clone(), value, lease)],
+            otherwise: vec![Operation::Get(key.clone())],
+        };
+        let answer: TransactionAnswer =
+            self.client.call("kv/txn", &transaction.json(), PATIENCE)?;
+        let created = match answer.of(&key) {
+            _ if answer.succeeded => answer.header.revision.0,
+            // The answer to an earlier attempt got lost.
+            Some(found) if found.lease.0 == lease => found.create_revision.0,
+            Some(found) => return Ok(Some(Standing::Follows(self.read(&found.value.0)?))),
+            None => return Ok(None),
+        };
+        info!(node = self.candidate.node, revision = created, "leads the cluster");
+        Ok(Some(Standing::Leads(self.lead(lease, created, Held::since(sent, LEASE_TTL_S))?)))
+    }
+
+    fn lead(&self, lease: u64, created: u64, held: Held) -> Result<Leadership, EtcdError> {
+        let held = Arc::new(Mutex::new(held));
+        let (stop, stopped) = sync_channel::<()>(0);
+        let (client, shared) = (self.client.clone(), Arc::clone(&held));
+        let renew = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(RENEWAL) {
+                if !renew(&client, lease, &shared) {
+                    break;
+                }
+            }
+        };
+        std::thread::Builder::new().name("etcd-lease".into()).spawn(renew).map_err(|error| {
+            EtcdError::Options(format!("cannot start the thread that renews the lease: {error}"))
+        })?;
+        let client = self.client.clone();
+        Ok(Leadership(Arc::new(Inner { client, lease, created, held, _stop: stop })))
+    }
+
+    /// Waits for the leadership, at most so long; `None` if another one leads all the time.
+    ///
+    /// # Errors
+    /// See [`Client::call`].
+    pub fn wait(&self, patience: Duration) -> Result<Option<Leadership>, EtcdError> {
+        let deadline = clock::since_boot() + patience;
+        loop {
+            if let Standing::Leads(leadership) = self.campaign()? {
+                return Ok(Some(leadership));
+            }
+            if clock::since_boot() >= deadline {
+                return Ok(None);
+            }
+            clock::pause(LOOK);
+        }
+    }
+}
+
+/// Renews a lease once. Returns whether there is something left to renew.
+fn renew(client: &Client, lease: u64, held: &Mutex<Held>) -> bool {
+    let sent = clock::since_boot();
+    let request = json!({ "ID": lease.to_string() });
+    let ttl = Duration::from_secs(LEASE_TTL_S);
+    let answer = client.call::<Streamed<LeaseAnswer>>("lease/keepalive", &request, ttl);
+    let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+    match answer {
+        Ok(Streamed { result: Some(answer), .. }) => *held = held.renewed(sent, answer.ttl_s.0),
+        Ok(Streamed { error, .. }) => warn!(?error, "the leader's lease is not renewed"),
+        Err(error) if error.is_no_lease() => held.is_lost = true,
+        Err(error) => warn!(%error, "the leader's lease is not renewed"),
+    }
+    if held.is_lost {
+        warn!("the leader's lease is gone: this server commits nothing more");
+    }
+    !held.is_lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_holds_from_when_it_was_asked_for_and_is_lost_for_good() {
+        let at = Duration::from_secs;
+        let held = Held::since(at(10), 3);
+        assert!(held.holds(at(12)) && !held.holds(at(13)));
+        let renewed = held.renewed(at(11), 3);
+        assert!(renewed.holds(at(13)) && !renewed.holds(at(14)));
+        // An answer that says less does not take back what was granted.
+        assert!(renewed.renewed(at(11), 1).holds(at(13)));
+        let lost = renewed.renewed(at(12), 0);
+        assert!(lost.is_lost && !lost.holds(at(12)));
+        assert!(!lost.renewed(at(12), 3).holds(at(12)));
+    }
+
+    #[test]
+    fn a_leader_is_written_as_it_is_read() {
+        let leader = Leader { node: "n1".into(), incarnation: "x".into(), address: "a:1".into() };
+        let text = serde_json::to_string(&leader).unwrap();
+        assert_eq!(text, r#"{"node":"n1","incarnation":"x","address":"a:1"}"#);
+        assert_eq!(serde_json::from_str::<Leader>(&text).unwrap(), leader);
+    }
+}

@@ -1,0 +1,237 @@
+//! Watching the commits of another server: how a follower keeps its model up to date.
+//!
+//! A thread reads etcd's watch in spans of a few seconds. Each begins with a read that needs a
+//! majority, so a member that is cut off from the others is left for another one. A transaction's
+//! events come in one message; those of one commit become one change. What somebody has removed or
+//! written beside a commit (tokens whose lease has ended) goes with the next one.
+
+use std::io::{BufRead, Read as _};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::client::{Client, LINE_BYTES_MAX};
+use super::gateway::{self, RangeAnswer, Streamed, WatchAnswer, WatchEvent};
+use super::keys::{Keys, Thing};
+use super::values;
+use crate::clock;
+use crate::journal::{Change, Committed, JournalError, Revision, format};
+
+/// How long one stream is read.
+const SPAN: Duration = Duration::from_secs(5);
+/// How long etcd may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The end of a watch: its queue is closed, and the watcher has to load again.
+struct Ended;
+
+/// The thread of one watch.
+pub(super) struct Follower {
+    pub client: Client,
+    pub keys: Keys,
+    /// The revision with which the next stream begins.
+    pub next: u64,
+    pub queue: SyncSender<Arc<Committed>>,
+    /// Whether the watcher is still there.
+    pub there: Weak<()>,
+    pub commits: Commits,
+}
+
+impl Follower {
+    pub fn run(mut self) {
+        while self.there.strong_count() > 0 {
+            match self.span() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.client.turn_away();
+                    clock::pause(PAUSE);
+                }
+                Err(Ended) => return,
+            }
+        }
+    }
+
+    /// Reads one stream to its end. Returns whether it was one.
+    fn span(&mut self) -> Result<bool, Ended> {
+        let revision = gateway::get(&self.keys.key(&Thing::Revision));
+        if let Err(error) = self.client.call::<RangeAnswer>("kv/range", &revision, PATIENCE) {
+            warn!(%error, "the leader's commits are not seen");
+            return Ok(false);
+        }
+        let request = gateway::watch(&self.keys.prefix(), self.next);
+        let mut stream = match self.client.stream("watch", &request, SPAN, PATIENCE) {
+            Ok(stream) => stream,
+            Err(error) => {
+                warn!(%error, "the leader's commits are not seen");
+                return Ok(false);
+            }
+        };
+        let mut has_begun = false;
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            // The end of the span, or of the member: the next stream begins where this one ended.
+            if !read.is_ok_and(|bytes| bytes > 0) || line.last() != Some(&b'\n') {
+                return Ok(has_begun);
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let Ok(Streamed { result: Some(answer), .. }) =
+                serde_json::from_slice::<Streamed<WatchAnswer>>(&line)
+            else {
+                let line = String::from_utf8_lossy(&line[..line.len().min(300)]).into_owned();
+                warn!(line, "etcd's watch says something unexpected");
+                return Ok(false);
+            };
+            has_begun = true;
+            self.message(&answer)?;
+            if answer.canceled {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn message(&mut self, answer: &WatchAnswer) -> Result<(), Ended> {
+        if answer.compact_revision.0 > 0 {
+            warn!(from = self.next, "commits that were not seen are no longer kept; loading again");
+            return Err(Ended);
+        }
+        let committed = self.commits.take(&self.keys, &answer.events).map_err(|error| {
+            warn!(%error, "a commit cannot be read");
+            Ended
+        })?;
+        for one in committed {
+            self.queue.try_send(Arc::new(one)).map_err(|_| Ended)?;
+        }
+        if let Some(last) = answer.events.last() {
+            self.next = last.kv.mod_revision.0.saturating_add(1);
+        }
+        Ok(())
+    }
+}
+
+/// Makes changes of what has happened to keys. Pure.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Commits {
+    /// What has happened since the last commit.
+    since: Change,
+}
+
+impl Commits {
+    /// The commits among some events, which have all events of their revisions.
+    fn take(&mut self, keys: &Keys, events: &[WatchEvent]) -> Result<Vec<Committed>, JournalError> {
+        let mut all = Vec::new();
+        for of_one in events.chunk_by(|a, b| a.kv.mod_revision == b.kv.mod_revision) {
+            let mut committed = None;
+            for event in of_one {
+                let Some(thing) = keys.thing(&event.kv.key.0) else { continue };
+                if thing == Thing::Revision {
+                    committed = Some(Revision(event.kv.mod_revision.0));
+                }
+                self.event(&thing, event)?;
+            }
+            if let Some(revision) = committed {
+                all.push(Committed { revision, change: std::mem::take(&mut self.since) });
+            }
+        }
+        Ok(all)
+    }
+
+    fn event(&mut self, thing: &Thing, event: &WatchEvent) -> Result<(), JournalError> {
+        let value = &event.kv.value.0;
+        if event.kind == "DELETE" {
+            self.since.events.extend(thing.gone());
+            return Ok(());
+        }
+        match thing {
+            Thing::Credits(_) => self.since.unleased.extend(&values::read_credits(value)?),
+            Thing::Stop => self.since.stopped = Some(values::read_stop(value)?),
+            Thing::Device(..) | Thing::Revision => {}
+            _ => {
+                let key = &event.kv.key.0;
+                self.since.events.push(event_of(thing, key, value)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The event that a key holds.
+pub(super) fn event_of(
+    thing: &Thing,
+    key: &[u8],
+    value: &[u8],
+) -> Result<crate::model::Event, JournalError> {
+    let key = String::from_utf8_lossy(key);
+    let event = format::decode(value).map_err(|error| match error {
+        format::FormatError::Version(_) => {
+            JournalError::TooNew(format!("etcd's key '{key}': {error}"))
+        }
+        other => values::malformed(&key, &other),
+    })?;
+    match Thing::of(&event) == (thing.clone(), true) {
+        true => Ok(event),
+        false => Err(values::malformed(&key, &"its value is of another object")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::etcd::gateway::{KeyValue, Number, Raw};
+    use crate::model::Event;
+
+    fn put(keys: &Keys, thing: &Thing, value: &[u8], revision: u64) -> WatchEvent {
+        let kv = KeyValue {
+            key: Raw(keys.key(thing)),
+            value: Raw(value.to_vec()),
+            mod_revision: Number(revision),
+            ..KeyValue::default()
+        };
+        WatchEvent { kind: String::new(), kv }
+    }
+
+    #[test]
+    fn what_happens_beside_commits_goes_with_the_next_one() {
+        let keys = Keys::of("c").unwrap();
+        let token = Thing::Token("t".into());
+        let mut expired = put(&keys, &token, b"", 5);
+        expired.kind = "DELETE".into();
+        let mut commits = Commits::default();
+        assert_eq!(commits.take(&keys, &[expired]), Ok(vec![]));
+        let revision = Thing::Revision;
+        let events = [put(&keys, &revision, b"x", 6), put(&keys, &revision, b"y", 7)];
+        let all = commits.take(&keys, &events).unwrap();
+        let first = Change::from(vec![Event::TokenGone("t".into())]);
+        assert_eq!(all[0], Committed { revision: Revision(6), change: first });
+        assert_eq!(all[1], Committed { revision: Revision(7), change: Change::default() });
+    }
+
+    #[test]
+    fn a_value_under_another_key_is_refused() {
+        let keys = Keys::of("c").unwrap();
+        let [one, two] = [1, 2].map(evenkeel_core::ids::VolumeId::from_bits);
+        let volume = crate::model::Volume::new(
+            one,
+            "z",
+            evenkeel_core::volume::VolumeSpec {
+                volume_type: evenkeel_core::volume::VolumeType::Gp3,
+                size_gib: 1,
+                iops: Some(3_000),
+                throughput_mibps: Some(125),
+                multi_attach: false,
+            },
+            crate::model::UnixMs(1),
+        );
+        let value = format::encode(&Event::Volume(volume)).unwrap();
+        let (right, wrong) = (Thing::Volume(one), Thing::Volume(two));
+        assert!(event_of(&right, &keys.key(&right), &value).is_ok());
+        let error = event_of(&wrong, &keys.key(&wrong), &value).unwrap_err();
+        assert!(error.to_string().contains("another object"), "{error}");
+    }
+}

@@ -1,0 +1,393 @@
+//! The messages of etcd's JSON gateway, as far as they are used here. Pure.
+//!
+//! The gateway writes 64-bit numbers as strings, bytes in base64, and leaves out what is zero or
+//! empty.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+/// The most operations, and the most comparisons, of a transaction: etcd's default for
+/// `--max-txn-ops`.
+pub const OPERATIONS_MAX: usize = 128;
+/// The most bytes of a request: etcd's default for `--max-request-bytes`.
+pub const REQUEST_BYTES_MAX: usize = 3 << 19;
+/// What a message adds to the bytes of a key and its value, rounded up.
+const OVERHEAD_BYTES: usize = 48;
+
+/// A number that is written as a string.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Number(pub u64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Digits;
+        impl Visitor<'_> for Digits {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, as a string")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
+                text.parse().map(Number).map_err(E::custom)
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(number))
+            }
+        }
+        deserializer.deserialize_any(Digits)
+    }
+}
+
+/// Bytes that are written in base64.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Raw(pub Vec<u8>);
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Raw;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes in base64")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Raw, E> {
+                STANDARD.decode(text).map(Raw).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// What every answer begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// The revision of the whole store when it answered.
+    pub revision: Number,
+}
+
+/// A key with its value.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Raw,
+    /// Its value.
+    pub value: Raw,
+    /// The revision that created the key.
+    pub create_revision: Number,
+    /// The revision that wrote its value.
+    pub mod_revision: Number,
+    /// The lease with which it ends; zero if none.
+    pub lease: Number,
+}
+
+/// The answer to a read.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RangeAnswer {
+    /// See [`Header`].
+    pub header: Header,
+    /// What was found, in the order of the keys.
+    pub kvs: Vec<KeyValue>,
+    /// Whether there is more.
+    pub more: bool,
+}
+
+/// The answer to one operation of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OperationAnswer {
+    /// Of a read.
+    pub response_range: Option<RangeAnswer>,
+}
+
+/// The answer to a transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TransactionAnswer {
+    /// See [`Header`].
+    pub header: Header,
+    /// Whether every comparison held.
+    pub succeeded: bool,
+    /// What the operations answered.
+    pub responses: Vec<OperationAnswer>,
+}
+
+impl TransactionAnswer {
+    /// What the reads of the transaction found.
+    pub fn found(&self) -> impl Iterator<Item = &KeyValue> {
+        self.responses.iter().filter_map(|one| one.response_range.as_ref()).flat_map(|r| &r.kvs)
+    }
+
+    /// What was found of a key.
+    pub fn of(&self, key: &[u8]) -> Option<&KeyValue> {
+        self.found().find(|found| found.key.0 == key)
+    }
+}
+
+/// The answer about a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LeaseAnswer {
+    /// The lease.
+    #[serde(rename = "ID")]
+    pub id: Number,
+    /// Seconds until it ends; zero if it has ended.
+    #[serde(rename = "TTL")]
+    pub ttl_s: Number,
+}
+
+/// One message of a stream.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Streamed<T> {
+    /// The message.
+    pub result: Option<T>,
+    /// Why there is none.
+    pub error: Option<Value>,
+}
+
+/// A message of a watch.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WatchAnswer {
+    /// See [`Header`].
+    pub header: Header,
+    /// Whether this is the watch's last message.
+    pub canceled: bool,
+    /// The earliest revision that is kept, if the watch began before it.
+    pub compact_revision: Number,
+    /// Why it was ended.
+    pub cancel_reason: String,
+    /// What has happened. All that one transaction did comes in one message.
+    pub events: Vec<WatchEvent>,
+}
+
+/// One thing that happened to a key.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WatchEvent {
+    /// `DELETE`, or nothing for a put.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The key with its new value.
+    pub kv: KeyValue,
+}
+
+/// Why etcd refused a request.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Refusal {
+    /// In words.
+    pub error: String,
+    /// gRPC's code.
+    pub code: u64,
+}
+
+/// A key in the form of the gateway.
+fn text(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The first key after all keys that begin with `prefix`.
+#[must_use]
+pub fn end_of(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+/// A condition of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Compare {
+    /// The key was created by this revision; zero: there is no such key.
+    CreatedBy(Vec<u8>, u64),
+    /// The key was last written by this revision; zero: there is no such key.
+    WrittenBy(Vec<u8>, u64),
+    /// The key was not written after this revision.
+    NotWrittenAfter(Vec<u8>, u64),
+}
+
+impl Compare {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::CreatedBy(key, _) | Self::WrittenBy(key, _) | Self::NotWrittenAfter(key, _) => {
+                key
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        let key = text(self.key());
+        match self {
+            Self::CreatedBy(_, revision) => json!({
+                "key": key, "target": "CREATE", "result": "EQUAL",
+                "create_revision": revision.to_string(),
+            }),
+            Self::WrittenBy(_, revision) => json!({
+                "key": key, "target": "MOD", "result": "EQUAL",
+                "mod_revision": revision.to_string(),
+            }),
+            Self::NotWrittenAfter(_, revision) => json!({
+                "key": key, "target": "MOD", "result": "LESS",
+                "mod_revision": revision.saturating_add(1).to_string(),
+            }),
+        }
+    }
+}
+
+/// What a transaction does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// Writes a value, with a lease unless it is zero.
+    Put(Vec<u8>, Vec<u8>, u64),
+    /// Removes a key.
+    Delete(Vec<u8>),
+    /// Reads a key.
+    Get(Vec<u8>),
+    /// Reads what there is of a key beside its value.
+    Look(Vec<u8>),
+}
+
+impl Operation {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put(key, ..) | Self::Delete(key) | Self::Get(key) | Self::Look(key) => key,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let value = if let Self::Put(_, value, _) = self { value.len() } else { 0 };
+        self.key().len() + value + OVERHEAD_BYTES
+    }
+
+    fn json(&self) -> Value {
+        let key = text(self.key());
+        match self {
+            Self::Put(_, value, lease) => json!({ "request_put": {
+                "key": key, "value": text(value), "lease": lease.to_string(),
+            }}),
+            Self::Delete(_) => json!({ "request_delete_range": { "key": key }}),
+            Self::Get(_) => json!({ "request_range": { "key": key }}),
+            Self::Look(_) => json!({ "request_range": { "key": key, "keys_only": true }}),
+        }
+    }
+}
+
+/// A transaction: if all comparisons hold, `then`, else `otherwise`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transaction {
+    /// The comparisons.
+    pub when: Vec<Compare>,
+    /// What is done if all hold. No key may be written twice.
+    pub then: Vec<Operation>,
+    /// What is done otherwise.
+    pub otherwise: Vec<Operation>,
+}
+
+impl Transaction {
+    /// Its bytes as etcd counts them, rounded up.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let compares = self.when.iter().map(|one| one.key().len() + OVERHEAD_BYTES);
+        let operations = self.then.iter().chain(&self.otherwise).map(Operation::bytes);
+        compares.chain(operations).sum()
+    }
+
+    /// The most operations or comparisons in one of its parts, which is what etcd limits.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.when.len().max(self.then.len()).max(self.otherwise.len())
+    }
+
+    /// The request.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let all = |all: &[Operation]| all.iter().map(Operation::json).collect::<Vec<_>>();
+        json!({
+            "compare": self.when.iter().map(Compare::json).collect::<Vec<_>>(),
+            "success": all(&self.then),
+            "failure": all(&self.otherwise),
+        })
+    }
+}
+
+/// A request for the keys from `from` up to and not including `to`, at a revision (zero: the
+/// newest), at most so many.
+#[must_use]
+pub fn range(from: &[u8], to: &[u8], revision: u64, limit: usize) -> Value {
+    json!({
+        "key": text(from), "range_end": text(to),
+        "revision": revision.to_string(), "limit": limit.to_string(),
+    })
+}
+
+/// A request for one key.
+#[must_use]
+pub fn get(key: &[u8]) -> Value {
+    json!({ "key": text(key) })
+}
+
+/// A request for all that happens to keys with this prefix, beginning with a revision.
+#[must_use]
+pub fn watch(prefix: &[u8], from: u64) -> Value {
+    json!({ "create_request": {
+        "key": text(prefix), "range_end": text(&end_of(prefix)),
+        "start_revision": from.to_string(),
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_the_gateway_writes_them() {
+        let answer = r#"{"header":{"cluster_id":"1","revision":"7"},"kvs":[{"key":"aw==",
+            "create_revision":"2","mod_revision":"3","version":"1","value":"dg=="}],"count":"1"}"#;
+        let answer: RangeAnswer = serde_json::from_str(answer).unwrap();
+        assert_eq!((answer.header.revision, answer.more), (Number(7), false));
+        assert_eq!(answer.kvs[0].key, Raw(b"k".to_vec()));
+        assert_eq!(answer.kvs[0].mod_revision, Number(3));
+        // What is zero is left out: a lease that has ended has no TTL.
+        let ended = r#"{"result":{"header":{"revision":"2"},"ID":"77"}}"#;
+        let ended: Streamed<LeaseAnswer> = serde_json::from_str(ended).unwrap();
+        assert_eq!(ended.result.unwrap().ttl_s, Number(0));
+        assert!(serde_json::from_str::<RangeAnswer>(r#"{"kvs":[{"key":"*"}]}"#).is_err());
+        assert!(serde_json::from_str::<Header>(r#"{"revision":"-1"}"#).is_err());
+    }
+
+    #[test]
+    fn a_prefix_ends_before_the_next_key() {
+        assert_eq!(end_of(b"/a/"), b"/a0");
+        assert_eq!(end_of(&[7, 255]), [8]);
+        assert_eq!(end_of(&[255]), [0]);
+    }
+
+    #[test]
+    fn requests_are_what_the_gateway_reads() {
+        let transaction = Transaction {
+            when: vec![Compare::NotWrittenAfter(b"k".to_vec(), 4)],
+            then: vec![Operation::Put(b"k".to_vec(), b"v".to_vec(), 0)],
+            otherwise: vec![Operation::Look(b"k".to_vec())],
+        };
+        let expected = json!({
+            "compare": [{"key": "aw==", "target": "MOD", "result": "LESS", "mod_revision": "5"}],
+            "success": [{"request_put": {"key": "aw==", "value": "dg==", "lease": "0"}}],
+            "failure": [{"request_range": {"key": "aw==", "keys_only": true}}],
+        });
+        assert_eq!(transaction.json(), expected);
+        assert_eq!((transaction.operations(), transaction.bytes()), (1, 4 + 3 * OVERHEAD_BYTES));
+    }
+}

@@ -1,0 +1,174 @@
+//! The keys of a cluster in etcd. Pure; [etcd.md](../../../../../docs/internals/etcd.md) lists them.
+
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+
+use crate::model::Event;
+
+/// The most characters of a cluster's name.
+pub const NAME_MAX: usize = 63;
+
+/// The names of a cluster's keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys(String);
+
+/// What a key is of.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Thing {
+    /// A volume.
+    Volume(VolumeId),
+    /// A host.
+    Host(InstanceId),
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// A client token.
+    Token(String),
+    /// The account.
+    Account,
+    /// A device of a host, whose value is the volume.
+    Device(InstanceId, String),
+    /// A part of the balances.
+    Credits(usize),
+    /// The mark of a clean stop.
+    Stop,
+    /// The last commit.
+    Revision,
+}
+
+impl Thing {
+    /// What an event is about, and whether it is there afterwards.
+    pub fn of(event: &Event) -> (Self, bool) {
+        match event {
+            Event::Volume(volume) => (Self::Volume(volume.id), true),
+            Event::VolumeGone(id) => (Self::Volume(*id), false),
+            Event::Host(host) => (Self::Host(host.id), true),
+            Event::HostGone(id) => (Self::Host(*id), false),
+            Event::Token(name, _) => (Self::Token(name.clone()), true),
+            Event::TokenGone(name) => (Self::Token(name.clone()), false),
+            Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
+            Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
+            Event::Account(_) => (Self::Account, true),
+        }
+    }
+
+    /// The event that says that it is gone, if there is one.
+    pub fn gone(&self) -> Option<Event> {
+        match self {
+            Self::Volume(id) => Some(Event::VolumeGone(*id)),
+            Self::Host(id) => Some(Event::HostGone(*id)),
+            Self::Snapshot(id) => Some(Event::SnapshotGone(*id)),
+            Self::Token(name) => Some(Event::TokenGone(name.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Keys {
+    /// The keys of a cluster of this name.
+    ///
+    /// # Errors
+    /// The name is none; the text says why.
+    pub fn of(cluster: &str) -> Result<Self, String> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        if cluster.is_empty() || cluster.len() > NAME_MAX || !cluster.bytes().all(is_plain) {
+            return Err(format!(
+                "the cluster's name '{cluster}': name it with 1 to {NAME_MAX} letters, digits, \
+                 '-', '_' and '.'"
+            ));
+        }
+        Ok(Self(format!("/evenkeel/{cluster}/")))
+    }
+
+    /// What all of them begin with.
+    pub fn prefix(&self) -> Vec<u8> {
+        self.0.clone().into_bytes()
+    }
+
+    /// The prefix of one kind.
+    pub fn kind(&self, kind: char) -> Vec<u8> {
+        format!("{}{kind}/", self.0).into_bytes()
+    }
+
+    /// The key of the format's version.
+    pub fn meta(&self) -> Vec<u8> {
+        format!("{}meta", self.0).into_bytes()
+    }
+
+    /// The key of the leader.
+    pub fn leader(&self) -> Vec<u8> {
+        format!("{}leader", self.0).into_bytes()
+    }
+
+    /// The key of a thing.
+    pub fn key(&self, thing: &Thing) -> Vec<u8> {
+        let rest = match thing {
+            Thing::Volume(id) => format!("v/{id}"),
+            Thing::Host(id) => format!("h/{id}"),
+            Thing::Snapshot(id) => format!("s/{id}"),
+            Thing::Token(name) => format!("t/{name}"),
+            Thing::Account => "account".to_owned(),
+            Thing::Device(host, device) => format!("a/{host}/{device}"),
+            Thing::Credits(part) => format!("c/{part:02}"),
+            Thing::Stop => "stop".to_owned(),
+            Thing::Revision => "revision".to_owned(),
+        };
+        format!("{}{rest}", self.0).into_bytes()
+    }
+
+    /// What a key is of; `None` if it is none of the journal's.
+    pub fn thing(&self, key: &[u8]) -> Option<Thing> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(self.0.as_str())?;
+        match rest.split_once('/') {
+            None => match rest {
+                "account" => Some(Thing::Account),
+                "stop" => Some(Thing::Stop),
+                "revision" => Some(Thing::Revision),
+                _ => None,
+            },
+            Some(("v", id)) => id.parse().ok().map(Thing::Volume),
+            Some(("h", id)) => id.parse().ok().map(Thing::Host),
+            Some(("s", id)) => id.parse().ok().map(Thing::Snapshot),
+            Some(("t", name)) => Some(Thing::Token(name.to_owned())),
+            Some(("c", part)) => part.parse().ok().map(Thing::Credits),
+            Some(("a", rest)) => {
+                let (host, device) = rest.split_once('/')?;
+                Some(Thing::Device(host.parse().ok()?, device.to_owned()))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read_as_what_it_was_written_for() {
+        let keys = Keys::of("c1").unwrap();
+        let host = InstanceId::from_bits(2);
+        for thing in [
+            Thing::Volume(VolumeId::from_bits(1)),
+            Thing::Host(host),
+            Thing::Snapshot(SnapshotId::from_bits(3)),
+            Thing::Token("a/b ü".into()),
+            Thing::Account,
+            Thing::Device(host, "/dev/sdf".into()),
+            Thing::Credits(7),
+            Thing::Stop,
+            Thing::Revision,
+        ] {
+            assert_eq!(keys.thing(&keys.key(&thing)), Some(thing));
+        }
+        for other in [keys.meta(), keys.leader(), b"/evenkeel/c1/n/x/inst".to_vec()] {
+            assert_eq!(keys.thing(&other), None);
+        }
+        assert_eq!(keys.thing(b"/evenkeel/c2/v/vol-00000000000000001"), None);
+    }
+
+    #[test]
+    fn a_name_that_would_reach_into_another_cluster_is_refused() {
+        for name in ["", "a/b", "a b", "ü", &"x".repeat(NAME_MAX + 1)] {
+            assert!(Keys::of(name).unwrap_err().contains("1 to 63 letters"), "{name}");
+        }
+    }
+}

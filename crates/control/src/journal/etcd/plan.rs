@@ -1,0 +1,455 @@
+//! From a change to transactions of etcd, and from their answers to what has become of it. Pure.
+//!
+//! The last transaction of a change is the one that decides. It compares that the leader's key is
+//! ours, that the last commit is the one on which the change is based, and that no key that it
+//! writes was written since it was read. It writes a random id as the new commit, by which a commit
+//! is recognised whose answer got lost.
+//!
+//! Balances that do not fit beside the events go first, in transactions with the same comparisons
+//! that do not count as commits. Should the last one fail, they are stored nevertheless. That is
+//! safe, since each balance is a lower bound by itself: see [`crate::credits`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+
+use super::gateway::{
+    Compare, OPERATIONS_MAX, Operation, REQUEST_BYTES_MAX, Transaction, TransactionAnswer,
+};
+use super::keys::{Keys, Thing};
+use super::values::{self, PARTS, part_of};
+use crate::journal::{Change, Credits, JournalError, Revision, format};
+use crate::model::Event;
+
+/// Devices of hosts, each of which has one volume.
+pub type Devices = BTreeSet<(InstanceId, String)>;
+
+/// What a journal knows of etcd's content, to write the next change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The revision of the last commit.
+    pub revision: u64,
+    /// The revision of the whole store as of which everything is known.
+    pub read_at: u64,
+    /// The devices to which volumes are attached.
+    pub devices: BTreeMap<VolumeId, Devices>,
+    /// All balances, by part.
+    pub credits: Vec<Credits>,
+    /// Whether there is a mark of a clean stop.
+    pub has_stop: bool,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            revision: 0,
+            read_at: 0,
+            devices: BTreeMap::new(),
+            credits: vec![Credits::default(); PARTS],
+            has_stop: false,
+        }
+    }
+}
+
+/// Who commits, and as what.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The revision that created the leader's key.
+    pub leader: u64,
+    /// The id of this commit.
+    pub id: &'a str,
+    /// The lease of new tokens.
+    pub token_lease: u64,
+}
+
+/// A change, as transactions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Planned {
+    /// Balances that go first.
+    pub first: Vec<(Transaction, Vec<usize>)>,
+    /// What decides.
+    pub last: Transaction,
+    devices: BTreeMap<VolumeId, Devices>,
+    parts: BTreeMap<usize, Credits>,
+    has_stop: bool,
+}
+
+/// What is written under a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Write {
+    /// `None`: the key is removed.
+    value: Option<Vec<u8>>,
+    lease: u64,
+    /// Whether there must be no such key.
+    is_new: bool,
+}
+
+/// A change that is being planned.
+struct Draft<'a> {
+    known: &'a Known,
+    writes: BTreeMap<Thing, Write>,
+    /// Tokens of this change, and whether they are there.
+    tokens: BTreeMap<String, bool>,
+    devices: BTreeMap<VolumeId, Devices>,
+    parts: BTreeMap<usize, Credits>,
+}
+
+/// Plans a change.
+///
+/// # Errors
+/// [`JournalError::TokenTaken`] if it has a token twice; [`JournalError::Failed`] if it is too
+/// large for etcd.
+pub fn plan(
+    keys: &Keys,
+    known: &Known,
+    change: &Change,
+    terms: Terms<'_>,
+) -> Result<Planned, JournalError> {
+    let mut draft = Draft {
+        known,
+        writes: BTreeMap::new(),
+        tokens: BTreeMap::new(),
+        devices: BTreeMap::new(),
+        parts: BTreeMap::new(),
+    };
+    for event in &change.events {
+        draft.event(event, terms.token_lease)?;
+    }
+    draft.attachments()?;
+    for (id, balances) in &change.unleased.volumes {
+        draft.part(part_of(id.bits())).volumes.insert(*id, *balances);
+    }
+    for (id, balances) in &change.unleased.hosts {
+        draft.part(part_of(id.bits())).hosts.insert(*id, *balances);
+    }
+    let stop = match &change.stopped {
+        Some(moment) => Some(Some(values::stop(moment)?)),
+        None if known.has_stop => Some(None),
+        None => None,
+    };
+    if let Some(value) = stop {
+        draft.writes.insert(Thing::Stop, Write { value, lease: 0, is_new: false });
+    }
+    draft.planned(keys, terms, change.stopped.is_some())
+}
+
+impl Draft<'_> {
+    fn part(&mut self, part: usize) -> &mut Credits {
+        let known = self.known.credits.get(part);
+        self.parts.entry(part).or_insert_with(|| known.cloned().unwrap_or_default())
+    }
+
+    fn event(&mut self, event: &Event, token_lease: u64) -> Result<(), JournalError> {
+        let (thing, is_there) = Thing::of(event);
+        let (mut lease, mut is_new) = (0, false);
+        if let Thing::Token(name) = &thing {
+            let before = self.tokens.insert(name.clone(), is_there);
+            if is_there && before == Some(true) {
+                return Err(JournalError::TokenTaken(name.clone()));
+            }
+            // Only the first event of a token says whether it must be new.
+            let was_new = self.writes.get(&thing).is_some_and(|write| write.is_new);
+            is_new = was_new || (is_there && before.is_none());
+            lease = token_lease;
+        }
+        let devices = match event {
+            Event::Volume(volume) => {
+                let device = |a: &crate::model::Attachment| (a.instance, a.device.clone());
+                Some((volume.id, volume.attachments.iter().map(device).collect()))
+            }
+            Event::VolumeGone(id) => Some((*id, Devices::new())),
+            _ => None,
+        };
+        if let Some((id, devices)) = devices {
+            self.devices.insert(id, devices);
+        }
+        let bits = match event {
+            Event::VolumeGone(id) => Some(id.bits()),
+            Event::HostGone(id) => Some(id.bits()),
+            _ => None,
+        };
+        if let Some(part) = bits.map(part_of) {
+            let known = self.known.credits.get(part);
+            let before = self.parts.get(&part).or(known).cloned().unwrap_or_default();
+            let mut after = before.clone();
+            after.apply(event);
+            if after != before {
+                self.parts.insert(part, after);
+            }
+        }
+        let value = match is_there {
+            true => {
+                let bytes = format::encode(event);
+                Some(bytes.map_err(|error| JournalError::Failed(error.to_string()))?)
+            }
+            false => None,
+        };
+        self.writes.insert(thing, Write { value, lease, is_new });
+        Ok(())
+    }
+
+    /// The keys of devices that volumes of this change have got or lost.
+    fn attachments(&mut self) -> Result<(), JournalError> {
+        let none = Devices::new();
+        let before = |id: &VolumeId| self.known.devices.get(id).unwrap_or(&none);
+        let mut of_devices: BTreeMap<(InstanceId, String), (bool, Option<VolumeId>)> =
+            BTreeMap::new();
+        for (id, devices) in &self.devices {
+            for lost in before(id).difference(devices) {
+                of_devices.insert(lost.clone(), (true, None));
+            }
+        }
+        for (id, devices) in &self.devices {
+            for got in devices.difference(before(id)) {
+                let entry = of_devices.entry(got.clone()).or_insert((false, None));
+                if let Some(other) = entry.1.replace(*id) {
+                    let (host, device) = got;
+                    return Err(JournalError::Failed(format!(
+                        "{device} of {host} would be of {other} and of {id}; detach one of them"
+                    )));
+                }
+            }
+        }
+        for ((host, device), (was_there, volume)) in of_devices {
+            let value = volume.map(|id| id.to_string().into_bytes());
+            let is_new = !was_there;
+            self.writes.insert(Thing::Device(host, device), Write { value, lease: 0, is_new });
+        }
+        Ok(())
+    }
+
+    fn planned(
+        self,
+        keys: &Keys,
+        terms: Terms<'_>,
+        has_stop: bool,
+    ) -> Result<Planned, JournalError> {
+        let Self { known, writes, devices, parts, .. } = self;
+        let mut balances = Vec::new();
+        for (part, credits) in &parts {
+            let value = Some(values::credits(credits)?);
+            balances.push((*part, Write { value, lease: 0, is_new: false }));
+        }
+        let mut last = begun(keys, known, terms.leader);
+        for (thing, write) in writes {
+            add(&mut last, keys, known, &thing, write);
+        }
+        let revision = keys.key(&Thing::Revision);
+        last.then.push(Operation::Put(revision, terms.id.as_bytes().to_vec(), 0));
+        let mut whole = last.clone();
+        for (part, write) in balances.clone() {
+            add(&mut whole, keys, known, &Thing::Credits(part), write);
+        }
+        let mut first = Vec::new();
+        if fits(&whole) {
+            last = whole;
+        } else {
+            for (part, write) in balances {
+                let thing = Thing::Credits(part);
+                let mut alone = begun(keys, known, terms.leader);
+                add(&mut alone, keys, known, &thing, write.clone());
+                check(&alone)?;
+                match first.last_mut() {
+                    None => first.push((alone, vec![part])),
+                    Some((group, parts)) => {
+                        let mut more: Transaction = group.clone();
+                        add(&mut more, keys, known, &thing, write);
+                        if fits(&more) {
+                            *group = more;
+                            parts.push(part);
+                        } else {
+                            first.push((alone, vec![part]));
+                        }
+                    }
+                }
+            }
+        }
+        check(&last)?;
+        Ok(Planned { first, last, devices, parts, has_stop })
+    }
+}
+
+/// A transaction with what all of them compare.
+fn begun(keys: &Keys, known: &Known, leader: u64) -> Transaction {
+    let revision = keys.key(&Thing::Revision);
+    Transaction {
+        when: vec![
+            Compare::CreatedBy(keys.leader(), leader),
+            Compare::WrittenBy(revision.clone(), known.revision),
+        ],
+        then: vec![],
+        otherwise: vec![Operation::Get(keys.leader()), Operation::Get(revision)],
+    }
+}
+
+fn add(to: &mut Transaction, keys: &Keys, known: &Known, thing: &Thing, write: Write) {
+    let key = keys.key(thing);
+    to.when.push(match write.is_new {
+        true => Compare::CreatedBy(key.clone(), 0),
+        false => Compare::NotWrittenAfter(key.clone(), known.read_at),
+    });
+    // Balances that go first have no id by which to recognise them but themselves.
+    to.otherwise.push(match thing {
+        Thing::Credits(_) => Operation::Get(key.clone()),
+        _ => Operation::Look(key.clone()),
+    });
+    to.then.push(match write.value {
+        Some(value) => Operation::Put(key, value, write.lease),
+        None => Operation::Delete(key),
+    });
+}
+
+fn fits(transaction: &Transaction) -> bool {
+    transaction.operations() <= OPERATIONS_MAX && transaction.bytes() <= REQUEST_BYTES_MAX
+}
+
+fn check(transaction: &Transaction) -> Result<(), JournalError> {
+    let (operations, bytes) = (transaction.operations(), transaction.bytes());
+    if operations > OPERATIONS_MAX {
+        return Err(JournalError::Failed(format!(
+            "this change needs {operations} operations of etcd, and a transaction may have \
+             {OPERATIONS_MAX}; change fewer things at once"
+        )));
+    }
+    if bytes > REQUEST_BYTES_MAX {
+        return Err(JournalError::Failed(format!(
+            "this change has {bytes} bytes, and a request to etcd may have {REQUEST_BYTES_MAX}; \
+             change fewer things at once"
+        )));
+    }
+    Ok(())
+}
+
+/// What has become of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is stored, at this revision.
+    Stored(u64),
+    /// Another one leads, or none; the value of the leader's key.
+    Deposed(Option<Vec<u8>>),
+    /// Another commit came first: this one.
+    Conflict(Revision),
+    /// A token is there already.
+    TokenTaken(String),
+    /// Somebody else has written this key, at this revision.
+    Touched(String, u64),
+}
+
+/// Judges the answer to the transaction that decides.
+#[must_use]
+pub fn judge(
+    keys: &Keys,
+    known: &Known,
+    transaction: &Transaction,
+    terms: Terms<'_>,
+    answer: &TransactionAnswer,
+) -> Outcome {
+    if answer.succeeded {
+        return Outcome::Stored(answer.header.revision.0);
+    }
+    let last = answer.of(&keys.key(&Thing::Revision));
+    // The answer to an earlier attempt got lost.
+    if let Some(last) = last
+        && last.value.0 == terms.id.as_bytes()
+    {
+        return Outcome::Stored(last.mod_revision.0);
+    }
+    refused(keys, known, transaction, terms, answer)
+}
+
+/// Judges the answer to balances that go first.
+#[must_use]
+pub fn judge_first(
+    keys: &Keys,
+    known: &Known,
+    transaction: &Transaction,
+    terms: Terms<'_>,
+    answer: &TransactionAnswer,
+) -> Outcome {
+    let is_there = |operation: &Operation| match operation {
+        Operation::Put(key, value, _) => {
+            answer.of(key).is_some_and(|found| found.value.0 == *value)
+        }
+        _ => false,
+    };
+    if answer.succeeded {
+        return Outcome::Stored(answer.header.revision.0);
+    }
+    match refused(keys, known, transaction, terms, answer) {
+        Outcome::Touched(..) if transaction.then.iter().all(is_there) => {
+            Outcome::Stored(answer.header.revision.0)
+        }
+        other => other,
+    }
+}
+
+fn refused(
+    keys: &Keys,
+    known: &Known,
+    transaction: &Transaction,
+    terms: Terms<'_>,
+    answer: &TransactionAnswer,
+) -> Outcome {
+    let leader = answer.of(&keys.leader());
+    if leader.map(|found| found.create_revision.0) != Some(terms.leader) {
+        return Outcome::Deposed(leader.map(|found| found.value.0.clone()));
+    }
+    let found = answer.of(&keys.key(&Thing::Revision)).map_or(0, |found| found.mod_revision.0);
+    if found != known.revision {
+        return Outcome::Conflict(Revision(found));
+    }
+    for compare in &transaction.when {
+        match compare {
+            Compare::CreatedBy(key, 0) => {
+                let Some(found) = answer.of(key) else { continue };
+                if let Some(Thing::Token(name)) = keys.thing(key) {
+                    return Outcome::TokenTaken(name);
+                }
+                return touched(key, found.mod_revision.0);
+            }
+            Compare::NotWrittenAfter(key, at) => {
+                if let Some(found) = answer.of(key).filter(|found| found.mod_revision.0 > *at) {
+                    return touched(key, found.mod_revision.0);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Comparisons and reads are of one moment, so this does not happen.
+    Outcome::Conflict(Revision(found))
+}
+
+fn touched(key: &[u8], revision: u64) -> Outcome {
+    Outcome::Touched(String::from_utf8_lossy(key).into_owned(), revision)
+}
+
+impl Known {
+    /// Takes over what a transaction of balances has stored.
+    pub fn take_first(&mut self, planned: &Planned, parts: &[usize], revision: u64) {
+        for part in parts {
+            if let (Some(known), Some(new)) = (self.credits.get_mut(*part), planned.parts.get(part))
+            {
+                *known = new.clone();
+            }
+        }
+        self.read_at = self.read_at.max(revision);
+    }
+
+    /// Takes over a change that is stored.
+    pub fn take(&mut self, planned: Planned, revision: u64) {
+        for (id, devices) in planned.devices {
+            match devices.is_empty() {
+                true => _ = self.devices.remove(&id),
+                false => _ = self.devices.insert(id, devices),
+            }
+        }
+        for (part, credits) in planned.parts {
+            if let Some(known) = self.credits.get_mut(part) {
+                *known = credits;
+            }
+        }
+        self.has_stop = planned.has_stop;
+        self.revision = revision;
+        self.read_at = self.read_at.max(revision);
+    }
+}

@@ -1,0 +1,156 @@
+//! The values of keys that hold no event: the format's version, balances, the mark of a clean stop
+//! and the leader. JSON; an unknown field is an error. Pure.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::qos::pacing::Balances;
+use serde::{Deserialize, Serialize};
+
+use crate::credits::Moment;
+use crate::journal::{Credits, JournalError};
+use crate::model::UnixMs;
+
+/// The version of keys and values that is written, and the newest that can be read.
+pub const FORMAT: u64 = 1;
+
+/// Balances are kept in so many values, so that a few that have changed are few bytes, and all of
+/// 100,000 volumes few operations.
+pub const PARTS: usize = 32;
+
+/// The part of an id's balances. Ids are random, so all parts are about as large.
+pub fn part_of(bits: u128) -> usize {
+    // Below PARTS, so it fits.
+    (bits % PARTS as u128) as usize
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetaForm {
+    format: u64,
+}
+
+/// The value of `meta`.
+pub fn meta() -> Vec<u8> {
+    format!(r#"{{"format":{FORMAT}}}"#).into_bytes()
+}
+
+/// Whether keys of that format can be read.
+pub fn check_meta(bytes: &[u8]) -> Result<(), JournalError> {
+    #[derive(Deserialize)]
+    struct Version {
+        format: u64,
+    }
+    let Version { format } =
+        serde_json::from_slice(bytes).map_err(|error| malformed("meta", &error))?;
+    if format > FORMAT {
+        return Err(JournalError::TooNew(format!(
+            "etcd's keys were written by a newer version (format {format}, known up to {FORMAT}); \
+             run that version"
+        )));
+    }
+    let MetaForm { .. } =
+        serde_json::from_slice(bytes).map_err(|error| malformed("meta", &error))?;
+    Ok(())
+}
+
+/// Operations and bytes.
+type Row = (Option<u64>, Option<u64>);
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct CreditsForm {
+    volumes: BTreeMap<String, Row>,
+    hosts: BTreeMap<String, Row>,
+}
+
+/// The value of a part of the balances.
+pub fn credits(credits: &Credits) -> Result<Vec<u8>, JournalError> {
+    let row = |balances: &Balances| (balances.operations, balances.bytes);
+    let volumes = credits.volumes.iter().map(|(id, b)| (id.to_string(), row(b))).collect();
+    let hosts = credits.hosts.iter().map(|(id, b)| (id.to_string(), row(b))).collect();
+    serde_json::to_vec(&CreditsForm { volumes, hosts }).map_err(|error| malformed("c/", &error))
+}
+
+/// The balances of a value.
+pub fn read_credits(bytes: &[u8]) -> Result<Credits, JournalError> {
+    let form: CreditsForm =
+        serde_json::from_slice(bytes).map_err(|error| malformed("c/", &error))?;
+    let balances = |(operations, bytes)| Balances { operations, bytes };
+    let mut credits = Credits::default();
+    for (id, row) in form.volumes {
+        let id: VolumeId =
+            id.parse().map_err(|_| malformed("c/", &format!("{id} is no volume")))?;
+        credits.volumes.insert(id, balances(row));
+    }
+    for (id, row) in form.hosts {
+        let id: InstanceId =
+            id.parse().map_err(|_| malformed("c/", &format!("{id} is no host")))?;
+        credits.hosts.insert(id, balances(row));
+    }
+    Ok(credits)
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StopForm {
+    unix_ms: u64,
+    boot: Option<(String, u64)>,
+}
+
+/// The value of the mark of a clean stop.
+pub fn stop(moment: &Moment) -> Result<Vec<u8>, JournalError> {
+    let form = StopForm { unix_ms: moment.unix.0, boot: moment.boot.clone() };
+    serde_json::to_vec(&form).map_err(|error| malformed("stop", &error))
+}
+
+/// When the last writer stopped.
+pub fn read_stop(bytes: &[u8]) -> Result<Moment, JournalError> {
+    let StopForm { unix_ms, boot } =
+        serde_json::from_slice(bytes).map_err(|error| malformed("stop", &error))?;
+    Ok(Moment { unix: UnixMs(unix_ms), boot })
+}
+
+/// A value that cannot be read, or written.
+pub fn malformed(key: &str, why: &impl ToString) -> JournalError {
+    let why = why.to_string();
+    JournalError::Failed(format!("etcd's key '{key}': {why}; restore it from a backup of etcd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_golden_and_read_back() {
+        let volume = VolumeId::from_bits(33);
+        let host = InstanceId::from_bits(2);
+        let some = Credits {
+            volumes: [(volume, Balances { operations: Some(5), bytes: None })].into(),
+            hosts: [(host, Balances { operations: None, bytes: Some(u64::MAX) })].into(),
+        };
+        let bytes = credits(&some).unwrap();
+        let golden = r#"{"volumes":{"vol-00000000000000021":[5,null]},"#.to_owned()
+            + r#""hosts":{"i-00000000000000002":[null,18446744073709551615]}}"#;
+        assert_eq!(String::from_utf8(bytes.clone()).unwrap(), golden);
+        assert_eq!(read_credits(&bytes), Ok(some));
+        assert_eq!(part_of(volume.bits()), 1);
+        let moment = Moment { unix: UnixMs(5), boot: Some(("b".into(), 7)) };
+        let bytes = stop(&moment).unwrap();
+        assert_eq!(bytes, br#"{"unix_ms":5,"boot":["b",7]}"#);
+        assert_eq!(read_stop(&bytes), Ok(moment));
+        assert_eq!(check_meta(&meta()), Ok(()));
+    }
+
+    #[test]
+    fn what_is_newer_or_unknown_is_refused() {
+        let newer = check_meta(br#"{"format":2,"pool":"x"}"#).unwrap_err();
+        assert!(matches!(newer, JournalError::TooNew(_)), "{newer}");
+        for bytes in [&br#"{"format":1,"pool":"x"}"#[..], b"", b"[]"] {
+            let error = check_meta(bytes).unwrap_err();
+            assert!(matches!(error, JournalError::Failed(_)), "{error}");
+        }
+        let error = read_credits(br#"{"volumes":{"x":[1,2]},"hosts":{}}"#).unwrap_err();
+        assert!(error.to_string().contains("x is no volume"), "{error}");
+    }
+}
