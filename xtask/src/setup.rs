@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 38] = [
+const NEEDS: [Need; 40] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -58,6 +58,8 @@ const NEEDS: [Need; 38] = [
     Need { what: What::Program("ceph-mon"), package: "ceph-mon" },
     Need { what: What::Program("ceph-mgr"), package: "ceph-mgr" },
     Need { what: What::Program("ceph-osd"), package: "ceph-osd" },
+    Need { what: What::Program("etcd"), package: "etcd-server" },
+    Need { what: What::Program("etcdctl"), package: "etcd-client" },
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
 ];

@@ -11,6 +11,7 @@ pub mod data_plane;
 pub mod databases;
 pub mod desktop;
 pub mod durable;
+pub mod etcd;
 pub mod fio;
 pub mod iomelt;
 pub mod live;

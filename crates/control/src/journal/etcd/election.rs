@@ -4,8 +4,8 @@
 //! thread renews the lease. When it ends, because its holder died, hangs or cannot reach etcd, etcd
 //! removes the key, and another candidate may create it.
 //!
-//! A lease is a hint, not a lock: its holder may sleep past its end. What keeps a former leader from
-//! committing is that every commit compares the revision that created the key.
+//! A lease is a hint, not a lock: its holder may sleep past its end. What keeps a former leader
+//! from committing is that every commit compares the revision that created the key.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The keys of a cluster in etcd. Pure; [etcd.md](../../../../../docs/internals/etcd.md) lists them.
+//! The keys of a cluster in etcd. Pure; `docs/internals/etcd.md` lists them.
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 

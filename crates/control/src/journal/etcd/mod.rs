@@ -446,13 +446,31 @@ impl Reading {
                     let devices = volume.attachments.iter().map(|a| (a.instance, a.device.clone()));
                     self.known.devices.insert(volume.id, devices.collect());
                 }
-                self.model.apply(event);
+                self.fill(event);
             }
         }
         Ok(())
     }
 
-    fn done(self) -> Read {
+    /// The model's index is made once, in the end.
+    fn fill(&mut self, event: Event) {
+        let model = &mut self.model;
+        match event {
+            Event::Volume(volume) => _ = model.volumes.insert(volume.id, volume),
+            Event::Host(host) => _ = model.hosts.insert(host.id, host),
+            Event::Snapshot(snapshot) => _ = model.snapshots.insert(snapshot.id, snapshot),
+            Event::Token(name, token) => _ = model.tokens.insert(name, token),
+            Event::Account(account) => model.account = account,
+            // No key holds that something is gone.
+            Event::VolumeGone(_)
+            | Event::HostGone(_)
+            | Event::SnapshotGone(_)
+            | Event::TokenGone(_) => {}
+        }
+    }
+
+    fn done(mut self) -> Read {
+        self.model.reindex();
         let mut credits = Credits::default();
         self.credits.iter().for_each(|part| credits.extend(part));
         let revision = Revision(self.known.revision);

@@ -21,6 +21,9 @@ use super::values::{self, PARTS, part_of};
 use crate::journal::{Change, Credits, JournalError, Revision, format};
 use crate::model::Event;
 
+#[cfg(test)]
+mod tests;
+
 /// Devices of hosts, each of which has one volume.
 pub type Devices = BTreeSet<(InstanceId, String)>;
 
@@ -307,8 +310,8 @@ fn check(transaction: &Transaction) -> Result<(), JournalError> {
     let (operations, bytes) = (transaction.operations(), transaction.bytes());
     if operations > OPERATIONS_MAX {
         return Err(JournalError::Failed(format!(
-            "this change needs {operations} operations of etcd, and a transaction may have \
-             {OPERATIONS_MAX}; change fewer things at once"
+            "this change needs {operations} operations or comparisons of etcd, and a transaction \
+             may have {OPERATIONS_MAX}; change fewer things at once"
         )));
     }
     if bytes > REQUEST_BYTES_MAX {
