@@ -20,7 +20,7 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginning of their path; the first
 /// that fits counts.
-const NEEDS: [(&str, Needs); 7] = [
+const NEEDS: [(&str, Needs); 8] = [
     ("tests/prove.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
@@ -28,6 +28,7 @@ const NEEDS: [(&str, Needs); 7] = [
     ("crates/engine/", Needs::Share),
     ("crates/store/", Needs::Share),
     ("crates/lab/tests/real_fio.rs", Needs::Share),
+    ("crates/lab/tests/etcd.rs", Needs::Share),
 ];
 
 /// One binary of tests.
