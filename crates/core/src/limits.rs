@@ -89,6 +89,24 @@ pub const BACKGROUND_BYTES_PER_SECOND: u64 = 256 << 20;
 /// 131,072 volumes has 20 MiB.
 pub const AGENT_FRAME_BYTES_MAX: u32 = 64 << 20;
 
+/// Commands of one control plane that a node may have under way at once, over TCP.
+pub const AGENT_COMMANDS_MAX: u32 = 64;
+
+/// Commands that a node executes at once for all control planes that it has heard: those of the
+/// present one, and what hangs of former ones.
+pub const AGENT_RUNNING_MAX: usize = 128;
+
+/// Bytes of commands that a node has read from control and not executed: further ones are not read
+/// until some are.
+pub const AGENT_BUFFERED_BYTES_MAX: usize = 128 << 20;
+
+/// Connections to a node's agent port that have not proved yet to be control's.
+pub const AGENT_HANDSHAKES_MAX: usize = 8;
+
+/// Things of which control remembers that a command about them may or may not have had an effect.
+/// Beyond, it takes that to be so of everything.
+pub const AGENT_UNKNOWN_MAX: usize = 65_536;
+
 /// The smallest block a client may address: what EBS shows to its guests.
 pub const BLOCK_BYTES_MIN: u32 = 512;
 

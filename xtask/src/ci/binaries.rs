@@ -26,6 +26,7 @@ const NEEDS: [(&str, Needs); 8] = [
     ("tests/", Needs::Share),
     ("crates/control/", Needs::Share),
     ("crates/engine/", Needs::Share),
+    ("crates/link/", Needs::Share),
     ("crates/store/", Needs::Share),
     ("crates/lab/tests/real_fio.rs", Needs::Share),
     ("crates/lab/tests/etcd.rs", Needs::Share),

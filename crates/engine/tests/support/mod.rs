@@ -3,6 +3,9 @@
 
 pub mod cores;
 
+// How the agent is reached: directly here; the crate `link` runs these tests over TCP.
+include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/reached.rs"));
+
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::qos::admission::Reserved;
@@ -15,7 +18,7 @@ use evenkeel_store::local::device::{Device, FileDevice};
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_wire::agent::{
-    Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
+    Agent, Attachment, Command, HostAddress, Reply, Report, VolumeReport, VolumeState,
 };
 use evenkeel_wire::nbd::constants::REQUEST_MAGIC;
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
@@ -46,6 +49,7 @@ pub fn local_pool(folder: &Path) -> LocalPool {
 pub struct Served {
     pub engine: Option<Engine>,
     pub socket: PathBuf,
+    agent: Arc<dyn Agent>,
     /// Of the volumes that were made.
     sizes: Mutex<BTreeMap<VolumeId, ByteCount>>,
     _folder: tempfile::TempDir,
@@ -59,12 +63,13 @@ impl Served {
         let unix_access = UnixAccess::default();
         let tcp = vec![([127, 0, 0, 1], 0).into()];
         let config = EngineConfig { cores: 2, io, tcp, unix, unix_access, pool };
-        let engine = Some(Engine::start(config).unwrap());
-        Self { engine, socket, sizes: Mutex::default(), _folder: folder }
+        let engine = Engine::start(config).unwrap();
+        let agent = reached(engine.agent(), folder.path());
+        Self { engine: Some(engine), socket, agent, sizes: Mutex::default(), _folder: folder }
     }
 
     pub fn call(&self, command: Command) -> Reply {
-        self.engine.as_ref().unwrap().agent().call(command)
+        self.agent.call(command)
     }
 
     /// Makes a volume, or has it be so: larger than before if need be.

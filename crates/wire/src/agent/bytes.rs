@@ -32,6 +32,8 @@ pub enum Problem {
     NotAFrame,
     /// The frame is of another version.
     UnknownVersion(u16),
+    /// The session is of another version.
+    UnknownSession(u16),
     /// No message, or no variant, has this number.
     UnknownKind(u8),
     /// The frame ends before the field does.
@@ -65,6 +67,10 @@ impl fmt::Display for Malformed {
             Problem::NotAFrame => f.write_str("these bytes are no agent message"),
             Problem::UnknownVersion(version) => {
                 let known = super::VERSION;
+                write!(f, "version {version} is unknown, {known} is spoken here; update one side")
+            }
+            Problem::UnknownSession(version) => {
+                let known = super::session::SESSION_VERSION;
                 write!(f, "version {version} is unknown, {known} is spoken here; update one side")
             }
             Problem::UnknownKind(kind) => write!(f, "kind {kind} is unknown"),
@@ -178,6 +184,15 @@ impl<'a> Reader<'a> {
         };
         (self.rest, self.offset) = (rest, self.offset + length);
         Ok(bytes)
+    }
+
+    /// Reads a text of this many bytes.
+    pub fn text(&mut self, length: usize) -> Result<String, Malformed> {
+        let bytes = self.take(length)?;
+        match core::str::from_utf8(bytes) {
+            Ok(text) => Ok(text.into()),
+            Err(_) => Err(self.malformed(length, Problem::NotUtf8)),
+        }
     }
 
     fn truncated(&self, needed: usize) -> Malformed {
@@ -319,10 +334,6 @@ impl Wire for String {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let length = usize::try_from(u32::read(from)?).unwrap_or(usize::MAX);
-        let bytes = from.take(length)?;
-        match core::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.into()),
-            Err(_) => Err(from.malformed(length, Problem::NotUtf8)),
-        }
+        from.text(length)
     }
 }

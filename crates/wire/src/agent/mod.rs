@@ -6,15 +6,19 @@
 //! after a restart of either side it is enough to send everything again. Every command gets one
 //! [`Reply`]; [`Reply::Failed`] means that it had no effect or has not been answered yet.
 //!
-//! Both ends are in one process today and pass these types. Between processes each message is one
-//! frame of bytes ([`Command::encode`], [`Reply::encode`]), whose version both ends check.
+//! Both ends are in one process in `evenkeel serve` and pass these types. Between processes each
+//! message is one frame of bytes ([`Command::encode`], [`Reply::encode`]), whose version both ends
+//! check, within a [`session`].
 
 mod bytes;
 mod fields;
 mod frame;
+pub mod session;
+mod touched;
 
 pub use bytes::{Malformed, Problem};
 pub use frame::{HEAD_BYTES, TooLong, frame_bytes};
+pub use touched::Touched;
 
 use alloc::boxed::Box;
 use alloc::string::String;

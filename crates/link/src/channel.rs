@@ -1,0 +1,322 @@
+//! A connection: bytes in both directions at once, over TLS or plain, each way with deadlines.
+//!
+//! One thread reads ([`Incoming`]). Any thread sends a whole packet at a time ([`Channel::send`]).
+//! TLS has one state for both directions. It is locked for computations only, never while the
+//! socket is waited for, so neither direction stops the other.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use evenkeel_wire::agent::session::{PACKET_BYTES, Packet};
+use evenkeel_wire::agent::{HEAD_BYTES, frame_bytes};
+use rustls::Connection;
+
+use crate::clock::Deadline;
+use crate::tls::Tls;
+
+/// What is read from a socket, or made ready for it, at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// See the module's text.
+pub(crate) struct Channel {
+    socket: TcpStream,
+    crypto: Option<Mutex<Connection>>,
+    /// Held for a whole packet, so that packets do not mix.
+    sending: Mutex<()>,
+    /// Within which a packet is sent.
+    packet: Duration,
+}
+
+/// The reading half.
+pub(crate) struct Incoming {
+    channel: Arc<Channel>,
+    /// Bytes that arrived and were not asked for yet.
+    plain: Vec<u8>,
+    at: usize,
+    raw: Box<[u8]>,
+    /// Within which something arrives.
+    silence: Duration,
+}
+
+/// A socket whose reads and writes together end at a moment.
+struct Timed<'a> {
+    socket: &'a TcpStream,
+    deadline: Deadline,
+}
+
+const LATE: &str = "the other side is too slow";
+
+impl Read for Timed<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(self.deadline.timeout(LATE)?))?;
+        self.socket.read(into).map_err(late)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(self.deadline.timeout(LATE)?))?;
+        self.socket.write(bytes).map_err(late)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The kernel calls a timeout "would block".
+fn late(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, LATE),
+        _ => error,
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other side has closed the connection")
+}
+
+fn broken(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {error}"))
+}
+
+impl Channel {
+    /// Makes a connection of a socket, with the handshake of TLS if there is any.
+    pub fn open(
+        socket: TcpStream,
+        tls: Option<&Tls>,
+        packet: Duration,
+        deadline: Deadline,
+    ) -> io::Result<(Arc<Self>, Incoming)> {
+        socket.set_nodelay(true)?;
+        let crypto = match tls {
+            None => None,
+            Some(tls) => {
+                let mut connection = tls.connection().map_err(broken)?;
+                let mut timed = Timed { socket: &socket, deadline };
+                while connection.is_handshaking() {
+                    if connection.complete_io(&mut timed)? == (0, 0) {
+                        return Err(closed());
+                    }
+                }
+                while connection.wants_write() {
+                    connection.write_tls(&mut timed)?;
+                }
+                Some(Mutex::new(connection))
+            }
+        };
+        let channel = Arc::new(Self { socket, crypto, sending: Mutex::default(), packet });
+        let incoming = Incoming {
+            channel: Arc::clone(&channel),
+            plain: Vec::new(),
+            at: 0,
+            raw: vec![0; PIECE_BYTES].into(),
+            silence: packet,
+        };
+        Ok((channel, incoming))
+    }
+
+    /// Sends bytes that are made when it is their turn: no more than one packet exists at a time.
+    /// If it fails, the connection is closed.
+    pub fn send(&self, make: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
+        let turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.send_in_turn(&turn, &make(), Deadline::after(self.packet))
+    }
+
+    /// Sends bytes within a time of their own.
+    pub fn send_until(&self, bytes: &[u8], deadline: Deadline) -> io::Result<()> {
+        let turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        self.send_in_turn(&turn, bytes, deadline)
+    }
+
+    /// Sends a sign of life, unless something is being sent anyway.
+    pub fn beat(&self) -> io::Result<()> {
+        match self.sending.try_lock() {
+            Ok(turn) => {
+                let deadline = Deadline::after(self.packet);
+                self.send_in_turn(&turn, &Packet::HEARTBEAT.encode(), deadline)
+            }
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Poisoned(_)) => Err(io::Error::other("a sender panicked")),
+        }
+    }
+
+    fn send_in_turn(
+        &self,
+        _turn: &MutexGuard<'_, ()>,
+        bytes: &[u8],
+        deadline: Deadline,
+    ) -> io::Result<()> {
+        let mut timed = Timed { socket: &self.socket, deadline };
+        let sent = match &self.crypto {
+            None => timed.write_all(bytes),
+            Some(crypto) => bytes.chunks(PIECE_BYTES).try_for_each(|piece| {
+                let sealed = sealed(&mut lock(crypto), piece)?;
+                timed.write_all(&sealed)
+            }),
+        };
+        // A packet that was sent in part is the last one.
+        if sent.is_err() {
+            self.close();
+        }
+        sent
+    }
+
+    /// Ends the connection: whoever reads or sends gets an error.
+    pub fn close(&self) {
+        // It may be closed already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+fn lock(crypto: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    crypto.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is to be written to the socket for these bytes.
+fn sealed(connection: &mut Connection, piece: &[u8]) -> io::Result<Vec<u8>> {
+    connection.writer().write_all(piece)?;
+    let mut sealed = Vec::with_capacity(piece.len() + 256);
+    while connection.wants_write() {
+        connection.write_tls(&mut sealed)?;
+    }
+    Ok(sealed)
+}
+
+impl Incoming {
+    /// From now on something must arrive within this time.
+    pub fn set_silence(&mut self, silence: Duration) {
+        self.silence = silence;
+    }
+
+    /// Reads the head of the next packet.
+    pub fn packet(&mut self) -> io::Result<Packet> {
+        let mut head = [0; PACKET_BYTES];
+        // The first byte may take as long as there are signs of life, which are whole packets.
+        self.fill(&mut head[..1], Deadline::after(self.silence))?;
+        self.fill(&mut head[1..], Deadline::after(self.silence))?;
+        Packet::decode(&head).map_err(malformed)
+    }
+
+    /// Reads a frame. Memory grows with what arrives, not with what is announced.
+    pub fn frame(&mut self) -> io::Result<Vec<u8>> {
+        let deadline = Deadline::after(self.channel.packet);
+        let mut head = [0; HEAD_BYTES];
+        self.fill(&mut head, deadline)?;
+        let length = frame_bytes(&head).map_err(malformed)?;
+        let mut frame = head.to_vec();
+        while frame.len() < length {
+            let have = frame.len();
+            frame.resize(length.min(have + (256 << 10)), 0);
+            self.fill(&mut frame[have..], deadline)?;
+        }
+        Ok(frame)
+    }
+
+    /// Reads as many bytes as there is room for.
+    pub fn fill(&mut self, mut into: &mut [u8], deadline: Deadline) -> io::Result<()> {
+        while !into.is_empty() {
+            let waiting = &self.plain[self.at..];
+            if waiting.is_empty() {
+                self.more(deadline)?;
+                continue;
+            }
+            let length = waiting.len().min(into.len());
+            let (now, later) = into.split_at_mut(length);
+            now.copy_from_slice(&waiting[..length]);
+            self.at += length;
+            into = later;
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes.
+    fn more(&mut self, deadline: Deadline) -> io::Result<()> {
+        self.plain.clear();
+        self.at = 0;
+        let socket = &self.channel.socket;
+        if let Some(crypto) = &self.channel.crypto
+            && opened(&mut lock(crypto), &[], &mut self.plain)?
+        {
+            return Ok(());
+        }
+        let timeout = deadline.timeout(LATE)?.min(self.silence);
+        socket.set_read_timeout(Some(timeout))?;
+        let mut from = socket;
+        let length = match from.read(&mut self.raw) {
+            Ok(0) => return Err(closed()),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let ms = timeout.as_millis();
+                let text = format!("nothing was heard from the other side for {ms} ms");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match &self.channel.crypto {
+            None => self.plain.extend_from_slice(&self.raw[..length]),
+            Some(crypto) => {
+                opened(&mut lock(crypto), &self.raw[..length], &mut self.plain)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes in bytes of the socket, and appends what they say. Returns whether it was anything.
+fn opened(connection: &mut Connection, mut raw: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
+    let before = into.len();
+    loop {
+        match connection.reader().read_to_end(into) {
+            // Its end was announced.
+            Ok(_) if into.len() == before => return Err(closed()),
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if raw.is_empty() {
+            return Ok(into.len() > before);
+        }
+        connection.read_tls(&mut raw)?;
+        connection.process_new_packets().map_err(broken)?;
+    }
+}
+
+fn malformed(error: evenkeel_wire::agent::Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// Says every so often that this side lives, until it is dropped.
+pub(crate) struct Heart {
+    end: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Heart {
+    pub fn start(channel: &Arc<Channel>, silence: Duration, name: &str) -> io::Result<Self> {
+        let end = Arc::new((Mutex::new(false), Condvar::new()));
+        let (channel, of_thread) = (Arc::clone(channel), Arc::clone(&end));
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let (ended, told) = &*of_thread;
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*ended {
+                let waited = told.wait_timeout(ended, silence / 3);
+                ended = waited.unwrap_or_else(PoisonError::into_inner).0;
+                // A failed one has closed the connection, which its reader notices.
+                if *ended || channel.beat().is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { end })
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        *self.end.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.end.1.notify_all();
+    }
+}

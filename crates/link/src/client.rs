@@ -1,0 +1,522 @@
+//! Control's end: an [`Agent`] that is somewhere else.
+//!
+//! One thread connects, says hello, reads answers, and connects again when the connection is gone.
+//! Callers send by themselves and wait. What is answered to a command that has no answer depends on
+//! what may have happened: `Down` only if nothing has, and no earlier command about the same thing
+//! is uncertain; else `Unanswered`. No command is sent twice: who called decides that.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::limits::AGENT_COMMANDS_MAX;
+use evenkeel_wire::agent::session::{
+    ANSWER_BYTES, Answer, Hello, Leader, LeaderGeneration, Packet, PacketKind, Verdict,
+};
+use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, Touched, VERSION};
+use tracing::{error, info, warn};
+
+use crate::channel::{Channel, Heart, Incoming};
+use crate::clock::Deadline;
+use crate::tls::Tls;
+use crate::unknown::Unknown;
+use crate::{LinkError, Timing, TlsFiles};
+
+/// Control's end of the link to one node.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The node's address.
+    pub address: SocketAddr,
+    /// The cluster.
+    pub cluster: u128,
+    /// The node that is expected there.
+    pub node: NodeId,
+    /// This process of control.
+    pub leader: Leader,
+    /// Its generation.
+    pub generation: LeaderGeneration,
+    /// Certificates; without them only this machine is spoken to.
+    pub tls: Option<TlsFiles>,
+    /// How long it waits.
+    pub timing: Timing,
+}
+
+/// How the link is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// Commands are executed.
+    Up,
+    /// Commands would be executed by a process of the node that has been told nothing: bring its
+    /// volumes up after [`RemoteAgent::accept_restart`] with this number.
+    Restarted(u128),
+    /// There is no connection, and why. It is tried again.
+    Away(String),
+    /// The node obeys another leader, and why. It is not tried again.
+    Deposed(String),
+}
+
+/// The connection of the present session.
+struct Session {
+    channel: Arc<Channel>,
+    /// Distinguishes it from earlier ones.
+    id: u64,
+    commands_max: usize,
+    /// Commands that were sent, or are about to be, and have not been answered.
+    under_way: usize,
+}
+
+/// What there is for a caller that waits.
+enum Slot {
+    Waiting,
+    Answered(Reply),
+    /// Nobody waits.
+    Abandoned,
+}
+
+struct State {
+    status: Status,
+    session: Option<Session>,
+    sessions: u64,
+    /// The process of the node that control has told everything, or is about to.
+    accepted: Option<u128>,
+    /// The number of the last command.
+    number: u64,
+    /// By number, with the session.
+    slots: BTreeMap<u64, (u64, Slot)>,
+    unknown: Unknown,
+    stopped: bool,
+}
+
+struct Shared {
+    config: ClientConfig,
+    tls: Option<Tls>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// See the module's text.
+pub struct RemoteAgent {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a session ended.
+enum End {
+    /// Try again.
+    Gone(String),
+    /// Try again, but not soon: somebody has to change something.
+    Refused(String),
+    /// Do not try again.
+    Deposed(String),
+}
+
+impl RemoteAgent {
+    /// Connects from now on, in a thread of its own.
+    ///
+    /// # Errors
+    /// A file of keys or certificates is of no use; or the node is on another machine and there is
+    /// no TLS.
+    pub fn start(config: ClientConfig) -> Result<Self, LinkError> {
+        if config.tls.is_none() && !config.address.ip().is_loopback() {
+            return Err(LinkError::Plain(config.address));
+        }
+        let tls = config.tls.as_ref().map(|files| files.client(config.node)).transpose()?;
+        let state = State {
+            status: Status::Away("it has not been tried yet".to_owned()),
+            session: None,
+            sessions: 0,
+            accepted: None,
+            number: 0,
+            slots: BTreeMap::new(),
+            unknown: Unknown::default(),
+            stopped: false,
+        };
+        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let shared = Arc::new(Shared { config, tls, state, changed });
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("agent-link".to_owned())
+            .spawn(move || of_thread.run())
+            .map_err(LinkError::Resources)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// How the link is.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.state().status.clone()
+    }
+
+    /// Waits until commands are executed, or are refused for good, or for so long.
+    #[must_use]
+    pub fn wait(&self, at_most: Duration) -> Status {
+        let deadline = Deadline::after(at_most);
+        let mut state = self.shared.state();
+        while matches!(state.status, Status::Away(_)) && !deadline.left().is_zero() {
+            state = self.shared.wait(state, deadline);
+        }
+        state.status.clone()
+    }
+
+    /// Control knows that the node is another process now, which [`Status::Restarted`] names, and
+    /// sends everything again from now on.
+    pub fn accept_restart(&self, incarnation: u128) {
+        let mut state = self.shared.state();
+        state.accepted = Some(incarnation);
+        if state.status == Status::Restarted(incarnation) {
+            state.status = Status::Up;
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for RemoteAgent {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.state();
+            state.stopped = true;
+            if let Some(session) = &state.session {
+                session.channel.close();
+            }
+            self.shared.changed.notify_all();
+        }
+        // It waits for no more than a connection attempt or a handshake.
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            warn!("the thread of a link to a node panicked");
+        }
+    }
+}
+
+impl Agent for RemoteAgent {
+    fn call(&self, command: Command) -> Reply {
+        self.shared.call(&command).unwrap_or_else(Reply::Failed)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of it is a few assignments.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Deadline) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, deadline.left());
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn call(&self, command: &Command) -> Result<Reply, Failed> {
+        let touched = command.touched();
+        let frame = command
+            .encode()
+            .map_err(|error| Failed { kind: FailedKind::Refused, message: error.to_string() })?;
+        let (channel, session) = self.turn(&touched)?;
+        let mut number = 0;
+        let sent = channel.send(|| {
+            // Here, because numbers rise on the wire.
+            let mut state = self.state();
+            state.number += 1;
+            number = state.number;
+            // If the session is over, it is found to be, below.
+            if state.session.as_ref().is_some_and(|present| present.id == session) {
+                state.slots.insert(number, (session, Slot::Waiting));
+            }
+            drop(state);
+            let mut packet = Packet { kind: PacketKind::Command, number }.encode();
+            packet.extend_from_slice(&frame);
+            packet
+        });
+        if let Err(error) = &sent {
+            self.give_up(session, error);
+        }
+        let answered = self.answer(number, sent);
+        match answered {
+            Answered::With(reply) => {
+                let is_open =
+                    matches!(&reply, Reply::Failed(Failed { kind: FailedKind::Unanswered, .. }));
+                let mut state = self.state();
+                if is_open {
+                    let next = state.number + 1;
+                    state.unknown.add(&touched, next);
+                } else {
+                    state.unknown.settle(&touched, number);
+                }
+                Ok(reply)
+            }
+            Answered::Late => {
+                // If it cannot be sent the session is over, which says the same.
+                let abandon = Packet { kind: PacketKind::Abandon, number };
+                let _ = channel.send(|| abandon.encode());
+                let seconds = self.config.timing.command.as_secs_f32();
+                Err(self.lost(&touched, &format!("has not answered within {seconds} s")))
+            }
+            Answered::Lost(why) => {
+                Err(self.lost(&touched, &format!("was lost before it answered: {why}")))
+            }
+        }
+    }
+
+    /// A session in which something could not be sent takes no more commands; its reader ends it.
+    fn give_up(&self, session: u64, error: &io::Error) {
+        let mut state = self.state();
+        if state.session.as_ref().is_some_and(|present| present.id == session) {
+            state.session = None;
+            state.status = Status::Away(error.to_string());
+        }
+    }
+
+    /// Waits until a command may be sent: there is a session, and not too much is under way in it.
+    fn turn(&self, touched: &[Touched]) -> Result<(Arc<Channel>, u64), Failed> {
+        let deadline = Deadline::after(self.config.timing.patience);
+        let mut state = self.state();
+        loop {
+            let State { status, session, stopped, .. } = &mut *state;
+            match (&*status, session) {
+                (Status::Up, Some(session)) if session.under_way < session.commands_max => {
+                    session.under_way += 1;
+                    return Ok((Arc::clone(&session.channel), session.id));
+                }
+                (Status::Deposed(_) | Status::Restarted(_), _) => break,
+                _ if deadline.left().is_zero() || *stopped => break,
+                _ => state = self.wait(state, deadline),
+            }
+        }
+        let node = self.config.node.0;
+        let why = match &state.status {
+            Status::Up => format!("node {node} has too many commands under way; try again"),
+            Status::Restarted(_) => format!(
+                "node {node} was restarted and serves nothing until its volumes are brought up"
+            ),
+            Status::Away(why) => format!("node {node} is not connected: {why}; try again"),
+            Status::Deposed(why) => format!("node {node} obeys another leader: {why}"),
+        };
+        Err(match state.unknown.has(touched) {
+            false => Failed { kind: FailedKind::Down, message: why },
+            true => Failed {
+                kind: FailedKind::Unanswered,
+                message: format!("what an earlier command did is not known yet: {why}"),
+            },
+        })
+    }
+
+    /// Waits for an answer, and gives the command's place to another one.
+    fn answer(&self, number: u64, sent: io::Result<()>) -> Answered {
+        let deadline = Deadline::after(self.config.timing.command);
+        let mut state = self.state();
+        let mut is_late = sent.is_err();
+        loop {
+            match state.slots.get_mut(&number) {
+                Some((_, Slot::Answered(_))) => break,
+                // Its place is taken until the node answers all the same.
+                Some((_, slot @ Slot::Waiting)) if is_late => {
+                    *slot = Slot::Abandoned;
+                    return match sent {
+                        Ok(()) => Answered::Late,
+                        Err(error) => Answered::Lost(error.to_string()),
+                    };
+                }
+                Some(_) => {}
+                None => {
+                    let why = match (sent, &state.status) {
+                        (Err(error), _) => error.to_string(),
+                        (Ok(()), Status::Away(why) | Status::Deposed(why)) => why.clone(),
+                        _ => "the connection was lost".to_owned(),
+                    };
+                    return Answered::Lost(why);
+                }
+            }
+            state = self.wait(state, deadline);
+            is_late = deadline.left().is_zero();
+        }
+        match state.slots.remove(&number) {
+            Some((_, Slot::Answered(reply))) => Answered::With(reply),
+            _ => Answered::Lost("the answer is gone".to_owned()),
+        }
+    }
+
+    fn lost(&self, touched: &[Touched], what: &str) -> Failed {
+        let mut state = self.state();
+        let next = state.number + 1;
+        state.unknown.add(touched, next);
+        let node = self.config.node.0;
+        let message = format!("node {node} {what}; the command may have been executed");
+        Failed { kind: FailedKind::Unanswered, message }
+    }
+
+    /// Connects again and again until it is stopped, or deposed.
+    fn run(&self) {
+        let Timing { retry_first, retry_longest, .. } = self.config.timing;
+        let node = self.config.node.0;
+        let mut pause = retry_first;
+        let mut told = String::new();
+        loop {
+            let mut welcomed = false;
+            let ended = self.session(&mut welcomed);
+            if welcomed {
+                (pause, told) = (retry_first, String::new());
+            }
+            let why = match ended {
+                End::Gone(why) => why,
+                End::Refused(why) => {
+                    pause = retry_longest;
+                    why
+                }
+                End::Deposed(why) => {
+                    error!(node, why, "the node obeys another leader; it is left to it");
+                    return self.leave(Status::Deposed(why));
+                }
+            };
+            let state = self.state();
+            if state.stopped {
+                drop(state);
+                return self.leave(Status::Away("control has ended the link".to_owned()));
+            }
+            drop(state);
+            if told != why {
+                warn!(node, why, "the node cannot be commanded; its volumes are served as before");
+                told.clone_from(&why);
+            }
+            self.leave(Status::Away(why));
+            let deadline = Deadline::after(pause);
+            let mut state = self.state();
+            while !state.stopped && !deadline.left().is_zero() {
+                state = self.wait(state, deadline);
+            }
+            pause = (pause * 2).min(retry_longest);
+        }
+    }
+
+    /// The session is over: all that was under way in it is lost.
+    fn leave(&self, status: Status) {
+        let mut state = self.state();
+        state.status = status;
+        state.session = None;
+        state.slots.retain(|_, (_, slot)| matches!(slot, Slot::Answered(_)));
+        self.changed.notify_all();
+    }
+
+    fn session(&self, welcomed: &mut bool) -> End {
+        let (channel, mut incoming, answer) = match self.connect() {
+            Ok(connected) => connected,
+            Err(end) => return end,
+        };
+        let node = self.config.node.0;
+        let silence = Duration::from_millis(answer.silence_ms.into());
+        incoming.set_silence(silence);
+        let heart = match Heart::start(&channel, silence, "agent-heart") {
+            Ok(heart) => heart,
+            Err(error) => return End::Gone(format!("no thread for its heartbeat: {error}")),
+        };
+        let session = {
+            let mut state = self.state();
+            if state.stopped {
+                return End::Gone(String::new());
+            }
+            state.sessions += 1;
+            let id = state.sessions;
+            let commands_max = answer.commands_max.min(AGENT_COMMANDS_MAX) as usize;
+            let channel = Arc::clone(&channel);
+            state.session = Some(Session { channel, id, commands_max, under_way: 0 });
+            let accepted = *state.accepted.get_or_insert(answer.incarnation);
+            state.status = match accepted == answer.incarnation {
+                true => Status::Up,
+                false => Status::Restarted(answer.incarnation),
+            };
+            self.changed.notify_all();
+            id
+        };
+        *welcomed = true;
+        info!(node, address = %self.config.address, "the node is connected");
+        let ended = self.read(session, &mut incoming);
+        drop(heart);
+        channel.close();
+        End::Gone(match ended {
+            Ok(()) => "an answer to no command came".to_owned(),
+            Err(error) => error.to_string(),
+        })
+    }
+
+    fn connect(&self) -> Result<(Arc<Channel>, Incoming, Answer), End> {
+        let ClientConfig { address, cluster, node, leader, generation, timing, .. } = self.config;
+        let deadline = Deadline::after(timing.handshake);
+        let gone = |what: &str| {
+            let what = what.to_owned();
+            move |error: io::Error| End::Gone(format!("{what} {address}: {error}"))
+        };
+        let socket = TcpStream::connect_timeout(&address, timing.handshake)
+            .map_err(gone("cannot connect to"))?;
+        let (channel, mut incoming) =
+            Channel::open(socket, self.tls.as_ref(), timing.packet, deadline)
+                .map_err(gone("no connection is made to"))?;
+        incoming.set_silence(timing.handshake);
+        let hello = Hello { agent_version: VERSION, cluster, node, leader, generation };
+        channel.send_until(&hello.encode(), deadline).map_err(gone("no hello reaches"))?;
+        let mut bytes = vec![0; ANSWER_BYTES];
+        incoming.fill(&mut bytes, deadline).map_err(gone("no answer to the hello from"))?;
+        let mut head = [0; ANSWER_BYTES];
+        head.copy_from_slice(&bytes);
+        let malformed = |error| End::Refused(format!("the answer of {address}: {error}"));
+        let text = Answer::text_bytes(&head).map_err(malformed)?;
+        bytes.resize(ANSWER_BYTES + text, 0);
+        incoming
+            .fill(&mut bytes[ANSWER_BYTES..], deadline)
+            .map_err(gone("no answer to the hello from"))?;
+        let answer = Answer::decode(&bytes).map_err(malformed)?;
+        let text = answer.text.clone();
+        match answer.verdict {
+            Verdict::Welcome if answer.silence_ms == 0 || answer.commands_max == 0 => {
+                Err(End::Refused(format!("{address} allows no time or no commands")))
+            }
+            Verdict::Welcome => Ok((channel, incoming, answer)),
+            Verdict::LowerGeneration | Verdict::OtherLeader => Err(End::Deposed(text)),
+            Verdict::Version | Verdict::Cluster | Verdict::Node => Err(End::Refused(text)),
+            Verdict::Busy => Err(End::Gone(text)),
+        }
+    }
+
+    /// Takes in answers until the connection ends. `Ok` is an answer to nothing.
+    fn read(&self, session: u64, incoming: &mut Incoming) -> io::Result<()> {
+        loop {
+            let Packet { kind, number } = incoming.packet()?;
+            let breach = |text: &str| {
+                let text = format!("the protocol is broken: {text}");
+                io::Error::new(io::ErrorKind::InvalidData, text)
+            };
+            match kind {
+                PacketKind::Heartbeat => continue,
+                PacketKind::Reply => {}
+                PacketKind::Command | PacketKind::Abandon => {
+                    return Err(breach("the node sent what control sends"));
+                }
+            }
+            let reply = Reply::decode(&incoming.frame()?)
+                .map_err(|error| breach(&format!("answer {number}: {error}")))?;
+            let mut state = self.state();
+            match state.slots.get_mut(&number) {
+                Some((of, slot @ Slot::Waiting)) if *of == session => {
+                    *slot = Slot::Answered(reply);
+                }
+                Some((of, Slot::Abandoned)) if *of == session => {
+                    state.slots.remove(&number);
+                }
+                _ => return Ok(()),
+            }
+            if let Some(present) = &mut state.session {
+                present.under_way = present.under_way.saturating_sub(1);
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// What has become of a command that was sent.
+enum Answered {
+    With(Reply),
+    /// Nothing was heard for too long.
+    Late,
+    /// The connection is gone, and why.
+    Lost(String),
+}

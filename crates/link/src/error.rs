@@ -1,0 +1,53 @@
+//! Why an end of the link cannot be set up.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why an end of the link cannot be set up.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// Other machines reach the address, and there is no TLS.
+    Plain(SocketAddr),
+    /// A file of keys or certificates is of no use.
+    Tls {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The file of the highest generation cannot be read or written.
+    Generation {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A thread or a descriptor was refused.
+    Resources(io::Error),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Plain(address) => write!(
+                f,
+                "{address} is reached by other machines, and without TLS anybody there could \
+                 command this node; name a certificate, its key and the CA, or use 127.0.0.1"
+            ),
+            Self::Tls { file, problem } => write!(f, "{}: {problem}", file.display()),
+            Self::Generation { file, problem } => write!(
+                f,
+                "{}, the highest generation of a leader that this node has heard: {problem}",
+                file.display()
+            ),
+            Self::Resources(error) => write!(f, "the system refuses a thread or a file: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}

@@ -1,0 +1,119 @@
+//! The highest generation that a node has heard, in a file: a node that was restarted obeys no
+//! leader that it had refused before.
+//!
+//! Ceph's locks keep bytes safe without it. It keeps a leader that slept, and wakes after the node
+//! was restarted, from setting limits or deleting what its successor has decided otherwise.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
+
+use crate::LinkError;
+
+/// The first word of the file, with its version.
+const TITLE: &str = "evenkeel-agent-generation-1";
+/// No valid file is longer.
+const FILE_BYTES_MAX: u64 = 256;
+
+/// See the module's text.
+pub(crate) struct GenerationFile {
+    path: PathBuf,
+}
+
+/// What the file says.
+pub(crate) type Heard = (LeaderGeneration, Leader);
+
+impl GenerationFile {
+    /// Opens it; there may be none yet.
+    pub fn open(path: &Path) -> Result<(Self, Option<Heard>), LinkError> {
+        let file = Self { path: path.into() };
+        let heard = match fs::metadata(path) {
+            Ok(found) if found.len() > FILE_BYTES_MAX => {
+                return Err(file.wrong(format!("it has {} bytes", found.len())));
+            }
+            Ok(_) => {
+                let text = fs::read_to_string(path).map_err(|error| file.wrong(error))?;
+                let heard = parsed(&text).ok_or_else(|| {
+                    file.wrong(
+                        "it is damaged; delete it if no former leader of the cluster can still \
+                         be running",
+                    )
+                })?;
+                Some(heard)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(file.wrong(error)),
+        };
+        Ok((file, heard))
+    }
+
+    /// Stores it durably: the old content or the new is there, whatever happens.
+    pub fn store(&self, (generation, leader): Heard) -> Result<(), LinkError> {
+        let text = format!("{TITLE} {} {} {}\n", generation.0, leader.node.0, leader.incarnation);
+        let beside = self.path.with_extension("new");
+        let write = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, &self.path)?;
+            match self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                Some(folder) => File::open(folder)?.sync_all(),
+                None => File::open(".")?.sync_all(),
+            }
+        };
+        write().map_err(|error: std::io::Error| self.wrong(format!("cannot be stored: {error}")))
+    }
+
+    fn wrong(&self, problem: impl ToString) -> LinkError {
+        LinkError::Generation { file: self.path.clone(), problem: problem.to_string() }
+    }
+}
+
+fn parsed(text: &str) -> Option<Heard> {
+    let mut words = text.strip_suffix('\n')?.split(' ');
+    if words.next()? != TITLE {
+        return None;
+    }
+    let generation = LeaderGeneration(words.next()?.parse().ok()?);
+    let node = NodeId(words.next()?.parse().ok()?);
+    let incarnation = words.next()?.parse().ok()?;
+    words.next().is_none().then_some((generation, Leader { node, incarnation }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_stored_is_there_and_what_is_damaged_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("generation");
+        let (file, heard) = GenerationFile::open(&path).unwrap();
+        assert_eq!(heard, None);
+        let leader = Leader { node: NodeId(3), incarnation: u64::MAX };
+        for generation in [1, 2, u64::MAX].map(LeaderGeneration) {
+            file.store((generation, leader)).unwrap();
+            assert_eq!(GenerationFile::open(&path).unwrap().1, Some((generation, leader)));
+        }
+        let whole = fs::read_to_string(&path).unwrap();
+        for damaged in ["", "x\n", &whole[..whole.len() - 1], &format!("{whole}{whole}")] {
+            fs::write(&path, damaged).unwrap();
+            let error = GenerationFile::open(&path).err().unwrap().to_string();
+            assert!(error.contains("it is damaged; delete it if"), "{damaged:?}: {error}");
+        }
+        fs::write(&path, vec![b'a'; 300]).unwrap();
+        assert!(GenerationFile::open(&path).err().unwrap().to_string().contains("300 bytes"));
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = GenerationFile::open(&folder.path().join("no/generation")).unwrap();
+        let leader = Leader { node: NodeId(3), incarnation: 1 };
+        let error = file.store((LeaderGeneration(1), leader)).unwrap_err().to_string();
+        assert!(error.contains("cannot be stored"), "{error}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Mutual TLS 1.3: each side shows a certificate of the cluster's authority and refuses anybody
+//! else.
+//!
+//! A node's certificate names it as `node-7.evenkeel` (a DNS name), so that no node can pass for
+//! another one. Any certificate of the authority may lead, since any node may.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_core::fencing::NodeId;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
+use rustls::{ServerConnection, version};
+
+use crate::LinkError;
+
+/// Files in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// The certificate of this side, and any between it and the authority's.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the cluster's authority.
+    pub authority: PathBuf,
+}
+
+/// What either side makes connections of.
+pub(crate) enum Tls {
+    Server(Arc<ServerConfig>),
+    Client(Arc<ClientConfig>, ServerName<'static>),
+}
+
+/// The name in a node's certificate.
+pub(crate) fn name_of(node: NodeId) -> String {
+    format!("node-{}.evenkeel", node.0)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn wrong(file: &Path, problem: impl ToString) -> LinkError {
+    LinkError::Tls { file: file.into(), problem: problem.to_string() }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, LinkError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong(file, "it has no certificate in PEM")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(wrong(file, format!("certificates cannot be read: {error}"))),
+    }
+}
+
+impl TlsFiles {
+    fn key(&self) -> Result<PrivateKeyDer<'static>, LinkError> {
+        PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| wrong(&self.key, format!("no private key can be read: {error}")))
+    }
+
+    fn roots(&self) -> Result<Arc<RootCertStore>, LinkError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.authority)? {
+            roots.add(certificate).map_err(|error| wrong(&self.authority, error))?;
+        }
+        Ok(Arc::new(roots))
+    }
+
+    pub(crate) fn server(&self) -> Result<Tls, LinkError> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider())
+            .build()
+            .map_err(|error| wrong(&self.authority, error))?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(|error| wrong(&self.certificate, error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificates(&self.certificate)?, self.key()?)
+            .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
+        Ok(Tls::Server(Arc::new(config)))
+    }
+
+    pub(crate) fn client(&self, node: NodeId) -> Result<Tls, LinkError> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(|error| wrong(&self.certificate, error))?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)
+            .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
+        let name =
+            ServerName::try_from(name_of(node)).map_err(|error| wrong(&self.certificate, error))?;
+        Ok(Tls::Client(Arc::new(config), name))
+    }
+
+    fn not_a_pair(&self, error: &rustls::Error) -> String {
+        format!("it cannot be used with the key {}: {error}", self.key.display())
+    }
+}
+
+impl Tls {
+    pub fn connection(&self) -> Result<Connection, rustls::Error> {
+        Ok(match self {
+            Self::Server(config) => ServerConnection::new(Arc::clone(config))?.into(),
+            Self::Client(config, name) => {
+                ClientConnection::new(Arc::clone(config), name.clone())?.into()
+            }
+        })
+    }
+}

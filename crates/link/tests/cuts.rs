@@ -1,0 +1,115 @@
+//! A connection that is cut after any number of bytes: a command is executed once or not at all,
+//! control is told what it can know, and repeating it ends well.
+#![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
+
+mod support;
+
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_link::{RemoteAgent, Status};
+use evenkeel_wire::agent::session::{ANSWER_BYTES, HELLO_BYTES, PACKET_BYTES};
+use evenkeel_wire::agent::{Agent, Command, FailedKind, HEAD_BYTES, Reply};
+use support::{Fake, LONG, Passage, Relay, connect, failed, serve, up};
+
+/// Not idempotent: the worst one to be sent twice.
+fn snapshot() -> Command {
+    Command::Snapshot(VolumeId::from_bits(1), SnapshotId::from_bits(2))
+}
+
+/// One command over a connection that is cut, and what the next one tells.
+fn cut_after(passage: Passage) -> &'static str {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let relay = Relay::to(server.address(), vec![passage.clone()]);
+    let remote = connect(relay.address, 1);
+    let answer = remote.call(snapshot());
+    let executed = fake.begun().len();
+    let outcome = match answer {
+        // It went over the second connection, or the cut came later.
+        Reply::Done => {
+            assert_eq!(executed, 1, "{passage:?}");
+            "done"
+        }
+        Reply::Failed(failed) if failed.kind == FailedKind::Unanswered => {
+            assert!(executed <= 1, "{passage:?}");
+            assert!(failed.message.contains("may have been executed"), "{}", failed.message);
+            "unknown"
+        }
+        other => panic!("{other:?} with {passage:?}"),
+    };
+    // Control asks again, until the former one has ended if it had begun.
+    let remote = up(remote);
+    let mut calls = 2;
+    while remote.call(snapshot()) != Reply::Done {
+        calls += 1;
+        assert_eq!(remote.wait(LONG), Status::Up);
+    }
+    // What was lost is either executed by now or never, and nothing was sent by itself.
+    let executed = fake.ended().len();
+    assert!((1..=calls).contains(&executed), "{executed} of {calls} with {passage:?}");
+    outcome
+}
+
+#[test]
+fn after_any_byte_on_the_way_there() {
+    let frame = HEAD_BYTES + 16 + 16;
+    let whole = HELLO_BYTES + PACKET_BYTES + frame;
+    assert_eq!(snapshot().encode().unwrap().len(), frame);
+    let mut outcomes: Vec<&str> = Vec::new();
+    for forth_max in 1..=whole {
+        outcomes.push(cut_after(Passage { forth_max, ..Passage::OPEN }));
+    }
+    // Before the hello is whole nothing was sent; from then on it is not known.
+    assert!(outcomes[..HELLO_BYTES - 1].iter().all(|outcome| *outcome == "done"), "{outcomes:?}");
+    assert!(outcomes[HELLO_BYTES + 1..].contains(&"unknown"), "{outcomes:?}");
+}
+
+#[test]
+fn after_any_byte_on_the_way_back() {
+    let whole = ANSWER_BYTES + PACKET_BYTES + HEAD_BYTES;
+    let mut outcomes: Vec<&str> = Vec::new();
+    for back_max in 1..=whole {
+        outcomes.push(cut_after(Passage { back_max, ..Passage::OPEN }));
+    }
+    assert!(outcomes[..ANSWER_BYTES - 1].iter().all(|outcome| *outcome == "done"));
+    assert!(outcomes[ANSWER_BYTES..whole - 1].iter().all(|outcome| *outcome == "unknown"));
+    assert_eq!(outcomes[whole - 1], "done", "the answer was whole");
+}
+
+#[test]
+fn what_cannot_be_sent_is_down_unless_something_before_it_is_unknown() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let relay = Relay::to(server.address(), Vec::new());
+    let mut config = support::client_config(relay.address, 1);
+    config.timing.patience = std::time::Duration::from_millis(1);
+    let remote = up(RemoteAgent::start(config).unwrap());
+    fake.hold(&snapshot());
+    let lost = std::thread::scope(|scope| {
+        let call = scope.spawn(|| remote.call(snapshot()));
+        fake.wait_until_begun(1);
+        // Nobody answers any more.
+        relay.cut();
+        call.join().unwrap()
+    });
+    assert_eq!(failed(lost).kind, FailedKind::Unanswered);
+    fake.let_go();
+    drop(server);
+    until_away(&remote);
+    // The volume was in the command that was lost; another one, and a question, were not.
+    let same = Command::Delete(VolumeId::from_bits(1));
+    assert_eq!(failed(remote.call(same)).kind, FailedKind::Unanswered);
+    let other = Command::Delete(VolumeId::from_bits(3));
+    let down = failed(remote.call(other));
+    assert_eq!(down.kind, FailedKind::Down);
+    assert!(down.message.starts_with("node 7 is not connected: "), "{}", down.message);
+    assert_eq!(failed(remote.call(Command::Report)).kind, FailedKind::Down);
+}
+
+fn until_away(remote: &RemoteAgent) {
+    loop {
+        match remote.status() {
+            Status::Away(_) => return,
+            _ => std::thread::yield_now(),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Peers that are not control, or not this cluster's, or broken: refused with a reason, and neither
+//! the node nor its leader suffers.
+#![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
+
+mod support;
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::limits::AGENT_HANDSHAKES_MAX;
+use evenkeel_link::{AgentServer, ClientConfig, RemoteAgent, ServerConfig, Status, TlsFiles};
+use evenkeel_wire::agent::session::{
+    ANSWER_BYTES, Answer, Hello, LeaderGeneration, Packet, PacketKind, Verdict,
+};
+use evenkeel_wire::agent::{Agent, Command, Reply, VERSION};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use support::{
+    CLUSTER, Fake, LONG, NODE, client_config, connect, kind, leader, serve, server_config, tls,
+    told, up,
+};
+
+fn hello() -> Hello {
+    Hello {
+        agent_version: VERSION,
+        cluster: CLUSTER,
+        node: NODE,
+        leader: leader(1),
+        generation: LeaderGeneration(1),
+    }
+}
+
+fn raw(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// What a node answers to these bytes.
+fn answer(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Answer) {
+    let mut socket = raw(address);
+    socket.write_all(bytes).unwrap();
+    let mut head = [0; ANSWER_BYTES];
+    socket.read_exact(&mut head).unwrap();
+    let mut text = vec![0; Answer::text_bytes(&head).unwrap()];
+    socket.read_exact(&mut text).unwrap();
+    (socket, Answer::decode(&[&head[..], &text].concat()).unwrap())
+}
+
+/// Whether the other side ends the connection.
+fn is_closed(mut socket: TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match socket.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let good = hello();
+    let mut other_session = good.encode();
+    other_session[5] = 9;
+    let mut no_hello = good.encode();
+    no_hello[..4].copy_from_slice(b"GET ");
+    let agent = Hello { agent_version: 7, ..good }.encode();
+    let cluster = Hello { cluster: 1, ..good }.encode();
+    let node = Hello { node: NodeId(8), ..good }.encode();
+    for (bytes, verdict, text) in [
+        (other_session, Verdict::Version, "version 9 is unknown, 1 is spoken here"),
+        (no_hello, Verdict::Version, "these bytes are no agent message"),
+        (agent, Verdict::Version, "control speaks version 7 of the agent protocol, node 7 speaks"),
+        (cluster, Verdict::Cluster, "control is of cluster 00000000000000000000000000000001,"),
+        (node, Verdict::Node, "control looks for node 8, this is node 7; look at the address"),
+    ] {
+        let (socket, answer) = answer(server.address(), &bytes);
+        assert_eq!(answer.verdict, verdict, "{}", answer.text);
+        assert!(answer.text.contains(text), "{}", answer.text);
+        assert_eq!(answer.generation, LeaderGeneration(0), "it was not heard");
+        assert!(is_closed(socket));
+    }
+    assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
+}
+
+#[test]
+fn a_client_of_the_wrong_node_tries_on_and_says_why() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let config = ClientConfig { node: NodeId(8), ..client_config(server.address(), 1) };
+    let remote = RemoteAgent::start(config).unwrap();
+    loop {
+        match remote.status() {
+            Status::Away(why) if why.contains("this is node 7") => break,
+            Status::Up => panic!("it was let in"),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn packets_that_break_the_protocol_end_the_session_and_nothing_else() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let command = |number| Packet { kind: PacketKind::Command, number }.encode();
+    let report = Command::Report.encode().unwrap();
+    let mut oversized = report.clone();
+    oversized[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
+    let twice = [command(1), report.clone(), command(1), report.clone()].concat();
+    for bytes in [
+        vec![0xff; 12],
+        b"EVKAEVKAEVKA".to_vec(),
+        Packet { kind: PacketKind::Reply, number: 1 }.encode(),
+        [command(1), vec![0; 12]].concat(),
+        [command(1), oversized].concat(),
+        twice,
+    ] {
+        let (mut socket, answer) = answer(server.address(), &hello().encode());
+        assert_eq!(answer.verdict, Verdict::Welcome);
+        socket.write_all(&bytes).unwrap();
+        assert!(is_closed(socket), "{bytes:?}");
+    }
+    // A frame of the right length that means nothing is answered.
+    let (mut socket, _) = answer(server.address(), &hello().encode());
+    let mut unknown = report;
+    unknown[6] = 0x7f;
+    socket.write_all(&[command(1), unknown].concat()).unwrap();
+    let mut head = [0; 24];
+    socket.read_exact(&mut head).unwrap();
+    assert_eq!(Packet::decode(head[..12].try_into().unwrap()).unwrap().number, 1);
+    let length = evenkeel_wire::agent::frame_bytes(head[12..].try_into().unwrap()).unwrap();
+    let mut frame = head[12..].to_vec();
+    frame.resize(length, 0);
+    socket.read_exact(&mut frame[12..]).unwrap();
+    let failed = support::failed(Reply::decode(&frame).unwrap());
+    assert!(failed.message.contains("kind 127 is unknown"), "{}", failed.message);
+    fake.wait_until_ended(1);
+    assert_eq!(fake.begun(), [Command::Report], "of all that, one command was one");
+}
+
+#[test]
+fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let mut config = server_config(folder.path());
+    config.timing.handshake = Duration::from_millis(300);
+    config.timing.silence = Duration::from_millis(200);
+    let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
+    // A hello that drips: its time is for all of it.
+    let mut slow = raw(server.address());
+    let hello = hello().encode();
+    slow.write_all(&hello[..40]).unwrap();
+    let silent: Vec<TcpStream> =
+        (0..AGENT_HANDSHAKES_MAX * 3).map(|_| raw(server.address())).collect();
+    assert!(is_closed(slow));
+    assert!(silent.into_iter().all(is_closed));
+    // A leader that falls silent, as one whose machine has lost its power.
+    let (half_open, answer) = answer(server.address(), &hello);
+    assert_eq!((answer.verdict, answer.silence_ms), (Verdict::Welcome, 200));
+    assert!(is_closed(half_open));
+    // One that lives is not: it waits for an answer for much longer than it may be silent.
+    let remote = up(connect(server.address(), 1));
+    fake.hold(&Command::Report);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| remote.call(Command::Report));
+        fake.wait_until_begun(1);
+        let (late, never) = std::sync::mpsc::channel::<()>();
+        let waited = never.recv_timeout(Duration::from_secs(1));
+        drop((late, waited));
+        fake.let_go();
+        assert_eq!(waiting.join().unwrap(), Reply::Done);
+    });
+}
+
+fn over_tls(server: TlsFiles, client: Option<TlsFiles>) -> String {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let config = ServerConfig { tls: Some(server), ..server_config(folder.path()) };
+    let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
+    let config = ClientConfig { tls: client, ..client_config(server.address(), 1) };
+    let remote = RemoteAgent::start(config).unwrap();
+    loop {
+        match remote.status() {
+            Status::Up => {
+                assert_eq!(remote.call(Command::Report), Reply::Done);
+                return "up".to_owned();
+            }
+            Status::Away(why) if !why.contains("not been tried") => {
+                assert_eq!(fake.begun(), []);
+                return why;
+            }
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn each_side_shows_a_certificate_of_the_authority_and_the_node_one_with_its_name() {
+    assert_eq!(over_tls(tls("node-7", "ca"), Some(tls("leader", "ca"))), "up");
+    for (server, client, text) in [
+        // The node does not know who signed for control.
+        (tls("node-7", "ca"), Some(tls("stranger", "ca")), "UnknownCA"),
+        // Control does not know who signed for the node.
+        (tls("stranger", "ca"), Some(tls("leader", "ca")), "UnknownIssuer"),
+        // The certificate of another node.
+        (tls("leader", "ca"), Some(tls("node-7", "ca")), "node-7.evenkeel"),
+        // No TLS at all: the node ends the connection.
+        (tls("node-7", "ca"), None, "no answer to the hello from"),
+    ] {
+        let why = over_tls(server, client);
+        assert!(why.contains(text), "{why}");
+    }
+}
+
+#[test]
+fn files_that_are_of_no_use_are_named() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let start = |files| {
+        let config = ServerConfig { tls: Some(files), ..server_config(folder.path()) };
+        told(AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>))
+    };
+    let good = tls("node-7", "ca");
+    let gone = TlsFiles { certificate: "/no/such.pem".into(), ..good.clone() };
+    assert!(start(gone).starts_with("/no/such.pem: certificates cannot be read"));
+    let empty = TlsFiles { authority: good.key.clone(), ..good.clone() };
+    assert!(start(empty).ends_with("node-7.key: it has no certificate in PEM"));
+    let not_key = TlsFiles { key: good.certificate.clone(), ..good.clone() };
+    assert!(start(not_key).contains("node-7.pem: no private key can be read"));
+    let other = TlsFiles { key: tls("leader", "ca").key, ..good };
+    assert!(start(other).contains("it cannot be used with the key"));
+}
+
+#[test]
+fn other_machines_are_spoken_to_with_tls_only() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let far: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let config = ServerConfig { listen: far, ..server_config(folder.path()) };
+    let error = told(AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>));
+    assert!(error.starts_with("0.0.0.0:0 is reached by other machines"), "{error}");
+    let error = told(RemoteAgent::start(client_config(far, 1)));
+    assert!(error.starts_with("0.0.0.0:0 is reached by other machines"), "{error}");
+    let server = serve(folder.path(), &fake);
+    let taken = ServerConfig { listen: server.address(), ..server_config(folder.path()) };
+    let error = told(AgentServer::start(taken, Arc::clone(&fake) as Arc<dyn Agent>));
+    assert!(error.starts_with("cannot listen on 127.0.0.1:"), "{error}");
+    let remote = up(connect(server.address(), 1));
+    drop(server);
+    let mut config = client_config(([127, 0, 0, 1], 1).into(), 1);
+    config.timing.patience = Duration::from_millis(1);
+    drop(remote);
+    let remote = RemoteAgent::start(config).unwrap();
+    assert_eq!(kind(remote.call(Command::Report)), evenkeel_wire::agent::FailedKind::Down);
+}
