@@ -4,7 +4,7 @@
 pub mod cores;
 
 // How the agent is reached: directly here; the crate `link` runs these tests over TCP.
-include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/reached.rs"));
+include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/reached.inc"));
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
