@@ -20,7 +20,7 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginning of their path; the first
 /// that fits counts.
-const NEEDS: [(&str, Needs); 8] = [
+const NEEDS: [(&str, Needs); 9] = [
     ("tests/prove.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
