@@ -593,6 +593,14 @@ pub struct Doctor {
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
     pub region: String,
 
+    /// The store that the server would use. With `rbd` the Ceph cluster is looked at, too.
+    #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
+    #[arg(value_parser = store)]
+    pub store: StoreKind,
+
+    #[command(flatten)]
+    pub rbd: RbdStore,
+
     #[command(flatten)]
     pub output: Output,
 }

@@ -61,6 +61,7 @@ fn read(client: &mut Client, block: u64) -> u8 {
 fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(cluster) = Cluster::start(folder.path()) else { return };
+    doctor_tells_what_the_cluster_takes_away(&cluster, folder.path());
     let mut server = cluster.serve();
     what_was_acknowledged_is_there_after_kill_9(&mut server);
     a_cluster_that_hangs_is_told_within_seconds(&cluster, &server);
@@ -69,6 +70,58 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     let conf = &cluster.conf;
     let output = refused.evenkeel(&format!("serve --ceph-conf {conf}"));
     assert!(output.stderr.contains("--store rbd"), "{output}");
+}
+
+/// What `evenkeel doctor` says of the cluster: the checks whose name begins with Ceph, and how each
+/// is.
+fn examined(cluster: &Cluster, folder: &Path, flags: &str) -> Vec<(String, Value)> {
+    let conf = &cluster.conf;
+    let words = format!(
+        "doctor --store rbd --ceph-conf {conf} --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 \
+         -o json {flags}"
+    );
+    let printed = run(evenkeel(folder).args(words.split_whitespace())).stdout;
+    let told: Value = serde_json::from_str(&printed).expect("JSON");
+    let checks = told["checks"].as_array().expect("checks").iter();
+    let named = checks.map(|check| (check["what"].as_str().expect("a name").to_owned(), check));
+    let of_ceph = named.filter(|(what, _)| what.starts_with("Ceph"));
+    of_ceph.map(|(what, check)| (what, check.clone())).collect()
+}
+
+fn doctor_tells_what_the_cluster_takes_away(cluster: &Cluster, folder: &Path) {
+    let verdicts = |checks: Vec<(String, Value)>| -> Vec<String> {
+        checks
+            .into_iter()
+            .map(|(what, check)| format!("{what}: {}", check["verdict"].as_str().expect("one")))
+            .collect()
+    };
+    // One OSD has one copy, of a release whose scheduler reserves nothing for clients.
+    let alone = [
+        "Ceph cluster: ok",
+        "Ceph health: ok",
+        "Ceph copies: warn",
+        "Ceph failure domain: warn",
+        "Ceph neighbours: ok",
+        "Ceph space: ok",
+        "Ceph map changes: ok",
+        "Ceph recovery: warn",
+        "Ceph hung devices: ok",
+    ];
+    assert_eq!(verdicts(examined(cluster, folder, "")), alone);
+    let ceph = |words: &[&str]| {
+        let mut command = std::process::Command::new("ceph");
+        run(command.args(["-c", &cluster.conf, "--connect-timeout", "20"]).args(words)).ok()
+    };
+    ceph(&["osd", "pool", "create", "cold", "1"]);
+    let checks = examined(cluster, folder, "");
+    let neighbours = checks.iter().find(|(what, _)| what == "Ceph neighbours").expect("a check");
+    assert_eq!(neighbours.1["found"], "on the same OSDs: cold (0 GiB)");
+    let none = examined(cluster, folder, "--rbd-pool none");
+    assert_eq!(verdicts(none), ["Ceph cluster: fail"]);
+    // It has only looked.
+    let mut names = std::process::Command::new("rados");
+    let stored = run(names.args(["-c", &cluster.conf, "-p", "evenkeel", "--all", "ls"])).ok();
+    assert!(!stored.contains("evenkeel"), "{stored}");
 }
 
 fn what_was_acknowledged_is_there_after_kill_9(server: &mut Server) {

@@ -5,11 +5,13 @@ use super::capacity::MEASURE;
 use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::api::model::{Unowned, VolumeDescription};
-use crate::cli::{Connection, Doctor, NbdListen};
+use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
 use crate::endpoint;
 use crate::message::{self, Exit, Failure, Item};
+use crate::store_options::StoreOptions;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::memory::MemoryPool;
+use evenkeel_store::rbd::examine::{Finding, Weight, examine};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -65,6 +67,17 @@ impl Item for Check {
     }
 }
 
+impl From<Finding> for Check {
+    fn from(Finding { what, weight, found, advice }: Finding) -> Self {
+        let verdict = match weight {
+            Weight::Well => Verdict::Ok,
+            Weight::Worse => Verdict::Warn,
+            Weight::Unusable => Verdict::Fail,
+        };
+        Self { verdict, what, found, advice }
+    }
+}
+
 impl Check {
     fn ok(what: &'static str, found: impl Into<String>) -> Self {
         Self { verdict: Verdict::Ok, what, found: found.into(), advice: String::new() }
@@ -101,6 +114,8 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     }));
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
+    let options = StoreOptions::of(&LocalStore::default(), &arguments.rbd, &arguments.store)?;
+    checks.extend(options.place.iter().flat_map(examine).map(Check::from));
     if let Some(api) = api {
         let client = client(arguments, api);
         let of_server = |ask: fn(&Client) -> Result<Check, Failure>, what| {

@@ -5,7 +5,8 @@ use super::library::{Handle, Library, library};
 use crate::{Space, StoreError};
 use evenkeel_core::units::ByteCount;
 use serde::Deserialize;
-use std::ffi::{CStr, CString, c_char};
+use serde::de::DeserializeOwned;
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
@@ -102,6 +103,16 @@ impl Cluster {
     /// # Errors
     /// When the libraries are missing, the cluster cannot be reached, or there is no such pool.
     pub(super) fn connect(place: &Place) -> Result<Self, StoreError> {
+        let cluster = Self::look(place)?;
+        cluster.enter_namespace()?;
+        Ok(cluster)
+    }
+
+    /// Connects to the cluster of a place and opens the pool, not the namespace: changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub(super) fn look(place: &Place) -> Result<Self, StoreError> {
         let library = library().map_err(|why| StoreError::Cluster { why })?;
         let mut rados = ptr::null_mut();
         let (name, user) = (text("ceph")?, text(&place.user)?);
@@ -176,8 +187,8 @@ impl Cluster {
     }
 
     fn open_pool(&mut self) -> Result<(), StoreError> {
-        let Place { pool, namespace, .. } = &self.place;
-        let (name, space) = (text(pool)?, text(namespace)?);
+        let pool = &self.place.pool;
+        let name = text(pool)?;
         // SAFETY: the name ends with a zero byte, and `io` has room for the handle.
         let code = unsafe {
             (self.library.rados_ioctx_create)(self.rados, name.as_ptr(), &raw mut self.io)
@@ -190,7 +201,12 @@ impl Cluster {
             );
             return Err(StoreError::Cluster { why });
         }
-        check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid))?;
+        check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid)).map(drop)
+    }
+
+    /// Makes the namespace if it is missing, and has all that follows happen there.
+    fn enter_namespace(&self) -> Result<(), StoreError> {
+        let space = text(&self.place.namespace)?;
         let mut exists = false;
         // SAFETY: the namespace ends with a zero byte, and there is room for the answer.
         let code = unsafe {
@@ -248,13 +264,22 @@ impl Cluster {
 
     /// Asks the monitors; the answer is text.
     pub(super) fn monitors(&self, command: &str) -> Result<Vec<u8>, StoreError> {
+        self.ask(self.library.rados_mon_command, "the monitors", command)
+    }
+
+    /// Asks the manager; the answer is text.
+    pub(super) fn manager(&self, command: &str) -> Result<Vec<u8>, StoreError> {
+        self.ask(self.library.rados_mgr_command, "the manager", command)
+    }
+
+    fn ask(&self, of: Ask, whom: &str, command: &str) -> Result<Vec<u8>, StoreError> {
         let asked = text(command)?;
         let commands = [asked.as_ptr()];
         let (mut answer, mut answer_bytes) = (ptr::null_mut(), 0_usize);
         let (mut words, mut words_bytes) = (ptr::null_mut(), 0_usize);
         // SAFETY: one command is passed, without input, and there is room for both answers.
         let code = unsafe {
-            (self.library.rados_mon_command)(
+            of(
                 self.rados,
                 commands.as_ptr(),
                 1,
@@ -277,42 +302,61 @@ impl Cluster {
             bytes
         });
         let said = String::from_utf8_lossy(&said);
-        check(code, || format!("have the monitors run {command} ({said})"))?;
+        check(code, || format!("have {whom} run {command} ({said})"))?;
         Ok(bytes)
+    }
+
+    /// What the monitors answer to a command that has no arguments, read as JSON.
+    pub(super) fn monitors_json<T: DeserializeOwned>(&self, prefix: &str) -> Result<T, StoreError> {
+        let command = format!("{{\"prefix\": \"{prefix}\", \"format\": \"json\"}}");
+        serde_json::from_slice(&self.monitors(&command)?)
+            .map_err(|error| unreadable(prefix, &error.to_string()))
     }
 
     /// The room of the pool, as its copies and its fullest device leave it.
     pub(super) fn space(&self) -> Result<Space, StoreError> {
-        let answer = self.monitors("{\"prefix\": \"df\", \"format\": \"json\"}")?;
-        let unreadable = |what: String| StoreError::Cluster {
-            why: format!("the monitors' answer to df cannot be read: {what}"),
-        };
-        let df: Df =
-            serde_json::from_slice(&answer).map_err(|error| unreadable(error.to_string()))?;
+        let df: Df = self.monitors_json("df")?;
         let pool = &self.place.pool;
         let found = df.pools.into_iter().find(|it| it.name == *pool);
-        let stats = found.ok_or_else(|| unreadable(format!("it has no pool {pool}")))?.stats;
+        let stats = found.ok_or_else(|| unreadable("df", &format!("it has no pool {pool}")))?.stats;
         let free = ByteCount(stats.max_avail);
         Ok(Space { total: ByteCount(stats.stored.saturating_add(stats.max_avail)), free })
     }
 }
 
+/// How monitors and the manager are asked.
+type Ask = unsafe extern "C" fn(
+    Handle,
+    *const *const c_char,
+    usize,
+    *const c_char,
+    usize,
+    *mut *mut c_char,
+    *mut usize,
+    *mut *mut c_char,
+    *mut usize,
+) -> c_int;
+
+fn unreadable(command: &str, what: &str) -> StoreError {
+    StoreError::Cluster { why: format!("the monitors' answer to {command} cannot be read: {what}") }
+}
+
 /// The answer of the monitors to `df`.
 #[derive(Deserialize)]
-struct Df {
-    pools: Vec<DfPool>,
+pub(super) struct Df {
+    pub(super) pools: Vec<DfPool>,
 }
 
 #[derive(Deserialize)]
-struct DfPool {
-    name: String,
-    stats: DfStats,
+pub(super) struct DfPool {
+    pub(super) name: String,
+    pub(super) stats: DfStats,
 }
 
 #[derive(Deserialize)]
-struct DfStats {
-    stored: u64,
-    max_avail: u64,
+pub(super) struct DfStats {
+    pub(super) stored: u64,
+    pub(super) max_avail: u64,
 }
 
 impl Drop for Cluster {

@@ -11,14 +11,12 @@ use super::cluster::Cluster;
 use crate::StoreError;
 use crate::encryption::keys::hex;
 use crate::folder::Folder;
+use evenkeel_core::fencing::BLOCKLIST_EXPIRE_JSON;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The file in the data folder that tells which node it is, of which cluster.
 const FILE: &str = "rbd-node";
-/// How long an entry of the blocklist stays: longer than any process is stopped for. The monitors
-/// read it as a number with a fraction only.
-const FENCED_S: &str = "31536000.0";
 /// Where the kernel tells one start of the machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Bytes of an id.
@@ -176,7 +174,7 @@ fn fence(
 ) -> Result<(), StoreError> {
     cluster.monitors(&format!(
         "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
-         \"expire\": {FENCED_S}}}"
+         \"expire\": {BLOCKLIST_EXPIRE_JSON}}}"
     ))?;
     tracing::info!(address, node = %of.node, "fenced a server that ended without leaving");
     let changes = Changes::default();

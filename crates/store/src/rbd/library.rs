@@ -59,6 +59,10 @@ library! {
         Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize,
         *mut *mut c_char, *mut usize
     ) -> c_int;
+    fn rados_mgr_command(
+        Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize,
+        *mut *mut c_char, *mut usize
+    ) -> c_int;
     fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     fn rados_ioctx_destroy(Handle);
     fn rados_ioctx_set_namespace(Handle, *const c_char);

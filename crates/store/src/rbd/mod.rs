@@ -7,6 +7,7 @@
 
 mod books;
 mod cluster;
+pub mod examine;
 mod fence;
 mod image;
 mod library;

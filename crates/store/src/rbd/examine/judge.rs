@@ -1,0 +1,372 @@
+//! What is good and bad about a cluster, from what it has answered.
+
+use super::super::cluster::Df;
+use super::{Finding, Weight};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A pool with copies, as `osd dump` has it; the other type is erasure coded.
+const REPLICATED: u32 = 1;
+/// Pools that Ceph keeps for itself.
+const OWN_POOLS: [&str; 2] = [".mgr", "device_health_metrics"];
+/// Below this part of the pool, room is short.
+const FREE_PERCENT_MIN: u64 = 10;
+/// A snapshot stalls the writes of its volume for about as long as monitors wait for more changes.
+const PROPOSE_MAX_S: f64 = 0.25;
+const GIB: u64 = 1 << 30;
+
+/// The answer to `osd dump`.
+#[derive(Deserialize)]
+pub(super) struct OsdDump {
+    require_osd_release: String,
+    pools: Vec<PoolDump>,
+    osds: Vec<Osd>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct PoolDump {
+    pool_name: String,
+    #[serde(rename = "type")]
+    kind: u32,
+    size: u32,
+    min_size: u32,
+    pub(super) crush_rule: i64,
+    quota_max_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Osd {
+    osd: i64,
+    up: u8,
+}
+
+impl OsdDump {
+    pub(super) fn pool(&self, name: &str) -> Option<&PoolDump> {
+        self.pools.iter().find(|pool| pool.pool_name == name)
+    }
+
+    pub(super) fn is_up(&self, number: i64) -> bool {
+        self.osds.iter().any(|osd| osd.osd == number && osd.up == 1)
+    }
+}
+
+/// The answer to `osd crush dump`.
+#[derive(Deserialize)]
+pub(super) struct Crush {
+    buckets: Vec<Bucket>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    id: i64,
+    items: Vec<Member>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    id: i64,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    rule_id: i64,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    op: String,
+    #[serde(default)]
+    item: i64,
+    #[serde(default, rename = "type")]
+    domain: String,
+}
+
+impl Crush {
+    fn rule(&self, id: i64) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.rule_id == id)
+    }
+
+    /// The OSDs that a rule may choose.
+    pub(super) fn osds(&self, rule: i64) -> BTreeSet<i64> {
+        let members: BTreeMap<i64, &[Member]> =
+            self.buckets.iter().map(|bucket| (bucket.id, bucket.items.as_slice())).collect();
+        let takes = self.rule(rule).map(|rule| rule.steps.as_slice()).unwrap_or_default();
+        let mut open: Vec<i64> =
+            takes.iter().filter(|step| step.op == "take").map(|step| step.item).collect();
+        let (mut osds, mut visited) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(id) = open.pop() {
+            if id >= 0 {
+                osds.insert(id);
+            } else if visited.insert(id) {
+                let inside = members.get(&id).copied().unwrap_or_default();
+                open.extend(inside.iter().map(|member| member.id));
+            }
+        }
+        osds
+    }
+
+    /// What two copies never share, such as `host`; the first choice of a rule is the widest.
+    fn domain(&self, rule: i64) -> Option<&str> {
+        let steps = &self.rule(rule)?.steps;
+        let choice = steps.iter().find(|step| step.op.starts_with("choose"))?;
+        Some(choice.domain.as_str())
+    }
+}
+
+/// The answer to `health`.
+#[derive(Deserialize)]
+pub(super) struct Health {
+    status: String,
+    checks: BTreeMap<String, HealthCheck>,
+}
+
+#[derive(Deserialize)]
+struct HealthCheck {
+    summary: Summary,
+}
+
+#[derive(Deserialize)]
+struct Summary {
+    message: String,
+}
+
+/// Distinct values of a setting, or why they are not known.
+type Values = Result<Vec<String>, String>;
+
+/// All that was asked for.
+pub(super) struct Seen {
+    pub(super) fsid: String,
+    pub(super) pool: String,
+    pub(super) osds: OsdDump,
+    pub(super) crush: Crush,
+    pub(super) health: Health,
+    pub(super) df: Df,
+    pub(super) propose_s: Values,
+    pub(super) queue: Values,
+    pub(super) profile: Values,
+    pub(super) grace_s: Values,
+}
+
+fn well(what: &'static str, found: String) -> Finding {
+    Finding { what, weight: Weight::Well, found, advice: String::new() }
+}
+
+fn worse(what: &'static str, found: String, advice: String) -> Finding {
+    Finding { what, weight: Weight::Worse, found, advice }
+}
+
+pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+    let release = &seen.osds.require_osd_release;
+    let mut findings =
+        vec![well("Ceph cluster", format!("{}, {release}", seen.fsid)), health(&seen.health)];
+    if let Some(pool) = seen.osds.pool(&seen.pool) {
+        findings.extend([
+            copies(pool),
+            domain(pool, &seen.crush),
+            neighbours(pool, seen),
+            space(pool, &seen.df),
+        ]);
+    }
+    findings.extend([
+        map_changes(&seen.propose_s),
+        recovery(&seen.queue, &seen.profile),
+        hung_devices(&seen.grace_s),
+    ]);
+    findings
+}
+
+fn health(health: &Health) -> Finding {
+    const WHAT: &str = "Ceph health";
+    let messages: Vec<&str> =
+        health.checks.values().map(|check| check.summary.message.as_str()).collect();
+    match health.status.as_str() {
+        "HEALTH_OK" => well(WHAT, health.status.clone()),
+        status => worse(
+            WHAT,
+            format!("{status}: {}", messages.join("; ")),
+            "`ceph health detail` says more; a cluster that recovers has less to give, and a full \
+             one refuses writes"
+                .to_owned(),
+        ),
+    }
+}
+
+fn copies(pool: &PoolDump) -> Finding {
+    const WHAT: &str = "Ceph copies";
+    let PoolDump { pool_name: name, size, min_size, .. } = pool;
+    if pool.kind != REPLICATED {
+        let advice = "make a replicated pool for volumes, and name it with --rbd-pool".to_owned();
+        let found = format!("{name} is erasure coded, which images cannot be in");
+        return Finding { weight: Weight::Unusable, ..worse(WHAT, found, advice) };
+    }
+    let found = format!("{name} has {size}, and a write is acknowledged with {min_size} or more");
+    match (size, min_size) {
+        (0 | 1, _) => {
+            let advice = format!("a lost device loses volumes: `ceph osd pool set {name} size 3`");
+            worse(WHAT, found, advice)
+        }
+        (_, 0 | 1) => {
+            let advice = format!(
+                "a write may be on one device alone while others are away: `ceph osd pool set \
+                 {name} min_size 2`, with three copies"
+            );
+            worse(WHAT, found, advice)
+        }
+        _ => well(WHAT, found),
+    }
+}
+
+fn domain(pool: &PoolDump, crush: &Crush) -> Finding {
+    const WHAT: &str = "Ceph failure domain";
+    let name = &pool.pool_name;
+    match crush.domain(pool.crush_rule) {
+        Some("osd") => worse(
+            WHAT,
+            format!("copies of {name} may lie on one machine"),
+            format!(
+                "use a rule that keeps them apart: `ceph osd crush rule create-replicated apart \
+                 default host`, `ceph osd pool set {name} crush_rule apart`"
+            ),
+        ),
+        Some(domain) => well(WHAT, format!("each copy of {name} in a {domain} of its own")),
+        None => worse(
+            WHAT,
+            format!("rule {} of {name} chooses no devices", pool.crush_rule),
+            "`ceph osd crush rule dump` shows it".to_owned(),
+        ),
+    }
+}
+
+/// Pools of others on the same devices: nothing holds their clients back.
+fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
+    const WHAT: &str = "Ceph neighbours";
+    let ours = seen.crush.osds(pool.crush_rule);
+    let stored = |name: &str| seen.df.pools.iter().find(|it| it.name == name);
+    let others: Vec<String> = seen
+        .osds
+        .pools
+        .iter()
+        .filter(|it| it.pool_name != pool.pool_name)
+        .filter(|it| !OWN_POOLS.contains(&it.pool_name.as_str()))
+        .filter(|it| !seen.crush.osds(it.crush_rule).is_disjoint(&ours))
+        .map(|it| {
+            let bytes = stored(&it.pool_name).map_or(0, |it| it.stats.stored);
+            format!("{} ({} GiB)", it.pool_name, bytes / GIB)
+        })
+        .collect();
+    match others.is_empty() {
+        true => {
+            well(WHAT, format!("no other pool on the {} OSDs of {}", ours.len(), pool.pool_name))
+        }
+        false => worse(
+            WHAT,
+            format!("on the same OSDs: {}", others.join(", ")),
+            "their clients are held back by nothing, and what is guaranteed to volumes holds only \
+             while they are quiet: give one side devices of its own by a rule with a device class \
+             or a root"
+                .to_owned(),
+        ),
+    }
+}
+
+fn space(pool: &PoolDump, df: &Df) -> Finding {
+    const WHAT: &str = "Ceph space";
+    let name = &pool.pool_name;
+    let Some(stats) = df.pools.iter().find(|it| it.name == *name).map(|it| &it.stats) else {
+        return worse(WHAT, format!("unknown for {name}"), "`ceph df` shows it".to_owned());
+    };
+    let limit = match pool.quota_max_bytes {
+        0 => u64::MAX,
+        quota => quota,
+    };
+    let total = stats.stored.saturating_add(stats.max_avail).min(limit);
+    let free = total.saturating_sub(stats.stored);
+    let by = if limit == u64::MAX { "" } else { " by its quota" };
+    let found = format!("{} of {} GiB free in {name}{by}", free / GIB, total / GIB);
+    let percent = u128::from(free) * 100 / u128::from(total.max(1));
+    match percent < u128::from(FREE_PERCENT_MIN) {
+        true => worse(
+            WHAT,
+            found,
+            "writes to new blocks end with ENOSPC when it is full: add devices, raise the quota, \
+             or delete volumes and snapshots"
+                .to_owned(),
+        ),
+        false => well(WHAT, found),
+    }
+}
+
+/// A setting that could not be read.
+fn unknown(what: &'static str, key: &str, why: &str) -> Finding {
+    let advice =
+        format!("give the user `mgr 'allow r'`, or look there: `ceph config show osd.0 {key}`");
+    worse(what, format!("{key} is not known: {why}"), advice)
+}
+
+fn map_changes(propose_s: &Values) -> Finding {
+    const WHAT: &str = "Ceph map changes";
+    const KEY: &str = "paxos_propose_interval";
+    let values = match propose_s {
+        Ok(values) => values,
+        Err(why) => return unknown(WHAT, KEY, why),
+    };
+    let longest = values.iter().filter_map(|value| value.parse::<f64>().ok()).fold(0.0, f64::max);
+    let found = format!("monitors gather them for {longest} s");
+    match longest > PROPOSE_MAX_S {
+        true => worse(
+            WHAT,
+            found,
+            format!(
+                "a snapshot stalls its volume's writes for as long, and a takeover waits for it: \
+                 `ceph config set mon {KEY} 0.1`"
+            ),
+        ),
+        false => well(WHAT, found),
+    }
+}
+
+fn recovery(queue: &Values, profile: &Values) -> Finding {
+    const WHAT: &str = "Ceph recovery";
+    const FAVOURS_CLIENTS: &str = "high_client_ops";
+    let (queue, profile) = match (queue, profile) {
+        (Ok(queue), Ok(profile)) => (queue, profile),
+        (Err(why), _) => return unknown(WHAT, "osd_op_queue", why),
+        (_, Err(why)) => return unknown(WHAT, "osd_mclock_profile", why),
+    };
+    let found = format!("scheduler {}, profile {}", queue.join(" and "), profile.join(" and "));
+    if queue.iter().any(|queue| queue != "mclock_scheduler") {
+        let found = format!("scheduler {}", queue.join(" and "));
+        let advice = "it reserves nothing for clients while data are moved: `ceph config set osd \
+                      osd_op_queue mclock_scheduler`, then start the OSDs again one by one";
+        return worse(WHAT, found, advice.to_owned());
+    }
+    match profile.iter().all(|profile| profile == FAVOURS_CLIENTS) {
+        true => well(WHAT, found),
+        false => {
+            let advice = format!(
+                "moved data take what clients need: `ceph config set osd osd_mclock_profile \
+                 {FAVOURS_CLIENTS}`"
+            );
+            worse(WHAT, found, advice)
+        }
+    }
+}
+
+fn hung_devices(grace_s: &Values) -> Finding {
+    const WHAT: &str = "Ceph hung devices";
+    match grace_s {
+        Ok(values) => well(
+            WHAT,
+            format!(
+                "one that hangs is left out after {} s; its requests wait",
+                values.join(" and ")
+            ),
+        ),
+        Err(why) => unknown(WHAT, "osd_heartbeat_grace", why),
+    }
+}
+
+#[cfg(test)]
+mod tests;
