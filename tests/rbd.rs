@@ -108,11 +108,9 @@ fn doctor_tells_what_the_cluster_takes_away(cluster: &Cluster, folder: &Path) {
         "Ceph hung devices: ok",
     ];
     assert_eq!(verdicts(examined(cluster, folder, "")), alone);
-    let ceph = |words: &[&str]| {
-        let mut command = std::process::Command::new("ceph");
-        run(command.args(["-c", &cluster.conf, "--connect-timeout", "20"]).args(words)).ok()
-    };
-    ceph(&["osd", "pool", "create", "cold", "1"]);
+    let mut pool = std::process::Command::new("ceph");
+    pool.args(["-c", &cluster.conf, "--connect-timeout", "20"]);
+    run(pool.args(["osd", "pool", "create", "cold", "1"])).ok();
     let checks = examined(cluster, folder, "");
     let neighbours = checks.iter().find(|(what, _)| what == "Ceph neighbours").expect("a check");
     assert_eq!(neighbours.1["found"], "on the same OSDs: cold (0 GiB)");

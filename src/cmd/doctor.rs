@@ -93,6 +93,7 @@ impl Check {
 }
 
 pub fn run(arguments: &Doctor) -> Result<(), Failure> {
+    let options = StoreOptions::of(&LocalStore::default(), &arguments.rbd, &arguments.store)?;
     let api = server(arguments);
     let server_runs = api.is_some();
     let mut checks = vec![
@@ -114,7 +115,6 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     }));
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
-    let options = StoreOptions::of(&LocalStore::default(), &arguments.rbd, &arguments.store)?;
     checks.extend(options.place.iter().flat_map(examine).map(Check::from));
     if let Some(api) = api {
         let client = client(arguments, api);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::watch::{Committed, Watch, Watchers};
-use super::{Change, Credits, Journal, JournalError, Loaded, Revision, format};
+use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, format};
 use crate::credits::Stop;
 use crate::model::{Event, Model};
 
@@ -20,41 +20,14 @@ pub struct MemoryJournal(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The last event of each existing object, by its key.
-    things: BTreeMap<Key, Vec<u8>>,
+    /// The last event of each existing object.
+    things: BTreeMap<Subject, Vec<u8>>,
     credits: Credits,
     stop: Option<Stop>,
     revision: Revision,
     history: VecDeque<Past>,
     watchers: Watchers,
     is_full: bool,
-}
-
-/// The object of an event.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Key {
-    Volume(evenkeel_core::ids::VolumeId),
-    Host(evenkeel_core::ids::InstanceId),
-    Token(String),
-    Snapshot(evenkeel_core::ids::SnapshotId),
-    Account,
-}
-
-impl Key {
-    /// The object of an event, and whether it exists afterwards.
-    fn of(event: &Event) -> (Self, bool) {
-        match event {
-            Event::Volume(volume) => (Self::Volume(volume.id), true),
-            Event::VolumeGone(id) => (Self::Volume(*id), false),
-            Event::Host(host) => (Self::Host(host.id), true),
-            Event::HostGone(id) => (Self::Host(*id), false),
-            Event::Token(name, _) => (Self::Token(name.clone()), true),
-            Event::TokenGone(name) => (Self::Token(name.clone()), false),
-            Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
-            Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
-            Event::Account(_) => (Self::Account, true),
-        }
-    }
 }
 
 /// A stored change.
@@ -91,8 +64,8 @@ impl Kept {
         let mut tokens = BTreeMap::new();
         let mut all = Vec::with_capacity(events.len());
         for event in events {
-            let (key, is_there) = Key::of(event);
-            if let Key::Token(name) = &key {
+            let (key, is_there) = Subject::of(event);
+            if let Subject::Token(name) = &key {
                 let before = tokens.insert(name.clone(), is_there);
                 if is_there && before.unwrap_or(self.things.contains_key(&key)) {
                     return Err(JournalError::TokenTaken(name.clone()));
@@ -105,7 +78,7 @@ impl Kept {
 
     /// Applies an event.
     fn apply(&mut self, event: &Event, bytes: &[u8]) {
-        match Key::of(event) {
+        match Subject::of(event) {
             (key, true) => _ = self.things.insert(key, bytes.to_vec()),
             (key, false) => _ = self.things.remove(&key),
         }

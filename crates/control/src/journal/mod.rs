@@ -10,6 +10,7 @@
 //! | [`etcd`] | keys in etcd, for several servers of which one is elected to write |
 //! | [`memory`] | bytes in memory, for tests |
 //! | [`mod@format`] | the byte form of an event, for journals that keep bytes |
+//! | `subject` | what an event is about, for journals with a key for each object |
 //! | `watch` | delivery of changes to watchers |
 //! | `conformance` | the tests that every journal must pass |
 //!
@@ -39,8 +40,10 @@ pub mod etcd;
 pub mod format;
 pub mod memory;
 pub mod sqlite;
+mod subject;
 mod watch;
 
+pub use subject::Subject;
 pub use watch::{Committed, QUEUE_MAX, Watch};
 
 /// The number of commits that led to a state. It never decreases.

@@ -17,7 +17,7 @@ use super::gateway::{self, RangeAnswer, Streamed, WatchAnswer, WatchEvent};
 use super::keys::{Keys, Thing};
 use super::values;
 use crate::clock;
-use crate::journal::{Change, Committed, JournalError, Revision, format};
+use crate::journal::{Change, Committed, JournalError, Revision, Subject, format};
 
 /// How long one stream is read.
 const SPAN: Duration = Duration::from_secs(5);
@@ -145,16 +145,18 @@ impl Commits {
     fn event(&mut self, thing: &Thing, event: &WatchEvent) -> Result<(), JournalError> {
         let value = &event.kv.value.0;
         if event.kind == "DELETE" {
-            self.since.events.extend(thing.gone());
+            if let Thing::Event(subject) = thing {
+                self.since.events.extend(subject.gone());
+            }
             return Ok(());
         }
         match thing {
             Thing::Credits(_) => self.since.unleased.extend(&values::read_credits(value)?),
             Thing::Stop => self.since.stopped = Some(values::read_stop(value)?),
             Thing::Device(..) | Thing::Revision => {}
-            _ => {
+            Thing::Event(subject) => {
                 let key = &event.kv.key.0;
-                self.since.events.push(event_of(thing, key, value)?);
+                self.since.events.push(event_of(subject, key, value)?);
             }
         }
         Ok(())
@@ -163,7 +165,7 @@ impl Commits {
 
 /// The event that a key holds.
 pub(super) fn event_of(
-    thing: &Thing,
+    subject: &Subject,
     key: &[u8],
     value: &[u8],
 ) -> Result<crate::model::Event, JournalError> {
@@ -174,7 +176,7 @@ pub(super) fn event_of(
         }
         other => values::malformed(&key, &other),
     })?;
-    match Thing::of(&event) == (thing.clone(), true) {
+    match Subject::of(&event) == (subject.clone(), true) {
         true => Ok(event),
         false => Err(values::malformed(&key, &"its value is of another object")),
     }
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn what_happens_beside_commits_goes_with_the_next_one() {
         let keys = Keys::of("c").unwrap();
-        let token = Thing::Token("t".into());
+        let token = Thing::Event(Subject::Token("t".into()));
         let mut expired = put(&keys, &token, b"", 5);
         expired.kind = "DELETE".into();
         let mut commits = Commits::default();
@@ -229,9 +231,10 @@ mod tests {
             crate::model::UnixMs(1),
         );
         let value = format::encode(&Event::Volume(volume)).unwrap();
-        let (right, wrong) = (Thing::Volume(one), Thing::Volume(two));
-        assert!(event_of(&right, &keys.key(&right), &value).is_ok());
-        let error = event_of(&wrong, &keys.key(&wrong), &value).unwrap_err();
+        let [right, wrong] = [one, two].map(Subject::Volume);
+        let key = |subject: &Subject| keys.key(&Thing::Event(subject.clone()));
+        assert!(event_of(&right, &key(&right), &value).is_ok());
+        let error = event_of(&wrong, &key(&wrong), &value).unwrap_err();
         assert!(error.to_string().contains("another object"), "{error}");
     }
 }

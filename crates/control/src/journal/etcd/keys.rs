@@ -1,8 +1,8 @@
 //! The keys of a cluster in etcd. Pure; `docs/internals/etcd.md` lists them.
 
-use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::ids::InstanceId;
 
-use crate::model::Event;
+use crate::journal::Subject;
 
 /// The most characters of a cluster's name.
 pub const NAME_MAX: usize = 63;
@@ -14,16 +14,8 @@ pub struct Keys(String);
 /// What a key is of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Thing {
-    /// A volume.
-    Volume(VolumeId),
-    /// A host.
-    Host(InstanceId),
-    /// A snapshot.
-    Snapshot(SnapshotId),
-    /// A client token.
-    Token(String),
-    /// The account.
-    Account,
+    /// The last event of an object.
+    Event(Subject),
     /// A device of a host, whose value is the volume.
     Device(InstanceId, String),
     /// A part of the balances.
@@ -32,34 +24,6 @@ pub enum Thing {
     Stop,
     /// The last commit.
     Revision,
-}
-
-impl Thing {
-    /// What an event is about, and whether it is there afterwards.
-    pub fn of(event: &Event) -> (Self, bool) {
-        match event {
-            Event::Volume(volume) => (Self::Volume(volume.id), true),
-            Event::VolumeGone(id) => (Self::Volume(*id), false),
-            Event::Host(host) => (Self::Host(host.id), true),
-            Event::HostGone(id) => (Self::Host(*id), false),
-            Event::Token(name, _) => (Self::Token(name.clone()), true),
-            Event::TokenGone(name) => (Self::Token(name.clone()), false),
-            Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
-            Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
-            Event::Account(_) => (Self::Account, true),
-        }
-    }
-
-    /// The event that says that it is gone, if there is one.
-    pub fn gone(&self) -> Option<Event> {
-        match self {
-            Self::Volume(id) => Some(Event::VolumeGone(*id)),
-            Self::Host(id) => Some(Event::HostGone(*id)),
-            Self::Snapshot(id) => Some(Event::SnapshotGone(*id)),
-            Self::Token(name) => Some(Event::TokenGone(name.clone())),
-            _ => None,
-        }
-    }
 }
 
 impl Keys {
@@ -101,11 +65,11 @@ impl Keys {
     /// The key of a thing.
     pub fn key(&self, thing: &Thing) -> Vec<u8> {
         let rest = match thing {
-            Thing::Volume(id) => format!("v/{id}"),
-            Thing::Host(id) => format!("h/{id}"),
-            Thing::Snapshot(id) => format!("s/{id}"),
-            Thing::Token(name) => format!("t/{name}"),
-            Thing::Account => "account".to_owned(),
+            Thing::Event(Subject::Volume(id)) => format!("v/{id}"),
+            Thing::Event(Subject::Host(id)) => format!("h/{id}"),
+            Thing::Event(Subject::Snapshot(id)) => format!("s/{id}"),
+            Thing::Event(Subject::Token(name)) => format!("t/{name}"),
+            Thing::Event(Subject::Account) => "account".to_owned(),
             Thing::Device(host, device) => format!("a/{host}/{device}"),
             Thing::Credits(part) => format!("c/{part:02}"),
             Thing::Stop => "stop".to_owned(),
@@ -119,15 +83,15 @@ impl Keys {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(self.0.as_str())?;
         match rest.split_once('/') {
             None => match rest {
-                "account" => Some(Thing::Account),
+                "account" => Some(Thing::Event(Subject::Account)),
                 "stop" => Some(Thing::Stop),
                 "revision" => Some(Thing::Revision),
                 _ => None,
             },
-            Some(("v", id)) => id.parse().ok().map(Thing::Volume),
-            Some(("h", id)) => id.parse().ok().map(Thing::Host),
-            Some(("s", id)) => id.parse().ok().map(Thing::Snapshot),
-            Some(("t", name)) => Some(Thing::Token(name.to_owned())),
+            Some(("v", id)) => id.parse().ok().map(Subject::Volume).map(Thing::Event),
+            Some(("h", id)) => id.parse().ok().map(Subject::Host).map(Thing::Event),
+            Some(("s", id)) => id.parse().ok().map(Subject::Snapshot).map(Thing::Event),
+            Some(("t", name)) => Some(Thing::Event(Subject::Token(name.to_owned()))),
             Some(("c", part)) => part.parse().ok().map(Thing::Credits),
             Some(("a", rest)) => {
                 let (host, device) = rest.split_once('/')?;
@@ -141,17 +105,18 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_core::ids::{SnapshotId, VolumeId};
 
     #[test]
     fn every_key_is_read_as_what_it_was_written_for() {
         let keys = Keys::of("c1").unwrap();
         let host = InstanceId::from_bits(2);
         for thing in [
-            Thing::Volume(VolumeId::from_bits(1)),
-            Thing::Host(host),
-            Thing::Snapshot(SnapshotId::from_bits(3)),
-            Thing::Token("a/b ü".into()),
-            Thing::Account,
+            Thing::Event(Subject::Volume(VolumeId::from_bits(1))),
+            Thing::Event(Subject::Host(host)),
+            Thing::Event(Subject::Snapshot(SnapshotId::from_bits(3))),
+            Thing::Event(Subject::Token("a/b ü".into())),
+            Thing::Event(Subject::Account),
             Thing::Device(host, "/dev/sdf".into()),
             Thing::Credits(7),
             Thing::Stop,

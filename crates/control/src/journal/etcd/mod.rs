@@ -43,7 +43,7 @@ use self::gateway::{Compare, KeyValue, Operation, RangeAnswer, Transaction, Tran
 use self::keys::{Keys, Thing};
 use self::plan::{Known, Outcome, Planned, Terms};
 use super::watch::{self, Watch, Watchers};
-use super::{Change, Credits, Journal, JournalError, Loaded, Revision};
+use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject};
 use crate::clock;
 use crate::credits::Stop;
 use crate::model::{Event, Model};
@@ -144,7 +144,7 @@ impl EtcdJournal {
             .map(|kind| self.keys.kind(kind))
             .map(|p| (p.clone(), gateway::end_of(&p)))
             .collect();
-        for thing in [Thing::Account, Thing::Stop, Thing::Revision] {
+        for thing in [Thing::Event(Subject::Account), Thing::Stop, Thing::Revision] {
             let key = self.keys.key(&thing);
             ranges.push((key.clone(), after(&key)));
         }
@@ -438,8 +438,8 @@ impl Reading {
                 })? = credits;
             }
             Thing::Device(..) => {}
-            thing => {
-                let event = event_of(&thing, key, value)?;
+            Thing::Event(subject) => {
+                let event = event_of(&subject, key, value)?;
                 if let Event::Volume(volume) = &event
                     && !volume.attachments.is_empty()
                 {

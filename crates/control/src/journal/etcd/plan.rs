@@ -18,7 +18,7 @@ use super::gateway::{
 };
 use super::keys::{Keys, Thing};
 use super::values::{self, PARTS, part_of};
-use crate::journal::{Change, Credits, JournalError, Revision, format};
+use crate::journal::{Change, Credits, JournalError, Revision, Subject, format};
 use crate::model::Event;
 
 #[cfg(test)]
@@ -143,9 +143,10 @@ impl Draft<'_> {
     }
 
     fn event(&mut self, event: &Event, token_lease: u64) -> Result<(), JournalError> {
-        let (thing, is_there) = Thing::of(event);
+        let (subject, is_there) = Subject::of(event);
         let (mut lease, mut is_new) = (0, false);
-        if let Thing::Token(name) = &thing {
+        let thing = Thing::Event(subject);
+        if let Thing::Event(Subject::Token(name)) = &thing {
             let before = self.tokens.insert(name.clone(), is_there);
             if is_there && before == Some(true) {
                 return Err(JournalError::TokenTaken(name.clone()));
@@ -405,7 +406,7 @@ fn refused(
         match compare {
             Compare::CreatedBy(key, 0) => {
                 let Some(found) = answer.of(key) else { continue };
-                if let Some(Thing::Token(name)) = keys.thing(key) {
+                if let Some(Thing::Event(Subject::Token(name))) = keys.thing(key) {
                     return Outcome::TokenTaken(name);
                 }
                 return touched(key, found.mod_revision.0);

@@ -335,13 +335,13 @@ fn recovery(queue: &Values, profile: &Values) -> Finding {
         (Err(why), _) => return unknown(WHAT, "osd_op_queue", why),
         (_, Err(why)) => return unknown(WHAT, "osd_mclock_profile", why),
     };
-    let found = format!("scheduler {}, profile {}", queue.join(" and "), profile.join(" and "));
+    let scheduler = format!("scheduler {}", queue.join(" and "));
     if queue.iter().any(|queue| queue != "mclock_scheduler") {
-        let found = format!("scheduler {}", queue.join(" and "));
         let advice = "it reserves nothing for clients while data are moved: `ceph config set osd \
                       osd_op_queue mclock_scheduler`, then start the OSDs again one by one";
-        return worse(WHAT, found, advice.to_owned());
+        return worse(WHAT, scheduler, advice.to_owned());
     }
+    let found = format!("{scheduler}, profile {}", profile.join(" and "));
     match profile.iter().all(|profile| profile == FAVOURS_CLIENTS) {
         true => well(WHAT, found),
         false => {

@@ -1,0 +1,50 @@
+//! What a decision is about, for journals that keep the last event of each object under a key.
+
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+
+use crate::model::Event;
+
+/// What events are about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// A volume.
+    Volume(VolumeId),
+    /// A host.
+    Host(InstanceId),
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// A client token.
+    Token(String),
+    /// The account.
+    Account,
+}
+
+impl Subject {
+    /// What an event is about, and whether it is there afterwards.
+    #[must_use]
+    pub fn of(event: &Event) -> (Self, bool) {
+        match event {
+            Event::Volume(volume) => (Self::Volume(volume.id), true),
+            Event::VolumeGone(id) => (Self::Volume(*id), false),
+            Event::Host(host) => (Self::Host(host.id), true),
+            Event::HostGone(id) => (Self::Host(*id), false),
+            Event::Token(name, _) => (Self::Token(name.clone()), true),
+            Event::TokenGone(name) => (Self::Token(name.clone()), false),
+            Event::Snapshot(snapshot) => (Self::Snapshot(snapshot.id), true),
+            Event::SnapshotGone(id) => (Self::Snapshot(*id), false),
+            Event::Account(_) => (Self::Account, true),
+        }
+    }
+
+    /// The event that says that it is gone, if there is one.
+    #[must_use]
+    pub fn gone(&self) -> Option<Event> {
+        match self {
+            Self::Volume(id) => Some(Event::VolumeGone(*id)),
+            Self::Host(id) => Some(Event::HostGone(*id)),
+            Self::Snapshot(id) => Some(Event::SnapshotGone(*id)),
+            Self::Token(name) => Some(Event::TokenGone(name.clone())),
+            Self::Account => None,
+        }
+    }
+}
