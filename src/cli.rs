@@ -18,6 +18,7 @@ use std::time::Duration;
 mod bench;
 mod calibrate;
 mod capacity;
+mod etcd;
 mod fleet;
 mod plan;
 mod pool;
@@ -36,6 +37,7 @@ pub use bench::{
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
+pub use etcd::{CLUSTER, Etcd};
 pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
 pub use plan::{
     Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
@@ -336,6 +338,9 @@ pub struct Serve {
 
     #[command(flatten)]
     pub rbd: RbdStore,
+
+    #[command(flatten)]
+    pub etcd: Etcd,
 
     /// When the server measures how much of the store may be sold.
     #[arg(long, env = "EVENKEEL_CALIBRATE", default_value = "first-start", value_name = "WHEN")]

@@ -18,6 +18,7 @@ mod message;
 mod price_book;
 mod reference;
 mod server;
+mod standby;
 mod store_options;
 mod top;
 

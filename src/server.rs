@@ -4,11 +4,12 @@
 //! or the store cannot be used, or if a part of the data plane fails while it runs.
 
 use crate::accounts;
-use crate::calibration;
+use crate::calibration::{self, Record};
 use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
 use crate::endpoint::Noted;
 use crate::events;
 use crate::message::{Exit, Failure, failed};
+use crate::standby::{Cluster, Elected, Guard};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
@@ -22,13 +23,14 @@ use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::memory::{self, MemoryPool};
+use evenkeel_store::rbd::Seat;
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 /// The configuration of a server.
@@ -53,6 +55,8 @@ pub struct Config {
     pub store: StoreKind,
     /// What the store is told beside the data folder.
     pub store_options: StoreOptions,
+    /// The servers among which this one is elected; `None` if it is the only one.
+    pub cluster: Option<Cluster>,
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
@@ -72,6 +76,12 @@ impl Config {
     pub fn of(arguments: &Serve) -> Result<Self, Failure> {
         let data_dir = std::path::absolute(&arguments.data_dir)
             .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
+        let cluster = Cluster::of(&arguments.etcd, &arguments.store)?;
+        let mut store_options =
+            StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
+        if let Some(cluster) = &cluster {
+            store_options.seat = Some(Seat::Elected(cluster.name.clone()));
+        }
         let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
         Ok(Self {
             data_dir,
@@ -84,12 +94,20 @@ impl Config {
             metrics_space: ByteCount(u64::from(arguments.metrics_space) << 20),
             webhooks: events::webhooks(&arguments.events_webhook)?,
             store: arguments.store,
-            store_options: StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?,
+            store_options,
+            cluster,
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
             cores: arguments.cores.unwrap_or_else(cores),
         })
+    }
+}
+
+impl Config {
+    /// Checks that the addresses are free.
+    fn may_listen(&self) -> Result<(), Failure> {
+        [self.listen].into_iter().chain(self.nbd_listen.iter().copied()).try_for_each(may_listen)
     }
 }
 
@@ -205,8 +223,34 @@ pub fn cores() -> u16 {
 /// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first
 /// the API, so that balances are saved exactly, then the data plane. `is_stopped` becomes true
 /// before `shutdown` resolves, so that a server that is to stop does not finish its start first.
+///
+/// One of several servers first stands by until it is elected.
 pub fn run(
     config: &Config,
+    is_stopped: &AtomicBool,
+    ready: impl FnOnce(&Addresses),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let Some(cluster) = &config.cluster else {
+        return serve(config, None, is_stopped, ready, shutdown);
+    };
+    // Told now, and not when the other server is gone.
+    config.may_listen()?;
+    let Some(elected) = cluster.wait_to_lead(config.listen, is_stopped)? else { return Ok(()) };
+    let leadership = elected.leadership.clone();
+    let result = serve(config, Some(elected), is_stopped, ready, shutdown);
+    // Another one need not wait for the end of the lease.
+    if !leadership.is_lost()
+        && let Err(error) = leadership.resign()
+    {
+        tracing::warn!(%error, "another server takes over when the lease ends");
+    }
+    result
+}
+
+fn serve(
+    config: &Config,
+    elected: Option<Elected>,
     is_stopped: &AtomicBool,
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
@@ -214,14 +258,58 @@ pub fn run(
     raise_open_files();
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use.
-    let addresses = [config.listen].into_iter().chain(config.nbd_listen.iter().copied());
-    addresses.into_iter().try_for_each(may_listen)?;
+    config.may_listen()?;
     let calibration = calibration::at_start(config, &*pool, is_stopped)?;
     if is_stopped.load(Ordering::Acquire) {
         // Nothing that must be closed is open yet.
         return Ok(());
     }
-    // No request is answered before every volume is up.
+    let guarded = Arc::clone(&pool);
+    let engine = data_plane(config, pool, calibration)?;
+    let nbd = engine.tcp_addresses();
+    let control = control_config(config, &nbd)?;
+    let mut noted = None;
+    let mut failure = None;
+    let ready = |api| {
+        warn_of_exposure(&nbd, api);
+        engine.open_doors();
+        match Noted::new(&config.data_dir, api) {
+            Ok(note) => noted = Some(note),
+            Err(error) => {
+                tracing::warn!(%error, "other verbs need --endpoint http://{api}");
+            }
+        }
+        ready(&Addresses { api, nbd });
+    };
+    let (fail, fails) = failing();
+    engine.when_failed(fail.clone());
+    let leadership = elected.as_ref().map(|elected| elected.leadership.clone());
+    let guard = Guard::over(guarded, leadership, fail)?;
+    let stops = async {
+        stop_or_failure(shutdown, fails, &mut failure).await;
+        // Before the control plane closes volumes: a client that reconnects then would get the
+        // answer that there is no such export, and give up.
+        engine.close_doors();
+    };
+    let agent = engine.agent();
+    let result = match elected {
+        None => evenkeel_control::run(control, agent, ready, stops),
+        Some(elected) => {
+            evenkeel_control::run_with(control, Box::new(elected.journal), agent, ready, stops)
+        }
+    };
+    let result = result.map_err(failed);
+    drop((noted, guard));
+    engine.shutdown();
+    outcome(result, failure)
+}
+
+/// The data plane, which answers no request before [`Engine::open_doors`]: every volume is up then.
+fn data_plane(
+    config: &Config,
+    pool: Arc<dyn Pool>,
+    calibration: Option<Record>,
+) -> Result<Engine, Failure> {
     let engine = Engine::start_closed(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
@@ -240,33 +328,18 @@ pub fn run(
             share_device(&engine, &record.calibration().device_model())?;
         }
     }
-    let nbd = engine.tcp_addresses();
-    let control = control_config(config, &nbd)?;
-    let mut noted = None;
-    let mut failure = None;
-    let ready = |api| {
-        warn_of_exposure(&nbd, api);
-        engine.open_doors();
-        match Noted::new(&config.data_dir, api) {
-            Ok(note) => noted = Some(note),
-            Err(error) => {
-                tracing::warn!(%error, "other verbs need --endpoint http://{api}");
-            }
-        }
-        ready(&Addresses { api, nbd });
-    };
+    Ok(engine)
+}
+
+/// What several parts of the server may report once, and where the first report arrives.
+fn failing() -> (impl Fn(String) + Clone + Send + 'static, oneshot::Receiver<String>) {
     let (failures, fails) = oneshot::channel();
-    engine.when_failed(move |what| drop(failures.send(what)));
-    let stops = async {
-        stop_or_failure(shutdown, fails, &mut failure).await;
-        // Before the control plane closes volumes: a client that reconnects then would get the
-        // answer that there is no such export, and give up.
-        engine.close_doors();
+    let failures = Arc::new(Mutex::new(Some(failures)));
+    let fail = move |what| {
+        let first = failures.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(first.map(|failures: oneshot::Sender<String>| failures.send(what)));
     };
-    let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
-    drop(noted);
-    engine.shutdown();
-    outcome(result, failure)
+    (fail, fails)
 }
 
 /// Checks that the address can be bound now. If another program takes it afterwards, the later bind

@@ -4,7 +4,7 @@ use crate::cli::{self, Bytes, StoreKind};
 use crate::message::{Exit, Failure, failed};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
-use evenkeel_store::rbd::{Place, RbdPool};
+use evenkeel_store::rbd::{Place, RbdPool, Seat};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ pub struct StoreOptions {
     pub key_command: Option<String>,
     /// Where the volumes are in a Ceph cluster; absent for other stores.
     pub place: Option<Place>,
+    /// By what right the volumes there are served; `None` for other stores.
+    pub seat: Option<Seat>,
 }
 
 /// A path that does not depend on the current folder.
@@ -80,6 +82,7 @@ impl StoreOptions {
             key_file: absolute(key_file.as_ref())?,
             key_command: key_command.clone(),
             place: Some(place).filter(|_| store.bytes == Bytes::Rbd),
+            seat: Some(Seat::Alone).filter(|_| store.bytes == Bytes::Rbd),
         })
     }
 
@@ -108,9 +111,9 @@ impl StoreOptions {
     /// Opens the pool of a data folder in a Ceph cluster.
     pub fn open_rbd(&self, data_dir: &Path) -> Result<RbdPool, Failure> {
         let keys = self.keys()?;
-        let Some(place) = &self.place else {
+        let (Some(place), Some(seat)) = (&self.place, &self.seat) else {
             unreachable!("the flags of the store \"rbd\" name a place or have defaults")
         };
-        RbdPool::open_with(data_dir, place, keys).map_err(failed)
+        RbdPool::open_as(data_dir, place, keys, seat).map_err(failed)
     }
 }

@@ -4,48 +4,18 @@
 mod support;
 
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::PATIENCE;
+use support::ceph::Cluster;
 use support::clock::Deadline;
 use support::nbd::Client;
-use support::process::{Running, run, start};
+use support::process::run;
 use support::server::{Server, evenkeel};
-use support::tools::absent;
 
 const GP3: &str = "--type gp3 --size 8";
 const BLOCK_BYTES: u32 = 4_096;
 /// Far enough apart that each is in an object of its own.
 const STRIDE: u64 = 5 << 20;
-
-/// A Ceph cluster, which ends with its process.
-struct Cluster {
-    _process: Running,
-    folder: PathBuf,
-    conf: String,
-}
-
-impl Cluster {
-    fn start(folder: &Path) -> Option<Self> {
-        if absent(&["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool"]) {
-            return None;
-        }
-        let mut command = evenkeel(folder);
-        let mut process = start(command.args(["demo", "ceph", "./ceph"]));
-        let said = process.wait_for_line("--ceph-conf");
-        let conf = said.split("--ceph-conf ").nth(1).expect("a path").trim().to_owned();
-        Some(Self { _process: process, folder: folder.join("ceph"), conf })
-    }
-
-    fn serve(&self) -> Server {
-        Server::start(&format!("--store rbd --ceph-conf {}", self.conf))
-    }
-
-    /// Sends a signal to the only OSD.
-    fn signal(&self, signal: &str) {
-        let pid = std::fs::read_to_string(self.folder.join("run/osd.0.pid")).expect("its pid");
-        run(std::process::Command::new("kill").args([signal, pid.trim()])).ok();
-    }
-}
 
 fn write(client: &mut Client, block: u64, byte: u8) {
     client.write(block * STRIDE, &[byte; BLOCK_BYTES as usize]).expect("room");
@@ -62,7 +32,7 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(cluster) = Cluster::start(folder.path()) else { return };
     doctor_tells_what_the_cluster_takes_away(&cluster, folder.path());
-    let mut server = cluster.serve();
+    let mut server = Server::start(&cluster.store());
     what_was_acknowledged_is_there_after_kill_9(&mut server);
     a_cluster_that_hangs_is_told_within_seconds(&cluster, &server);
     server.stop();

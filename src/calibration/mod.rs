@@ -12,7 +12,8 @@ use crate::server::{self, Config};
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
 use evenkeel_store::Pool;
 use identity::Identity;
-use record::{FILE, Method, Record};
+pub use record::Record;
+use record::{FILE, Method};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

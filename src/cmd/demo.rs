@@ -83,6 +83,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         webhooks: Webhooks::default(),
         store: arguments.store,
         store_options: StoreOptions::default(),
+        cluster: None,
         // Its volumes only have limits; nothing is sold.
         calibrate: CalibrateWhen::Never,
         guarantee: true,

@@ -5,6 +5,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod bench;
+pub mod ceph;
 pub mod clock;
 pub mod databases;
 pub mod file_system;

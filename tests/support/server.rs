@@ -199,6 +199,11 @@ impl Server {
         self.process.as_mut().expect("it runs")
     }
 
+    /// The process, which is the caller's from then on.
+    pub fn taken(&mut self) -> Running {
+        self.process.take().expect("it runs")
+    }
+
     /// The process's id.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").id()

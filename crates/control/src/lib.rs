@@ -156,6 +156,30 @@ pub fn run(
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
+    run_on(config, open_journal, agent, ready, shutdown)
+}
+
+/// The same with another journal than the data folder's.
+///
+/// # Errors
+/// See [`ControlError`].
+pub fn run_with(
+    config: ControlConfig,
+    journal: Box<dyn Journal>,
+    agent: Arc<dyn Agent>,
+    ready: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ControlError> {
+    run_on(config, |_| Ok(journal), agent, ready, shutdown)
+}
+
+fn run_on(
+    config: ControlConfig,
+    journal: impl FnOnce(&Path) -> Result<Box<dyn Journal>, ControlError>,
+    agent: Arc<dyn Agent>,
+    ready: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ControlError> {
     let _lock = lock(&config.data_dir)?;
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
@@ -164,7 +188,7 @@ pub fn run(
     // Bound before anything else is touched, because this is the most likely step to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
-    let journal = open_journal(&config.data_dir)?;
+    let journal = journal(&config.data_dir)?;
     let plane = Plane::start(journal, config.settings, agent).map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);

@@ -205,6 +205,12 @@ pub trait Pool: Send + Sync {
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
 
+    /// Whether this process may use the bytes no more, for good: another one serves them. The
+    /// server ends then.
+    fn is_taken_over(&self) -> bool {
+        false
+    }
+
     /// Its snapshots, if it can make any.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         None

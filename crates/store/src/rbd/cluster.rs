@@ -10,6 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the volumes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +69,8 @@ pub(super) struct Cluster {
     pub(super) io: Handle,
     place: Place,
     fsid: String,
+    /// The cluster has refused this instance for good.
+    is_shut_down: AtomicBool,
 }
 
 // SAFETY: librados and librbd may be called from any thread; the handles do not change.
@@ -122,7 +125,8 @@ impl Cluster {
         check(code, || format!("begin a connection to Ceph as {}", place.user))?;
         let (place, fsid) = (place.clone(), String::new());
         // From here on the handle is given back when this is dropped.
-        let mut cluster = Self { library, rados, io: ptr::null_mut(), place, fsid };
+        let (io, is_shut_down) = (ptr::null_mut(), AtomicBool::new(false));
+        let mut cluster = Self { library, rados, io, place, fsid, is_shut_down };
         cluster.configure()?;
         // SAFETY: the handle was made above.
         check(unsafe { (library.rados_connect)(rados) }, || {
@@ -239,6 +243,16 @@ impl Cluster {
     /// The id of the Ceph cluster.
     pub(super) fn fsid(&self) -> &str {
         &self.fsid
+    }
+
+    /// Notes that this instance was fenced. Nothing undoes that.
+    pub(super) fn note_shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::Release);
+    }
+
+    /// Whether this instance was fenced, as far as a request has met it.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.is_shut_down.load(Ordering::Acquire)
     }
 
     /// The address of this instance, as entries of the blocklist name it.

@@ -4,7 +4,7 @@
 //! stopped and goes on in a year. Its locks may be broken after that, and no others.
 //!
 //! The data folder's lock says that no other process of this node lives. That of another node may,
-//! so its locks stay.
+//! so its locks stay, unless this process was elected to take over from whoever was before it.
 
 use super::books::{Books, Changes, FORMAT, InstanceRecord};
 use super::cluster::Cluster;
@@ -19,8 +19,30 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "rbd-node";
 /// Where the kernel tells one start of the machine from another.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What the owner of a namespace begins with if it is a cluster and not a data folder.
+const OF_CLUSTER: &str = "etcd:";
 /// Bytes of an id.
 const ID_BYTES: usize = 8;
+
+/// By what right a process serves the volumes of a namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seat {
+    /// It is the only server; the namespace belongs to its data folder.
+    Alone,
+    /// It was elected among the servers of the cluster of this name, to which the namespace
+    /// belongs. It fences all others.
+    Elected(String),
+}
+
+impl Seat {
+    /// What the namespace says of whom it belongs to.
+    fn owner(&self, node: &Node) -> String {
+        match self {
+            Self::Alone => node.cluster.clone(),
+            Self::Elected(cluster) => format!("{OF_CLUSTER}{cluster}"),
+        }
+    }
+}
 
 /// This process at the cluster.
 #[derive(Debug)]
@@ -95,9 +117,10 @@ impl Instance {
         folder: &Folder,
         cluster: &Cluster,
         books: &Books,
+        seat: &Seat,
     ) -> Result<Self, StoreError> {
         let node = Node::of(folder.path())?;
-        own(cluster, books, &node, folder.path())?;
+        own(cluster, books, &node, seat, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
         let record = InstanceRecord { node: node.node, boot: boot.trim().to_owned() };
@@ -105,7 +128,7 @@ impl Instance {
         let before: Vec<(String, InstanceRecord)> = books
             .all::<InstanceRecord>("i/")?
             .into_iter()
-            .filter(|(at, of)| of.node == record.node && *at != address)
+            .filter(|(at, of)| (of.node == record.node || *seat != Seat::Alone) && *at != address)
             .collect();
         for (address, of) in &before {
             fence(cluster, books, address, of)?;
@@ -129,9 +152,16 @@ impl Instance {
     }
 }
 
-/// Sees to it that the pool belongs to the data folder.
-fn own(cluster: &Cluster, books: &Books, node: &Node, folder: &Path) -> Result<(), StoreError> {
+/// Sees to it that the namespace belongs to the data folder, or to the cluster.
+fn own(
+    cluster: &Cluster,
+    books: &Books,
+    node: &Node,
+    seat: &Seat,
+    folder: &Path,
+) -> Result<(), StoreError> {
     let place = cluster.place().name();
+    let ours = seat.owner(node);
     match books.get::<String>("format")? {
         Some(format) if format != FORMAT => {
             let path = PathBuf::from(place);
@@ -139,16 +169,12 @@ fn own(cluster: &Cluster, books: &Books, node: &Node, folder: &Path) -> Result<(
         }
         Some(_) => {
             let owner = books.get::<String>("owner")?.unwrap_or_default();
-            if owner == node.cluster {
-                return Ok(());
+            if owner == ours {
+                return if node.is_new { node.write(folder) } else { Ok(()) };
             }
-            let why = format!(
-                "{place} holds volumes of another data folder (cluster {owner}); name another \
-                 namespace with --rbd-namespace, or serve from that folder"
-            );
-            return Err(StoreError::Cluster { why });
+            return Err(StoreError::Cluster { why: of_another(&place, &owner) });
         }
-        None if !node.is_new => {
+        None if !node.is_new && *seat == Seat::Alone => {
             let why = format!(
                 "the data folder {} belongs to cluster {}, and {place} holds nothing of it; name \
                  the pool and the namespace that it had, or an empty folder",
@@ -161,7 +187,20 @@ fn own(cluster: &Cluster, books: &Books, node: &Node, folder: &Path) -> Result<(
     }
     node.write(folder)?;
     let changes = Changes::default();
-    books.change(&changes.set("owner", &node.cluster)?.set("format", &FORMAT)?)
+    books.change(&changes.set("owner", &ours)?.set("format", &FORMAT)?)
+}
+
+fn of_another(place: &str, owner: &str) -> String {
+    match owner.strip_prefix(OF_CLUSTER) {
+        Some(cluster) => format!(
+            "{place} holds volumes of the servers of the cluster {cluster}; serve with --etcd and \
+             --cluster {cluster}, or name another namespace with --rbd-namespace"
+        ),
+        None => format!(
+            "{place} holds volumes of another data folder (cluster {owner}); name another \
+             namespace with --rbd-namespace, or serve from that folder"
+        ),
+    }
 }
 
 /// Fences an instance: from when this process has the map with the entry, no device takes anything

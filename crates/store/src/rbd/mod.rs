@@ -18,6 +18,7 @@ mod volume;
 mod watchdog;
 
 pub use cluster::Place;
+pub use fence::Seat;
 
 use crate::encryption::NO_KEY;
 use crate::encryption::crypt::{Cipher, DataKey};
@@ -122,10 +123,23 @@ impl RbdPool {
         place: &Place,
         keys: Option<Keys>,
     ) -> Result<Self, StoreError> {
+        Self::open_as(data_dir, place, keys, &Seat::Alone)
+    }
+
+    /// The same, by what right it says.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as(
+        data_dir: &std::path::Path,
+        place: &Place,
+        keys: Option<Keys>,
+        seat: &Seat,
+    ) -> Result<Self, StoreError> {
         let folder = Folder::claim(data_dir, KIND)?;
         let cluster = Arc::new(Cluster::connect(place)?);
         let books = Books::new(Arc::clone(&cluster))?;
-        let instance = Instance::register(&folder, &cluster, &books)?;
+        let instance = Instance::register(&folder, &cluster, &books, seat)?;
         let (wake, woken) = channel();
         let shared = Arc::new(Shared {
             cluster,
@@ -482,6 +496,10 @@ impl Pool for RbdPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.shared.cluster.space().map(Some)
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.shared.cluster.is_shut_down()
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -353,9 +353,11 @@ impl RbdStore {
             libc::ENOMEM => Failure::NoMemory,
             // Fenced, for ever; or the lock was taken from us.
             number @ (libc::ESHUTDOWN | libc::EROFS) => {
-                if let Stage::Open(opened) = &self.stage
-                    && !opened.is_lost.swap(true, Ordering::AcqRel)
-                {
+                let Stage::Open(opened) = &self.stage else { return Failure::Io };
+                if number == libc::ESHUTDOWN {
+                    opened.image.cluster.note_shut_down();
+                }
+                if !opened.is_lost.swap(true, Ordering::AcqRel) {
                     tracing::error!(
                         volume = %self.slot.id,
                         error = number,

@@ -1,0 +1,46 @@
+//! Flags of several servers of which one serves.
+
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// The etcd in which several servers keep their books, and which of them this is.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Etcd {
+    /// Endpoints of etcd, separated by commas: http://HOST:PORT or https://HOST:PORT. The control
+    /// state is kept there. One of the servers that name the same cluster is elected to serve, the
+    /// others stand by; docs/operating/standby.md. Needs `--store rbd`.
+    #[arg(long, env = "EVENKEEL_ETCD", value_name = "URL", value_delimiter = ',')]
+    pub etcd: Vec<String>,
+
+    /// The name of the cluster of servers; evenkeel by default.
+    #[arg(long, env = "EVENKEEL_CLUSTER", value_name = "NAME")]
+    pub cluster: Option<String>,
+
+    /// The name of this server in the cluster; the host's name by default.
+    #[arg(long, env = "EVENKEEL_NODE", value_name = "NAME")]
+    pub node: Option<String>,
+
+    /// The user of etcd, if it asks for one, with read and write rights on /evenkeel/CLUSTER/.
+    #[arg(long, env = "EVENKEEL_ETCD_USER", value_name = "NAME")]
+    pub etcd_user: Option<String>,
+
+    /// A file with that user's password; a newline at its end is not part of it.
+    #[arg(long, env = "EVENKEEL_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub etcd_password_file: Option<PathBuf>,
+
+    /// The certificates, in PEM form, with which those of etcd are signed; for https.
+    #[arg(long, env = "EVENKEEL_ETCD_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub etcd_ca: Option<PathBuf>,
+
+    /// The certificate of this server, in PEM form, if etcd asks for one.
+    #[arg(long, env = "EVENKEEL_ETCD_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub etcd_cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM form.
+    #[arg(long, env = "EVENKEEL_ETCD_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub etcd_key: Option<PathBuf>,
+}
+
+/// The name of a cluster of servers, unless another one is named.
+pub const CLUSTER: &str = "evenkeel";
