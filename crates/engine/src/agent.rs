@@ -7,6 +7,7 @@
 //! before the pool's work is found out again after it.
 
 mod background;
+mod release;
 mod snapshots;
 
 use crate::directory::{Directory, Entry};
@@ -50,6 +51,8 @@ pub(crate) struct EngineAgent {
     capacity: Mutex<Capacity>,
     /// What was posted to volumes' cores and is not answered yet: one answer a volume.
     unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
+    /// Volumes that are given up, and whose end was not told yet.
+    releases: Mutex<BTreeMap<VolumeId, release::Release>>,
     /// How long a reactor may take to answer.
     answer_max: Duration,
 }
@@ -94,6 +97,7 @@ impl EngineAgent {
             background: background::Background::default(),
             capacity: Mutex::default(),
             unanswered: Mutex::default(),
+            releases: Mutex::default(),
             answer_max: ANSWER_MAX,
         }
     }
@@ -118,6 +122,7 @@ impl EngineAgent {
     fn apply(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let _turn = self.turns.take(state.id);
         self.hear_of(state.id)?;
+        self.forget_release(state.id);
         match self.directory.get(state.id) {
             Some(entry) => self.change(entry, state, at_rest),
             None => self.open(state, at_rest),
@@ -143,7 +148,8 @@ impl EngineAgent {
             return Err(self.no_answer());
         }
         unanswered.remove(&id);
-        Ok(())
+        drop(unanswered);
+        self.hear_of_release(id)
     }
 
     /// Opens a volume; its bytes are made or added to only where that is what is to be done.
@@ -443,6 +449,7 @@ impl EngineAgent {
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
         let _turn = self.turns.take(id);
         self.hear_of(id)?;
+        self.forget_release(id);
         {
             let _guard = self.placement();
             if let Some(mut entry) = self.directory.get(id) {
@@ -647,7 +654,7 @@ fn failed(error: StoreError) -> Failed {
             FailedKind::Refused
         }
         StoreError::NoSnapshot { .. } => FailedKind::NotFound,
-        StoreError::Unfinished { .. } => FailedKind::Unanswered,
+        StoreError::Unfinished { .. } | StoreError::Closing { .. } => FailedKind::Unanswered,
         error if error.is_damage() => FailedKind::Damaged,
         _ => FailedKind::Internal,
     };
@@ -666,6 +673,7 @@ impl Agent for EngineAgent {
             Command::Apply(state) => done(self.apply(state, AtRest::Complete)),
             Command::Grow(state, from) => done(self.apply(state, AtRest::Growing(from))),
             Command::Delete(id) => done(self.delete(id)),
+            Command::Release(id) => answer(self.release(id), Reply::Balances),
             Command::SetBalances(id, balances) => done(self.set_balances(id, balances)),
             Command::Latencies(of) => answer(self.latencies(of), Reply::Latencies),
             Command::ApplyHost(state) => done(self.apply_host(state)),

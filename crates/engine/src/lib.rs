@@ -9,6 +9,7 @@ pub mod calibrate;
 pub mod clock;
 pub mod directory;
 pub mod driver;
+mod entrance;
 mod fate;
 mod listener;
 pub mod notices;
@@ -31,6 +32,8 @@ use agent::EngineAgent;
 use clock::Clock;
 use directory::Directory;
 use driver::{Driver, Waker};
+use entrance::Doors;
+pub use entrance::Entrance;
 use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
@@ -157,6 +160,7 @@ pub struct Engine {
     inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     fate: Fate,
+    doors: Arc<Doors>,
     begin_listening: Waker,
     stop_listening: Waker,
     listener: Mutex<Option<JoinHandle<()>>>,
@@ -204,6 +208,7 @@ impl Engine {
             inboxes: Arc::clone(&inboxes),
             directory: Arc::clone(&directory),
             fate: Fate::default(),
+            doors: Arc::default(),
             stop_listening: Waker::new().map_err(EngineError::Resources)?,
             begin_listening: Waker::new().map_err(EngineError::Resources)?,
             listener: Mutex::default(),
@@ -229,6 +234,7 @@ impl Engine {
 
     /// Accepts connections from now on, first those that wait.
     pub fn open_doors(&self) {
+        self.doors.open();
         self.begin_listening.wake();
     }
 
@@ -236,6 +242,7 @@ impl Engine {
     /// who has agreed on nothing yet is sent away. Connections to volumes stay. To be called before
     /// volumes are closed: the answer "no such export" makes most clients give up for good.
     pub fn close_doors(&self) {
+        self.doors.close();
         self.stop_listening.wake();
         let listener = self.listener().take();
         if listener.is_some_and(|listener| listener.join().is_err()) {
@@ -334,6 +341,17 @@ impl Engine {
         let served = hand_over((&self.inboxes, &self.directory), connection, peer, core);
         if let Err(why) = served {
             tracing::warn!(?peer, "a connection is refused: {why}");
+        }
+    }
+
+    /// A way in for connections that are accepted elsewhere.
+    #[must_use]
+    pub fn entrance(&self) -> Entrance {
+        Entrance {
+            inboxes: Arc::clone(&self.inboxes),
+            directory: Arc::clone(&self.directory),
+            doors: Arc::clone(&self.doors),
+            next: Arc::default(),
         }
     }
 

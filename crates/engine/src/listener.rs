@@ -196,7 +196,18 @@ pub(crate) fn hand_over(
     peer: HostAddress,
     core: u16,
 ) -> Result<(), NoPlace> {
-    let (slot, evicted) = directory.slots().greet(peer, core)?;
+    hand_over_kept((inboxes, directory), fd, (peer, core), None)
+}
+
+/// The same; `kept` is let go when nothing that the connection has asked for is under way any more.
+pub(crate) fn hand_over_kept(
+    (inboxes, directory): (&[Inbox], &Directory),
+    fd: OwnedFd,
+    (peer, core): (HostAddress, u16),
+    kept: Option<Arc<()>>,
+) -> Result<(), NoPlace> {
+    let (mut slot, evicted) = directory.slots().greet(peer, core)?;
+    slot.kept = kept;
     inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
     if let Some(evicted) = evicted {
         inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.ticket));

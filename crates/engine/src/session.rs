@@ -89,6 +89,8 @@ pub struct Session {
     /// When the connection was made, or came to this core.
     pub connected_at: Instant,
     stage: Stage,
+    /// Its volume is given up: what is cancelled of it is not answered.
+    is_handed_over: bool,
     place: Place,
     /// In this volume's list of those who wait for memory.
     memory_of: Option<u32>,
@@ -111,6 +113,7 @@ impl Session {
             parked: None,
             connected_at: now,
             stage: Stage::Open,
+            is_handed_over: false,
             place: Place::Free,
             memory_of: None,
             outstanding: 0,
@@ -165,6 +168,20 @@ impl Session {
     #[must_use]
     pub fn is_closing(&self) -> bool {
         matches!(self.stage, Stage::Closing | Stage::Shut)
+    }
+
+    /// The same, because its volume is given up: what is cancelled of it is not answered, so that
+    /// the client asks for it elsewhere.
+    pub fn begin_to_hand_over(&mut self) {
+        self.begin_to_close();
+        self.is_handed_over = true;
+    }
+
+    /// Whether its volume is given up.
+    #[inline]
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.is_handed_over
     }
 
     /// Shuts both directions.

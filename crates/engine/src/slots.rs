@@ -130,6 +130,8 @@ pub struct Slot {
     /// Its number: a later one is larger.
     pub ticket: u64,
     volume: Option<VolumeId>,
+    /// Kept for as long as anything of the connection is under way, for who wants to know.
+    pub kept: Option<Arc<()>>,
 }
 
 impl Slots {
@@ -160,7 +162,7 @@ impl Slots {
         table.handshakes += 1;
         table.peers.entry(peer).or_default().handshakes.insert(ticket, core);
         drop(table);
-        Ok((Slot { slots: Arc::clone(self), peer, ticket, volume: None }, evicted))
+        Ok((Slot { slots: Arc::clone(self), peer, ticket, volume: None, kept: None }, evicted))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

@@ -486,17 +486,13 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     let refused = other.resize(id, size, ByteCount(16 * MIB)).err().unwrap();
     assert!(matches!(refused, StoreError::Elsewhere { .. }), "{refused}");
     write(store.as_mut(), 0, &[1; 4_096]).unwrap();
+    assert!(matches!(one.wait_closed(id), Err(StoreError::Open { .. })), "it is open");
     drop(store);
     // Given back, it can be had at once.
-    let mut found = None;
-    for _ in 0..200 {
-        found = read(there.as_mut(), 0, 4_096).ok();
-        if found.is_some() {
-            break;
-        }
-        std::thread::park_timeout(Duration::from_millis(25));
-    }
-    assert_eq!(found, Some(vec![1; 4_096]), "a volume that was given back");
+    one.wait_closed(id).unwrap();
+    one.wait_closed(id).unwrap();
+    let found = read(there.as_mut(), 0, 4_096);
+    assert_eq!(found, Ok(vec![1; 4_096]), "a volume that was given back");
     drop(there);
     drop((other, one));
 }

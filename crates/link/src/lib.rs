@@ -37,7 +37,7 @@ mod unknown;
 pub use client::{ClientConfig, RemoteAgent, Status};
 pub use error::LinkError;
 pub use server::{AgentServer, ServerConfig};
-pub use tls::TlsFiles;
+pub use tls::{TlsFiles, server_name};
 
 use std::time::Duration;
 

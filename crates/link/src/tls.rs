@@ -10,7 +10,7 @@ use std::sync::Arc;
 use evenkeel_core::fencing::NodeId;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
 use rustls::{ServerConnection, version};
@@ -34,9 +34,12 @@ pub(crate) enum Tls {
     Client(Arc<ClientConfig>, ServerName<'static>),
 }
 
-/// The name in a node's certificate.
-pub(crate) fn name_of(node: NodeId) -> String {
-    format!("node-{}.evenkeel", node.0)
+/// The name in a node's certificate, for whoever connects to it.
+///
+/// # Errors
+/// Never: the name is a valid one, whatever the number.
+pub fn server_name(node: NodeId) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    ServerName::try_from(format!("node-{}.evenkeel", node.0))
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -70,7 +73,11 @@ impl TlsFiles {
         Ok(Arc::new(roots))
     }
 
-    pub(crate) fn server(&self) -> Result<Tls, LinkError> {
+    /// For the side that is connected to.
+    ///
+    /// # Errors
+    /// A file is of no use.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, LinkError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider())
             .build()
             .map_err(|error| wrong(&self.authority, error))?;
@@ -80,19 +87,30 @@ impl TlsFiles {
             .with_client_cert_verifier(verifier)
             .with_single_cert(certificates(&self.certificate)?, self.key()?)
             .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
-        Ok(Tls::Server(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 
-    pub(crate) fn client(&self, node: NodeId) -> Result<Tls, LinkError> {
+    /// For the side that connects; whom it expects there: [`server_name`].
+    ///
+    /// # Errors
+    /// A file is of no use.
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, LinkError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .map_err(|error| wrong(&self.certificate, error))?
             .with_root_certificates(self.roots()?)
             .with_client_auth_cert(certificates(&self.certificate)?, self.key()?)
             .map_err(|error| wrong(&self.certificate, self.not_a_pair(&error)))?;
-        let name =
-            ServerName::try_from(name_of(node)).map_err(|error| wrong(&self.certificate, error))?;
-        Ok(Tls::Client(Arc::new(config), name))
+        Ok(Arc::new(config))
+    }
+
+    pub(crate) fn server(&self) -> Result<Tls, LinkError> {
+        Ok(Tls::Server(self.server_config()?))
+    }
+
+    pub(crate) fn client(&self, node: NodeId) -> Result<Tls, LinkError> {
+        let name = server_name(node).map_err(|error| wrong(&self.certificate, error))?;
+        Ok(Tls::Client(self.client_config()?, name))
     }
 
     fn not_a_pair(&self, error: &rustls::Error) -> String {

@@ -20,6 +20,8 @@ mod failure;
 mod gone;
 #[path = "../../engine/tests/incremental.rs"]
 mod incremental;
+#[path = "../../engine/tests/release.rs"]
+mod release;
 #[path = "../../engine/tests/sharing.rs"]
 mod sharing;
 #[path = "../../engine/tests/slow_pool.rs"]

@@ -138,6 +138,10 @@ impl Pool for Encrypting<'_> {
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.0.space()
     }
+
+    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.0.wait_closed(id)
+    }
 }
 
 /// Opens a volume as the data plane does: requests that do not lie on the store's blocks are

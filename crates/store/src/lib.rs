@@ -205,10 +205,48 @@ pub trait Pool: Send + Sync {
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
 
+    /// Waits until a volume whose store was dropped is closed to the end: another process can open
+    /// it. Done at once where a store is closed when it is dropped, and if it was not open.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] if it is open; [`StoreError::Closing`] if what is below does not answer
+    /// in time: asked again, it waits on.
+    fn wait_closed(&self, _: VolumeId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whether this process may use the bytes no more, for good: another one serves them. The
     /// server ends then.
     fn is_taken_over(&self) -> bool {
         false
+    }
+
+    /// The name of this process at the store, if others can be told apart by theirs.
+    fn instance(&self) -> Option<String> {
+        None
+    }
+
+    /// Asks the store whether this process was [taken over](Self::is_taken_over) while it asked for
+    /// nothing. Waits for as long as the store does.
+    fn look(&self) {}
+
+    /// Whether a process was fenced.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn is_fenced(&self, _instance: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Sees to it that a node of the same cluster can change nothing of what volumes hold any more,
+    /// whatever it still has under way, so that another one may serve its volumes. For good: a
+    /// process of that node that lives is [taken over](Self::is_taken_over).
+    ///
+    /// # Errors
+    /// When the cluster does not answer; or there is none.
+    fn fence(&self, node: &str) -> Result<(), StoreError> {
+        let why = format!("the store has no other nodes, so {node} cannot be fenced");
+        Err(StoreError::Cluster { why })
     }
 
     /// Its snapshots, if it can make any.
@@ -355,6 +393,11 @@ pub enum StoreError {
         /// The volume.
         id: VolumeId,
     },
+    /// The volume is being closed, and that takes long.
+    Closing {
+        /// The volume.
+        id: VolumeId,
+    },
     /// The volume has another size than asked, or would shrink.
     Size {
         /// The volume.
@@ -488,6 +531,7 @@ impl fmt::Display for StoreError {
             }
             Self::Cluster { why } => f.write_str(why),
             Self::Elsewhere { id, address } => elsewhere(f, *id, address),
+            Self::Closing { id } => closing(f, *id),
             Self::Open { id } => write!(f, "volume {id} is open; close it first"),
             Self::Size { id, present, asked } => {
                 write!(f, "volume {id} has {present} and cannot become {asked}; volumes only grow")
@@ -516,6 +560,11 @@ fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Re
         "volume {id} is served by another server, whose connection to the Ceph cluster is \
          {address}; stop that one first"
     )
+}
+
+/// The words for a volume whose closing takes long.
+fn closing(f: &mut fmt::Formatter<'_>, id: VolumeId) -> fmt::Result {
+    write!(f, "volume {id} is not closed yet: the store does not answer; it goes on, so ask again")
 }
 
 /// The words for what the device has changed.

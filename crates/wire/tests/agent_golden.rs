@@ -193,6 +193,7 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("apply", Command::Apply(VolumeState { attachments: vec![], ..volume() })),
         ("grow", Command::Grow(volume(), ByteCount(50 << 30))),
         ("delete", Command::Delete(VOLUME)),
+        ("release", Command::Release(VOLUME)),
         ("apply host", Command::ApplyHost(host())),
         ("delete host", Command::DeleteHost(HOST)),
         ("calibrated, slots", Command::Calibrated(device(Window::Slots(10)))),
@@ -333,7 +334,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 8 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 9 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

@@ -193,11 +193,11 @@ fn run_client(plan: &ClientPlan, pieces: &[&[u8]]) -> Transcript<ClientStep> {
 }
 
 fn any_plan(random: &mut Random) -> ClientPlan {
-    use ClientGoal::{Describe, List, Transmit, TransmitOldWay};
+    use ClientGoal::{Describe, List, Transmit, TransmitAnySize, TransmitOldWay};
     let structured_replies = random.flip();
     ClientPlan {
         export: random.pick(&[EXPORT, EXPORT, EXPORT, "", "other"]).into(),
-        goal: random.pick(&[Transmit, Transmit, TransmitOldWay, Describe, List]),
+        goal: random.pick(&[Transmit, TransmitAnySize, TransmitOldWay, Describe, List]),
         structured_replies,
         base_allocation: structured_replies && random.flip(),
     }
@@ -291,7 +291,11 @@ fn nbd_fuzz_client_and_server_agree() {
                 assert_eq!(remote.structured_replies, negotiated.structured_replies);
                 assert_eq!(remote.base_allocation.is_some(), plan.base_allocation);
                 assert_eq!(remote.base_allocation.is_some(), negotiated.base_allocation);
-                assert_eq!(remote.block_sizes.is_some(), negotiated.block_size_requested);
+                let asked = plan.goal == ClientGoal::Transmit;
+                assert_eq!(negotiated.block_size_requested, asked);
+                let bytes_min = remote.block_sizes.map(|sizes| sizes.bytes_min);
+                let held = negotiated.export.block_bytes_min;
+                assert!(bytes_min.is_none_or(|min| min == if asked { held } else { 1 }));
                 let old_way = plan.goal == ClientGoal::TransmitOldWay;
                 assert_eq!(remote.block_sizes.is_none(), old_way);
             }

@@ -88,6 +88,10 @@ impl<D: Driver> Reactor<D> {
         if count == 0 && !is_cancelled {
             return self.close(id);
         }
+        if session.is_closing() {
+            // A write that was arriving when the volume was given up has not begun.
+            self.abandon_payload(id);
+        }
         self.proceed(id);
     }
 

@@ -12,6 +12,7 @@
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
+//! | `handover.rs` | volumes that are given up for another data plane |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
 //! | `watch.rs` | whether the device is what it was |
@@ -22,6 +23,7 @@ mod clears;
 mod connections;
 mod contract;
 mod errors;
+mod handover;
 mod hang_up;
 mod memory;
 mod moves;
@@ -51,6 +53,7 @@ use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::{CreditReport, HostAddress, HostReport, HostState, Report, VolumeState};
+use handover::Handover;
 use memory::BufferWaiters;
 use moves::Departure;
 pub use moves::{Newcomers, Party};
@@ -89,6 +92,9 @@ pub enum Message {
     Remove(VolumeId, SyncSender<bool>),
     /// Close a volume's connections and give it away; `None` if there is none.
     Release(VolumeId, SyncSender<Option<Box<Released>>>),
+    /// Begin no request of a volume any more, and forget it when what has begun is answered; what
+    /// it and its hosts have left, `None` if there is none.
+    GiveUp(VolumeId, SyncSender<Option<CreditReport>>),
     /// Whether a volume's store refuses changes until it is opened anew.
     MustReopen(VolumeId, SyncSender<bool>),
     /// Have a volume's store look at what its pool wants of it; whether the volume is here.
@@ -235,6 +241,8 @@ pub struct Reactor<D: Driver> {
     buffer_waiters: BufferWaiters,
     /// Volumes that go to another core as soon as they are quiet.
     departures: Vec<Departure>,
+    /// Volumes that are given up and still have connections.
+    handovers: Vec<Handover>,
     /// Whose turn it is to clear a range.
     turn: clears::Turn,
     background: Background,
@@ -293,6 +301,7 @@ impl<D: Driver> Reactor<D> {
             spare: Vec::new(),
             buffer_waiters: BufferWaiters::default(),
             departures: Vec::new(),
+            handovers: Vec::new(),
             turn: clears::Turn::default(),
             background: Background::default(),
             ready: Vec::new(),
@@ -321,6 +330,7 @@ impl<D: Driver> Reactor<D> {
             self.look_again();
             self.send_all();
             self.depart_when_quiet();
+            self.end_handovers();
             self.sweep();
             self.judge_second();
             if self.is_finished() {
@@ -350,7 +360,7 @@ impl<D: Driver> Reactor<D> {
         }
         let departs_by = self.departures.iter().map(|departure| departure.by).min();
         let rested = self.device.as_ref().and_then(|device| device.drift.poll_timeout());
-        let own = [self.next_sweep, self.stop_by, departs_by, rested];
+        let own = [self.next_sweep, self.stop_by, departs_by, self.handovers_by(), rested];
         let deadlines = own.into_iter().chain([self.scheduler.poll_timeout()]);
         let first = deadlines.flatten().min()?;
         Some(first.since(self.clock.now()))
@@ -383,6 +393,7 @@ impl<D: Driver> Reactor<D> {
             Message::Apply(state, store, ack) => self.apply(*state, store, ack),
             Message::Remove(id, ack) => self.remove(id, ack),
             Message::Release(id, ack) => self.release_volume(id, ack),
+            Message::GiveUp(id, ack) => self.give_up(id, ack),
             Message::MustReopen(id, ack) => _ = ack.send(self.must_reopen(id)),
             Message::Attend(id, ack) => _ = ack.send(self.attend(id)),
             Message::Hold(id, is_held, ack) => _ = ack.send(self.hold(id, is_held)),

@@ -408,7 +408,11 @@ impl<D: Driver> Reactor<D> {
             result: active.failure.map_or(Ok(()), Err),
             extents: &active.extents,
         };
-        session.reply(&outcome, &mut active.buffers);
+        // Nothing of it was begun, or not all: it is to be asked for again.
+        let is_left = active.failure == Some(Failure::ShuttingDown) && session.is_handed_over();
+        if !is_left {
+            session.reply(&outcome, &mut active.buffers);
+        }
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }

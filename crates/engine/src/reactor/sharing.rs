@@ -119,7 +119,7 @@ impl<D: Driver> Reactor<D> {
         ids.into_iter().filter_map(|id| self.host_report(id)).collect()
     }
 
-    fn host_report(&mut self, id: InstanceId) -> Option<HostReport> {
+    pub(super) fn host_report(&mut self, id: InstanceId) -> Option<HostReport> {
         let index = *self.hosts.get(&id)?;
         let balances = self.scheduler.instance_balances(self.now, index);
         let counters = self.scheduler.instance_counters(index);

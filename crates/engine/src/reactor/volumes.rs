@@ -55,7 +55,7 @@ pub(super) struct Volume {
     /// Who waits until nothing of the hosts that were detached is in the store.
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
-    leaving: Vec<Farewell>,
+    pub(super) leaving: Vec<Farewell>,
     /// Its store brings itself to rest, and is dropped then.
     is_closing: bool,
     /// It is about to go to another core: no more requests are taken.
@@ -80,6 +80,7 @@ pub struct LatencyPage {
 pub(super) enum Farewell {
     Removed(SyncSender<bool>),
     Moved(SyncSender<Option<Box<Released>>>),
+    GivenUp(SyncSender<Option<CreditReport>>),
 }
 
 /// A volume between two cores: nothing of it is in flight.
@@ -281,7 +282,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Closes connections of hosts the volume is no longer attached to.
-    fn disconnect_strangers(&mut self, slot: u32) {
+    pub(super) fn disconnect_strangers(&mut self, slot: u32) {
         let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
             if self.is_stranger(id, slot) {
@@ -322,7 +323,7 @@ impl<D: Driver> Reactor<D> {
     /// opened elsewhere at once is closed first.
     fn is_at_rest(&mut self, slot: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
-        let ends = volume.leaving.iter().any(|farewell| matches!(farewell, Farewell::Removed(_)));
+        let ends = !volume.leaving.iter().all(|farewell| matches!(farewell, Farewell::Moved(_)));
         if ends && volume.in_store == 0 && !std::mem::replace(&mut volume.is_closing, true) {
             volume.store.close(&mut self.driver.disk(slot));
         }
@@ -331,6 +332,7 @@ impl<D: Driver> Reactor<D> {
 
     /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
     fn let_go(&mut self, slot: u32) {
+        let credits = self.last_credits(slot);
         let (released, farewells) = self.take_out(slot);
         let mut released = released.map(Box::new);
         for farewell in farewells {
@@ -338,6 +340,10 @@ impl<D: Driver> Reactor<D> {
                 Farewell::Removed(ack) => {
                     released = None;
                     let _ = ack.send(true);
+                }
+                Farewell::GivenUp(ack) => {
+                    released = None;
+                    let _ = ack.send(Some(credits.clone()));
                 }
                 Farewell::Moved(ack) => _ = ack.send(released.take()),
             }

@@ -11,7 +11,8 @@ use evenkeel_store::Pool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
-    Attachment, Command, Failed, FailedKind, HostAddress, HostState, Reply, VolumeReport,
+    Attachment, Command, CreditReport, Failed, FailedKind, HostAddress, HostState, Reply,
+    VolumeReport,
 };
 use evenkeel_wire::nbd::transmission::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,7 +213,8 @@ impl World {
             19..31 => self.attach(),
             31..40 => self.detach(),
             40..42 => self.modify_volume(),
-            42..60 => self.connect(),
+            42..45 => self.release_volume(),
+            45..60 => self.connect(),
             60..62 => self.knock(),
             62..64 => self.disconnect(),
             64..84 => self.ask(),
@@ -368,6 +370,50 @@ impl World {
             let blocks = (volume.blocks.len() + more).min(BLOCKS_MAX);
             volume.grow(blocks as u32);
         });
+    }
+
+    /// A volume is given up in the middle of something, and comes back.
+    fn release_volume(&mut self) {
+        let Some(id) = self.a_volume() else { return };
+        let busy = self.connections.iter().position(|connection| connection.volume == id);
+        if let Some(busy) = busy.filter(|_| self.random.below(2) == 0) {
+            self.ask_on(busy);
+        }
+        self.note(format!("release {id}"));
+        let reply = self.call(Command::Release(id));
+        let is_told = |report: &CreditReport| report.volumes.iter().map(|it| it.0).eq([id]);
+        assert!(matches!(&reply, Reply::Balances(report) if is_told(report)), "{reply:?}");
+        let again = self.call(Command::Release(id));
+        assert_eq!(again, Reply::Balances(CreditReport::default()));
+        for mut connection in
+            self.connections.extract_if(.., |c| c.volume == id).collect::<Vec<_>>()
+        {
+            // Done or not answered: nothing fails.
+            while let Some((cookie, answer)) = connection.client.receive() {
+                self.answered(&mut connection, cookie, answer);
+            }
+            self.lose(id, connection.asked);
+        }
+        // Nothing of it goes on, whoever asked for it.
+        self.volumes.get_mut(&id).unwrap().ghosts.clear();
+        let state = self.volumes[&id].state();
+        if let Some(attachment) = state.attachments.first() {
+            assert!(self.dial(id, attachment.address).is_none(), "{id} is not held");
+        }
+        let mut reply = self.call(Command::Apply(state.clone()));
+        for _ in 0..TRIES_MAX {
+            let Reply::Failed(Failed { kind: FailedKind::Refused, message }) = &reply else {
+                break;
+            };
+            // Its hosts are on different cores, and busy.
+            assert!(message.contains("was not done and fetched within"), "{message}");
+            self.note(format!("  refused: {message}"));
+            let mut connections = std::mem::take(&mut self.connections);
+            connections.iter_mut().for_each(|connection| self.fetch_all(connection));
+            self.connections = connections;
+            reply = self.call(Command::Apply(state.clone()));
+        }
+        assert_eq!(reply, Reply::Done);
     }
 
     fn attach(&mut self) {

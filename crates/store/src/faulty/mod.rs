@@ -36,6 +36,26 @@ impl FaultyPool {
 }
 
 impl Pool for FaultyPool {
+    fn is_taken_over(&self) -> bool {
+        self.below.is_taken_over()
+    }
+
+    fn instance(&self) -> Option<String> {
+        self.below.instance()
+    }
+
+    fn look(&self) {
+        self.below.look();
+    }
+
+    fn is_fenced(&self, instance: &str) -> Result<bool, StoreError> {
+        self.below.is_fenced(instance)
+    }
+
+    fn fence(&self, node: &str) -> Result<(), StoreError> {
+        self.below.fence(node)
+    }
+
     fn describe(&self) -> String {
         format!("{}, behind a device of {}", self.below.describe(), self.setup)
     }
@@ -65,6 +85,10 @@ impl Pool for FaultyPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.below.space()
+    }
+
+    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.below.wait_closed(id)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

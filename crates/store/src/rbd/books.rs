@@ -71,6 +71,9 @@ pub(super) struct SnapshotRecord {
     pub(super) data: u64,
     /// How far it has come.
     pub(super) state: SnapshotState,
+    /// The address of the process that makes it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) maker: String,
     /// As in [`VolumeRecord`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) key: String,

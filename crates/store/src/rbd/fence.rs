@@ -4,7 +4,7 @@
 //! stopped and goes on in a year. Its locks may be broken after that, and no others.
 //!
 //! The data folder's lock says that no other process of this node lives. That of another node may,
-//! so its locks stay, unless this process was elected to take over from whoever was before it.
+//! so its locks stay, until somebody who knows better says that this node is to be fenced.
 
 use super::books::{Books, Changes, FORMAT, InstanceRecord};
 use super::cluster::Cluster;
@@ -29,9 +29,13 @@ const ID_BYTES: usize = 8;
 pub enum Seat {
     /// It is the only server; the namespace belongs to its data folder.
     Alone,
-    /// It was elected among the servers of the cluster of this name, to which the namespace
-    /// belongs. It fences all others.
-    Elected(String),
+    /// It is a node of a cluster of servers, to which the namespace belongs.
+    Member {
+        /// The name of the cluster.
+        cluster: String,
+        /// The name of the node. No two live processes of a cluster have the same one.
+        node: String,
+    },
 }
 
 impl Seat {
@@ -39,7 +43,15 @@ impl Seat {
     fn owner(&self, node: &Node) -> String {
         match self {
             Self::Alone => node.cluster.clone(),
-            Self::Elected(cluster) => format!("{OF_CLUSTER}{cluster}"),
+            Self::Member { cluster, .. } => format!("{OF_CLUSTER}{cluster}"),
+        }
+    }
+
+    /// What its instances are registered under.
+    fn node(&self, node: &Node) -> String {
+        match self {
+            Self::Alone => node.node.clone(),
+            Self::Member { node, .. } => node.clone(),
         }
     }
 }
@@ -123,20 +135,35 @@ impl Instance {
         own(cluster, books, &node, seat, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
-        let record = InstanceRecord { node: node.node, boot: boot.trim().to_owned() };
+        let record = InstanceRecord { node: seat.node(&node), boot: boot.trim().to_owned() };
         let address = cluster.address()?;
-        let before: Vec<(String, InstanceRecord)> = books
-            .all::<InstanceRecord>("i/")?
-            .into_iter()
-            .filter(|(at, of)| (of.node == record.node || *seat != Seat::Alone) && *at != address)
-            .collect();
-        for (address, of) in &before {
-            fence(cluster, books, address, of)?;
-        }
         // Also if an earlier start has fenced them, and got no further.
-        cluster.wait_for_latest_map()?;
+        fence_all(cluster, books, &record.node, &address)?;
         books.set(&instance_key(&address), &record)?;
         Ok(Self { address, record })
+    }
+
+    /// The address of this process.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Fences what there is of another node. When this returns, this process may break its locks.
+    pub(super) fn fence(
+        &self,
+        cluster: &Cluster,
+        books: &Books,
+        node: &str,
+    ) -> Result<(), StoreError> {
+        if node == self.record.node {
+            return Err(StoreError::Cluster { why: format!("{node} does not fence itself") });
+        }
+        fence_all(cluster, books, node, &self.address)
+    }
+
+    /// Whether this process may still hold locks.
+    pub(super) fn is_registered(&self, books: &Books) -> Result<bool, StoreError> {
+        Ok(books.get::<InstanceRecord>(&instance_key(&self.address))?.is_some())
     }
 
     /// Whether an instance was fenced, so that its locks may be broken.
@@ -201,6 +228,15 @@ fn of_another(place: &str, owner: &str) -> String {
              namespace with --rbd-namespace, or serve from that folder"
         ),
     }
+}
+
+/// Fences all instances of a node but the one at this address.
+fn fence_all(cluster: &Cluster, books: &Books, node: &str, but: &str) -> Result<(), StoreError> {
+    let all = books.all::<InstanceRecord>("i/")?;
+    for (address, of) in all.iter().filter(|(at, of)| of.node == node && *at != but) {
+        fence(cluster, books, address, of)?;
+    }
+    cluster.wait_for_latest_map()
 }
 
 /// Fences an instance: from when this process has the map with the entry, no device takes anything

@@ -390,6 +390,22 @@ impl Shared {
         Ok(Claim { shared: self, id })
     }
 
+    /// Waits until a volume is closed whose store was dropped.
+    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
+        let volumes = self.volumes();
+        match volumes.get(&id) {
+            Some(State::Open(slot)) if slot.is_closing.load(Ordering::Acquire) => {}
+            Some(_) => return Err(StoreError::Open { id }),
+            None => return Ok(()),
+        }
+        let is_there = |volumes: &mut BTreeMap<VolumeId, State>| volumes.contains_key(&id);
+        let (_volumes, waited) = self
+            .closed
+            .wait_timeout_while(volumes, CLOSING_MAX, is_there)
+            .unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() { Err(StoreError::Closing { id }) } else { Ok(()) }
+    }
+
     /// Closes a volume: everything of it has ended when this returns.
     fn close(&self, slot: &Slot, in_flight: Vec<Option<Active>>) {
         let opened = slot.opened().take();
@@ -498,8 +514,37 @@ impl Pool for RbdPool {
         self.shared.cluster.space().map(Some)
     }
 
+    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.shared.wait_closed(id)
+    }
+
     fn is_taken_over(&self) -> bool {
         self.shared.cluster.is_shut_down()
+    }
+
+    fn instance(&self) -> Option<String> {
+        Some(self.shared.instance.address().to_owned())
+    }
+
+    fn look(&self) {
+        let Shared { cluster, books, instance, .. } = &*self.shared;
+        match instance.is_registered(books) {
+            Ok(true) => {}
+            // Whoever fences an instance strikes it out.
+            Ok(false) => cluster.note_shut_down(),
+            Err(error) if errno(&error) == Some(libc::ESHUTDOWN) => cluster.note_shut_down(),
+            Err(error) => tracing::debug!(%error, "whether this process is fenced is not known"),
+        }
+    }
+
+    fn is_fenced(&self, instance: &str) -> Result<bool, StoreError> {
+        self.shared.instance.is_fenced(&self.shared.books, instance)
+    }
+
+    fn fence(&self, node: &str) -> Result<(), StoreError> {
+        let Shared { cluster, books, instance, .. } = &*self.shared;
+        instance.fence(cluster, books, node)?;
+        self.shared.forget_unfinished()
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -76,6 +76,7 @@ impl Shared {
                 size: volume.size,
                 data: 0,
                 state: SnapshotState::Making,
+                maker: self.instance.address().to_owned(),
                 key: volume.key,
             };
             changes = changes.set(&snapshot_key(id), &record)?;
@@ -102,7 +103,8 @@ impl Shared {
         image.differences(None, whole, Exactness::Objects, &mut |it, exists| {
             data += if exists { it.length } else { 0 };
         })?;
-        let record = SnapshotRecord { data, state: SnapshotState::Complete, ..record };
+        let record =
+            SnapshotRecord { data, state: SnapshotState::Complete, maker: String::new(), ..record };
         self.books.set(&snapshot_key(id), &record)
     }
 
@@ -398,7 +400,8 @@ impl Snapshots for Shared {
             }
         };
         let state = SnapshotState::Filling;
-        let record = SnapshotRecord { image, volume: None, size: size.0, data: 0, state, key };
+        let (volume, maker) = (None, String::new());
+        let record = SnapshotRecord { image, volume, size: size.0, data: 0, state, maker, key };
         self.books.set(&snapshot_key(id), &record)
     }
 

@@ -1,7 +1,7 @@
 //! The threads of a pool: some open and close images, one removes images that nothing needs and
 //! looks after requests that are overdue.
 
-use super::books::{SnapshotRecord, SnapshotState, VolumeRecord};
+use super::books::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::cluster::errno;
 use super::volume::Work;
 use super::watchdog::TICK;
@@ -179,15 +179,21 @@ impl Shared {
         Ok(())
     }
 
-    /// What an earlier process had begun and not told anybody: snapshots that were being made.
+    /// What a process that has ended had begun and not told anybody: snapshots that were being
+    /// made.
     pub(super) fn forget_unfinished(&self) -> Result<(), StoreError> {
         for (id, record) in self.books.all::<SnapshotRecord>("s/")? {
-            if record.state != SnapshotState::Making {
+            if record.state != SnapshotState::Making || self.may_be_making(&record.maker)? {
                 continue;
             }
             self.remove_unlocked(&record.image, &id)?;
             self.books.remove(&format!("s/{id}"))?;
         }
         Ok(())
+    }
+
+    /// Whether a process with this address may be at work.
+    fn may_be_making(&self, maker: &str) -> Result<bool, StoreError> {
+        Ok(!maker.is_empty() && self.books.get::<InstanceRecord>(&format!("i/{maker}"))?.is_some())
     }
 }

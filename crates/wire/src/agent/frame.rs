@@ -146,6 +146,7 @@ impl Command {
             Self::VerifySnapshot(..) => 0x1d,
             Self::SnapshotsOf(_) => 0x1e,
             Self::ReportOf(_) => 0x1f,
+            Self::Release(_) => 0x20,
         }
     }
 
@@ -160,7 +161,7 @@ impl Command {
                 state.write(to);
                 from.write(to);
             }
-            Self::Delete(id) => id.write(to),
+            Self::Delete(id) | Self::Release(id) => id.write(to),
             Self::ApplyHost(state) => state.write(to),
             Self::DeleteHost(id) => id.write(to),
             Self::Calibrated(model) => model.write(to),
@@ -249,6 +250,7 @@ impl Command {
                 0x1d => Self::VerifySnapshot(from.field("snapshot")?, from.field("unit")?),
                 0x1e => Self::SnapshotsOf(from.field("snapshots")?),
                 0x1f => Self::ReportOf(from.field("volumes")?),
+                0x20 => Self::Release(from.field("volume")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -35,7 +35,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -141,6 +141,12 @@ pub enum Command {
     Grow(VolumeState, ByteCount),
     /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
+    /// Gives a volume up, so that another data plane can serve it. No request of it is begun any
+    /// more. What the store works on is waited for and answered; other requests are not answered.
+    /// Then its connections and its store are closed, the store to the end: another one can open
+    /// it. Its bytes stay, and it is forgotten here until it is applied again. Succeeds if it is
+    /// not held; then nothing is reported of it.
+    Release(VolumeId),
     /// Applies a host's state. Sent before volumes are attached to it.
     ApplyHost(HostState),
     /// Removes a host. Fails while volumes are attached to it; succeeds if there is none.
@@ -447,8 +453,10 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
-    /// Answer to [`Command::Balances`]; and to [`Command::Lease`], with the present unleased
-    /// amounts of all volumes and hosts that were named and are known.
+    /// Answer to [`Command::Balances`]; to [`Command::Lease`], with the present unleased amounts
+    /// of all volumes and hosts that were named and are known; and to [`Command::Release`], with
+    /// the balances that the volume has left when nothing of it is dispatched any more, and those
+    /// of its hosts with limits to which no other volume here is attached.
     Balances(CreditReport),
     /// Answer to [`Command::Latencies`], by id; volumes without requests since the server's start
     /// are omitted.

@@ -37,7 +37,7 @@ impl Command {
             Self::CreateFrom(state, of) => {
                 all.extend([Touched::Volume(state.id), Touched::Snapshot(*of)]);
             }
-            Self::Delete(id) => all.push(Touched::Volume(*id)),
+            Self::Delete(id) | Self::Release(id) => all.push(Touched::Volume(*id)),
             Self::ApplyHost(state) => all.push(Touched::Host(state.id)),
             Self::DeleteHost(id) => all.push(Touched::Host(*id)),
             Self::Calibrated(_) => all.push(Touched::Device),

@@ -174,6 +174,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         volume().prop_map(Command::Apply),
         (volume(), any::<u64>()).prop_map(|(volume, from)| Command::Grow(volume, ByteCount(from))),
         volume_id().prop_map(Command::Delete),
+        volume_id().prop_map(Command::Release),
         host().prop_map(Command::ApplyHost),
         host_id().prop_map(Command::DeleteHost),
         device_model().prop_map(Command::Calibrated),

@@ -144,7 +144,7 @@ impl Client {
         if flags & handshake_flag::FIXED_NEWSTYLE == 0 {
             // NBD_OPT_EXPORT_NAME is the only valid option in nonfixed newstyle negotiation.
             return match self.plan.goal {
-                ClientGoal::Transmit | ClientGoal::TransmitOldWay => {
+                ClientGoal::Transmit | ClientGoal::TransmitAnySize | ClientGoal::TransmitOldWay => {
                     self.send_export_name();
                     Ok(())
                 }
@@ -320,7 +320,7 @@ impl Client {
 
     fn send_goal(&mut self) {
         match self.plan.goal {
-            ClientGoal::Transmit => self.send_info(option::GO),
+            ClientGoal::Transmit | ClientGoal::TransmitAnySize => self.send_info(option::GO),
             ClientGoal::TransmitOldWay => self.send_export_name(),
             ClientGoal::Describe => self.send_info(option::INFO),
             ClientGoal::List => self.send(option::LIST, &[]),
@@ -329,8 +329,13 @@ impl Client {
 
     fn send_info(&mut self, option: u32) {
         let mut data = counted(&self.plan.export);
-        let wanted = [info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
-        data.extend_from_slice(&3_u16.to_be_bytes());
+        let wanted: &[u16] = match self.plan.goal {
+            ClientGoal::TransmitAnySize => &[info::NAME, info::DESCRIPTION],
+            _ => &[info::NAME, info::DESCRIPTION, info::BLOCK_SIZE],
+        };
+        // Two or three.
+        let count = u16::try_from(wanted.len()).unwrap_or_default();
+        data.extend_from_slice(&count.to_be_bytes());
         wanted.iter().for_each(|item| data.extend_from_slice(&item.to_be_bytes()));
         self.send(option, &data);
     }

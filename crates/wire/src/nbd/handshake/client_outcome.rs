@@ -24,6 +24,8 @@ pub struct ClientPlan {
 pub enum ClientGoal {
     /// Transmission, by `NBD_OPT_GO`, or by `NBD_OPT_EXPORT_NAME` if the server lacks it.
     Transmit,
+    /// The same without asking for the size constraints: any offset and length may be used.
+    TransmitAnySize,
     /// Transmission, by `NBD_OPT_EXPORT_NAME`.
     TransmitOldWay,
     /// A description of the export.

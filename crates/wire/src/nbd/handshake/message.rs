@@ -82,8 +82,9 @@ pub(super) fn put_info_block_size(
     put_info(out, option, info::BLOCK_SIZE, &pieces);
 }
 
-/// "Transmission flags" of an export.
-pub(super) fn transmission_flags(export: &ExportInfo, structured_replies: bool) -> u16 {
+/// "Transmission flags" with which [`Server`](super::Server) describes an export.
+#[must_use]
+pub fn transmission_flags(export: &ExportInfo, structured_replies: bool) -> u16 {
     let only_if = |condition: bool, flags: u16| if condition { flags } else { 0 };
     flag::HAS_FLAGS
         | flag::SEND_FLUSH

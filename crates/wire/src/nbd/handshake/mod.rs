@@ -28,5 +28,6 @@ pub use client_outcome::{
     ClientClose, ClientGoal, ClientPlan, ClientStep, ClientViolation, RemoteBlockSizes,
     RemoteExport, RemoteName,
 };
+pub use message::transmission_flags;
 pub use server::Server;
-pub use server_outcome::{CloseReason, Listed, Negotiated, ServerStep};
+pub use server_outcome::{Choice, CloseReason, Listed, Negotiated, ServerStep};

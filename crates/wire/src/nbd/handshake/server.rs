@@ -11,7 +11,7 @@ use super::message::{
     put_info_export, put_reply, transmission_flags,
 };
 use super::options::{self, Refusal, Wanted};
-use super::server_outcome::{CloseReason, Listed, Negotiated, ServerStep, no_such_export};
+use super::server_outcome::{Choice, CloseReason, Listed, Negotiated, ServerStep, no_such_export};
 use crate::nbd::ExportInfo;
 use crate::nbd::bytes::{Collector, Cursor};
 use crate::nbd::constants::{
@@ -124,6 +124,23 @@ impl Server {
             return self.next.take();
         }
         Some(ServerStep::Send(core::mem::take(&mut self.output)))
+    }
+
+    /// How the export that [`ServerStep::WantExport`] asks for would be used from then on; `None`
+    /// if the client only asks about it.
+    #[must_use]
+    pub fn choice(&self) -> Option<Choice> {
+        let State::Export(purpose) = &self.state else { return None };
+        let (name, block_size_requested) = match purpose {
+            Purpose::ExportName { name } => (name, false),
+            Purpose::Info { option: option::GO, name, wanted } => (name, wanted.block_size),
+            _ => return None,
+        };
+        Some(Choice {
+            structured_replies: self.structured_replies,
+            base_allocation: self.selected.as_ref() == Some(name),
+            block_size_requested,
+        })
     }
 
     /// Answers [`ServerStep::WantExport`]; `None` if the export does not exist for this client.

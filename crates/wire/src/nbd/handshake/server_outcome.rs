@@ -60,6 +60,17 @@ impl Negotiated {
     }
 }
 
+/// How a client that chooses an export is going to use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// As in [`Negotiated`].
+    pub structured_replies: bool,
+    /// As in [`Negotiated`].
+    pub base_allocation: bool,
+    /// As in [`Negotiated`].
+    pub block_size_requested: bool,
+}
+
 /// One line of a list of exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed<'a> {

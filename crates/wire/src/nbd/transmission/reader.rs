@@ -77,6 +77,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The cookie of the request that it is about.
+    #[must_use]
+    pub const fn cookie(&self) -> u64 {
+        let (Self::Simple { cookie, .. }
+        | Self::Data { cookie, .. }
+        | Self::Hole { cookie, .. }
+        | Self::Extent { cookie, .. }
+        | Self::Error { cookie, .. }
+        | Self::Done { cookie }) = self;
+        *cookie
+    }
+}
+
 /// A violation of the protocol by a server. The stream is out of sync: close the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyViolation {

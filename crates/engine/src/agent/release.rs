@@ -1,0 +1,236 @@
+//! Volumes that are given up, so that another data plane can serve them.
+
+use super::{EngineAgent, failed};
+use crate::reactor::Message;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::{CreditReport, Failed, FailedKind};
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{MutexGuard, PoisonError};
+
+/// How far a volume has come that is given up, and whose end was not told yet.
+pub(super) enum Release {
+    /// Its home was asked.
+    Asked(Receiver<Option<CreditReport>>),
+    /// Its home has forgotten it; its store may still be on its way to being closed.
+    GivenUp(CreditReport),
+}
+
+impl EngineAgent {
+    /// Gives a volume up; what it has left. Returns when another data plane can open it.
+    pub(super) fn release(&self, id: VolumeId) -> Result<CreditReport, Failed> {
+        let _turn = self.turns.take(id);
+        self.hear_of(id)?;
+        let given_up = match self.releases().get(&id) {
+            Some(Release::GivenUp(report)) => Some(report.clone()),
+            _ => None,
+        };
+        let report = given_up.map_or_else(|| self.give_up(id), Ok)?;
+        self.pool.wait_closed(id).map_err(failed)?;
+        self.releases().remove(&id);
+        Ok(report)
+    }
+
+    fn give_up(&self, id: VolumeId) -> Result<CreditReport, Failed> {
+        let answer = {
+            // Not while it is on its way from one core to another. Without attachments it stays
+            // where it is, so nobody else has to wait for what its store works on.
+            let _guard = self.placement();
+            let Some(mut entry) = self.directory.get(id) else {
+                return Ok(CreditReport::default());
+            };
+            entry.attachments.clear();
+            let home = entry.home;
+            self.directory.insert(id, entry);
+            self.post(home, |ack| Message::GiveUp(id, ack))
+        };
+        match self.wait(&answer) {
+            Ok(report) => Ok(self.forget(id, report)),
+            Err(failed) => {
+                if failed.kind == FailedKind::Unanswered {
+                    self.releases().insert(id, Release::Asked(answer));
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    /// Whether the home of a volume that is given up has answered. Until it has, it is told nothing
+    /// new, and nobody waits for it again.
+    pub(super) fn hear_of_release(&self, id: VolumeId) -> Result<(), Failed> {
+        let answer = match self.releases().get(&id) {
+            Some(Release::Asked(answer)) => answer.try_recv(),
+            _ => return Ok(()),
+        };
+        match answer {
+            Ok(report) => _ = self.forget(id, report),
+            Err(TryRecvError::Empty) => return Err(self.no_answer()),
+            // It has ended.
+            Err(TryRecvError::Disconnected) => _ = self.releases().remove(&id),
+        }
+        Ok(())
+    }
+
+    /// Strikes a volume out that its home has given up. What it has left is kept until it is told.
+    fn forget(&self, id: VolumeId, report: Option<CreditReport>) -> CreditReport {
+        self.directory.remove(id);
+        let mut report = report.unwrap_or_default();
+        // Others of these hosts' volumes go on to use what they have.
+        report.hosts.retain(|(host, _)| !self.directory.is_attached(*host));
+        self.releases().insert(id, Release::GivenUp(report.clone()));
+        report
+    }
+
+    /// A volume is to be here again, or nowhere: what it had left when it was given up is of no
+    /// use any more.
+    pub(super) fn forget_release(&self, id: VolumeId) {
+        self.releases().remove(&id);
+    }
+
+    fn releases(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Release>> {
+        // Changed by single insertions and removals, so a panicked holder left it whole.
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::{Directory, Entry};
+    use crate::reactor::Inbox;
+    use crate::shared_device::SharedDevice;
+    use evenkeel_core::qos::admission::Reserved;
+    use evenkeel_core::qos::pacing::{Balances, Pacing};
+    use evenkeel_core::units::ByteCount;
+    use evenkeel_store::{Geometry, Pool, Space, Store, StoreError};
+    use evenkeel_wire::agent::{Agent, Command, Reply, VolumeState};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::SyncSender;
+    use std::time::Duration;
+
+    const ID: VolumeId = VolumeId::from_bits(1);
+    const SIZE: ByteCount = ByteCount(1 << 20);
+
+    /// A pool that holds nothing, and closes volumes when it is told to.
+    #[derive(Default)]
+    struct Closing {
+        is_closed: AtomicBool,
+    }
+
+    impl Pool for Closing {
+        fn describe(&self) -> String {
+            "nothing".to_owned()
+        }
+
+        fn create(&self, _: VolumeId, _: ByteCount) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn open(&self, id: VolumeId, _: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+            Err(StoreError::NotFound { id, path: None })
+        }
+
+        fn resize(&self, _: VolumeId, _: ByteCount, _: ByteCount) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn delete(&self, _: VolumeId) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+            Ok(Vec::new())
+        }
+
+        fn space(&self) -> Result<Option<Space>, StoreError> {
+            Ok(None)
+        }
+
+        fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
+            match self.is_closed.load(Ordering::Relaxed) {
+                true => Ok(()),
+                false => Err(StoreError::Closing { id }),
+            }
+        }
+    }
+
+    /// An agent whose only core answers when the test does.
+    fn agent(pool: Arc<Closing>) -> (EngineAgent, Arc<[Inbox]>, Arc<Directory>) {
+        let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
+        let directory = Arc::new(Directory::default());
+        let geometry = Geometry { size: SIZE, block_bytes_min: 512, block_bytes_preferred: 4_096 };
+        directory.insert(ID, Entry { home: 0, geometry, attachments: Vec::new() });
+        let shared_device = Arc::new(SharedDevice::new(1));
+        let (messages, lines) = (Arc::clone(&inboxes), Arc::clone(&directory));
+        let mut agent = EngineAgent::new(pool, inboxes, directory, shared_device);
+        agent.answer_max = Duration::from_millis(1);
+        (agent, messages, lines)
+    }
+
+    fn kind(reply: Reply) -> FailedKind {
+        match reply {
+            Reply::Failed(failed) => failed.kind,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn applied() -> Command {
+        Command::Apply(VolumeState {
+            id: ID,
+            size: SIZE,
+            pacing: Pacing::UNLIMITED,
+            balances: Balances::default(),
+            unleased: Balances::default(),
+            reserved: Reserved::NOTHING,
+            attachments: Vec::new(),
+            is_encrypted: false,
+        })
+    }
+
+    fn asked(inboxes: &[Inbox]) -> SyncSender<Option<CreditReport>> {
+        let mut told = inboxes[0].take();
+        assert_eq!(told.len(), 1, "told once");
+        let Some(Message::GiveUp(ID, ack)) = told.pop() else { panic!("something else") };
+        ack
+    }
+
+    /// Whatever hangs, the store below a core or the pool that closes it: what is left of a volume
+    /// is told once it is closed.
+    #[test]
+    fn a_release_that_takes_long_is_repeated_until_the_volume_is_closed() {
+        let pool = Arc::new(Closing::default());
+        let (agent, inboxes, directory) = agent(Arc::clone(&pool));
+        for _ in 0..3 {
+            assert_eq!(kind(agent.call(Command::Release(ID))), FailedKind::Unanswered);
+            assert_eq!(kind(agent.call(applied())), FailedKind::Unanswered);
+            assert_eq!(kind(agent.call(Command::Delete(ID))), FailedKind::Unanswered);
+        }
+        let ack = asked(&inboxes);
+        let balances = Balances { operations: Some(5), bytes: None };
+        let report = CreditReport { volumes: vec![(ID, balances)], hosts: Vec::new() };
+        ack.send(Some(report.clone())).unwrap();
+        for _ in 0..3 {
+            assert_eq!(kind(agent.call(Command::Release(ID))), FailedKind::Unanswered);
+            assert!(directory.get(ID).is_none(), "it is forgotten");
+        }
+        pool.is_closed.store(true, Ordering::Relaxed);
+        assert_eq!(agent.call(Command::Release(ID)), Reply::Balances(report));
+        let nothing = Reply::Balances(CreditReport::default());
+        assert_eq!(agent.call(Command::Release(ID)), nothing, "it is not held");
+        assert!(inboxes[0].take().is_empty(), "nobody was told anything else");
+    }
+
+    #[test]
+    fn a_volume_that_is_applied_again_was_never_released() {
+        let pool = Arc::new(Closing::default());
+        let (agent, inboxes, _) = agent(Arc::clone(&pool));
+        assert_eq!(kind(agent.call(Command::Release(ID))), FailedKind::Unanswered);
+        let report = CreditReport { volumes: vec![(ID, Balances::default())], hosts: Vec::new() };
+        asked(&inboxes).send(Some(report)).unwrap();
+        assert_eq!(kind(agent.call(applied())), FailedKind::Damaged, "this pool opens none");
+        pool.is_closed.store(true, Ordering::Relaxed);
+        let nothing = Reply::Balances(CreditReport::default());
+        assert_eq!(agent.call(Command::Release(ID)), nothing, "it is of the past");
+    }
+}
