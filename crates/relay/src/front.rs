@@ -1,0 +1,268 @@
+//! The front's thread, and who connects to it.
+
+use crate::arrivals::{self, Sessions};
+use crate::memory::Memory;
+use crate::notices::{Notice, Notices};
+use crate::places::Places;
+use crate::{FrontConfig, RelayError, session, upstream};
+use evenkeel_link::TlsFiles;
+use evenkeel_wire::agent::HostAddress;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// What is read from a socket at once.
+const SCRATCH_BYTES: usize = 256 << 10;
+/// How long to leave the queue alone when the process has no descriptors left.
+const BACK_OFF: Duration = Duration::from_millis(100);
+/// How often the figures are brought up to date.
+const FIGURES_EVERY: Duration = Duration::from_millis(100);
+/// A random number from the kernel, as text.
+const RANDOM: &str = "/proc/sys/kernel/random/uuid";
+
+/// What sockets are read into: one buffer for all, since nothing waits while it is in use.
+pub(crate) type Scratch = Rc<RefCell<Box<[u8]>>>;
+
+/// Counts of a front, for metrics. A tenth of a second old at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// Connections of clients, handshakes included.
+    pub clients: u64,
+    /// Connections that other nodes relay here, handshakes included.
+    pub relayed: u64,
+    /// Times that a client went on over another connection to a data plane.
+    pub reconnected: u64,
+    /// Bytes of requests and replies that are held.
+    pub held_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    clients: AtomicU64,
+    relayed: AtomicU64,
+    pub reconnected: AtomicU64,
+    held_bytes: AtomicU64,
+}
+
+/// What all tasks of the front's thread share.
+pub(crate) struct Shared {
+    pub config: FrontConfig,
+    pub connector: Option<TlsConnector>,
+    pub acceptor: Option<TlsAcceptor>,
+    pub memory: Rc<Memory>,
+    pub scratch: Scratch,
+    pub places: Rc<Places>,
+    pub arrivals: Rc<Places>,
+    pub sessions: Sessions,
+    pub notices: Notices,
+    pub figures: Arc<Counters>,
+    session: Cell<u128>,
+}
+
+impl Shared {
+    /// A number that no other client's connection has, in the whole cluster.
+    pub fn next_session(&self) -> u128 {
+        self.session.replace(self.session.get().wrapping_add(1))
+    }
+
+    fn count(&self) {
+        let count = |counter: &AtomicU64, value: u64| counter.store(value, Ordering::Relaxed);
+        count(&self.figures.clients, self.places.taken() as u64);
+        count(&self.figures.relayed, self.arrivals.taken() as u64);
+        count(&self.figures.held_bytes, self.memory.held());
+    }
+}
+
+/// What is made before the thread: all that can fail.
+struct Start {
+    config: FrontConfig,
+    clients: Vec<std::net::TcpListener>,
+    nodes: std::net::TcpListener,
+    connector: Option<TlsConnector>,
+    acceptor: Option<TlsAcceptor>,
+    figures: Arc<Counters>,
+    session: u128,
+}
+
+/// A running front. Dropping it stops it too.
+pub struct Front {
+    clients: Vec<SocketAddr>,
+    node: SocketAddr,
+    figures: Arc<Counters>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Front {
+    /// Starts accepting: when this returns, every address is listened on.
+    ///
+    /// # Errors
+    /// An address or a file cannot be used; or other machines reach the address for nodes and there
+    /// is no TLS.
+    pub fn start(config: FrontConfig) -> Result<Self, RelayError> {
+        if config.tls.is_none() && !config.nodes.ip().is_loopback() {
+            return Err(RelayError::Plain(config.nodes));
+        }
+        let tls = config.tls.as_ref();
+        let server = tls.map(TlsFiles::server_config).transpose().map_err(RelayError::Tls)?;
+        let client = tls.map(TlsFiles::client_config).transpose().map_err(RelayError::Tls)?;
+        let (nodes, node) = listen(config.nodes)?;
+        let mut clients = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &config.clients {
+            let (listener, address) = listen(*address)?;
+            clients.push(listener);
+            addresses.push(address);
+        }
+        let figures = Arc::<Counters>::default();
+        let start = Start {
+            config,
+            clients,
+            nodes,
+            connector: client.map(TlsConnector::from),
+            acceptor: server.map(TlsAcceptor::from),
+            figures: Arc::clone(&figures),
+            session: random().map_err(RelayError::Resources)?,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(RelayError::Resources)?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("nbd-front".to_owned())
+            .spawn(move || {
+                LocalSet::new().block_on(&runtime, async {
+                    tokio::select! {
+                        // Told to, or its owner is gone.
+                        _ = stopped => {}
+                        error = run(start) => tracing::error!(%error, "no clients are relayed"),
+                    }
+                });
+            })
+            .map_err(RelayError::Resources)?;
+        Ok(Self { clients: addresses, node, figures, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The addresses that clients connect to, with their real ports.
+    #[must_use]
+    pub fn client_addresses(&self) -> Vec<SocketAddr> {
+        self.clients.clone()
+    }
+
+    /// The address that other nodes connect to, with its real port.
+    #[must_use]
+    pub fn node_address(&self) -> SocketAddr {
+        self.node
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Figures {
+            clients: read(&self.figures.clients),
+            relayed: read(&self.figures.relayed),
+            reconnected: read(&self.figures.reconnected),
+            held_bytes: read(&self.figures.held_bytes),
+        }
+    }
+
+    /// Closes all connections and returns when they are closed. Requests that are not answered stay
+    /// so.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // An error says that the thread has ended.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the NBD front panicked");
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), RelayError> {
+    let failed = |error| RelayError::Listen(address, error);
+    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn random() -> io::Result<u128> {
+    let text = std::fs::read_to_string(RANDOM)?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{RANDOM}: {error}")))
+}
+
+/// The front's life; returns only if it cannot live.
+async fn run(start: Start) -> io::Error {
+    let connections = start.config.bounds.connections;
+    let shared = Rc::new(Shared {
+        connector: start.connector,
+        acceptor: start.acceptor,
+        memory: Memory::new(start.config.bounds.bytes),
+        scratch: Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into())),
+        places: Places::new(connections),
+        arrivals: Places::of_nodes(connections),
+        sessions: Sessions::default(),
+        notices: Notices::default(),
+        figures: start.figures,
+        session: Cell::new(start.session),
+        config: start.config,
+    });
+    for (listener, for_nodes) in
+        start.clients.into_iter().map(|l| (l, false)).chain([(start.nodes, true)])
+    {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => drop(spawn_local(accept(Rc::clone(&shared), listener, for_nodes))),
+            Err(error) => return error,
+        }
+    }
+    loop {
+        shared.count();
+        tokio::time::sleep(FIGURES_EVERY).await;
+    }
+}
+
+async fn accept(shared: Rc<Shared>, listener: TcpListener, for_nodes: bool) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) if for_nodes => {
+                spawn_local(arrivals::receive(Rc::clone(&shared), stream, address));
+            }
+            Ok((stream, address)) => client(&shared, stream, address),
+            Err(error) => {
+                let what = "a connection could not be accepted; see `evenkeel doctor`";
+                let local = listener.local_addr().map(|a| a.to_string()).unwrap_or_default();
+                shared.notices.tell(Notice::Accept, what, &local, &error);
+                tokio::time::sleep(BACK_OFF).await;
+            }
+        }
+    }
+}
+
+fn client(shared: &Rc<Shared>, stream: TcpStream, address: SocketAddr) {
+    if let Err(error) = upstream::set_up_client(&stream) {
+        return tracing::debug!(%address, %error, "a client has gone");
+    }
+    let Some(place) = shared.places.greet(HostAddress::of(address.ip())) else {
+        let why = "there are as many as there may be";
+        return shared.notices.tell(Notice::Client, "a client is refused", &address, &why);
+    };
+    spawn_local(session::serve(Rc::clone(shared), stream, address, place));
+}

@@ -1,0 +1,248 @@
+//! The handshake with a client. The export is described by the data plane of its home.
+
+use crate::Home;
+use crate::front::Shared;
+use crate::upstream::{Caller, Stream, Target, Trouble};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::nbd::ExportInfo;
+use evenkeel_wire::nbd::constants::base_allocation::CONTEXT_ID;
+use evenkeel_wire::nbd::constants::transmission_flag as flag;
+use evenkeel_wire::nbd::handshake::{
+    Choice, ClientGoal, ClientPlan, ClientStep, Listed, Negotiated, RemoteExport, Server,
+    ServerStep, transmission_flags,
+};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+const READ_BYTES: usize = 4 << 10;
+
+/// What was agreed on.
+pub(crate) struct Agreed {
+    pub volume: VolumeId,
+    pub negotiated: Negotiated,
+    /// How it is agreed on again with another data plane.
+    pub plan: ClientPlan,
+    pub export: RemoteExport,
+    pub target: Target,
+    pub upstream: Box<dyn Stream>,
+    /// What the client has sent after the handshake.
+    pub rest: Vec<u8>,
+}
+
+/// A data plane that serves the export.
+struct Opened {
+    volume: VolumeId,
+    plan: ClientPlan,
+    export: RemoteExport,
+    target: Target,
+    upstream: Box<dyn Stream>,
+}
+
+/// Agrees on an export with a client.
+///
+/// # Errors
+/// Why the connection ends.
+pub(crate) async fn agree(
+    shared: &Shared,
+    client: &mut TcpStream,
+    caller: &mut Caller,
+) -> Result<Agreed, String> {
+    let mut server = Server::new();
+    let mut input = Vec::with_capacity(READ_BYTES);
+    let mut opened = None;
+    let patience = shared.config.timing.handshake;
+    let mut deadline = std::pin::pin!(sleep(patience));
+    loop {
+        match server.poll_output() {
+            Some(ServerStep::Send(bytes)) => tokio::select! {
+                sent = client.write_all(&bytes) => sent.map_err(|error| error.to_string())?,
+                () = &mut deadline => return Err("its handshake takes too long".to_owned()),
+            },
+            Some(ServerStep::WantList) => {
+                let names = list(shared, caller).await;
+                let line = |name| Listed { name, description: "" };
+                server.list(&names.iter().map(|name| line(name)).collect::<Vec<_>>());
+            }
+            Some(ServerStep::WantExport(name)) => {
+                opened = answer(shared, caller, &mut server, name).await;
+                // What the front has taken is not the client's.
+                deadline.set(sleep(patience));
+            }
+            Some(ServerStep::Ready(negotiated)) => {
+                let Some(opened) = opened else { return Err("nothing was chosen".to_owned()) };
+                let Opened { volume, plan, export, target, upstream } = opened;
+                let rest = input;
+                return Ok(Agreed { volume, negotiated, plan, export, target, upstream, rest });
+            }
+            Some(ServerStep::Close(reason)) => return Err(reason.to_string()),
+            None => {
+                if input.is_empty() {
+                    let read = tokio::select! {
+                        read = client.read_buf(&mut input) => read,
+                        () = &mut deadline => return Err("its handshake takes too long".to_owned()),
+                    };
+                    if read.map_err(|error| error.to_string())? == 0 {
+                        return Err("it has gone".to_owned());
+                    }
+                }
+                let taken = server.handle(&input);
+                input.drain(..taken);
+            }
+        }
+    }
+}
+
+/// The exports that this node's data plane shows to the client.
+async fn list(shared: &Shared, caller: &mut Caller) -> Vec<String> {
+    let goal = ClientGoal::List;
+    let export = String::new();
+    let plan = ClientPlan { export, goal, structured_replies: false, base_allocation: false };
+    match caller.call(shared, Target::Local, plan).await {
+        Ok((_, ClientStep::Listed(names))) => names.into_iter().map(|line| line.name).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Tells the client about the export that it asks for; what serves it, if it is chosen.
+async fn answer(
+    shared: &Shared,
+    caller: &mut Caller,
+    server: &mut Server,
+    name: String,
+) -> Option<Opened> {
+    let choice = server.choice();
+    // There are no other names than those of volumes.
+    let Ok(volume) = name.parse::<VolumeId>() else {
+        server.export(None);
+        return None;
+    };
+    let plan = plan(name, choice);
+    let found = find(shared, caller, volume, &plan).await.and_then(|(target, upstream, export)| {
+        let info = info(&export, &plan)?;
+        Ok((Opened { volume, plan, export, target, upstream }, info))
+    });
+    match found {
+        Ok((opened, info)) => {
+            server.export(Some(info));
+            choice.is_some().then_some(opened)
+        }
+        Err(Trouble::Unknown) => {
+            server.export(None);
+            None
+        }
+        Err(Trouble::Denied(why) | Trouble::Passing(why)) => {
+            server.deny(&why);
+            None
+        }
+    }
+}
+
+/// How to ask a data plane for what a client asks for.
+fn plan(export: String, choice: Option<Choice>) -> ClientPlan {
+    let Some(choice) = choice else {
+        let (goal, base_allocation) = (ClientGoal::Describe, false);
+        return ClientPlan { export, goal, structured_replies: true, base_allocation };
+    };
+    let goal = match choice.block_size_requested {
+        true => ClientGoal::Transmit,
+        false => ClientGoal::TransmitAnySize,
+    };
+    let Choice { structured_replies, base_allocation, .. } = choice;
+    ClientPlan { export, goal, structured_replies, base_allocation }
+}
+
+/// The home of a volume, and what it says of it. Waits for it, but not for long: then this node's
+/// data plane answers.
+async fn find(
+    shared: &Shared,
+    caller: &mut Caller,
+    volume: VolumeId,
+    plan: &ClientPlan,
+) -> Result<(Target, Box<dyn Stream>, RemoteExport), Trouble> {
+    let timing = &shared.config.timing;
+    let mut why = None;
+    let searched = timeout(timing.first_contact, async {
+        let mut pause = timing.retry_first;
+        loop {
+            let target = match shared.config.homes.home(volume) {
+                Home::Unsettled => {
+                    sleep(timing.retry_first).await;
+                    continue;
+                }
+                home => target(shared, home),
+            };
+            match caller.call(shared, target, plan.clone()).await {
+                Ok((stream, step)) => {
+                    return export_of(step).map(|export| (target, stream, export));
+                }
+                Err(Trouble::Passing(what)) => {
+                    why = Some(format!("{target} does not serve it now: {what}; try again"));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+            sleep(pause).await;
+            pause = longer(pause, timing.retry_longest);
+        }
+    })
+    .await;
+    match (searched, why) {
+        (Ok(found), _) => found,
+        (Err(_), Some(why)) => Err(Trouble::Passing(why)),
+        (Err(_), None) => {
+            let (stream, step) = caller.call(shared, Target::Local, plan.clone()).await?;
+            Ok((Target::Local, stream, export_of(step)?))
+        }
+    }
+}
+
+/// The wait after the next failure.
+pub(crate) fn longer(pause: Duration, longest: Duration) -> Duration {
+    pause.saturating_mul(2).min(longest)
+}
+
+/// The data plane of a home. Where there is none, this node's says so.
+pub(crate) fn target(shared: &Shared, home: Home) -> Target {
+    match home {
+        Home::At { node, address } if node != shared.config.node => Target::Node(node, address),
+        _ => Target::Local,
+    }
+}
+
+fn export_of(step: ClientStep) -> Result<RemoteExport, Trouble> {
+    match step {
+        ClientStep::Ready(export) | ClientStep::Described(export) => Ok(export),
+        _ => Err(Trouble::Passing("it answers something else".to_owned())),
+    }
+}
+
+/// An export as the client is told of it; it must be no more than the data plane offers.
+fn info(export: &RemoteExport, plan: &ClientPlan) -> Result<ExportInfo, Trouble> {
+    let mut info = ExportInfo::new(plan.export.clone(), export.size_bytes);
+    if let Some(sizes) = export.block_sizes {
+        info.block_bytes_min = sizes.bytes_min;
+        info.block_bytes_preferred = sizes.bytes_preferred;
+        info.payload_bytes_max = sizes.payload_bytes_max;
+    }
+    info.description = export.description.clone().unwrap_or_default();
+    let has = |flag| export.transmission_flags & flag != 0;
+    info.read_only = has(flag::READ_ONLY);
+    info.can_multi_conn = has(flag::CAN_MULTI_CONN);
+    info.rotational = has(flag::ROTATIONAL);
+    let chosen = plan.goal != ClientGoal::Describe;
+    let told = transmission_flags(&info, chosen && plan.structured_replies);
+    let lacks = told & !export.transmission_flags;
+    if lacks != 0 || !keeps_terms(export, plan) {
+        return Err(Trouble::Passing(format!(
+            "the volume's home lacks features of this node (flags {lacks:#x}); run the same version"
+        )));
+    }
+    Ok(info)
+}
+
+/// Whether all of a plan was agreed on.
+pub(crate) fn keeps_terms(export: &RemoteExport, plan: &ClientPlan) -> bool {
+    let context = plan.base_allocation.then_some(CONTEXT_ID);
+    export.structured_replies == plan.structured_replies && export.base_allocation == context
+}

@@ -1,0 +1,181 @@
+//! The NBD front of a node in a cluster: any node accepts any export. Where another node is the
+//! volume's home, the front relays to it, and when the home changes, the client sees a pause and no
+//! error.
+//!
+//! ```text
+//!  client ── Front ─┬─ socket pair ── the data plane of this node
+//!                   └─ TCP, TLS ── Front of the home ── socket pair ── its data plane
+//! ```
+//!
+//! The front is a server of NBD to the client and a client of NBD to the data plane, with the state
+//! machines that both use themselves. It keeps every request until its reply is whole. When the
+//! connection to the data plane ends, or the volume has another home, it connects to the home there
+//! is then, agrees on the same again, and sends what is not answered, in order of arrival.
+//!
+//! Why a request may be sent again:
+//!
+//! - Another home serves only when the former one has finished what it had begun and has closed
+//!   the volume's connections, or is fenced at the storage. So nothing that was sent before has an
+//!   effect after that.
+//! - The same home may still work on what it was sent over a connection that broke. So the next
+//!   connection of the same client is let in when nothing of the earlier one is under way: the
+//!   front sees to it where the data plane is its own, and otherwise the front of the home, which
+//!   knows both by the number of the session in the preamble ([`preamble`]).
+//!
+//! What holds:
+//!
+//! - A request is answered to the client at most once, and its reply is passed on whole.
+//! - A relayed connection is served at the node that it is relayed to, or refused: no loops.
+//! - Every queue has a bound; beyond it nothing more is read from the client. Nobody waits without
+//!   one.
+//!
+//! Left out: TLS between clients and the front, and extended headers, as in the data plane; the
+//! list of exports is that of this node's data plane only.
+#![deny(missing_docs)]
+
+mod arrivals;
+mod book;
+mod clock;
+mod error;
+mod front;
+mod handshake;
+mod intake;
+mod memory;
+mod notices;
+mod outbox;
+mod places;
+pub mod preamble;
+mod session;
+mod traffic;
+mod upstream;
+
+pub use error::RelayError;
+pub use front::{Figures, Front};
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_link::TlsFiles;
+use evenkeel_wire::agent::HostAddress;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Where a volume is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// By this node's data plane.
+    Here,
+    /// By another node.
+    At {
+        /// Which.
+        node: NodeId,
+        /// Where its front listens to other fronts.
+        address: SocketAddr,
+    },
+    /// By nobody at the moment: it is being moved or taken over.
+    Unsettled,
+    /// There is no such volume.
+    Nowhere,
+}
+
+/// What is known of homes. Asked on the front's thread, several times a second for each client, so
+/// it answers from memory.
+pub trait Homes: Send + Sync {
+    /// The volume's home now. It is [`Home::Unsettled`] until the home lets clients in.
+    fn home(&self, volume: VolumeId) -> Home;
+}
+
+/// The data plane of this node.
+pub trait Local: Send + Sync {
+    /// A new connection of a client with this address. What comes with it is dead when nothing that
+    /// the connection has asked for is under way any more. Does not wait.
+    ///
+    /// # Errors
+    /// - `PermissionDenied`: no volume is attached to the address.
+    /// - `ResourceBusy`: there is no place for another connection.
+    /// - Any other: not now.
+    fn connect(&self, peer: HostAddress) -> io::Result<(UnixStream, Weak<()>)>;
+}
+
+/// How long the front waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// For a client to agree on an export, beside what the front itself takes; for TLS, preamble
+    /// and handshake of a connection to a data plane.
+    pub handshake: Duration,
+    /// For a home when a client asks for a volume for the first time.
+    pub first_contact: Duration,
+    /// For a home that serves the volume, once a client has it; then the client's connection is
+    /// closed.
+    pub reconnect: Duration,
+    /// The same where the home says each time that there is no such export: the volume was
+    /// detached.
+    pub unknown: Duration,
+    /// Before the second attempt to connect; it doubles with each.
+    pub retry_first: Duration,
+    /// The longest wait between two attempts.
+    pub retry_longest: Duration,
+    /// How often it is looked whether the volume has another home.
+    pub look: Duration,
+    /// For a client to go on that leaves the front waiting in the middle of something. Shorter than
+    /// what the data plane waits for the front.
+    pub stall: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            first_contact: Duration::from_secs(20),
+            reconnect: Duration::from_secs(120),
+            unknown: Duration::from_secs(5),
+            retry_first: Duration::from_millis(50),
+            retry_longest: Duration::from_millis(500),
+            look: Duration::from_millis(200),
+            stall: Duration::from_secs(50),
+        }
+    }
+}
+
+/// How many there may be of what takes memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Connections of clients; the same again of clients that other nodes relay. A connection takes
+    /// up to three descriptors.
+    pub connections: usize,
+    /// Bytes of requests that are not answered and of replies that are not fetched, of all clients.
+    /// A host may hold no more of them than it leaves free.
+    pub bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        use evenkeel_core::limits::{CONNECTIONS_PER_CORE_MAX, CORE_PAYLOAD_BYTES_MAX};
+        Self { connections: CONNECTIONS_PER_CORE_MAX, bytes: u64::from(CORE_PAYLOAD_BYTES_MAX) }
+    }
+}
+
+/// What a front relays, and where it listens.
+#[derive(Clone)]
+pub struct FrontConfig {
+    /// Where clients connect; port 0 takes a free one.
+    pub clients: Vec<SocketAddr>,
+    /// Where the fronts of other nodes connect; port 0 takes a free one.
+    pub nodes: SocketAddr,
+    /// This node.
+    pub node: NodeId,
+    /// The cluster that it belongs to.
+    pub cluster: u128,
+    /// Certificates; without them other nodes are spoken to on this machine only.
+    pub tls: Option<TlsFiles>,
+    /// Where volumes are.
+    pub homes: Arc<dyn Homes>,
+    /// This node's data plane.
+    pub local: Arc<dyn Local>,
+    /// How long it waits.
+    pub timing: Timing,
+    /// How much it takes.
+    pub bounds: Bounds,
+}

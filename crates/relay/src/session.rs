@@ -1,0 +1,191 @@
+//! One client, from its acceptance to its end.
+
+use crate::Home;
+use crate::front::Shared;
+use crate::handshake::{Agreed, agree, keeps_terms, longer, target};
+use crate::memory::Share;
+use crate::notices::Notice;
+use crate::places::Place;
+use crate::traffic::{End, Traffic};
+use crate::upstream::{Caller, Stream, Target, Trouble};
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::nbd::handshake::{ClientPlan, ClientStep, RemoteExport};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+/// What a client has, wherever it is served.
+struct Bond {
+    volume: VolumeId,
+    plan: ClientPlan,
+    /// As the client was told.
+    export: RemoteExport,
+}
+
+/// Serves a client until it goes.
+pub(crate) async fn serve(
+    shared: Rc<Shared>,
+    mut client: TcpStream,
+    address: SocketAddr,
+    place: Place,
+) {
+    let peer = HostAddress::of(address.ip());
+    let mut caller = Caller::new(peer, shared.next_session());
+    let agreed = tokio::select! {
+        agreed = agree(&shared, &mut client, &mut caller) => agreed,
+        () = place.evicted() => Err("its handshake makes room for others".to_owned()),
+    };
+    place.settle();
+    let Agreed { volume, negotiated, plan, export, target, upstream, rest } = match agreed {
+        Ok(agreed) => agreed,
+        Err(why) => return tracing::debug!(%address, "a handshake ended: {why}"),
+    };
+    let share = Share::new(&shared.memory, peer);
+    let scratch = Rc::clone(&shared.scratch);
+    let mut traffic = Traffic::new(client, negotiated.terms(), share, scratch, rest);
+    traffic.connect(upstream);
+    let bond = Bond { volume, plan, export };
+    let why = carry(&shared, &mut caller, &mut traffic, &bond, target).await;
+    match why {
+        None => traffic.take_leave().await,
+        Some(why) => {
+            let unanswered = traffic.unanswered();
+            tracing::debug!(%address, %volume, unanswered, "a connection ended: {why}");
+        }
+    }
+}
+
+/// Carries requests and replies, from home to home; `None` at an end as the protocol has it.
+async fn carry(
+    shared: &Shared,
+    caller: &mut Caller,
+    traffic: &mut Traffic,
+    bond: &Bond,
+    mut at: Target,
+) -> Option<String> {
+    let volume = bond.volume;
+    loop {
+        let lost = match flow(shared, traffic, volume, at).await {
+            End::Done => return None,
+            End::Client(why) => return Some(why),
+            End::Upstream(why) => why,
+        };
+        traffic.disconnect();
+        let what = "a volume's connection is lost, and made anew";
+        shared.notices.tell(Notice::Home, what, &volume, &format!("{at}: {lost}"));
+        let again = tokio::select! {
+            again = reconnect(shared, caller, bond) => again,
+            end = poll_fn(|cx| traffic.poll(cx)) => match end {
+                End::Done => return None,
+                End::Client(why) | End::Upstream(why) => return Some(why),
+            },
+        };
+        match again {
+            Ok((target, upstream)) => {
+                shared.figures.reconnected.fetch_add(1, Ordering::Relaxed);
+                traffic.connect(upstream);
+                at = target;
+            }
+            Err(why) => {
+                let what = "a client's connection is closed";
+                shared.notices.tell(Notice::Client, what, &volume, &why);
+                return Some(why);
+            }
+        }
+    }
+}
+
+/// Carries requests and replies as long as the volume's home is this one.
+async fn flow(shared: &Shared, traffic: &mut Traffic, volume: VolumeId, at: Target) -> End {
+    let timing = &shared.config.timing;
+    let mut look = interval(timing.look.max(Duration::from_millis(1)));
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            end = poll_fn(|cx| traffic.poll(cx)) => return end,
+            _ = look.tick() => {}
+        }
+        if traffic.is_stalled(timing.look, timing.stall) {
+            return End::Client("it stopped in the middle".to_owned());
+        }
+        match shared.config.homes.home(volume) {
+            // Whoever gives a volume up closes its connections; until then it may answer.
+            Home::Unsettled | Home::Nowhere => {}
+            home if target(shared, home) == at => {}
+            home => {
+                let other = target(shared, home);
+                return End::Upstream(format!("the volume's home is {other} now"));
+            }
+        }
+    }
+}
+
+/// Finds the home that there is now and agrees with it on the same again.
+async fn reconnect(
+    shared: &Shared,
+    caller: &mut Caller,
+    bond: &Bond,
+) -> Result<(Target, Box<dyn Stream>), String> {
+    let timing = &shared.config.timing;
+    let mut last = "nobody serves the volume".to_owned();
+    let attempts = timeout(timing.reconnect, async {
+        let mut pause = timing.retry_first;
+        let mut unknown = Duration::ZERO;
+        loop {
+            let target = match shared.config.homes.home(bond.volume) {
+                Home::Nowhere => return Err("there is no such volume any more".to_owned()),
+                Home::Unsettled => {
+                    (pause, unknown) = (timing.retry_first, Duration::ZERO);
+                    sleep(timing.retry_first).await;
+                    continue;
+                }
+                home => target(shared, home),
+            };
+            match caller.call(shared, target, bond.plan.clone()).await {
+                Ok((upstream, ClientStep::Ready(export))) => {
+                    return bond.fits(&export).map(|()| (target, upstream));
+                }
+                Ok(_) => unknown = Duration::ZERO,
+                Err(Trouble::Unknown) if unknown > timing.unknown => {
+                    return Err(format!("{target} shows the client no such volume"));
+                }
+                Err(Trouble::Unknown) => {
+                    unknown += pause;
+                    last = format!("{target} shows the client no such volume");
+                }
+                Err(Trouble::Denied(why) | Trouble::Passing(why)) => {
+                    unknown = Duration::ZERO;
+                    last = format!("{target}: {why}");
+                }
+            }
+            sleep(pause).await;
+            pause = longer(pause, timing.retry_longest);
+        }
+    })
+    .await;
+    attempts.unwrap_or_else(|_| Err(format!("no home for {:?}: {last}", timing.reconnect)))
+}
+
+impl Bond {
+    /// Whether a client may go on with this where it was told of that.
+    fn fits(&self, now: &RemoteExport) -> Result<(), String> {
+        let told = &self.export;
+        if !keeps_terms(now, &self.plan)
+            || now.transmission_flags != told.transmission_flags
+            || now.block_sizes != told.block_sizes
+        {
+            return Err(format!("the volume's new home has other features: {now:?}"));
+        }
+        if now.size_bytes < told.size_bytes {
+            let (now, told) = (now.size_bytes, told.size_bytes);
+            return Err(format!("the volume has {now} bytes now, and had {told}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Requests and replies of one client, between its socket and that of a data plane. All of it is
+//! polled from one task; nothing waits in it.
+
+use crate::book::{Book, charge};
+use crate::front::Scratch;
+use crate::intake::{Intake, Taken};
+use crate::memory::Share;
+use crate::upstream::Stream;
+use evenkeel_wire::nbd::constants::command;
+use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Bytes of replies that wait for the client before no more are read.
+const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// Pieces that are sent with one system call.
+const SLICES: usize = 64;
+/// For the farewell to a data plane.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// Why it does not go on.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has ended the connection as the protocol says, and everything is answered.
+    Done,
+    /// The client is gone, or has to go.
+    Client(String),
+    /// The connection to the data plane is lost.
+    Upstream(String),
+}
+
+type Step = Result<bool, End>;
+
+/// See the module's text.
+pub(crate) struct Traffic {
+    client: TcpStream,
+    upstream: Option<Box<dyn Stream>>,
+    unflushed: bool,
+    book: Book,
+    intake: Intake,
+    share: Share,
+    /// What was received and there was no room for.
+    pending: Vec<u8>,
+    scratch: Scratch,
+    /// The client has said that it sends nothing more.
+    ending: bool,
+    /// The client takes no replies any more.
+    deaf: bool,
+    /// Something came from the client or went to it since it was last looked.
+    moved: bool,
+    stalled: Duration,
+}
+
+impl Traffic {
+    pub fn new(
+        client: TcpStream,
+        terms: Terms,
+        share: Share,
+        scratch: Scratch,
+        pending: Vec<u8>,
+    ) -> Self {
+        Self {
+            client,
+            upstream: None,
+            unflushed: false,
+            book: Book::new(terms.structured_replies),
+            intake: Intake::new(terms),
+            share,
+            pending,
+            scratch,
+            ending: false,
+            deaf: false,
+            moved: false,
+            stalled: Duration::ZERO,
+        }
+    }
+
+    /// Goes on over this connection to a data plane.
+    pub fn connect(&mut self, upstream: Box<dyn Stream>) {
+        (self.upstream, self.unflushed) = (Some(upstream), false);
+    }
+
+    /// Leaves the data plane; what is not answered will be sent to the next one.
+    pub fn disconnect(&mut self) {
+        self.upstream = None;
+        self.book.lost();
+    }
+
+    /// Requests that are not answered.
+    pub fn unanswered(&self) -> usize {
+        self.book.unanswered()
+    }
+
+    /// Tells whether the client has left the front waiting in the middle of something for too
+    /// long. To be called every so often.
+    pub fn is_stalled(&mut self, since: Duration, patience: Duration) -> bool {
+        let is_owed = self.book.outbox.bytes() > 0 || self.intake.is_owed();
+        let moved = std::mem::take(&mut self.moved);
+        self.stalled = if is_owed && !moved { self.stalled + since } else { Duration::ZERO };
+        self.stalled > patience
+    }
+
+    /// Moves what can be moved, until it does not go on.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        match self.advance(cx) {
+            Ok(()) => Poll::Pending,
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = self.hear_client(cx)?;
+            goes_on |= self.tell_upstream(cx)?;
+            goes_on |= self.hear_upstream(cx)?;
+            goes_on |= self.tell_client(cx)?;
+            if self.ending && self.book.unanswered() == 0 && self.book.outbox.bytes() == 0 {
+                return Err(End::Done);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_client(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.ending {
+            return Ok(false);
+        }
+        if !self.pending.is_empty() {
+            let pending = std::mem::take(&mut self.pending);
+            let mut rest = &pending[..];
+            self.take(&mut rest)?;
+            let taken = pending.len() - rest.len();
+            self.pending = pending;
+            self.pending.drain(..taken);
+            if !self.pending.is_empty() {
+                // The memory may be there sooner than an answer.
+                self.share.wait(cx.waker());
+            }
+            return Ok(taken > 0);
+        }
+        let scratch = std::rc::Rc::clone(&self.scratch);
+        let mut scratch = scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        match Pin::new(&mut self.client).poll_read(cx, &mut buffer) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(End::Client(error.to_string())),
+            Poll::Ready(Ok(())) => {}
+        }
+        let mut rest = buffer.filled();
+        if rest.is_empty() {
+            return Err(End::Client("it has gone".to_owned()));
+        }
+        self.moved = true;
+        self.take(&mut rest)?;
+        if !self.ending {
+            self.pending.extend_from_slice(rest);
+        }
+        Ok(true)
+    }
+
+    /// Takes requests from the front of what has arrived, as far as there is room for them.
+    fn take(&mut self, input: &mut &[u8]) -> Result<(), End> {
+        let Self { book, intake, share, .. } = self;
+        loop {
+            let admit =
+                |header: &RequestHeader| book.has_room(header) && share.take(charge(header));
+            match intake.take(input, admit) {
+                Err(noise) => return Err(End::Client(format!("what arrived: {noise}"))),
+                Ok(Taken::Nothing | Taken::Full) => return Ok(()),
+                Ok(Taken::Request(header, _)) if header.command == command::DISC => {
+                    share.give_back(charge(&header));
+                    self.ending = true;
+                    return Ok(());
+                }
+                Ok(Taken::Request(header, payload)) => book.add(&header, payload),
+            }
+        }
+    }
+
+    fn tell_upstream(&mut self, cx: &mut Context<'_>) -> Step {
+        let Some(upstream) = &mut self.upstream else { return Ok(false) };
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = self.book.to_send(&mut slices);
+        if count == 0 {
+            if self.unflushed
+                && let Poll::Ready(flushed) = Pin::new(upstream).poll_flush(cx)
+            {
+                flushed.map_err(|error| End::Upstream(error.to_string()))?;
+                self.unflushed = false;
+            }
+            return Ok(false);
+        }
+        let sent = Pin::new(upstream).poll_write_vectored(cx, &slices[..count]);
+        match sent {
+            Poll::Pending => Ok(false),
+            Poll::Ready(sent) => {
+                let sent = whole(sent).map_err(End::Upstream)?;
+                self.book.sent(sent);
+                self.unflushed = true;
+                Ok(true)
+            }
+        }
+    }
+
+    fn hear_upstream(&mut self, cx: &mut Context<'_>) -> Step {
+        let Some(upstream) = &mut self.upstream else { return Ok(false) };
+        if self.book.outbox.bytes() >= OUTBOX_BYTES_MAX {
+            return Ok(false);
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        match Pin::new(upstream).poll_read(cx, &mut buffer) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(End::Upstream(error.to_string())),
+            Poll::Ready(Ok(())) => {}
+        }
+        if buffer.filled().is_empty() {
+            return Err(End::Upstream("it has closed the connection".to_owned()));
+        }
+        let received = self.book.receive(buffer.filled());
+        received.map_err(|fault| End::Upstream(fault.to_string()))?;
+        if self.deaf {
+            self.share.give_back(self.book.outbox.clear());
+        }
+        Ok(true)
+    }
+
+    fn tell_client(&mut self, cx: &mut Context<'_>) -> Step {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = self.book.outbox.to_send(&mut slices);
+        if count == 0 {
+            return Ok(false);
+        }
+        let sent = Pin::new(&mut self.client).poll_write_vectored(cx, &slices[..count]);
+        match sent.map(whole) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(sent)) => {
+                self.moved = true;
+                self.share.give_back(self.book.outbox.sent(sent));
+            }
+            // It has asked for these things to be done, and said that it leaves.
+            Poll::Ready(Err(_)) if self.ending => {
+                self.deaf = true;
+                self.share.give_back(self.book.outbox.clear());
+            }
+            Poll::Ready(Err(error)) => return Err(End::Client(error)),
+        }
+        Ok(true)
+    }
+
+    /// Ends both connections after [`End::Done`].
+    pub async fn take_leave(mut self) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let (flags, command, cookie, offset, length) = (0, command::DISC, 0, 0, 0);
+        let farewell = RequestHeader { flags, command, cookie, offset, length }.encode();
+        // The data plane closes a connection that just ends, too.
+        let _ = timeout(FAREWELL_MAX, async {
+            upstream.write_all(&farewell).await?;
+            upstream.shutdown().await
+        })
+        .await;
+    }
+}
+
+/// A write of nothing is an end.
+fn whole(sent: io::Result<usize>) -> Result<usize, String> {
+    match sent {
+        Ok(0) => Err("nothing can be sent any more".to_owned()),
+        Ok(sent) => Ok(sent),
+        Err(error) => Err(error.to_string()),
+    }
+}

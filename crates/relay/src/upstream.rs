@@ -1,0 +1,215 @@
+//! Connections to data planes: this node's, over a socket pair, or another's, through its front.
+
+use crate::front::Shared;
+use crate::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use evenkeel_core::fencing::NodeId;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::nbd::constants::reply;
+use evenkeel_wire::nbd::handshake::{Client, ClientClose, ClientPlan, ClientStep};
+use rustix::net::sockopt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Weak;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+
+/// A silent client is asked whether it is still there after this, and given up two minutes later,
+/// as in the data plane.
+const CLIENT_KEEPALIVE: (Duration, Duration, u32) =
+    (Duration::from_secs(60), Duration::from_secs(20), 6);
+/// Between nodes a dead one is noticed sooner: its volumes are taken over meanwhile.
+const NODE_KEEPALIVE: (Duration, Duration, u32) =
+    (Duration::from_secs(5), Duration::from_secs(2), 5);
+/// The same for what was sent and is not acknowledged.
+const NODE_UNACKNOWLEDGED_MS: u32 = 15_000;
+/// How often it is looked whether an earlier connection is over.
+const OVER_LOOK: Duration = Duration::from_millis(2);
+const HANDSHAKE_READ_BYTES: usize = 4 << 10;
+
+/// What bytes go over.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// Which data plane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Local,
+    Node(NodeId, SocketAddr),
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local => write!(f, "this node"),
+            Self::Node(node, address) => write!(f, "node {} at {address}", node.0),
+        }
+    }
+}
+
+/// Why a data plane does not serve a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// It shows the client no such export.
+    Unknown,
+    /// It may not have it now; the text is for the client's user.
+    Denied(String),
+    /// It may be otherwise soon.
+    Passing(String),
+}
+
+fn passing(what: &str) -> impl Fn(io::Error) -> Trouble {
+    move |error| Trouble::Passing(format!("{what}: {error}"))
+}
+
+/// A client, as data planes know it.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub peer: HostAddress,
+    pub session: u128,
+    /// Connections to the local data plane that may not be over.
+    former: Vec<Weak<()>>,
+}
+
+impl Caller {
+    pub fn new(peer: HostAddress, session: u128) -> Self {
+        Self { peer, session, former: Vec::new() }
+    }
+
+    /// Connects to a data plane and shakes hands as planned; the answer is what the plan is for.
+    pub async fn call(
+        &mut self,
+        shared: &Shared,
+        target: Target,
+        plan: ClientPlan,
+    ) -> Result<(Box<dyn Stream>, ClientStep), Trouble> {
+        let all = async {
+            let mut stream = self.connect(shared, target).await?;
+            let answer = shake(&mut stream, plan).await?;
+            Ok((stream, answer))
+        };
+        let late = |_| Trouble::Passing("it is too slow".to_owned());
+        timeout(shared.config.timing.handshake, all).await.map_err(late)?
+    }
+
+    async fn connect(
+        &mut self,
+        shared: &Shared,
+        target: Target,
+    ) -> Result<Box<dyn Stream>, Trouble> {
+        match target {
+            Target::Local => {
+                over(&self.former).await;
+                let (stream, held) = shared.config.local.connect(self.peer).map_err(local)?;
+                self.former.retain(|former| former.strong_count() > 0);
+                self.former.push(held);
+                let setting = passing("a socket cannot be used");
+                stream.set_nonblocking(true).map_err(&setting)?;
+                Ok(Box::new(UnixStream::from_std(stream).map_err(&setting)?))
+            }
+            Target::Node(node, address) => {
+                let tcp = TcpStream::connect(address).await.map_err(passing("no connection"))?;
+                set_up_node(&tcp).map_err(passing("a socket cannot be used"))?;
+                let mut stream: Box<dyn Stream> = match &shared.connector {
+                    None => Box::new(tcp),
+                    Some(connector) => {
+                        let name = evenkeel_link::server_name(node)
+                            .map_err(|error| Trouble::Passing(error.to_string()))?;
+                        let tls = connector.connect(name, tcp).await;
+                        Box::new(tls.map_err(passing("TLS"))?)
+                    }
+                };
+                let cluster = shared.config.cluster;
+                let preamble = Preamble { cluster, node, session: self.session, peer: self.peer };
+                introduce(&mut stream, &preamble).await?;
+                Ok(stream)
+            }
+        }
+    }
+}
+
+/// Returns when nothing of these connections is under way. The caller bounds the time.
+pub(crate) async fn over(former: &[Weak<()>]) {
+    while former.iter().any(|held| held.strong_count() > 0) {
+        sleep(OVER_LOOK).await;
+    }
+}
+
+/// Why the local data plane lets nobody in.
+fn local(error: io::Error) -> Trouble {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Trouble::Unknown,
+        io::ErrorKind::ResourceBusy => Trouble::Denied(error.to_string()),
+        _ => Trouble::Passing(error.to_string()),
+    }
+}
+
+async fn introduce(stream: &mut Box<dyn Stream>, preamble: &Preamble) -> Result<(), Trouble> {
+    let what = passing("no answer to the preamble");
+    stream.write_all(&preamble.encode()).await.map_err(&what)?;
+    stream.flush().await.map_err(&what)?;
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).await.map_err(&what)?;
+    match Verdict::decode(bytes) {
+        Verdict::Welcome => Ok(()),
+        Verdict::Stranger => Err(Trouble::Unknown),
+        verdict @ Verdict::NoPlace => Err(Trouble::Denied(verdict.to_string())),
+        verdict => Err(Trouble::Passing(verdict.to_string())),
+    }
+}
+
+/// The client's side of a handshake, up to its last step.
+async fn shake(stream: &mut Box<dyn Stream>, plan: ClientPlan) -> Result<ClientStep, Trouble> {
+    let what = passing("the handshake was cut off");
+    let mut client = Client::new(plan);
+    let mut input = Vec::with_capacity(HANDSHAKE_READ_BYTES);
+    loop {
+        match client.poll_output() {
+            Some(ClientStep::Send(bytes)) => {
+                stream.write_all(&bytes).await.map_err(&what)?;
+                stream.flush().await.map_err(&what)?;
+                continue;
+            }
+            Some(ClientStep::Close(close)) => return Err(refusal(close)),
+            Some(_) if !input.is_empty() => {
+                return Err(Trouble::Passing("it says more than it was asked".to_owned()));
+            }
+            Some(step) => return Ok(step),
+            None => {}
+        }
+        if input.is_empty() && stream.read_buf(&mut input).await.map_err(&what)? == 0 {
+            return Err(what(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let taken = client.handle(&input);
+        input.drain(..taken);
+    }
+}
+
+fn refusal(close: ClientClose) -> Trouble {
+    match close {
+        ClientClose::Refused { reply: reply::ERR_UNKNOWN, .. } => Trouble::Unknown,
+        ClientClose::Refused { reply: reply::ERR_POLICY, message, .. } => Trouble::Denied(message),
+        other => Trouble::Passing(other.to_string()),
+    }
+}
+
+fn set_up(stream: &TcpStream, (after, every, tries): (Duration, Duration, u32)) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, after)?;
+    sockopt::set_tcp_keepintvl(stream, every)?;
+    sockopt::set_tcp_keepcnt(stream, tries)?;
+    Ok(())
+}
+
+/// Prepares a connection of a client.
+pub(crate) fn set_up_client(stream: &TcpStream) -> io::Result<()> {
+    set_up(stream, CLIENT_KEEPALIVE)
+}
+
+/// Prepares a connection between nodes.
+pub(crate) fn set_up_node(stream: &TcpStream) -> io::Result<()> {
+    set_up(stream, NODE_KEEPALIVE)?;
+    Ok(sockopt::set_tcp_user_timeout(stream, NODE_UNACKNOWLEDGED_MS)?)
+}

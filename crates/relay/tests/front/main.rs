@@ -1,0 +1,16 @@
+//! Fronts before real data planes: volumes that move, nodes that die, clients and nodes that send
+//! what they should not.
+#![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
+
+mod agreed;
+mod cluster;
+mod homes;
+#[path = "../../../link/tests/support/mod.rs"]
+mod link;
+mod load;
+mod moves;
+mod nodes;
+mod strangers;
+#[path = "../../../engine/tests/support/mod.rs"]
+mod support;
+mod tools;

@@ -1,0 +1,187 @@
+//! Between nodes: who is let in, and when.
+
+use crate::cluster::{CLUSTER, Cluster, ID, Map, Place, config, connect, pause, until};
+use crate::support::Answer;
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::request::Operation;
+use evenkeel_link::TlsFiles;
+use evenkeel_relay::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use evenkeel_relay::{Front, FrontConfig, Local, RelayError};
+use evenkeel_wire::agent::HostAddress;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+const NODE: NodeId = NodeId(1);
+
+fn preamble(session: u128) -> Preamble {
+    Preamble { cluster: CLUSTER, node: NODE, session, peer: HostAddress::Local }
+}
+
+fn dial(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).ok()?;
+    Some(Verdict::decode(bytes))
+}
+
+#[test]
+fn a_node_lets_in_whom_it_is_meant_for() {
+    let cluster = Cluster::new(1);
+    let address = cluster.nodes[0].front.as_ref().unwrap().node_address();
+    let mut other_version = preamble(1).encode();
+    other_version[9] += 1;
+    let elsewhere = HostAddress::Remote([10, 0, 0, 1].into());
+    let cases = [
+        (preamble(1).encode(), Some(Verdict::Welcome)),
+        (Preamble { cluster: CLUSTER + 1, ..preamble(1) }.encode(), Some(Verdict::Cluster)),
+        (Preamble { node: NodeId(2), ..preamble(1) }.encode(), Some(Verdict::Node)),
+        (Preamble { peer: elsewhere, ..preamble(1) }.encode(), Some(Verdict::Stranger)),
+        (other_version, Some(Verdict::Version)),
+        ([0x55; 63], None),
+    ];
+    for (bytes, told) in cases {
+        let mut stream = dial(address, &bytes);
+        assert_eq!(verdict(&mut stream), told);
+        if told != Some(Verdict::Welcome) {
+            assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "and is closed");
+        }
+    }
+    // A home is not asked for here: the data plane answers, whatever the map says.
+    cluster.map.set(ID, Place::Node(NodeId(9)));
+    let mut stream = dial(address, &preamble(2).encode());
+    assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
+    let mut greeting = [0; 8];
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"NBDMAGIC");
+}
+
+/// A data plane of which the test decides when it is done with a connection.
+#[derive(Default)]
+struct Fake {
+    held: Mutex<Vec<(UnixStream, Arc<()>)>>,
+}
+
+impl Local for Fake {
+    fn connect(&self, _: HostAddress) -> io::Result<(UnixStream, Weak<()>)> {
+        let (inside, outside) = UnixStream::pair()?;
+        let kept = Arc::new(());
+        let held = Arc::downgrade(&kept);
+        self.held.lock().unwrap().push((inside, kept));
+        Ok((outside, held))
+    }
+}
+
+#[test]
+fn a_session_is_let_in_again_when_nothing_of_it_is_under_way() {
+    let fake = Arc::new(Fake::default());
+    let map = Arc::new(Map::default());
+    let local = Arc::clone(&fake) as Arc<dyn Local>;
+    let front = Front::start(config(NODE, &map, local)).unwrap();
+    let opened = || fake.held.lock().unwrap().len();
+    let mut first = dial(front.node_address(), &preamble(1).encode());
+    assert_eq!(verdict(&mut first), Some(Verdict::Welcome));
+    let mut second = dial(front.node_address(), &preamble(1).encode());
+    // The first one is put out, though it has not ended.
+    assert_eq!(first.read(&mut [0]).unwrap_or(0), 0);
+    // Another session is not concerned.
+    let mut other = dial(front.node_address(), &preamble(2).encode());
+    assert_eq!(verdict(&mut other), Some(Verdict::Welcome));
+    (0..20).for_each(|_| pause());
+    assert_eq!(opened(), 2, "the second waits");
+    let (inside, kept) = fake.held.lock().unwrap().remove(0);
+    drop(inside);
+    (0..20).for_each(|_| pause());
+    assert_eq!(opened(), 1, "its connection has ended, and not its requests");
+    drop(kept);
+    assert_eq!(verdict(&mut second), Some(Verdict::Welcome));
+    assert_eq!(opened(), 2);
+}
+
+fn tls(name: &str, authority: &str) -> TlsFiles {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../link/tests/tls"));
+    let file = |name: String| folder.join(name);
+    TlsFiles {
+        certificate: file(format!("{name}.pem")),
+        key: file(format!("{name}.key")),
+        authority: file(format!("{authority}.pem")),
+    }
+}
+
+#[test]
+fn nodes_know_each_other_by_their_certificates() {
+    let named = |files: TlsFiles| {
+        move |config: FrontConfig| FrontConfig { tls: Some(files.clone()), ..config }
+    };
+    // The home has node 7's certificate, and it is found under that number and no other.
+    let home = Cluster::with(1, "", |config| {
+        let node = NodeId(7);
+        FrontConfig { node, ..named(tls("node-7", "ca"))(config) }
+    });
+    let address = home.nodes[0].front.as_ref().unwrap().node_address();
+    let impatient = |config: FrontConfig| {
+        let mut config = named(tls("leader", "ca"))(config);
+        config.timing.first_contact = std::time::Duration::from_millis(300);
+        config
+    };
+    let front = Cluster::with(1, "", impatient);
+    for node in [NodeId(7), NodeId(8)] {
+        front.map.divert(node, address);
+    }
+    front.map.set(ID, Place::Node(NodeId(8)));
+    assert!(connect(front.nodes[0].address(), true).is_none(), "another name");
+    let patient = Cluster::with(1, "", named(tls("leader", "ca")));
+    patient.map.divert(NodeId(7), address);
+    patient.map.set(ID, Place::Node(NodeId(7)));
+    let mut client = patient.connect(0, true);
+    let write = Operation::Write { fua: false };
+    let data: Vec<u8> = (0..SIZE_OF_WRITE).map(|at| at as u8).collect();
+    assert_eq!(client.ask(write, 0, SIZE_OF_WRITE, &data), Answer::Done(Vec::new()));
+    assert_eq!(client.ask(Operation::Read, 0, SIZE_OF_WRITE, &[]), Answer::Done(data));
+    // A stranger's certificate, none, and no TLS at all.
+    let stranger = Cluster::with(1, "", |config| FrontConfig {
+        tls: Some(TlsFiles { authority: tls("leader", "ca").authority, ..tls("stranger", "ca") }),
+        ..impatient(config)
+    });
+    stranger.map.divert(NodeId(7), address);
+    stranger.map.set(ID, Place::Node(NodeId(7)));
+    assert!(connect(stranger.nodes[0].address(), true).is_none(), "another authority");
+    let mut plain = dial(address, &Preamble { node: NodeId(7), ..preamble(1) }.encode());
+    let told = verdict(&mut plain);
+    assert_ne!(told, Some(Verdict::Welcome));
+}
+
+const SIZE_OF_WRITE: u32 = 1 << 20;
+
+#[test]
+fn an_address_for_other_machines_needs_certificates_that_can_be_read() {
+    let map = Arc::new(Map::default());
+    let local = Arc::new(Fake::default());
+    let open = FrontConfig {
+        nodes: ([0, 0, 0, 0], 0).into(),
+        ..config(NODE, &map, Arc::clone(&local) as Arc<dyn Local>)
+    };
+    let refused = Front::start(open.clone()).err().unwrap();
+    assert!(matches!(refused, RelayError::Plain(_)), "{refused}");
+    assert!(refused.to_string().contains("certificate"), "{refused}");
+    let nothing = FrontConfig { tls: Some(tls("nobody", "ca")), ..open.clone() };
+    let refused = Front::start(nothing).err().unwrap().to_string();
+    assert!(refused.contains("nobody"), "{refused}");
+    let front = Front::start(FrontConfig { tls: Some(tls("node-7", "ca")), ..open }).unwrap();
+    let taken = FrontConfig {
+        clients: front.client_addresses(),
+        ..config(NODE, &map, Arc::clone(&local) as Arc<dyn Local>)
+    };
+    let refused = Front::start(taken).err().unwrap().to_string();
+    assert!(refused.contains("cannot listen on 127.0.0.1"), "{refused}");
+    front.stop();
+    until("nobody holds the data plane", || Arc::strong_count(&local) == 1);
+}

@@ -1,0 +1,289 @@
+//! Clients and data planes that send what they should not, or nothing, or take nothing.
+
+use crate::cluster::{Cluster, ID, Place, SIZE, connect, pause, stream, until};
+use crate::support::{Answer, Random};
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::request::{Operation, Request};
+use evenkeel_relay::preamble::{PREAMBLE_BYTES, Verdict};
+use evenkeel_relay::{Bounds, FrontConfig, Timing};
+use evenkeel_wire::nbd::ExportInfo;
+use evenkeel_wire::nbd::handshake::{Server, ServerStep};
+use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, reply};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const READ: Operation = Operation::Read;
+const WRITE: Operation = Operation::Write { fua: false };
+
+fn works(cluster: &Cluster, node: usize) {
+    let mut client = cluster.connect(node, true);
+    assert_eq!(client.ask(WRITE, 0, 512, &[5; 512]), Answer::Done(Vec::new()));
+    assert_eq!(client.ask(READ, 0, 512, &[]), Answer::Done(vec![5; 512]));
+}
+
+fn nobody_is_left(cluster: &Cluster) {
+    until("all are gone", || {
+        cluster.nodes.iter().all(|node| {
+            let figures = node.front.as_ref().unwrap().figures();
+            (figures.clients, figures.relayed, figures.held_bytes) == (0, 0, 0)
+        })
+    });
+}
+
+#[test]
+fn noise_in_a_handshake_is_the_end_of_that_client_only() {
+    let cluster = Cluster::new(2);
+    let mut random = Random(7);
+    for round in 0..60 {
+        let mut stream = stream(cluster.nodes[round % 2].address());
+        let length = random.below(3_000) as usize;
+        let mut noise: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+        match round % 3 {
+            0 => noise.splice(0..0, 3_u32.to_be_bytes()).for_each(drop),
+            // An option of a kind that names an export.
+            1 => {
+                let mut head = 3_u32.to_be_bytes().to_vec();
+                head.extend(b"IHAVEOPT");
+                head.extend((6 + random.below(5) as u32).to_be_bytes());
+                head.extend((length as u32).to_be_bytes());
+                noise.splice(0..0, head).for_each(drop);
+            }
+            _ => {}
+        }
+        // It may be closed before all of it is sent.
+        let _ = stream.write_all(&noise);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        assert!(ended.map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock), "it ends");
+    }
+    works(&cluster, 0);
+    works(&cluster, 1);
+    nobody_is_left(&cluster);
+}
+
+#[test]
+fn noise_instead_of_requests_is_the_end_of_that_client_only() {
+    let cluster = Cluster::new(2);
+    for node in 0..2 {
+        let mut client = cluster.connect(node, true);
+        client.send(READ, 0, 512, &[]);
+        client.stream.write_all(&[0x55; 100]).unwrap();
+        while client.receive().is_some() {}
+        // More payload than anybody takes.
+        let mut client = cluster.connect(node, true);
+        let huge = Request { operation: WRITE, offset: 0, length: u32::MAX };
+        client.stream.write_all(&RequestHeader::new(1, &huge, false).encode()).unwrap();
+        assert_eq!(client.receive(), None);
+        works(&cluster, node);
+    }
+    nobody_is_left(&cluster);
+}
+
+#[test]
+fn requests_that_make_no_sense_get_the_data_planes_answer() {
+    let cluster = Cluster::new(2);
+    for structured in [false, true] {
+        let mut client = cluster.connect(1, structured);
+        let answers = [
+            client.ask(READ, SIZE, 512, &[]),
+            client.ask(READ, 1, 512, &[]),
+            client.ask(WRITE, SIZE - 512, 1_024, &[1; 1_024]),
+            client.ask(READ, 0, 0, &[]),
+            client.ask(READ, 0, 40 << 20, &[]),
+        ];
+        assert!(answers.iter().all(|answer| matches!(answer, Answer::Failed(_))), "{answers:?}");
+        assert_eq!(client.ask(WRITE, 0, 512, &[1; 512]), Answer::Done(Vec::new()));
+    }
+}
+
+/// What somebody does who passes for a home.
+#[derive(Clone, Copy)]
+enum Plays {
+    /// Says nothing after the connection.
+    Dead,
+    /// Lets clients in and never speaks NBD.
+    Silent,
+    /// Lets clients in and answers with noise.
+    Noise,
+    /// Shakes hands and answers requests with noise.
+    NoisyReplies,
+    /// Answers a request that it did not get.
+    WrongCookie,
+    /// Shakes hands and closes when a request has come.
+    Closes,
+}
+
+fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    stream.read_exact(&mut preamble)?;
+    let wait_for_end = |stream: &mut TcpStream| stream.read_to_end(&mut Vec::new()).map(drop);
+    if matches!(plays, Plays::Dead) {
+        return wait_for_end(&mut stream);
+    }
+    stream.write_all(&Verdict::Welcome.encode())?;
+    match plays {
+        Plays::Silent => return wait_for_end(&mut stream),
+        Plays::Noise => return stream.write_all(&[0x33; 4_000]),
+        _ => {}
+    }
+    let (mut server, mut byte) = (Server::new(), [0]);
+    loop {
+        match server.poll_output() {
+            Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,
+            Some(ServerStep::WantExport(name)) => server.export(Some(ExportInfo::new(name, SIZE))),
+            Some(ServerStep::Ready(_)) => break,
+            Some(_) => return Ok(()),
+            None => {
+                stream.read_exact(&mut byte)?;
+                server.handle(&byte);
+            }
+        }
+    }
+    let mut head = [0; REQUEST_BYTES];
+    stream.read_exact(&mut head)?;
+    match plays {
+        Plays::NoisyReplies => stream.write_all(&[0x33; 4_000])?,
+        Plays::WrongCookie => stream.write_all(&reply::none(77))?,
+        _ => return Ok(()),
+    }
+    wait_for_end(&mut stream)
+}
+
+/// Somebody who passes for a home, and how many connections it got.
+fn impostor(plays: Plays) -> (SocketAddr, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&count);
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::thread::spawn(move || play(stream, plays));
+        }
+    });
+    (address, count)
+}
+
+fn quick(config: FrontConfig) -> FrontConfig {
+    let handshake = Duration::from_millis(100);
+    FrontConfig { timing: Timing { handshake, ..config.timing }, ..config }
+}
+
+#[test]
+fn a_home_that_shakes_hands_and_then_fails_is_left_without_an_error() {
+    for plays in [Plays::NoisyReplies, Plays::WrongCookie, Plays::Closes] {
+        let cluster = Cluster::new(2);
+        let (address, count) = impostor(plays);
+        let node = NodeId(9);
+        cluster.map.divert(node, address);
+        cluster.map.set(ID, Place::Node(node));
+        let mut client = cluster.connect(0, true);
+        let cookie = client.send(WRITE, 0, 512, &[6; 512]);
+        until("it has failed often", || count.load(Ordering::SeqCst) > 5);
+        cluster.map.set(ID, Place::Node(cluster.nodes[0].id));
+        assert_eq!(client.receive(), Some((cookie, Answer::Done(Vec::new()))));
+        assert_eq!(client.ask(READ, 0, 512, &[]), Answer::Done(vec![6; 512]));
+    }
+}
+
+#[test]
+fn a_home_that_does_not_speak_is_left_for_another() {
+    for plays in [Plays::Dead, Plays::Silent, Plays::Noise] {
+        let cluster = Cluster::with(2, "", quick);
+        let (address, count) = impostor(plays);
+        let node = NodeId(9);
+        cluster.map.divert(node, address);
+        cluster.map.set(ID, Place::Node(node));
+        let front = cluster.nodes[0].address();
+        let client = std::thread::spawn(move || connect(front, true));
+        until("it was tried", || count.load(Ordering::SeqCst) > 2);
+        cluster.map.set(ID, Place::Node(cluster.nodes[0].id));
+        let mut client = client.join().unwrap().expect("the export is there");
+        assert_eq!(client.ask(WRITE, 0, 512, &[6; 512]), Answer::Done(Vec::new()));
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_bounded_and_ends() {
+    let bytes = 8 << 20;
+    let short = |config: FrontConfig| FrontConfig {
+        timing: Timing { stall: Duration::from_millis(300), ..config.timing },
+        bounds: Bounds { bytes, ..config.bounds },
+        ..config
+    };
+    let cluster = Cluster::with(2, "", short);
+    for node in 0..2 {
+        let front = cluster.nodes[node].front.as_ref().unwrap();
+        let client = cluster.connect(node, true);
+        client.stream.set_nonblocking(true).unwrap();
+        let request = Request { operation: READ, offset: 0, length: SIZE as u32 };
+        let requests = RequestHeader::new(1, &request, false).encode().repeat(1_000);
+        // As much as it can; the rest finds no room.
+        let mut stream = &client.stream;
+        let mut sent = 0;
+        while let Ok(count) = stream.write(&requests)
+            && sent < 1 << 24
+        {
+            sent += count;
+        }
+        until("it is closed", || {
+            let figures = front.figures();
+            assert!(figures.held_bytes <= bytes, "{figures:?}");
+            figures.clients == 0
+        });
+        works(&cluster, node);
+    }
+    nobody_is_left(&cluster);
+}
+
+#[test]
+fn half_a_request_and_half_a_handshake_end() {
+    let short = |config: FrontConfig| FrontConfig {
+        timing: Timing {
+            stall: Duration::from_millis(200),
+            handshake: Duration::from_secs(2),
+            ..config.timing
+        },
+        ..config
+    };
+    let cluster = Cluster::with(1, "", short);
+    let mut client = cluster.connect(0, true);
+    let request = Request { operation: WRITE, offset: 0, length: 4_096 };
+    client.stream.write_all(&RequestHeader::new(1, &request, false).encode()).unwrap();
+    client.stream.write_all(&[1; 1_000]).unwrap();
+    assert_eq!(client.receive(), None);
+    let mut silent = stream(cluster.nodes[0].address());
+    silent.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
+    let mut greeting = Vec::new();
+    silent.read_to_end(&mut greeting).unwrap();
+    assert_eq!(greeting.len(), 18);
+    nobody_is_left(&cluster);
+}
+
+#[test]
+fn more_clients_than_there_may_be_are_refused_and_the_others_go_on() {
+    let few = |config: FrontConfig| FrontConfig {
+        bounds: Bounds { connections: 16, ..config.bounds },
+        ..config
+    };
+    let cluster = Cluster::with(1, "", few);
+    // One host may hold as many as it leaves free.
+    let mut held: Vec<_> = (0..8).map(|_| cluster.connect(0, true)).collect();
+    let mut refused = stream(cluster.nodes[0].address());
+    assert_eq!(refused.read(&mut [0]).unwrap_or(0), 0);
+    held.truncate(4);
+    until("there is room", || {
+        pause();
+        connect(cluster.nodes[0].address(), true).is_some()
+    });
+    let client = &mut held[0];
+    assert_eq!(client.ask(WRITE, 0, 512, &[1; 512]), Answer::Done(Vec::new()));
+    cluster.nodes.into_iter().for_each(|mut node| node.front.take().unwrap().stop());
+    assert_eq!(held[1].receive(), None, "a front that stops closes its connections");
+}
