@@ -13,6 +13,7 @@
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
+//! | [`cluster`] | several nodes: who they are, which volume is whose, an agent over all of them |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
 //! | [`recording`] | what volumes were asked for, second by second, for some days |
 //! | [`events`] | events in the shape of EventBridge: their files, webhooks |
@@ -29,6 +30,7 @@ pub mod api;
 pub mod capacity;
 mod clock;
 pub mod cloudwatch;
+pub mod cluster;
 pub mod credentials;
 pub mod credits;
 mod direct;
@@ -64,6 +66,7 @@ pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
 
 use crate::api::Api;
 use crate::cloudwatch::{CloudWatch, Sampling};
+use crate::cluster::fleet::{Fleet, Keeping};
 use crate::credentials::CredentialsError;
 use crate::events::Events;
 use crate::events::webhook::Webhooks;
@@ -156,30 +159,58 @@ pub fn run(
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    run_on(config, open_journal, agent, ready, shutdown)
+    let parts = Parts { agent, fleet: None, journal: open_journal, is_last: || true };
+    run_on(config, parts, ready, shutdown)
 }
 
-/// The same with another journal than the data folder's.
+/// The control plane of several nodes, in the process that leads them.
+pub struct Leading {
+    /// The nodes.
+    pub fleet: Arc<Fleet>,
+    /// Their journal.
+    pub journal: Box<dyn Journal>,
+}
+
+/// The same over the nodes of a cluster. When `shutdown` resolves, `is_last` says whether no other
+/// node goes on, so that the volumes are closed and their balances stored; else nothing is closed,
+/// and whoever leads next goes on.
 ///
 /// # Errors
 /// See [`ControlError`].
-pub fn run_with(
+pub fn run_leading(
     config: ControlConfig,
-    journal: Box<dyn Journal>,
-    agent: Arc<dyn Agent>,
+    leading: Leading,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
+    is_last: impl FnOnce() -> bool,
 ) -> Result<(), ControlError> {
-    run_on(config, |_| Ok(journal), agent, ready, shutdown)
+    let Leading { fleet, journal } = leading;
+    let agent = Arc::clone(&fleet) as Arc<dyn Agent>;
+    let parts = Parts { agent, fleet: Some(fleet), journal: |_: &Path| Ok(journal), is_last };
+    run_on(config, parts, ready, shutdown)
 }
 
-fn run_on(
-    config: ControlConfig,
-    journal: impl FnOnce(&Path) -> Result<Box<dyn Journal>, ControlError>,
+/// What differs between one node and several.
+struct Parts<J, L> {
     agent: Arc<dyn Agent>,
+    fleet: Option<Arc<Fleet>>,
+    /// Opens the journal; given the data folder.
+    journal: J,
+    /// Whether volumes are closed at the end.
+    is_last: L,
+}
+
+fn run_on<J, L>(
+    config: ControlConfig,
+    parts: Parts<J, L>,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ControlError> {
+) -> Result<(), ControlError>
+where
+    J: FnOnce(&Path) -> Result<Box<dyn Journal>, ControlError>,
+    L: FnOnce() -> bool,
+{
+    let Parts { agent, fleet, journal, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
@@ -188,8 +219,11 @@ fn run_on(
     // Bound before anything else is touched, because this is the most likely step to fail.
     let listener =
         http::bind(config.listen).map_err(|error| ControlError::Listen(config.listen, error))?;
+    let keeping = fleet.as_ref().map(Keeping::start).transpose();
+    let _keeping = keeping.map_err(ControlError::Runtime)?;
     let journal = journal(&config.data_dir)?;
     let plane = Plane::start(journal, config.settings, agent).map_err(ControlError::Start)?;
+    let plane = plane.with_fleet(fleet);
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);
@@ -210,10 +244,13 @@ fn run_on(
     drop(runtime);
     drop(sampling);
     drop(recorder);
-    let stopped = plane.stop().map_err(ControlError::Stop);
+    let stopped = match is_last() {
+        true => plane.stop().map_err(ControlError::Stop).inspect(|()| info!("stopped cleanly")),
+        false => Ok(()),
+    };
     drop(events);
     served.map_err(ControlError::Runtime)?;
-    stopped.inspect(|()| info!("stopped cleanly"))
+    stopped
 }
 
 /// Opens the journal of the data folder, accessible to its owner only.

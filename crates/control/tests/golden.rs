@@ -376,6 +376,11 @@ fn hosts(script: &mut Script, volume: &str, host: &str) {
     script.no("PurgeVolume", &[of]);
     script.ok("DescribeCapacity", &[]);
     script.no("DescribeCapacity", &[("Bogus", "1")]);
+    script.ok("DescribeNodes", &[]);
+    script.no("DescribeNodes", &[("Bogus", "1")]);
+    script.no("MoveVolume", &[("VolumeId", "vol-00000000000000abd"), ("Node", "a")]);
+    script.no("ModifyNode", &[("Node", "a"), ("State", "draining")]);
+    script.no("ModifyNode", &[("Node", "a"), ("State", "tired")]);
     let of_volume = [("Filter.1.Name", "event"), ("Filter.1.Value.1", "createVolume")];
     script.ok("DescribeEvents", &[of_volume[0], of_volume[1], ("AfterSequence", "100000")]);
     script.no("DescribeEvents", &[("MaxResults", "0")]);
@@ -391,7 +396,10 @@ fn replies_are_those_of_the_file() {
     });
     for action in ACTIONS {
         let seen = script.statuses.get(action.name).cloned().unwrap_or_default();
-        assert_eq!(seen.len(), 2, "{}: a success and an error", action.name);
+        // A server that serves alone has no nodes.
+        let is_of_nodes = ["ModifyNode", "MoveVolume"].contains(&action.name);
+        let expected = if is_of_nodes { 1 } else { 2 };
+        assert_eq!(seen.len(), expected, "{}: a success and an error", action.name);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden_replies.txt");
     if std::env::var_os("EVENKEEL_WRITE").is_some() {

@@ -7,6 +7,7 @@
 pub mod args;
 pub mod error;
 pub mod filter;
+mod nodes;
 pub mod page;
 mod view;
 
@@ -122,6 +123,7 @@ pub const ACTIONS: &[Action] = &[
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     snapshot_lock::DESCRIBE,
+    nodes::DESCRIBE,
     describe_regions::ACTION,
     scrub::DESCRIBE,
     snapshot_attribute::DESCRIBE,
@@ -149,9 +151,11 @@ pub const ACTIONS: &[Action] = &[
     snapshot_lock::LOCK,
     encryption::MODIFY_KEY,
     instance_attribute::MODIFY,
+    nodes::MODIFY,
     snapshot_attribute::MODIFY,
     modify_volume::ACTION,
     volume_attribute::MODIFY,
+    nodes::MOVE,
     recycle_bin::PURGE_SNAPSHOT,
     recycle_bin::PURGE_VOLUME,
     register_host::ACTION,

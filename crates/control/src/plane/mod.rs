@@ -86,6 +86,7 @@ use self::settling::Settling;
 use self::upkeep::Upkeep;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
+use crate::cluster::fleet::Fleet;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::journal::Credits;
@@ -129,6 +130,7 @@ pub struct Plane {
     feed: Arc<Feed>,
     health: Mutex<Health>,
     recording: Option<Arc<Recording>>,
+    fleet: Option<Arc<Fleet>>,
 }
 
 impl Plane {
@@ -136,6 +138,20 @@ impl Plane {
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
         // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same plane over several nodes. What a former leader has heard of credits is asked for
+    /// once more.
+    #[must_use]
+    pub fn with_fleet(self, fleet: Option<Arc<Fleet>>) -> Self {
+        let leases = Mutex::new(Leases { behind: fleet.is_some() });
+        Self { fleet, leases, ..self }
+    }
+
+    /// The nodes, if there are several.
+    #[must_use]
+    pub const fn fleet(&self) -> Option<&Arc<Fleet>> {
+        self.fleet.as_ref()
     }
 
     /// The same plane with what its volumes do, second by second.

@@ -86,7 +86,7 @@ impl Plane {
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing, copying, addresses, feed, health, recording: None,
+            scrubbing, copying, addresses, feed, health, recording: None, fleet: None,
         };
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;

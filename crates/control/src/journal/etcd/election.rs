@@ -148,7 +148,7 @@ fn revoke(client: &Client, lease: u64) -> Result<(), EtcdError> {
 ///
 /// # Errors
 /// See [`Client::call`].
-pub(super) fn grant(client: &Client, ttl_s: u64, patience: Duration) -> Result<u64, EtcdError> {
+pub(crate) fn grant(client: &Client, ttl_s: u64, patience: Duration) -> Result<u64, EtcdError> {
     let request = json!({ "TTL": ttl_s.to_string() });
     let answer: LeaseAnswer = client.call("lease/grant", &request, patience)?;
     Ok(answer.id.0)

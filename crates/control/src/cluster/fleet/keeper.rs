@@ -1,0 +1,316 @@
+//! Looks after the nodes: connects to those that come, takes over from those that are lost, empties
+//! those that are drained, and says again what was told to a process that is no more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::VolumeId;
+use tracing::{error, info, warn};
+
+use super::books::Seat;
+use super::{Fleet, Standing};
+use crate::clock;
+use crate::cluster::nodes::Member;
+
+/// How long a node whose lease has ended must have been away before it is lost: the end of a lease
+/// and a broken connection may come in either order.
+const AWAY_MIN: Duration = Duration::from_millis(300);
+/// The most volumes that a look moves off nodes that are drained.
+const MOVES_MAX: usize = 10;
+
+impl Fleet {
+    /// One look at the nodes: who has come, who is lost. What fails is tried again at the next one.
+    pub fn look(&self) {
+        self.look_at(clock::since_boot());
+    }
+
+    /// The same at this time after the start of the machine.
+    pub(super) fn look_at(&self, now: Duration) {
+        for member in &self.cluster.members() {
+            self.meet(member);
+        }
+        let numbers: Vec<NodeId> = self.books().seats.keys().copied().collect();
+        numbers.iter().for_each(|number| self.listen_to(*number, now));
+        numbers.iter().for_each(|number| self.take_over_from(*number, now));
+    }
+
+    /// Moves some volumes off nodes that are not to have any.
+    pub fn move_on(&self) {
+        let numbers: Vec<NodeId> = self.books().seats.keys().copied().collect();
+        let mut left = MOVES_MAX;
+        for number in numbers {
+            left -= self.drain(number, left);
+        }
+    }
+
+    /// Connects to a node whose process is another one than before.
+    pub(super) fn meet(&self, member: &Member) {
+        let process = member.reachable().map(|inst| inst.incarnation.clone());
+        {
+            let mut books = self.books();
+            let seat = books.seats.entry(member.number);
+            let seat = seat.or_insert_with(|| Seat::new(member.clone()));
+            seat.member = member.clone();
+            if process.is_none() || process == seat.process || process == seat.fenced {
+                return;
+            }
+        }
+        match self.cluster.connect(member) {
+            Ok(node) => {
+                info!(node = member.name, "is a node of this cluster");
+                let mut books = self.books();
+                // It was told nothing, whatever the one before was told.
+                books.lose_hosts(member.number);
+                books.at(member.number).into_iter().for_each(|id| books.lost(id));
+                if let Some(seat) = books.seats.get_mut(&member.number) {
+                    (seat.node, seat.process) = (Some(node), process);
+                    (seat.away_since, seat.fenced) = (None, None);
+                }
+            }
+            Err(why) => {
+                let mut books = self.books();
+                let Some(seat) = books.seats.get_mut(&member.number) else { return };
+                if seat.refused != process {
+                    warn!(node = member.name, why, "cannot be connected to");
+                    seat.refused = process;
+                }
+            }
+        }
+    }
+
+    /// Takes in how a node's connection is.
+    fn listen_to(&self, number: NodeId, now: Duration) {
+        let Some(node) = self.books().seats.get(&number).and_then(|seat| seat.node.clone()) else {
+            return;
+        };
+        let standing = node.standing();
+        let mut books = self.books();
+        let at = books.at(number);
+        let Some(seat) = books.seats.get_mut(&number) else { return };
+        match standing {
+            Standing::Up => seat.away_since = None,
+            Standing::New(incarnation) => {
+                node.accept(incarnation);
+                seat.away_since = None;
+                books.lose_hosts(number);
+                at.into_iter().for_each(|id| books.lost(id));
+            }
+            Standing::Away(_) | Standing::Deposed(_) => {
+                seat.away_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether a node's process is gone, as far as anybody can tell.
+    fn is_lost(&self, number: NodeId, now: Duration) -> bool {
+        let lives = self
+            .cluster
+            .members()
+            .iter()
+            .any(|member| member.number == number && member.inst.is_some());
+        let books = self.books();
+        let Some(seat) = books.seats.get(&number) else { return false };
+        let long_away = seat.away_since.is_some_and(|since| now.saturating_sub(since) >= AWAY_MIN);
+        !lives && (seat.node.is_none() || long_away)
+    }
+
+    /// Fences a node that is lost, and gives its volumes to others.
+    fn take_over_from(&self, number: NodeId, now: Duration) {
+        let (name, volumes) = {
+            let books = self.books();
+            if books.takers().next().is_none() {
+                return;
+            }
+            (books.name(number), books.at(number))
+        };
+        if number == self.cluster.here() || volumes.is_empty() || !self.is_lost(number, now) {
+            return;
+        }
+        warn!(node = name, volumes = volumes.len(), "does not live: other nodes take over");
+        if let Err(why) = self.cluster.fence(&name) {
+            error!(node = name, why, "cannot be fenced, so nobody takes over yet");
+            return;
+        }
+        {
+            let mut books = self.books();
+            books.lose_hosts(number);
+            if let Some(seat) = books.seats.get_mut(&number) {
+                // It may be the second time, after nobody could take all of its volumes.
+                seat.fenced = seat.process.take().or(seat.fenced.take());
+                seat.node = None;
+            }
+        }
+        self.spread(volumes);
+    }
+
+    /// Gives volumes of a fenced node to others, those of a host with limits to one.
+    fn spread(&self, volumes: Vec<VolumeId>) {
+        let mut left: BTreeSet<VolumeId> = volumes.into_iter().collect();
+        let mut changes = Vec::new();
+        {
+            let mut books = self.books();
+            while let Some(&first) = left.first() {
+                let attachments = books.volume(first).map(|state| state.attachments.clone());
+                let attachments = attachments.unwrap_or_default();
+                let mut group = books.group(first, &attachments);
+                group.insert(first);
+                group.retain(|id| left.remove(id));
+                // Others of the group may be elsewhere already.
+                let to = books.place(first, &attachments);
+                let to = to.filter(|to| books.takers().any(|taker| taker == *to));
+                // Those that are left are taken over at the next look.
+                let Some(to) = to else { break };
+                for id in group {
+                    books.set_home(id, Some(to));
+                    books.lost(id);
+                    changes.push((id, Some(to)));
+                }
+            }
+        }
+        // Should this fail, this process leads no more, or etcd is away: the volumes are owed, and
+        // their homes are noted when they are applied.
+        if let Err(why) = self.cluster.note(&changes) {
+            warn!(why, "new homes are not noted yet");
+            let mut books = self.books();
+            books.unnoted.extend(changes.iter().map(|(id, _)| *id));
+        }
+    }
+
+    /// Applies what is not in force at its home.
+    pub fn apply_owed(&self) {
+        if !self.note_homes() {
+            return;
+        }
+        let owed: Vec<VolumeId> = self.books().owed.iter().copied().collect();
+        for id in owed {
+            let reunion = self.books().reunion(id);
+            let served = match reunion {
+                Some(to) => self.move_to(id, to),
+                None => self.apply_owed_one(id),
+            };
+            match served {
+                Ok(()) => info!(volume = %id, "is served again"),
+                Err(failed) => warn!(volume = %id, why = failed.message, "not served yet"),
+            }
+        }
+    }
+
+    /// Notes the homes that could not be noted. Returns whether all are.
+    fn note_homes(&self) -> bool {
+        let changes: Vec<_> = {
+            let books = self.books();
+            books.unnoted.iter().map(|id| (*id, books.homes.get(id).copied())).collect()
+        };
+        if changes.is_empty() {
+            return true;
+        }
+        if self.cluster.note(&changes).is_err() {
+            return false;
+        }
+        let mut books = self.books();
+        for (id, home) in &changes {
+            // Another one may have come meanwhile.
+            if books.homes.get(id) == home.as_ref() {
+                books.unnoted.remove(id);
+            }
+        }
+        true
+    }
+
+    /// Moves some volumes off a node that is not to have any. Returns how many were tried.
+    fn drain(&self, number: NodeId, at_most: usize) -> usize {
+        let volumes: Vec<VolumeId> = {
+            let books = self.books();
+            let Some(seat) = books.seats.get(&number) else { return 0 };
+            if !seat.is_to_be_empty() || seat.up().is_none() {
+                return 0;
+            }
+            books.at(number).into_iter().take(at_most).collect()
+        };
+        for &id in &volumes {
+            // It may have gone with another one of its host.
+            if self.home(id) != Some(number) {
+                continue;
+            }
+            let to = self.books().least_loaded();
+            let Some(to) = to else { return 0 };
+            if let Err(failed) = self.move_to(id, to) {
+                warn!(volume = %id, why = failed.message, "not moved yet");
+            }
+        }
+        volumes.len()
+    }
+}
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a leader that starts waits for the nodes that live.
+const GREETING_MAX: Duration = Duration::from_secs(3);
+
+/// What one thread does now and then.
+type Look = fn(&Fleet);
+
+/// Looks after a fleet until it is dropped.
+pub struct Keeping {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Keeping {
+    /// Meets the nodes that live, and looks after all from then on. A node that hangs holds up
+    /// neither the taking over from others nor their draining, so each has a thread.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(fleet: &Arc<Fleet>) -> std::io::Result<Self> {
+        let deadline = clock::since_boot() + GREETING_MAX;
+        loop {
+            fleet.look();
+            if fleet.has_met_all() || clock::since_boot() >= deadline {
+                break;
+            }
+            clock::pause(LOOK / 4);
+        }
+        let mut keeping = Self { is_over: Arc::default(), threads: Vec::new() };
+        keeping.repeat(fleet, "fleet-look", Fleet::look)?;
+        keeping.repeat(fleet, "fleet-apply", Fleet::apply_owed)?;
+        keeping.repeat(fleet, "fleet-move", Fleet::move_on)?;
+        Ok(keeping)
+    }
+
+    fn repeat(&mut self, fleet: &Arc<Fleet>, name: &str, look: Look) -> std::io::Result<()> {
+        let (fleet, is_over) = (Arc::clone(fleet), Arc::clone(&self.is_over));
+        let work = move || {
+            while !is_over.load(Ordering::Acquire) {
+                look(&fleet);
+                clock::pause(LOOK);
+            }
+        };
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(work)?);
+        Ok(())
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                error!("a thread that looks after the nodes panicked");
+            }
+        }
+    }
+}
+
+impl Fleet {
+    /// Whether every node that lives takes commands.
+    fn has_met_all(&self) -> bool {
+        let books = self.books();
+        let lives = |seat: &&Seat| seat.member.reachable().is_some();
+        books.seats.values().filter(lives).all(|seat| seat.up().is_some())
+    }
+}

@@ -1,0 +1,183 @@
+//! Many data planes as one: an agent that sends each command to the node that it concerns.
+//!
+//! Each volume has a home, the one node that serves it. The fleet remembers what every volume and
+//! host was told last, so it can say it again: to a node that was restarted, and to the new home of
+//! a volume whose node is lost.
+//!
+//! What holds:
+//!
+//! - A volume is applied at a node only if it is released, or fenced, at the one before: a node
+//!   that is lost is fenced at the store before anything of it is applied elsewhere.
+//! - A volume that moves takes its credit balances along, exactly. One whose node is lost begins
+//!   with what must not have been spent, which is never more than there was.
+//! - The volumes of a host with limits are at one node, so that its limits hold over all of them.
+//! - etcd says who is a volume's home before it is applied there.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `books` | what is known of nodes, volumes and hosts; where a volume is to be. Pure |
+//! | `turns` | one thing at a time is done to a volume |
+//! | `route` | commands of the control plane, by whom they concern |
+//! | `moves` | from one node to another |
+//! | `keeper` | nodes that come, are lost, are drained |
+
+mod books;
+mod keeper;
+mod moves;
+mod route;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::{Agent, Failed, FailedKind};
+
+use self::books::Books;
+use self::turns::Turns;
+use super::homes::Changes;
+use super::nodes::{Member, State};
+use crate::clock;
+pub use keeper::Keeping;
+
+/// How long what was written to etcd may take to be seen.
+const SEEN_MAX: Duration = Duration::from_secs(2);
+const SEEN_LOOK: Duration = Duration::from_millis(20);
+
+/// How the connection to a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Commands are executed.
+    Up,
+    /// They would be executed by a process that has been told nothing: this one.
+    New(u128),
+    /// There is no connection, and why.
+    Away(String),
+    /// The node obeys another leader, and why.
+    Deposed(String),
+}
+
+/// A node's data plane.
+pub trait Node: Agent {
+    /// How the connection is.
+    fn standing(&self) -> Standing;
+    /// It is known that this process has been told nothing: it gets commands from now on.
+    fn accept(&self, incarnation: u128);
+}
+
+/// What a fleet needs of the cluster.
+pub trait Cluster: Send + Sync {
+    /// The nodes, as etcd has them.
+    fn members(&self) -> Vec<Member>;
+    /// Connects to a node that lives.
+    ///
+    /// # Errors
+    /// In words.
+    fn connect(&self, member: &Member) -> Result<Arc<dyn Node>, String>;
+    /// Sees to it that a node writes nothing more; for good.
+    ///
+    /// # Errors
+    /// In words.
+    fn fence(&self, node: &str) -> Result<(), String>;
+    /// Notes the homes of volumes, as long as this process leads.
+    ///
+    /// # Errors
+    /// In words.
+    fn note(&self, changes: &Changes) -> Result<(), String>;
+    /// Sets whether a node is to have volumes. Returns whether there is such a node.
+    ///
+    /// # Errors
+    /// In words.
+    fn set_state(&self, node: &str, state: State) -> Result<bool, String>;
+    /// The node of this process.
+    fn here(&self) -> NodeId;
+}
+
+/// See the module's text.
+pub struct Fleet {
+    cluster: Arc<dyn Cluster>,
+    books: Mutex<Books>,
+    turns: Turns,
+    /// Held while several volumes are brought to one node.
+    gathering: Mutex<()>,
+}
+
+/// A node as lists of them show it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeView {
+    /// The node, as etcd has it.
+    pub member: Member,
+    /// How its connection is; `None` if there is none.
+    pub standing: Option<Standing>,
+    /// Volumes whose home it is.
+    pub volumes: usize,
+    /// Whether it runs the control plane.
+    pub leads: bool,
+}
+
+impl Fleet {
+    /// A fleet whose volumes have these homes. [`Self::look`] is to be called several times a
+    /// second from now on.
+    #[must_use]
+    pub fn new(cluster: Arc<dyn Cluster>, homes: BTreeMap<VolumeId, NodeId>) -> Self {
+        let books = Mutex::new(Books::new(homes));
+        Self { cluster, books, turns: Turns::default(), gathering: Mutex::default() }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // Every change of it is whole before anything can panic.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeView> {
+        self.books().views(self.cluster.here())
+    }
+
+    /// The home of a volume, if it has one.
+    #[must_use]
+    pub fn home(&self, id: VolumeId) -> Option<NodeId> {
+        self.books().homes.get(&id).copied()
+    }
+
+    /// Sets whether a node is to have volumes. Returns whether there is such a node.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
+        let is_there = self.cluster.set_state(node, state)?;
+        // Seen here before it is answered, so that what is asked for next goes by it.
+        let deadline = clock::since_boot() + SEEN_MAX;
+        while is_there && clock::since_boot() < deadline {
+            let members = self.cluster.members();
+            let member = members.iter().find(|member| member.name == node);
+            if let Some(member) = member.filter(|member| member.state == state) {
+                self.meet(member);
+                break;
+            }
+            clock::pause(SEEN_LOOK);
+        }
+        Ok(is_there)
+    }
+
+    /// Whether another node than this may have volumes, so that this one can hand over its own.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        let here = self.cluster.here();
+        self.books().takers().any(|number| number != here)
+    }
+}
+
+/// A failure that may pass: the command is to be repeated.
+fn not_yet(message: String) -> Failed {
+    Failed { kind: FailedKind::Unanswered, message }
+}
+
+fn refused(message: String) -> Failed {
+    Failed { kind: FailedKind::Refused, message }
+}

@@ -1,0 +1,360 @@
+//! Commands of the control plane, by whom they concern: the home of a volume, the nodes that know a
+//! host, all nodes, or, where every node says the same, this process's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::latency::Latencies;
+use evenkeel_wire::agent::{
+    Agent, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind, Reply, Report,
+    VolumeState,
+};
+
+use super::books::overlay;
+use super::moves::{done, passing};
+use super::{Fleet, Node, not_yet};
+
+impl Agent for Fleet {
+    fn call(&self, command: Command) -> Reply {
+        self.route(command).unwrap_or_else(Reply::Failed)
+    }
+}
+
+fn success(done: Result<(), Failed>) -> Result<Reply, Failed> {
+    done.map(|()| Reply::Done)
+}
+
+impl Fleet {
+    fn route(&self, command: Command) -> Result<Reply, Failed> {
+        match command {
+            Command::Create(state) => success(self.apply(state, Command::Create)),
+            Command::CreateFrom(state, of) => {
+                success(self.apply(state, |state| Command::CreateFrom(state, of)))
+            }
+            Command::Apply(state) => success(self.apply(state, Command::Apply)),
+            Command::Grow(state, from) => {
+                success(self.apply(state, |state| Command::Grow(state, from)))
+            }
+            Command::Delete(id) => success(self.delete(id)),
+            Command::Release(id) => self.at_home(id, Command::Release(id)),
+            Command::ApplyHost(state) => success(self.apply_host(state)),
+            Command::DeleteHost(id) => success(self.delete_host(id)),
+            Command::SetBalances(id, _) | Command::Verify(id, _) => self.at_home(id, command),
+            Command::Snapshot(of, _) => self.at_home(of, command),
+            Command::SnapshotSet(set) => self.snapshots_of_a_moment(set),
+            Command::DeleteSnapshot(id) => self.delete_snapshot(id),
+            Command::Lease(unleased) => self.lease(&unleased),
+            Command::Report => self.report().map(Reply::Report),
+            Command::ReportOf(ids) => self.report_of(&ids).map(Reply::Report),
+            Command::Balances => self.balances(),
+            Command::Latencies(Some(id)) => self.at_home(id, Command::Latencies(Some(id))),
+            Command::Latencies(None) => self.latencies(),
+            Command::Capacity => self.capacity(),
+            Command::Background => self.background(),
+            Command::Calibrated(_) | Command::SetBackground(_) => {
+                success(self.everywhere(&command))
+            }
+            Command::Stored
+            | Command::Space
+            | Command::Snapshots
+            | Command::SnapshotsOf(_)
+            | Command::SnapshotUnits(_)
+            | Command::ReadSnapshot(..)
+            | Command::StartSnapshot(_)
+            | Command::PutSnapshot(..)
+            | Command::CompleteSnapshot(_)
+            | Command::VerifySnapshot(..) => Ok(self.desk()?.call(command)),
+        }
+    }
+
+    /// The node of this process, for what every node says the same of; or another one.
+    fn desk(&self) -> Result<Arc<dyn Node>, Failed> {
+        let books = self.books();
+        let any = || books.all_up().into_iter().next().map(|(_, node)| node);
+        let desk = books.up(self.cluster.here()).or_else(any);
+        desk.ok_or_else(|| {
+            let message = "no node of the cluster answers".to_owned();
+            Failed { kind: FailedKind::Unanswered, message }
+        })
+    }
+
+    /// Applies a volume at its home, which may become another one.
+    fn apply(
+        &self,
+        state: VolumeState,
+        command: impl FnOnce(VolumeState) -> Command,
+    ) -> Result<(), Failed> {
+        let id = state.id;
+        let (place, others) = {
+            let books = self.books();
+            let place = books.place(id, &state.attachments);
+            let is_elsewhere =
+                |other: &VolumeId| books.homes.get(other).is_some_and(|home| Some(*home) != place);
+            let others = books.group(id, &state.attachments).into_iter().filter(is_elsewhere);
+            (place, others.collect::<BTreeSet<VolumeId>>())
+        };
+        let Some(place) = place else {
+            return Err(not_yet(format!("no node of the cluster may have {id} now")));
+        };
+        let gathering = || self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
+        let _gathering = (!others.is_empty()).then(gathering);
+        let all: Vec<VolumeId> = others.into_iter().chain([id]).collect();
+        let _turns = self.turns_of(&all)?;
+        let is_first = self.home(id).is_none();
+        let moving: Vec<VolumeId> =
+            all.into_iter().filter(|it| self.home(*it) != Some(place)).collect();
+        if !moving.is_empty() {
+            let moved = self.rehome(&moving, place);
+            for other in moving.iter().filter(|it| moved.is_err() || **it != id) {
+                // Those that are not served yet are owed.
+                let _ = self.apply_again(*other);
+            }
+            moved?;
+        }
+        let mut state = state;
+        if let Some((balances, unleased)) = self.books().left(id) {
+            overlay(&mut state.balances, &balances);
+            overlay(&mut state.unleased, &unleased);
+        }
+        let applied = self.apply_at(place, state, command);
+        if is_first && applied.as_ref().is_err_and(|it| it.kind != FailedKind::Unanswered) {
+            self.forget(id);
+        }
+        applied
+    }
+
+    /// A volume is nowhere any more. Should etcd not hear of it, it is told later.
+    fn forget(&self, id: VolumeId) {
+        let noted = self.cluster.note(&[(id, None)]);
+        let mut books = self.books();
+        match noted {
+            Ok(()) => _ = books.unnoted.remove(&id),
+            Err(_) => _ = books.unnoted.insert(id),
+        }
+        books.set_home(id, None);
+        books.forget(id);
+        books.owed.remove(&id);
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), Failed> {
+        let _turn = self.turns_of(&[id])?;
+        let node = match self.home(id) {
+            Some(home) => {
+                let node = self.books().up(home);
+                node.ok_or_else(|| self.no_answer(id, home))?
+            }
+            None => self.desk()?,
+        };
+        done(node.call(Command::Delete(id)))?;
+        self.forget(id);
+        Ok(())
+    }
+
+    /// A command about one volume, at its home.
+    fn at_home(&self, id: VolumeId, command: Command) -> Result<Reply, Failed> {
+        let is_owed = self.books().owed.contains(&id);
+        let _turns = match command {
+            // It only asks.
+            Command::Latencies(_) | Command::Verify(..) if !is_owed => Vec::new(),
+            _ => self.turns_of(&[id])?,
+        };
+        if self.books().owed.contains(&id) {
+            self.apply_again(id)?;
+        }
+        let Some(home) = self.home(id) else {
+            let message = format!("no node of the cluster has {id}");
+            return Err(Failed { kind: FailedKind::NotFound, message });
+        };
+        let node = self.books().up(home);
+        let node = node.ok_or_else(|| self.no_answer(id, home))?;
+        if let Command::SetBalances(id, balances) = &command {
+            let volumes = vec![(*id, *balances)];
+            self.books().before_lease(&CreditReport { volumes, hosts: Vec::new() });
+        }
+        match node.call(command) {
+            Reply::Failed(failed) => Err(passing(failed)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Snapshots of one moment are made by one node: volumes of others move there first.
+    fn snapshots_of_a_moment(&self, set: Vec<(VolumeId, SnapshotId)>) -> Result<Reply, Failed> {
+        let Some(&(first, _)) = set.first() else { return Ok(Reply::Done) };
+        let homes: Vec<NodeId> = set.iter().filter_map(|(id, _)| self.home(*id)).collect();
+        if homes.iter().any(|home| *home != homes[0]) {
+            let to = {
+                let books = self.books();
+                let takers: BTreeSet<NodeId> = books.takers().collect();
+                homes.into_iter().find(|home| takers.contains(home)).or(books.least_loaded())
+            };
+            let none = || not_yet("no node may have the volumes of these snapshots now".to_owned());
+            let to = to.ok_or_else(none)?;
+            for (id, _) in &set {
+                if self.home(*id).is_some_and(|home| home != to) {
+                    self.move_to(*id, to)?;
+                }
+            }
+        }
+        for (id, _) in &set {
+            self.apply_owed_one(*id)?;
+        }
+        self.at_home(first, Command::SnapshotSet(set))
+    }
+
+    /// A snapshot is deleted where its volume is open.
+    fn delete_snapshot(&self, id: SnapshotId) -> Result<Reply, Failed> {
+        let desk = self.desk()?;
+        let of = match desk.call(Command::SnapshotsOf(vec![id])) {
+            Reply::Snapshots(found) => found.first().and_then(|found| found.volume),
+            Reply::Failed(failed) => return Err(passing(failed)),
+            _ => None,
+        };
+        match of.filter(|of| self.home(*of).is_some()) {
+            Some(of) => self.at_home(of, Command::DeleteSnapshot(id)),
+            None => Ok(desk.call(Command::DeleteSnapshot(id))),
+        }
+    }
+
+    /// What each node that executes commands answers.
+    fn each(&self, command: &Command) -> Vec<(NodeId, Reply)> {
+        let all = self.books().all_up();
+        all.into_iter().map(|(number, node)| (number, node.call(command.clone()))).collect()
+    }
+
+    fn everywhere(&self, command: &Command) -> Result<(), Failed> {
+        self.each(command).into_iter().try_for_each(|(_, reply)| done(reply))
+    }
+
+    fn lease(&self, unleased: &CreditReport) -> Result<Reply, Failed> {
+        let mut parts = BTreeMap::<NodeId, CreditReport>::new();
+        {
+            let books = self.books();
+            for (id, amounts) in &unleased.volumes {
+                if let Some(home) = books.homes.get(id) {
+                    parts.entry(*home).or_default().volumes.push((*id, *amounts));
+                }
+            }
+            for (id, amounts) in &unleased.hosts {
+                let at = books.seats.iter().find(|(_, seat)| seat.hosts.contains(id));
+                if let Some((number, _)) = at {
+                    parts.entry(*number).or_default().hosts.push((*id, *amounts));
+                }
+            }
+        }
+        let mut confirmed = CreditReport::default();
+        for (number, part) in parts {
+            // What a node that is away does not confirm keeps its row in the journal.
+            let Some(node) = self.books().up(number) else { continue };
+            self.books().before_lease(&part);
+            if let Reply::Balances(part) = node.call(Command::Lease(part)) {
+                let mut books = self.books();
+                let CreditReport { mut volumes, hosts } = books.of_home(number, part);
+                // One that was lost or moved meanwhile has what it was given then.
+                volumes.retain(|(id, _)| !books.owed.contains(id));
+                let part = CreditReport { volumes, hosts };
+                books.leased(&part);
+                confirmed.volumes.extend(part.volumes);
+                confirmed.hosts.extend(part.hosts);
+            }
+        }
+        Ok(Reply::Balances(confirmed))
+    }
+
+    fn balances(&self) -> Result<Reply, Failed> {
+        let mut all = CreditReport::default();
+        for (number, reply) in self.each(&Command::Balances) {
+            match reply {
+                Reply::Balances(credits) => {
+                    let CreditReport { volumes, hosts } = self.books().of_home(number, credits);
+                    all.volumes.extend(volumes);
+                    all.hosts.extend(hosts);
+                }
+                // Nobody knows now what had moved there: the next renewal asks for everything.
+                Reply::Failed(failed) => return Err(passing(failed)),
+                _ => {}
+            }
+        }
+        Ok(Reply::Balances(all))
+    }
+
+    fn report(&self) -> Result<Report, Failed> {
+        let mut all = Report::default();
+        for (number, reply) in self.each(&Command::Report) {
+            let Reply::Report(report) = reply else { continue };
+            let books = self.books();
+            let seat = books.seats.get(&number);
+            let Report { volumes, hosts } = report;
+            all.volumes
+                .extend(volumes.into_iter().filter(|it| books.homes.get(&it.id) == Some(&number)));
+            let has = |id: &InstanceId| seat.is_some_and(|seat| seat.hosts.contains(id));
+            all.hosts.extend(hosts.into_iter().filter(|it| has(&it.id)));
+        }
+        all.volumes.sort_by_key(|report| report.id);
+        all.hosts.sort_by_key(|report| report.id);
+        Ok(all)
+    }
+
+    fn report_of(&self, ids: &[VolumeId]) -> Result<Report, Failed> {
+        let mut parts = BTreeMap::<NodeId, Vec<VolumeId>>::new();
+        for id in ids {
+            if let Some(home) = self.home(*id) {
+                parts.entry(home).or_default().push(*id);
+            }
+        }
+        let mut all = Report::default();
+        for (number, part) in parts {
+            let Some(node) = self.books().up(number) else { continue };
+            if let Reply::Report(report) = node.call(Command::ReportOf(part)) {
+                all.volumes.extend(report.volumes);
+            }
+        }
+        all.volumes.sort_by_key(|report| report.id);
+        Ok(all)
+    }
+
+    fn latencies(&self) -> Result<Reply, Failed> {
+        let mut all: Vec<(VolumeId, Box<Latencies>)> = Vec::new();
+        for (number, reply) in self.each(&Command::Latencies(None)) {
+            let Reply::Latencies(latencies) = reply else { continue };
+            let books = self.books();
+            all.extend(
+                latencies.into_iter().filter(|(id, _)| books.homes.get(id) == Some(&number)),
+            );
+        }
+        all.sort_by_key(|(id, _)| *id);
+        Ok(Reply::Latencies(all))
+    }
+
+    /// All nodes have the same device below them: the slowest view of it counts.
+    fn capacity(&self) -> Result<Reply, Failed> {
+        let mut least: Option<Capacity> = None;
+        for (_, reply) in self.each(&Command::Capacity) {
+            let Reply::Capacity(capacity) = reply else { continue };
+            least = match (least, capacity) {
+                (None, capacity) => Some(capacity),
+                (Some(Capacity::Measured(a)), Capacity::Measured(b)) => {
+                    Some(Capacity::Measured(if b.left_ppm < a.left_ppm { b } else { a }))
+                }
+                // Without a calibration a node guarantees nothing.
+                _ => Some(Capacity::Unknown),
+            };
+        }
+        let none = || not_yet("no node of the cluster answers".to_owned());
+        least.map(Reply::Capacity).ok_or_else(none)
+    }
+
+    fn background(&self) -> Result<Reply, Failed> {
+        let mut all = BackgroundReport::default();
+        for (_, reply) in self.each(&Command::Background) {
+            let Reply::Background(one) = reply else { continue };
+            all.bytes_per_second.0 += one.bytes_per_second.0;
+            all.waiting += one.waiting;
+            all.verified.0 += one.verified.0;
+            all.read.0 += one.read.0;
+            all.filled.0 += one.filled.0;
+        }
+        Ok(Reply::Background(all))
+    }
+}

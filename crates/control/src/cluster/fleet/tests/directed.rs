@@ -1,0 +1,163 @@
+//! What the fleet does in some cases that matter, one by one.
+
+use evenkeel_core::ids::SnapshotId;
+use evenkeel_wire::agent::{Agent, Command, CreditReport, FailedKind, Reply};
+
+use super::desk::{CAPACITY, Desk};
+use super::world::{Life, credits, name};
+use super::{amount, node};
+use crate::cluster::nodes::State;
+
+/// A cluster of so many nodes, with one volume at each of the first ones.
+fn desk(nodes: u32, volumes: u32) -> Desk {
+    let mut desk = Desk::new(nodes);
+    desk.look();
+    for number in 1..=volumes {
+        let id = desk.create();
+        assert_eq!(desk.fleet.home(id), Some(node(number)));
+    }
+    desk
+}
+
+fn lose(desk: &mut Desk, number: u32) {
+    desk.world.things().nodes.get_mut(&number).unwrap().1 = false;
+    desk.change(number, Life::Alive, Life::Paused);
+    (0..3).for_each(|_| desk.look());
+}
+
+#[test]
+fn a_volume_of_a_lost_node_is_served_elsewhere_with_what_must_not_have_been_spent() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    let host = *desk.hosts.keys().last().unwrap();
+    desk.attach_to(id, host);
+    desk.world.things().spend(id, 0, 100);
+    lose(&mut desk, 2);
+    desk.fleet.apply_owed();
+    let things = desk.world.things();
+    assert_eq!(things.fences, [2]);
+    assert_eq!(things.holders(id), [1]);
+    assert_eq!(things.processes[0].volumes[&id].balance, CAPACITY / 2);
+}
+
+#[test]
+fn a_node_that_is_restarted_is_told_everything_again() {
+    for is_elsewhere in [false, true] {
+        let mut desk = desk(2, 2);
+        let id = *desk.volumes.keys().last().unwrap();
+        let host = *desk.hosts.keys().next().unwrap();
+        desk.attach_to(id, host);
+        desk.world.things().restart(2, is_elsewhere);
+        desk.look();
+        desk.fleet.apply_owed();
+        desk.check_end();
+        assert_eq!(desk.fleet.home(id), Some(node(2)));
+        assert!(desk.world.things().fences.is_empty());
+    }
+}
+
+#[test]
+fn volumes_of_a_drained_node_move_those_of_one_host_together_and_keep_their_credits() {
+    let mut desk = desk(3, 0);
+    let hosts: Vec<_> = desk.hosts.keys().copied().collect();
+    let ids: Vec<_> = (0..6).map(|_| desk.create()).collect();
+    ids[..3].iter().for_each(|id| desk.attach_to(*id, hosts[0]));
+    let from = desk.fleet.home(ids[0]).unwrap();
+    desk.world.things().spend(ids[0], 0, 77);
+    desk.fleet.set_state(&name(from.0), State::Draining).unwrap();
+    (0..3).for_each(|_| {
+        desk.look();
+        desk.fleet.move_on();
+    });
+    desk.check();
+    desk.check_end();
+    assert_ne!(desk.fleet.home(ids[0]), Some(from));
+    let Reply::Report(report) = desk.fleet.call(Command::Report) else { panic!() };
+    assert_eq!(amount(report.volumes[0].balances), CAPACITY - 77);
+    assert_eq!(amount(report.hosts[0].balances), CAPACITY - 77);
+    assert!(desk.world.things().fences.is_empty());
+}
+
+#[test]
+fn a_command_for_a_volume_of_a_node_that_is_away_goes_through_after_the_takeover() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    desk.change(2, Life::Alive, Life::Paused);
+    let host = *desk.hosts.keys().next().unwrap();
+    desk.attach_to(id, host);
+    assert!(desk.volumes[&id].is_pending);
+    (0..3).for_each(|_| desk.look());
+    assert_eq!(desk.fleet.home(id), Some(node(2)), "its lease holds");
+    lose(&mut desk, 2);
+    desk.repeat();
+    desk.check_end();
+    assert_eq!(desk.fleet.home(id), Some(node(1)));
+}
+
+#[test]
+fn volumes_of_two_nodes_are_brought_to_one_for_snapshots_of_one_moment() {
+    let desk = desk(2, 2);
+    let number = |id: &evenkeel_core::ids::VolumeId| (*id, SnapshotId::from_bits(id.bits()));
+    let set: Vec<_> = desk.volumes.keys().map(number).collect();
+    assert_eq!(desk.fleet.call(Command::SnapshotSet(set)), Reply::Done);
+    assert_eq!(desk.world.things().snapshots.len(), 2);
+    desk.check_end();
+    desk.volumes.keys().for_each(|id| assert_eq!(desk.fleet.home(*id), Some(node(1))));
+}
+
+#[test]
+fn volumes_of_a_drained_node_are_snapshotted_at_another() {
+    let mut desk = desk(2, 2);
+    desk.fleet.set_state(&name(1), State::Draining).unwrap();
+    desk.look();
+    let number = |id: &evenkeel_core::ids::VolumeId| (*id, SnapshotId::from_bits(id.bits()));
+    let set: Vec<_> = desk.volumes.keys().map(number).collect();
+    assert_eq!(desk.fleet.call(Command::SnapshotSet(set)), Reply::Done);
+    desk.volumes.keys().for_each(|id| assert_eq!(desk.fleet.home(*id), Some(node(2))));
+}
+
+#[test]
+fn with_one_node_nothing_is_fenced_and_draining_it_changes_nothing() {
+    let mut desk = desk(1, 1);
+    let id = *desk.volumes.keys().next().unwrap();
+    lose(&mut desk, 1);
+    assert!(desk.world.things().fences.is_empty());
+    desk.heal();
+    desk.fleet.set_state(&name(1), State::Draining).unwrap();
+    desk.look();
+    desk.fleet.move_on();
+    let host = *desk.hosts.keys().next().unwrap();
+    desk.attach_to(id, host);
+    desk.check_end();
+}
+
+#[test]
+fn a_lease_whose_answer_is_lost_is_not_given_again_when_the_node_is() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    let host = *desk.hosts.keys().last().unwrap();
+    desk.attach_to(id, host);
+    desk.volumes.get_mut(&id).unwrap().row = 10;
+    desk.world.things().lose_next = Some((|it| matches!(it, Command::Lease(_)), true));
+    let volumes = vec![(id, credits(10))];
+    desk.fleet.call(Command::Lease(CreditReport { volumes, hosts: vec![] }));
+    desk.world.things().spend(id, 0, CAPACITY);
+    lose(&mut desk, 2);
+    desk.fleet.apply_owed();
+    assert_eq!(desk.world.things().truth.volumes[&id], 10);
+}
+
+#[test]
+fn a_volume_whose_release_is_not_answered_is_served_again_without_a_gift() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    let host = *desk.hosts.keys().last().unwrap();
+    desk.attach_to(id, host);
+    desk.world.things().spend(id, 0, 300);
+    desk.world.things().lose_next = Some((|it| matches!(it, Command::Release(_)), true));
+    let failed = desk.fleet.move_to(id, node(1)).unwrap_err();
+    assert_eq!(failed.kind, FailedKind::Unanswered);
+    desk.check_end();
+    assert_eq!(desk.fleet.home(id), Some(node(2)));
+    assert_eq!(desk.world.things().truth.volumes[&id], CAPACITY / 2);
+}

@@ -1,0 +1,169 @@
+//! What etcd has below a prefix, kept up to date in memory by a thread that watches it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::kv::{Found, Kv, PATIENCE};
+use crate::clock;
+use crate::journal::etcd::client::{EtcdError, LINE_BYTES_MAX};
+use crate::journal::etcd::gateway::{Streamed, WatchAnswer, watch};
+
+/// How long one stream is read.
+const SPAN: Duration = Duration::from_secs(5);
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Values by the rest of their keys, each as `T` reads it; what it cannot read is left out.
+pub struct Mirror<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    values: Mutex<BTreeMap<String, T>>,
+    /// Whether the thread saw the whole at its last look.
+    is_fresh: Mutex<bool>,
+    read: fn(&str, &[u8]) -> Option<T>,
+}
+
+impl<T> Clone for Mirror<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T: Send + 'static> Mirror<T> {
+    /// Reads all, and watches from then on until the last clone is dropped.
+    ///
+    /// # Errors
+    /// etcd does not answer, or there is no thread.
+    pub fn start(
+        kv: Kv,
+        prefix: &'static str,
+        read: fn(&str, &[u8]) -> Option<T>,
+    ) -> Result<Self, EtcdError> {
+        let (values, is_fresh) = (Mutex::default(), Mutex::new(true));
+        let shared = Arc::new(Shared { values, is_fresh, read });
+        let next = shared.load(&kv, prefix)?;
+        let there = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("etcd-mirror".to_owned())
+            .spawn(move || Watcher { kv, prefix, there, next }.run())
+            .map_err(|error| EtcdError::Options(format!("no thread to watch etcd: {error}")))?;
+        Ok(Self { shared })
+    }
+
+    /// The values, as they were seen last.
+    pub fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
+        self.shared.values()
+    }
+
+    /// Whether etcd answered at the last look.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        *self.shared.is_fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Shared<T> {
+    fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
+        // Each change of it is one assignment.
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, is_fresh: bool) {
+        *self.is_fresh.lock().unwrap_or_else(PoisonError::into_inner) = is_fresh;
+    }
+
+    /// Reads all; returns the revision from which to watch.
+    fn load(&self, kv: &Kv, prefix: &str) -> Result<u64, EtcdError> {
+        let Found { values, revision } = kv.all(prefix)?;
+        let read = |(key, value): (String, Vec<u8>)| {
+            let value = (self.read)(&key, &value)?;
+            Some((key, value))
+        };
+        *self.values() = values.into_iter().filter_map(read).collect();
+        Ok(revision + 1)
+    }
+
+    fn take(&self, prefix: &[u8], answer: &WatchAnswer) {
+        let mut values = self.values();
+        for event in &answer.events {
+            let Some(rest) = event.kv.key.0.strip_prefix(prefix) else { continue };
+            let key = String::from_utf8_lossy(rest).into_owned();
+            let value = match event.kind.as_str() {
+                "DELETE" => None,
+                _ => (self.read)(&key, &event.kv.value.0),
+            };
+            match value {
+                Some(value) => drop(values.insert(key, value)),
+                None => drop(values.remove(&key)),
+            }
+        }
+    }
+}
+
+struct Watcher<T> {
+    kv: Kv,
+    prefix: &'static str,
+    there: Weak<Shared<T>>,
+    next: u64,
+}
+
+impl<T> Watcher<T> {
+    fn run(mut self) {
+        let mut was_fresh = true;
+        while let Some(shared) = self.there.upgrade() {
+            let outcome = self.span(&shared);
+            let is_fresh = outcome.is_ok();
+            if let (Err(error), true) = (&outcome, was_fresh) {
+                warn!(prefix = self.prefix, %error, "what etcd has is not seen");
+            }
+            shared.note(is_fresh);
+            was_fresh = is_fresh;
+            drop(shared);
+            if !is_fresh {
+                self.kv.client.turn_away();
+                clock::pause(PAUSE);
+            }
+        }
+    }
+
+    /// Reads one stream to its end.
+    fn span(&mut self, shared: &Shared<T>) -> Result<(), String> {
+        // A member that is cut off from the others does not answer this, and another one is asked.
+        self.kv.get(self.prefix).map_err(|error| error.to_string())?;
+        shared.note(true);
+        let prefix = self.kv.name(self.prefix);
+        let request = watch(&prefix, self.next);
+        let stream = self.kv.client.stream("watch", &request, SPAN, PATIENCE);
+        let mut stream = stream.map_err(|error| error.to_string())?;
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            if !read.is_ok_and(|bytes| bytes > 0) || line.last() != Some(&b'\n') {
+                return Ok(());
+            }
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let Ok(Streamed { result: Some(answer), .. }) =
+                serde_json::from_slice::<Streamed<WatchAnswer>>(&line)
+            else {
+                return Err("its watch says something unexpected".to_owned());
+            };
+            if answer.compact_revision.0 > 0 || answer.canceled {
+                let load = shared.load(&self.kv, self.prefix);
+                self.next = load.map_err(|error| error.to_string())?;
+                return Ok(());
+            }
+            shared.take(&prefix, &answer);
+            if let Some(last) = answer.events.last() {
+                self.next = last.kv.mod_revision.0.saturating_add(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! The nodes of a cluster: their numbers and states, and which of them live.
+//!
+//! A node that joins gets the lowest number that none ever had, and keeps it under its name. While
+//! its process lives, a key with a lease says where it is reached. The lease's end is a hint that
+//! the process is gone, no more: the fleet fences a node before it takes its volumes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_core::fencing::NodeId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::kv::{Kv, PATIENCE};
+use super::mirror::Mirror;
+use crate::clock;
+use crate::journal::etcd::client::EtcdError;
+use crate::journal::etcd::election::grant;
+use crate::journal::etcd::gateway::{
+    Compare, LeaseAnswer, Operation, Streamed, Transaction, TransactionAnswer,
+};
+
+/// What the keys begin with.
+pub const PREFIX: &str = "n/";
+/// Seconds of a node's lease.
+pub const LEASE_TTL_S: u64 = 3;
+/// Time between two renewals.
+const RENEWAL: Duration = Duration::from_millis(1_000);
+/// How long a node waits for an earlier process of its name to be gone.
+const SAME_NAME_MAX: Duration = Duration::from_secs(15);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// The most characters of a node's name.
+const NAME_MAX: usize = 63;
+/// The most nodes that ever join a cluster.
+const NODES_MAX: u32 = 1_000;
+
+/// Whether a node is to have volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is.
+    Up,
+    /// Its volumes move to others, and it gets no new ones.
+    Draining,
+    /// The same, and its process is not let in again.
+    Removed,
+}
+
+/// What lasts of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its number.
+    pub number: u32,
+    /// Whether it is to have volumes.
+    pub state: State,
+}
+
+/// The process of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Inst {
+    /// A number that no other process has, in hexadecimal digits.
+    pub incarnation: String,
+    /// Its name at the store.
+    pub store: String,
+    /// Where its agent is.
+    pub agent: SocketAddr,
+    /// Where other nodes relay clients to.
+    pub relay: SocketAddr,
+    /// Where its API is.
+    pub api: SocketAddr,
+    /// Where its clients are.
+    pub nbd: Vec<SocketAddr>,
+    /// It is about to stop: its volumes are to move to others.
+    pub is_leaving: bool,
+    /// The version of its program.
+    pub version: String,
+}
+
+/// A node, as etcd has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: NodeId,
+    /// Whether it is to have volumes.
+    pub state: State,
+    /// Its process, if its lease holds.
+    pub inst: Option<Inst>,
+}
+
+impl Member {
+    /// Its process, if it lives and can be reached.
+    #[must_use]
+    pub fn reachable(&self) -> Option<&Inst> {
+        self.inst.as_ref().filter(|inst| inst.agent.port() != 0)
+    }
+
+    /// Whether it may get volumes.
+    #[must_use]
+    pub fn takes_volumes(&self) -> bool {
+        self.state == State::Up && self.inst.as_ref().is_some_and(|inst| !inst.is_leaving)
+    }
+}
+
+/// One key of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// `n/NAME/spec`.
+    Spec(Spec),
+    /// `n/NAME/inst`.
+    Inst(Box<Inst>),
+}
+
+/// Reads a key of a node.
+#[must_use]
+pub fn read(key: &str, value: &[u8]) -> Option<Entry> {
+    match key.rsplit_once('/')?.1 {
+        "spec" => serde_json::from_slice(value).ok().map(Entry::Spec),
+        "inst" => serde_json::from_slice(value).ok().map(|inst| Entry::Inst(Box::new(inst))),
+        _ => None,
+    }
+}
+
+/// The nodes that these keys are of, by number.
+#[must_use]
+pub fn members(entries: &BTreeMap<String, Entry>) -> Vec<Member> {
+    let mut all = Vec::new();
+    for (key, entry) in entries {
+        let (Some((name, "spec")), Entry::Spec(spec)) = (key.rsplit_once('/'), entry) else {
+            continue;
+        };
+        let inst = match entries.get(&format!("{name}/inst")) {
+            Some(Entry::Inst(inst)) => Some((**inst).clone()),
+            _ => None,
+        };
+        let (name, number) = (name.to_owned(), NodeId(spec.number));
+        all.push(Member { name, number, state: spec.state, inst });
+    }
+    all.sort_by_key(|member| member.number);
+    all
+}
+
+/// The nodes of a cluster, kept up to date.
+pub type Nodes = Mirror<Entry>;
+
+/// Checks a node's name.
+///
+/// # Errors
+/// It cannot be one; the text says why.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) {
+        return Err(format!(
+            "the node's name '{name}': name it with 1 to {NAME_MAX} letters, digits, '-', '_' \
+             and '.'"
+        ));
+    }
+    Ok(())
+}
+
+fn spec_key(name: &str) -> String {
+    format!("{PREFIX}{name}/spec")
+}
+
+fn inst_key(name: &str) -> String {
+    format!("{PREFIX}{name}/inst")
+}
+
+fn unusable(key: &str, why: &dyn std::fmt::Display) -> EtcdError {
+    EtcdError::Options(format!("etcd's key {key} cannot be read: {why}"))
+}
+
+fn bytes_of(value: &impl Serialize) -> Result<Vec<u8>, EtcdError> {
+    serde_json::to_vec(value).map_err(|error| EtcdError::Options(error.to_string()))
+}
+
+fn spec_of(kv: &Kv, name: &str) -> Result<Option<Spec>, EtcdError> {
+    let key = spec_key(name);
+    let Some(bytes) = kv.get(&key)? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| unusable(&key, &error))
+}
+
+/// Gives a node its number, unless it has one.
+///
+/// # Errors
+/// etcd does not answer, the node was removed, or there were too many.
+pub fn join(kv: &Kv, name: &str) -> Result<Spec, EtcdError> {
+    check_name(name).map_err(EtcdError::Options)?;
+    for number in 1..=NODES_MAX {
+        if let Some(spec) = spec_of(kv, name)? {
+            if spec.state == State::Removed {
+                return Err(EtcdError::Options(format!(
+                    "the node {name} was removed from the cluster; start it under another \
+                     --node, or take it back with `evenkeel node join {name}`"
+                )));
+            }
+            return Ok(spec);
+        }
+        let spec = Spec { number, state: State::Up };
+        let (own, taken) = (kv.name(&spec_key(name)), kv.name(&format!("m/{number}")));
+        let transaction = Transaction {
+            when: vec![Compare::CreatedBy(own.clone(), 0), Compare::CreatedBy(taken.clone(), 0)],
+            then: vec![
+                Operation::Put(own, bytes_of(&spec)?, 0),
+                Operation::Put(taken, name.as_bytes().to_vec(), 0),
+            ],
+            otherwise: vec![],
+        };
+        if kv.transact(&transaction)?.succeeded {
+            info!(node = name, number, "joined the cluster");
+            return Ok(spec);
+        }
+    }
+    Err(EtcdError::Options(format!("{NODES_MAX} nodes have joined the cluster, which is the most")))
+}
+
+/// Sets whether a node is to have volumes. Returns whether there is such a node.
+///
+/// # Errors
+/// etcd does not answer.
+pub fn set_state(kv: &Kv, name: &str, state: State) -> Result<bool, EtcdError> {
+    let Some(spec) = spec_of(kv, name)? else { return Ok(false) };
+    kv.put(&spec_key(name), &bytes_of(&Spec { state, ..spec })?, 0)?;
+    Ok(true)
+}
+
+/// Says that the process of a node lives, for as long as it does. Dropping it takes that back.
+pub struct Presence {
+    shared: Arc<Shared>,
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    kv: Kv,
+    name: String,
+    inst: Mutex<(Inst, u64)>,
+}
+
+impl Shared {
+    /// The process, and its lease.
+    fn inst(&self) -> MutexGuard<'_, (Inst, u64)> {
+        self.inst.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the key with a lease, unless another process has it.
+    fn write(&self, inst: &Inst, lease: u64) -> Result<bool, EtcdError> {
+        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(inst)?);
+        let put = Operation::Put(key.clone(), value, lease);
+        let transaction = Transaction {
+            when: vec![Compare::CreatedBy(key.clone(), 0)],
+            then: vec![put.clone()],
+            otherwise: vec![Operation::Get(key.clone())],
+        };
+        let answer = self.kv.transact(&transaction)?;
+        if answer.succeeded {
+            return Ok(true);
+        }
+        let is_ours = |answer: &TransactionAnswer| {
+            let found = serde_json::from_slice::<Inst>(&answer.of(&key)?.value.0).ok()?;
+            Some(found.incarnation == inst.incarnation)
+        };
+        if is_ours(&answer) != Some(true) {
+            return Ok(false);
+        }
+        self.kv.transact(&Transaction { then: vec![put], ..Transaction::default() }).map(|_| true)
+    }
+
+    /// Renews the lease, or takes a new one if it is gone.
+    fn renew(&self) -> Result<(), EtcdError> {
+        let (inst, lease) = self.inst().clone();
+        let request = json!({ "ID": lease.to_string() });
+        let ttl = Duration::from_secs(LEASE_TTL_S);
+        let answer: Streamed<LeaseAnswer> =
+            self.kv.client.call("lease/keepalive", &request, ttl)?;
+        if answer.result.is_some_and(|answer| answer.ttl_s.0 > 0) {
+            return Ok(());
+        }
+        let lease = grant(&self.kv.client, LEASE_TTL_S, ttl)?;
+        if !self.write(&inst, lease)? {
+            return Err(EtcdError::Options(format!(
+                "another process says that it is the node {}; give it another --node",
+                self.name
+            )));
+        }
+        self.inst().1 = lease;
+        Ok(())
+    }
+}
+
+impl Presence {
+    /// Says so from now on. Waits for an earlier process of this name to be gone.
+    ///
+    /// # Errors
+    /// etcd does not answer, or another process has this name.
+    pub fn start(kv: Kv, name: &str, inst: Inst) -> Result<Self, EtcdError> {
+        let lease = grant(&kv.client, LEASE_TTL_S, PATIENCE)?;
+        let shared =
+            Arc::new(Shared { kv, name: name.to_owned(), inst: Mutex::new((inst, lease)) });
+        let deadline = clock::since_boot() + SAME_NAME_MAX;
+        let mut lease = lease;
+        while !shared.write(&shared.inst().0.clone(), lease)? {
+            if clock::since_boot() >= deadline {
+                return Err(EtcdError::Options(format!(
+                    "another process is the node {name} and lives; name this one with --node, or \
+                     stop that one"
+                )));
+            }
+            clock::pause(LOOK);
+            // The one from before may have ended meanwhile.
+            lease = grant(&shared.kv.client, LEASE_TTL_S, PATIENCE)?;
+        }
+        shared.inst().1 = lease;
+        let (stop, stopped) = sync_channel::<()>(0);
+        let of_thread = Arc::clone(&shared);
+        let renew = move || {
+            let mut was_well = true;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(RENEWAL) {
+                let renewed = of_thread.renew();
+                if let (Err(error), true) = (&renewed, was_well) {
+                    warn!(%error, "this node's lease is not renewed");
+                }
+                was_well = renewed.is_ok();
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("etcd-presence".to_owned())
+            .spawn(renew)
+            .map_err(|error| EtcdError::Options(format!("no thread for a lease: {error}")))?;
+        Ok(Self { shared, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Says that the process is about to stop.
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub fn leave(&self) -> Result<(), EtcdError> {
+        let inst = self.shared.inst().0.clone();
+        self.update(Inst { is_leaving: true, ..inst })
+    }
+
+    /// Says something else of the process.
+    ///
+    /// # Errors
+    /// etcd does not answer; then it is said when the lease is taken anew.
+    pub fn update(&self, inst: Inst) -> Result<(), EtcdError> {
+        let lease = {
+            let mut now = self.shared.inst();
+            now.0 = inst.clone();
+            now.1
+        };
+        self.shared.write(&inst, lease).map(drop)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let request = json!({ "ID": self.shared.inst().1.to_string() });
+        // If it does not get there, the lease ends by itself.
+        let _ = self.shared.kv.client.call::<Value>("lease/revoke", &request, Duration::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_nodes_become_members_in_the_order_of_their_numbers() {
+        let mut entries = BTreeMap::new();
+        let mut put = |key: &str, value: &str| {
+            entries.insert(key.to_owned(), read(key, value.as_bytes()).unwrap());
+        };
+        put("b/spec", r#"{"number":1,"state":"draining"}"#);
+        put("a/spec", r#"{"number":2,"state":"up"}"#);
+        put(
+            "a/inst",
+            r#"{"incarnation":"ff","store":"","agent":"127.0.0.1:1","relay":"127.0.0.1:2",
+                "api":"127.0.0.1:3","nbd":[],"is_leaving":false,"version":"1"}"#,
+        );
+        let all = members(&entries);
+        let names: Vec<&str> = all.iter().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["b", "a"]);
+        assert!(!all[0].takes_volumes() && all[0].inst.is_none());
+        assert!(all[1].takes_volumes());
+        assert_eq!(read("a/other", b"{}"), None);
+        assert_eq!(read("a/spec", b"nonsense"), None);
+    }
+
+    #[test]
+    fn a_name_that_would_reach_into_another_key_is_refused() {
+        for name in ["", "a/b", "ü", &"x".repeat(NAME_MAX + 1)] {
+            assert!(check_name(name).unwrap_err().contains("1 to 63 letters"), "{name}");
+        }
+        assert_eq!(check_name("node-1.example"), Ok(()));
+    }
+}
