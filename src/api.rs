@@ -17,6 +17,7 @@ pub mod direct;
 pub mod endpoints;
 pub mod events;
 pub mod model;
+pub mod nodes;
 pub mod recording;
 pub mod scrub;
 pub mod snapshots;

@@ -20,6 +20,7 @@ mod calibrate;
 mod capacity;
 mod etcd;
 mod fleet;
+mod node;
 mod plan;
 mod pool;
 mod prove;
@@ -39,6 +40,7 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
 pub use etcd::{CLUSTER, Etcd};
 pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
+pub use node::{NodeArgs, NodeVerb};
 pub use plan::{
     Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,
     PlanRules, PlanTraces, PlanVerb, PlanWanted,
@@ -98,6 +100,8 @@ pub enum Verb {
     Snapshot(SnapshotArgs),
     /// Register the client hosts that volumes are attached to.
     Host(Host),
+    /// Look after the nodes of a cluster, and move volumes between them.
+    Node(NodeArgs),
     /// Make, move and look after the pool of a data folder.
     Store(StoreArgs),
     /// Measure the device under a store and print how much of it may be sold.
@@ -473,7 +477,15 @@ pub enum DemoVerb {
     /// One monitor, one manager and some OSDs run as plain processes on loopback, without
     /// authentication, until Ctrl-C. Its data is not worth keeping.
     Ceph(DemoCeph),
+    /// Show what a client gets while its volume moves between nodes and a node is killed.
+    ///
+    /// Starts a throw-away Ceph cluster, etcd and three nodes on loopback, and fio as the client.
+    /// Takes about a minute.
+    Cluster(DemoCluster),
 }
+
+#[derive(Args, Debug)]
+pub struct DemoCluster {}
 
 #[derive(Args, Debug)]
 pub struct DemoCeph {

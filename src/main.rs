@@ -5,20 +5,22 @@ use std::process::ExitCode;
 
 mod accounts;
 mod api;
+mod api_relay;
 mod calibration;
 mod cli;
 mod clock;
+mod cluster;
 mod cmd;
 mod config;
 mod diskstats;
 mod endpoint;
 mod events;
 mod export;
+mod guard;
 mod message;
 mod price_book;
 mod reference;
 mod server;
-mod standby;
 mod store_options;
 mod top;
 

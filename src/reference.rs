@@ -133,9 +133,9 @@ mod tests {
         assert!(!attach.contains("--endpoint"), "shared flags are listed once");
         assert_eq!(
             text.matches("- `--endpoint <URL>`: ").count(),
-            14,
-            "volume, snapshot, host, store, env, top, report, events, plan and three of its verbs, \
-             record, prove"
+            15,
+            "volume, snapshot, host, node, store, env, top, report, events, plan and three of its \
+             verbs, record, prove"
         );
         assert!(text.contains(
             "- `--region <NAME>`: The server's region; requests are signed for it. Default \

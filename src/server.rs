@@ -6,10 +6,11 @@
 use crate::accounts;
 use crate::calibration::{self, Record};
 use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
+use crate::cluster::{Cluster, member};
 use crate::endpoint::Noted;
 use crate::events;
+use crate::guard::Guard;
 use crate::message::{Exit, Failure, failed};
-use crate::standby::{Cluster, Elected, Guard};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
@@ -55,7 +56,7 @@ pub struct Config {
     pub store: StoreKind,
     /// What the store is told beside the data folder.
     pub store_options: StoreOptions,
-    /// The servers among which this one is elected; `None` if it is the only one.
+    /// The cluster of which it is a node; `None` if it serves alone.
     pub cluster: Option<Cluster>,
     pub calibrate: CalibrateWhen,
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
@@ -80,7 +81,8 @@ impl Config {
         let mut store_options =
             StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
         if let Some(cluster) = &cluster {
-            store_options.seat = Some(Seat::Elected(cluster.name.clone()));
+            let (cluster, node) = (cluster.name.clone(), cluster.node.clone());
+            store_options.seat = Some(Seat::Member { cluster, node });
         }
         let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
         Ok(Self {
@@ -165,7 +167,7 @@ fn unix_access(arguments: &Serve) -> Result<UnixAccess, Failure> {
     })
 }
 
-fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
+pub fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
     let listeners = nbd.iter().map(|address| ("NBD", *address)).chain([("the API", api)]);
     for warning in listeners.filter_map(|(what, address)| exposed(what, address)) {
         tracing::warn!("{warning}");
@@ -223,39 +225,16 @@ pub fn cores() -> u16 {
 /// Serves until `shutdown` resolves, then stops in the order that preserves all guarantees: first
 /// the API, so that balances are saved exactly, then the data plane. `is_stopped` becomes true
 /// before `shutdown` resolves, so that a server that is to stop does not finish its start first.
-///
-/// One of several servers first stands by until it is elected.
 pub fn run(
     config: &Config,
     is_stopped: &AtomicBool,
     ready: impl FnOnce(&Addresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    let Some(cluster) = &config.cluster else {
-        return serve(config, None, is_stopped, ready, shutdown);
-    };
-    // Told now, and not when the other server is gone.
-    config.may_listen()?;
-    let Some(elected) = cluster.wait_to_lead(config.listen, is_stopped)? else { return Ok(()) };
-    let leadership = elected.leadership.clone();
-    let result = serve(config, Some(elected), is_stopped, ready, shutdown);
-    // Another one need not wait for the end of the lease.
-    if !leadership.is_lost()
-        && let Err(error) = leadership.resign()
-    {
-        tracing::warn!(%error, "another server takes over when the lease ends");
-    }
-    result
-}
-
-fn serve(
-    config: &Config,
-    elected: Option<Elected>,
-    is_stopped: &AtomicBool,
-    ready: impl FnOnce(&Addresses),
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), Failure> {
     raise_open_files();
+    if let Some(cluster) = &config.cluster {
+        return member::run(config, cluster, is_stopped, ready);
+    }
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use.
     config.may_listen()?;
@@ -283,29 +262,21 @@ fn serve(
     };
     let (fail, fails) = failing();
     engine.when_failed(fail.clone());
-    let leadership = elected.as_ref().map(|elected| elected.leadership.clone());
-    let guard = Guard::over(guarded, leadership, fail)?;
+    let guard = Guard::over(guarded, fail)?;
     let stops = async {
         stop_or_failure(shutdown, fails, &mut failure).await;
         // Before the control plane closes volumes: a client that reconnects then would get the
         // answer that there is no such export, and give up.
         engine.close_doors();
     };
-    let agent = engine.agent();
-    let result = match elected {
-        None => evenkeel_control::run(control, agent, ready, stops),
-        Some(elected) => {
-            evenkeel_control::run_with(control, Box::new(elected.journal), agent, ready, stops)
-        }
-    };
-    let result = result.map_err(failed);
+    let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
     drop((noted, guard));
     engine.shutdown();
     outcome(result, failure)
 }
 
 /// The data plane, which answers no request before [`Engine::open_doors`]: every volume is up then.
-fn data_plane(
+pub fn data_plane(
     config: &Config,
     pool: Arc<dyn Pool>,
     calibration: Option<Record>,
@@ -345,16 +316,19 @@ fn failing() -> (impl Fn(String) + Clone + Send + 'static, oneshot::Receiver<Str
 /// Checks that the address can be bound now. If another program takes it afterwards, the later bind
 /// fails.
 fn may_listen(address: SocketAddr) -> Result<(), Failure> {
-    TcpListener::bind(address).map(drop).map_err(|error| {
-        Failure::new(format!(
-            "cannot listen on {address}: {error}; choose another address or stop the \
-             program that uses it"
-        ))
-    })
+    TcpListener::bind(address).map(drop).map_err(|error| in_use(address, &error))
+}
+
+/// What is said of an address that cannot be bound.
+pub fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
+    Failure::new(format!(
+        "cannot listen on {address}: {error}; choose another address or stop the program that \
+         uses it"
+    ))
 }
 
 /// The configuration of the control plane for a data plane that listens at `nbd`.
-fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
+pub fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
     let key = config.store_options.keys()?.map(|keys| StoreKey { id: keys.id() });
     Ok(ControlConfig {
@@ -395,10 +369,15 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
     if let Err(error) = result {
         tracing::warn!("{error}");
     }
-    Err(Failure::new(format!(
+    Err(has_failed(&what))
+}
+
+/// A part of the data plane has failed.
+pub fn has_failed(what: &str) -> Failure {
+    Failure::new(format!(
         "{what}; the server stops, so that no client waits for what it no longer serves: volumes, \
          data and credit balances are kept, start it again"
-    )))
+    ))
 }
 
 /// Makes volumes share the device by their reservations from now on.

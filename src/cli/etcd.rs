@@ -1,14 +1,15 @@
-//! Flags of several servers of which one serves.
+//! Flags of a server that is a node of a cluster.
 
 use clap::{Args, ValueHint};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The etcd in which several servers keep their books, and which of them this is.
 #[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Etcd {
     /// Endpoints of etcd, separated by commas: http://HOST:PORT or https://HOST:PORT. The control
-    /// state is kept there. One of the servers that name the same cluster is elected to serve, the
-    /// others stand by; docs/operating/standby.md. Needs `--store rbd`.
+    /// state is kept there, and servers that name the same cluster are its nodes: any of them
+    /// serves any volume; docs/operating/cluster.md. Needs `--store rbd`.
     #[arg(long, env = "EVENKEEL_ETCD", value_name = "URL", value_delimiter = ',')]
     pub etcd: Vec<String>,
 
@@ -19,6 +20,24 @@ pub struct Etcd {
     /// The name of this server in the cluster; the host's name by default.
     #[arg(long, env = "EVENKEEL_NODE", value_name = "NAME")]
     pub node: Option<String>,
+
+    /// Where other nodes reach this one: an address and a port, which the next port follows. By
+    /// default 127.0.0.1 and free ports, for nodes on one machine. On others TLS is needed.
+    #[arg(long, env = "EVENKEEL_NODE_LISTEN", value_name = "ADDRESS")]
+    pub node_listen: Option<SocketAddr>,
+
+    /// The certificate that this node shows other nodes, in PEM form, for the name
+    /// node-NUMBER.evenkeel.
+    #[arg(long, env = "EVENKEEL_NODE_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub node_cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM form.
+    #[arg(long, env = "EVENKEEL_NODE_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub node_key: Option<PathBuf>,
+
+    /// The certificates, in PEM form, with which those of nodes are signed.
+    #[arg(long, env = "EVENKEEL_NODE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub node_ca: Option<PathBuf>,
 
     /// The user of etcd, if it asks for one, with read and write rights on /evenkeel/CLUSTER/.
     #[arg(long, env = "EVENKEEL_ETCD_USER", value_name = "NAME")]

@@ -14,12 +14,14 @@ mod capacity;
 mod capacity_plan;
 mod demo;
 mod demo_ceph;
+mod demo_cluster;
 mod doctor;
 mod env;
 mod events;
 mod export;
 mod host;
 mod man;
+mod node;
 mod plan;
 pub mod progress;
 mod prove;
@@ -42,11 +44,13 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Demo(arguments) => match &arguments.verb {
             None => demo::run(&arguments),
             Some(DemoVerb::Ceph(ceph)) => demo_ceph::run(ceph),
+            Some(DemoVerb::Cluster(cluster)) => demo_cluster::run(cluster),
         },
         Verb::Env(arguments) => env::run(&arguments),
         Verb::Volume(arguments) => volume::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Host(arguments) => host::run(&arguments),
+        Verb::Node(arguments) => node::run(&arguments),
         Verb::Calibrate(arguments) => calibrate::run(&arguments),
         Verb::Store(arguments) => store::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),

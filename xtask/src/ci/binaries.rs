@@ -20,13 +20,14 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginning of their path; the first
 /// that fits counts.
-const NEEDS: [(&str, Needs); 9] = [
+const NEEDS: [(&str, Needs); 10] = [
     ("tests/prove.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
     ("crates/control/", Needs::Share),
     ("crates/engine/", Needs::Share),
     ("crates/link/", Needs::Share),
+    ("crates/relay/", Needs::Share),
     ("crates/store/", Needs::Share),
     ("crates/lab/tests/real_fio.rs", Needs::Share),
     ("crates/lab/tests/etcd.rs", Needs::Share),

@@ -143,7 +143,8 @@ const WITH_FILES: [&str; 4] = [
 
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
 /// number of their own, too, and get a twentieth of the others'.
-const LONG: [&str; 9] = [
+const LONG: [&str; 10] = [
+    "cluster::fleet::tests::",
     "exact::tests::",
     "fleet::judge::tests::",
     "oracle::tests::mutations::",

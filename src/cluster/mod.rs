@@ -1,44 +1,36 @@
-//! Several servers, of which one serves: it is elected over etcd, and the others stand by. What
-//! keeps a former one from writing is Ceph's blocklist, which the next one puts it on, and etcd's
-//! comparison at each commit; the election only says when to try.
+//! A server that is a node of a cluster: volumes are on Ceph, books in etcd, and any node serves
+//! any volume. The flags are read here. The life of a node is in [`member`], what it does for the
+//! fleet when it leads in [`around`], where clients find their volumes in [`directions`].
+
+pub mod around;
+pub mod directions;
+pub mod member;
+pub mod shared;
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::clock::Deadline;
 use crate::message::{Exit, Failure, failed};
-use evenkeel_control::journal::etcd::EtcdJournal;
-use evenkeel_control::journal::etcd::client::{Client, EtcdError, Options, TlsFiles};
-use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::nodes;
+use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};
 use evenkeel_control::journal::etcd::keys::Keys;
-use evenkeel_store::Pool;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-/// Time between two looks at who leads, and at whether this server still may serve.
-const LOOK: Duration = Duration::from_millis(250);
 /// The most bytes of a password.
 const PASSWORD_BYTES_MAX: usize = 1_024;
-/// A text that no other process is given.
-const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
-
 /// The cluster that a server belongs to.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Its name.
     pub name: String,
-    node: String,
+    /// The name of this node.
+    pub node: String,
+    /// Where other nodes reach this one: the agent, and where they relay clients to.
+    pub listen: [SocketAddr; 2],
+    /// What nodes show each other.
+    pub tls: Option<evenkeel_link::TlsFiles>,
     options: Options,
-}
-
-/// The right to serve.
-pub struct Elected {
-    pub journal: EtcdJournal,
-    pub leadership: Leadership,
 }
 
 fn usage(message: String) -> Failure {
@@ -67,44 +59,52 @@ impl Cluster {
         };
         // What cannot be used is told before anything waits.
         Client::new(&options).map_err(|error| usage(format!("etcd: {error}")))?;
-        Ok(Some(Self { name, node, options }))
+        nodes::check_name(&node).map_err(|why| usage(format!("node: {why}")))?;
+        let tls = node_tls(arguments)?;
+        let listen = node_listen(arguments, tls.is_some())?;
+        Ok(Some(Self { name, node, listen, tls, options }))
     }
 
-    /// Waits until this server leads; `None` if it is to stop before.
-    pub fn wait_to_lead(
-        &self,
-        api: SocketAddr,
-        is_stopped: &AtomicBool,
-    ) -> Result<Option<Elected>, Failure> {
+    /// What there is of the cluster in etcd.
+    pub fn kv(&self) -> Result<Kv, Failure> {
         let keys = Keys::of(&self.name).map_err(Failure::new)?;
-        let client = Client::new(&self.options).map_err(failed)?;
-        let incarnation = fs::read_to_string(RANDOM_ID)
-            .map_err(|error| Failure::new(format!("{RANDOM_ID}: {error}")))?;
-        let candidate = Leader {
-            node: self.node.clone(),
-            incarnation: incarnation.trim().to_owned(),
-            address: api.to_string(),
-        };
-        let election = Election::new(client.clone(), keys.clone(), candidate);
-        let mut told = String::new();
-        while !is_stopped.load(Ordering::Acquire) {
-            match election.campaign() {
-                Ok(Standing::Leads(leadership)) => {
-                    let journal = EtcdJournal::lead(client, keys, leadership.clone());
-                    return Ok(Some(Elected { journal, leadership }));
-                }
-                Ok(Standing::Follows(leader)) => {
-                    let Leader { node, address, .. } = leader;
-                    tell(&mut told, format!("stands by: {node} serves, its API is at {address}"));
-                }
-                Err(EtcdError::Unavailable { text, .. }) => {
-                    tell(&mut told, format!("stands by until etcd answers: {text}"));
-                }
-                Err(error) => return Err(failed(error)),
-            }
-            Deadline::after(LOOK).pause(LOOK);
-        }
-        Ok(None)
+        Ok(Kv { client: Client::new(&self.options).map_err(failed)?, keys })
+    }
+}
+
+/// The two addresses between nodes.
+fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
+    let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+    let first = arguments.node_listen.unwrap_or(loopback);
+    if first.ip().is_unspecified() {
+        let message = format!("node-listen: other nodes cannot connect to {}", first.ip());
+        return Err(usage(message).hint("name an address of this machine that they reach"));
+    }
+    if !first.ip().is_loopback() && !has_tls {
+        let message = format!("node-listen: other machines reach {first}, and there is no TLS");
+        return Err(usage(message).hint("name --node-cert, --node-key and --node-ca"));
+    }
+    let second = match first.port() {
+        0 => Some(0),
+        port => port.checked_add(1),
+    };
+    let second = second.ok_or_else(|| {
+        usage(format!("node-listen: {first} is followed by no port; name a lower one"))
+    })?;
+    Ok([first, SocketAddr::new(first.ip(), second)])
+}
+
+/// The files of the connections between nodes.
+fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
+    let cli::Etcd { node_cert, node_key, node_ca, .. } = arguments;
+    match (node_cert, node_key, node_ca) {
+        (None, None, None) => Ok(None),
+        (Some(certificate), Some(key), Some(authority)) => Ok(Some(evenkeel_link::TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            authority: authority.clone(),
+        })),
+        _ => Err(usage("node-cert, node-key and node-ca: name all three, or none".to_owned())),
     }
 }
 
@@ -113,6 +113,10 @@ fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
     let given = [
         ("cluster", arguments.cluster.is_some()),
         ("node", arguments.node.is_some()),
+        ("node-listen", arguments.node_listen.is_some()),
+        ("node-cert", arguments.node_cert.is_some()),
+        ("node-key", arguments.node_key.is_some()),
+        ("node-ca", arguments.node_ca.is_some()),
         ("etcd-user", arguments.etcd_user.is_some()),
         ("etcd-password-file", arguments.etcd_password_file.is_some()),
         ("etcd-ca", arguments.etcd_ca.is_some()),
@@ -165,57 +169,6 @@ fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
     }
 }
 
-/// Logs what has changed.
-fn tell(told: &mut String, text: String) {
-    if *told != text {
-        tracing::info!("{text}");
-        *told = text;
-    }
-}
-
-/// Looks whether this server may go on.
-pub struct Guard {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Guard {
-    /// Calls `lost` once with the reason when another server has taken over.
-    pub fn over(
-        pool: Arc<dyn Pool>,
-        leadership: Option<Leadership>,
-        lost: impl FnOnce(String) + Send + 'static,
-    ) -> Result<Self, Failure> {
-        let (stop, stopped) = sync_channel::<()>(0);
-        let reason = move || {
-            if pool.is_taken_over() {
-                return Some("the Ceph cluster has fenced this server: another one took over");
-            }
-            let is_lost = leadership.as_ref().is_some_and(Leadership::is_lost);
-            is_lost.then_some("this server leads no more: its lease in etcd has ended")
-        };
-        let look = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK) {
-                if let Some(what) = reason() {
-                    return lost(what.to_owned());
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("guard".to_owned()).spawn(look);
-        let thread = thread.map_err(|error| Failure::new(format!("a thread: {error}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,20 +196,15 @@ mod tests {
             (format!("{etcd} --etcd-key x"), "etcd-cert and etcd-key"),
             (format!("{etcd} --etcd-cert x --etcd-key y"), "etcd-cert: etcd-ca must"),
             ("--store rbd --etcd 127.0.0.1:1".to_owned(), "etcd: "),
+            (format!("{etcd} --node a/b"), "node: the node's name 'a/b'"),
+            (format!("{etcd} --node-listen 0.0.0.0:1"), "node-listen: other nodes cannot"),
+            (format!("{etcd} --node-listen 10.0.0.1:1"), "and there is no TLS"),
+            (format!("{etcd} --node-listen 127.0.0.1:65535"), "followed by no port"),
+            (format!("{etcd} --node-ca x"), "node-cert, node-key and node-ca"),
         ] {
             let failure = refused(&flags);
             assert!(failure.message.contains(named), "{flags}: {}", failure.message);
             assert_eq!(failure.exit, Exit::Usage, "{flags}");
         }
-    }
-
-    #[test]
-    fn a_server_that_stands_by_for_an_etcd_that_is_away_can_be_stopped() {
-        let line = "evenkeel serve --store rbd --etcd http://127.0.0.1:1";
-        let cli = cli::Cli::parse_from(line.split(' '));
-        let cli::Verb::Serve(arguments) = cli.verb else { panic!("not serve") };
-        let cluster = Cluster::of(&arguments.etcd, &arguments.store).unwrap().unwrap();
-        let waited = cluster.wait_to_lead(arguments.listen, &AtomicBool::new(true)).unwrap();
-        assert!(waited.is_none());
     }
 }

@@ -1,0 +1,70 @@
+//! The answer to DescribeNodes: the nodes of a cluster.
+
+use super::model::{self, number, text};
+use crate::message::Item;
+use evenkeel_wire::aws::xml::Element;
+use serde::Serialize;
+
+/// A node of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Node {
+    pub name: String,
+    pub number: u64,
+    /// `up`, `draining` or `removed`: what it is to be.
+    pub state: String,
+    /// What it does: `serving`, `leaving`, `starting`, `away` or `stopped`.
+    pub status: String,
+    /// Why it is away.
+    pub reason: String,
+    /// Whether it runs the control plane.
+    pub leads: bool,
+    /// Volumes whose home it is.
+    pub volumes: u64,
+    pub api: String,
+    pub nbd: Vec<String>,
+    pub version: String,
+}
+
+impl Node {
+    /// All nodes of an answer to DescribeNodes.
+    pub fn set(answer: &Element) -> Vec<Self> {
+        answer.items("nodeSet").iter().map(Self::read).collect()
+    }
+
+    fn read(item: &Element) -> Self {
+        let text = |name: &str| text(item, name);
+        let number = |name: &str| number(item, name).unwrap_or_default();
+        let nbd = item.items("nbdAddressSet").iter();
+        Self {
+            name: text("nodeName"),
+            number: number("number"),
+            state: text("state"),
+            status: text("status"),
+            reason: text("reason"),
+            leads: text("leads") == "true",
+            volumes: number("volumes"),
+            api: text("apiAddress"),
+            nbd: nbd.map(|item| model::text(item, "address")).collect(),
+            version: text("version"),
+        }
+    }
+}
+
+impl Item for Node {
+    const SCHEMA: &'static str = "evenkeel.nodes/1";
+    const FIELD: &'static str = "nodes";
+    const COLUMNS: &'static [&'static str] =
+        &["NODE", "STATE", "STATUS", "LEADS", "VOLUMES", "API", "NBD"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.name.clone(),
+            self.state.clone(),
+            self.status.clone(),
+            if self.leads { "yes".to_owned() } else { String::new() },
+            self.volumes.to_string(),
+            self.api.clone(),
+            self.nbd.join(","),
+        ]
+    }
+}

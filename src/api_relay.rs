@@ -1,0 +1,237 @@
+//! The API of a node that does not run the control plane: connections go on to the node that does,
+//! byte by byte, so that signatures hold. A client may name any node's address.
+
+use crate::message::Failure;
+use evenkeel_control::{CONNECTIONS_MAX, Timeouts};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+/// How long the leader may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// The bytes by which a request for the health of this node is known.
+const HEALTH: &[u8] = b"GET /healthz ";
+/// What that is answered with.
+const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
+                    content-length: 2\r\nconnection: close\r\n\r\nok";
+
+/// Says who leads.
+pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
+
+/// See the module's text. Dropping it closes all connections and frees the address.
+pub struct ApiRelay {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiRelay {
+    /// Listens from now on.
+    pub fn start(
+        listen: SocketAddr,
+        leader: Arc<WhoLeads>,
+        timeouts: Timeouts,
+    ) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("the API cannot listen on {listen}: {error}"));
+        let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let work = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, leader, timeouts) => {}
+                    _ = stopped => {}
+                }
+            });
+            // With it go the connections.
+            drop(runtime);
+        };
+        let thread = std::thread::Builder::new().name("api-relay".to_owned()).spawn(work);
+        let thread = Some(thread.map_err(failed)?);
+        Ok(Self { stop: Some(stop), thread })
+    }
+}
+
+impl Drop for ApiRelay {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that relays the API panicked");
+        }
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts: Timeouts) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the API is not relayed"),
+    };
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let leader = Arc::clone(&leader);
+                tokio::spawn(async move {
+                    // A connection that breaks is its client's to make again.
+                    let _ = timeout(timeouts.connection, relay(client, &*leader, timeouts)).await;
+                    drop(place);
+                });
+            }
+            // Out of descriptors, for example: others close.
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the API was not accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn relay(
+    mut client: TcpStream,
+    leader: &WhoLeads,
+    timeouts: Timeouts,
+) -> std::io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut begin = [0; HEALTH.len()];
+    let mut read = 0;
+    let first = async {
+        while read < begin.len() {
+            match client.read(&mut begin[read..]).await? {
+                0 => break,
+                bytes => read += bytes,
+            }
+        }
+        std::io::Result::Ok(())
+    };
+    match timeout(timeouts.head, first).await {
+        Ok(first) => first?,
+        Err(_) => return Ok(()),
+    }
+    if begin == HEALTH {
+        return answer(client, WELL, timeouts).await;
+    }
+    let connected = match leader() {
+        Some(address) => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(server)) => Ok(server),
+            Ok(Err(error)) => Err(format!("the leader at {address} does not answer: {error}")),
+            Err(_) => Err(format!("the leader at {address} does not answer")),
+        },
+        None => Err("no node leads the cluster at the moment".to_owned()),
+    };
+    match connected {
+        Ok(mut server) => {
+            server.set_nodelay(true)?;
+            server.write_all(&begin[..read]).await?;
+            copy_bidirectional(&mut client, &mut server).await.map(drop)
+        }
+        Err(why) => answer(client, &unavailable(&why), timeouts).await,
+    }
+}
+
+/// Answers and closes.
+async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
+    client.write_all(text.as_bytes()).await?;
+    client.shutdown().await?;
+    // Closed with unread bytes, the connection would be reset before the client has read.
+    let mut rest = [0; 4_096];
+    let drained = async { while client.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
+    let _ = timeout(timeouts.close, drained).await;
+    Ok(())
+}
+
+/// What EC2's clients repeat a request for.
+fn unavailable(why: &str) -> String {
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error>\
+         <Code>Unavailable</Code><Message>{why}; try again in a few seconds</Message></Error>\
+         </Errors><RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>"
+    );
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml;charset=UTF-8\r\n\
+         retry-after: 1\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Mutex;
+
+    fn free() -> SocketAddr {
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    }
+
+    fn times(head: Duration) -> Timeouts {
+        Timeouts { head, close: Duration::from_millis(200), ..Timeouts::default() }
+    }
+
+    fn asked(at: SocketAddr, request: &str) -> String {
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    #[test]
+    fn a_connection_goes_to_whoever_leads_untouched() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = leader.accept().unwrap();
+            for _ in 0..2 {
+                let mut request = [0; 31];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(&request).unwrap();
+            }
+        });
+        let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+        let relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        for number in 0..2 {
+            let request = format!("POST / HTTP/1.1\r\nhost: x:{number:05}\r");
+            client.write_all(request.as_bytes()).unwrap();
+            let mut reply = [0; 31];
+            client.read_exact(&mut reply).unwrap();
+            assert_eq!(reply, request.as_bytes());
+        }
+        served.join().unwrap();
+        drop(relay);
+        TcpListener::bind(at).expect("the address is free again");
+    }
+
+    #[test]
+    fn without_a_leader_requests_are_to_be_repeated_and_the_node_is_well() {
+        let at = free();
+        let gone = free();
+        let leader = Arc::new(Mutex::new(None));
+        let of_relay = Arc::clone(&leader);
+        let who: Arc<WhoLeads> = Arc::new(move || *of_relay.lock().unwrap());
+        let _relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("no node leads"), "{reply}");
+        *leader.lock().unwrap() = Some(gone);
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.contains("<Code>Unavailable</Code>") && reply.contains("does not answer"));
+        let reply = asked(at, "GET /healthz HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("\r\n\r\nok"), "{reply}");
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_let_go() {
+        let at = free();
+        let who: Arc<WhoLeads> = Arc::new(|| None);
+        let _relay = ApiRelay::start(at, who, times(Duration::from_millis(50))).unwrap();
+        assert_eq!(asked(at, "POST"), "");
+    }
+}

@@ -1,0 +1,95 @@
+//! What the fleet needs of the cluster while this process leads: nodes and homes in etcd,
+//! connections to agents, and the store's fence.
+
+use evenkeel_control::cluster::fleet::{self, Node, Standing};
+use evenkeel_control::cluster::homes::{self, Changes};
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
+use evenkeel_control::journal::etcd::election::Leadership;
+use evenkeel_core::fencing::NodeId;
+use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
+use evenkeel_store::Pool;
+use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
+use evenkeel_wire::agent::{Agent, Command, Reply};
+use std::sync::Arc;
+
+/// See the module's text.
+pub struct Around {
+    pub kv: Kv,
+    pub nodes: Nodes,
+    pub leadership: Leadership,
+    pub pool: Arc<dyn Pool>,
+    pub here: NodeId,
+    /// The cluster's number.
+    pub cluster: u128,
+    /// Names this process as a leader.
+    pub incarnation: u64,
+    pub tls: Option<TlsFiles>,
+}
+
+/// A node that is reached over TCP, as is the node of this process: so it obeys a later leader as
+/// soon as all others do.
+struct Remote(RemoteAgent);
+
+impl Agent for Remote {
+    fn call(&self, command: Command) -> Reply {
+        self.0.call(command)
+    }
+}
+
+impl Node for Remote {
+    fn standing(&self) -> Standing {
+        match self.0.status() {
+            Status::Up => Standing::Up,
+            Status::Restarted(incarnation) => Standing::New(incarnation),
+            Status::Away(why) => Standing::Away(why),
+            Status::Deposed(why) => Standing::Deposed(why),
+        }
+    }
+
+    fn accept(&self, incarnation: u128) {
+        self.0.accept_restart(incarnation);
+    }
+}
+
+impl fleet::Cluster for Around {
+    fn members(&self) -> Vec<Member> {
+        nodes::members(&self.nodes.values())
+    }
+
+    fn connect(&self, member: &Member) -> Result<Arc<dyn Node>, String> {
+        let Some(inst) = &member.inst else { return Err("it does not live".to_owned()) };
+        let is_fenced = self.pool.is_fenced(&inst.store).map_err(|error| error.to_string())?;
+        if is_fenced {
+            return Err("its process was fenced; it is to join again as another one".to_owned());
+        }
+        let config = ClientConfig {
+            address: inst.agent,
+            cluster: self.cluster,
+            node: member.number,
+            leader: Leader { node: self.here, incarnation: self.incarnation },
+            generation: LeaderGeneration(self.leadership.created()),
+            tls: self.tls.clone(),
+            timing: Timing::default(),
+        };
+        let remote = RemoteAgent::start(config).map_err(|error| error.to_string())?;
+        Ok(Arc::new(Remote(remote)))
+    }
+
+    fn fence(&self, node: &str) -> Result<(), String> {
+        self.pool.fence(node).map_err(|error| error.to_string())
+    }
+
+    fn note(&self, changes: &Changes) -> Result<(), String> {
+        homes::write(&self.kv, self.leadership.created(), changes)
+            .map_err(|error| error.to_string())
+    }
+
+    fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
+        nodes::set_state(&self.kv, node, state).map_err(|error| error.to_string())
+    }
+
+    fn here(&self) -> NodeId {
+        self.here
+    }
+}

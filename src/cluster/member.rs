@@ -1,0 +1,431 @@
+//! The life of a node: it joins, serves the volumes that it is told to, is elected now and then to
+//! run the control plane, and hands its volumes over before it stops. A node that was fenced ends
+//! what it served and joins again as another process.
+
+use super::around::Around;
+use super::directions::Directions;
+use super::{Cluster, shared};
+use crate::api_relay::ApiRelay;
+use crate::clock::Deadline;
+use crate::endpoint::Noted;
+use crate::message::{Failure, failed};
+use crate::server::{self, Addresses, Config};
+use evenkeel_control::cluster::fleet::Fleet;
+use evenkeel_control::cluster::homes;
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::mirror::Mirror;
+use evenkeel_control::cluster::nodes::{self, Inst, Nodes, Presence, members};
+use evenkeel_control::journal::etcd::EtcdJournal;
+use evenkeel_control::journal::etcd::client::EtcdError;
+use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_control::{Leading, Timeouts};
+use evenkeel_core::fencing::NodeId;
+use evenkeel_engine::Engine;
+use evenkeel_link::{AgentServer, ServerConfig, Timing};
+use evenkeel_relay::{self as relay, Front, FrontConfig};
+use evenkeel_store::Pool;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks at who leads, and at whether this node still may serve.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time between two questions to the store.
+const ASK: Duration = Duration::from_secs(1);
+/// How long a node that is to stop waits for its volumes to move to others.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// The file with the highest generation of leaders that was heard.
+const GENERATION_FILE: &str = "agent-generation";
+/// Where a process is that cannot be reached yet.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Why a life ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum End {
+    /// The process is to stop. Whether no other node goes on with its volumes.
+    Stop { is_last: bool },
+    /// The store has fenced this process.
+    Fenced,
+    /// A part of the data plane has failed.
+    Failed(String),
+}
+
+/// Serves as a node until `is_stopped`.
+pub fn run(
+    config: &Config,
+    cluster: &Cluster,
+    is_stopped: &AtomicBool,
+    ready: impl FnOnce(&Addresses),
+) -> Result<(), Failure> {
+    // Free ports are looked for once: a node that joins again has the same ones.
+    let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(free).collect();
+    let listen = free(config.listen)?;
+    let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
+    let mut ready = Some(ready);
+    while !is_stopped.load(Ordering::Acquire) {
+        match life(config, cluster, is_stopped, &mut ready)? {
+            End::Stop { .. } => return Ok(()),
+            End::Failed(what) => return Err(server::has_failed(&what)),
+            End::Fenced => tracing::warn!(
+                "the Ceph cluster has fenced this node: its volumes are served elsewhere; it \
+                 joins again"
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// A node while it lives.
+struct Life<'a> {
+    config: &'a Config,
+    cluster: &'a Cluster,
+    is_stopped: &'a AtomicBool,
+    kv: Kv,
+    /// The cluster's number.
+    id: u128,
+    here: NodeId,
+    incarnation: u128,
+    nodes: Nodes,
+    homes: Mirror<NodeId>,
+    pool: Arc<dyn Pool>,
+    presence: Presence,
+    /// Why it ends.
+    end: Mutex<Option<End>>,
+}
+
+fn life(
+    config: &Config,
+    cluster: &Cluster,
+    is_stopped: &AtomicBool,
+    ready: &mut Option<impl FnOnce(&Addresses)>,
+) -> Result<End, Failure> {
+    let kv = cluster.kv()?;
+    let Some(here) = joined(&kv, &cluster.node, is_stopped)? else {
+        return Ok(End::Stop { is_last: false });
+    };
+    let id = shared::id(&kv)?;
+    let incarnation = shared::random_number()?;
+    let inst = unreachable_yet(incarnation);
+    // Before the store is opened, which fences every earlier process of this name.
+    let presence = Presence::start(kv.clone(), &cluster.node, inst).map_err(failed)?;
+    let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
+    let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
+    let (pool, folder) = server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
+    // The store makes the folder, and refuses one that is occupied.
+    shared::credentials(&kv, &config.data_dir)?;
+    let end = Mutex::default();
+    let life = Life {
+        config,
+        cluster,
+        is_stopped,
+        kv,
+        id,
+        here,
+        incarnation,
+        nodes,
+        homes,
+        pool,
+        presence,
+        end,
+    };
+    let ended = life.serve(ready);
+    drop((life, folder));
+    ended
+}
+
+/// The number of this node; waits for etcd. `None` if it is to stop before.
+fn joined(kv: &Kv, node: &str, is_stopped: &AtomicBool) -> Result<Option<NodeId>, Failure> {
+    let mut told = false;
+    while !is_stopped.load(Ordering::Acquire) {
+        match nodes::join(kv, node) {
+            Ok(spec) => return Ok(Some(NodeId(spec.number))),
+            Err(EtcdError::Unavailable { text, .. }) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("waits until etcd answers: {text}");
+                }
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Deadline::after(LOOK).pause(LOOK);
+    }
+    Ok(None)
+}
+
+/// A process that holds its node's name, and serves nothing yet.
+fn unreachable_yet(incarnation: u128) -> Inst {
+    Inst {
+        incarnation: format!("{incarnation:032x}"),
+        store: String::new(),
+        agent: NOWHERE,
+        relay: NOWHERE,
+        api: NOWHERE,
+        nbd: Vec::new(),
+        is_leaving: true,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+impl Life<'_> {
+    fn serve(&self, ready: &mut Option<impl FnOnce(&Addresses)>) -> Result<End, Failure> {
+        let calibration =
+            shared::calibration(&self.kv, self.here, self.config, &*self.pool, self.is_stopped)?;
+        let local = Config { nbd_listen: Vec::new(), ..self.config.clone() };
+        let engine = server::data_plane(&local, Arc::clone(&self.pool), calibration)?;
+        let agent = AgentServer::start(self.agent_config(), engine.agent()).map_err(failed)?;
+        let front = Front::start(self.front_config(&engine)).map_err(failed)?;
+        let api = self.config.listen;
+        let addresses = Addresses { api, nbd: front.client_addresses() };
+        engine.open_doors();
+        server::warn_of_exposure(&addresses.nbd, api);
+        let inst = Inst {
+            store: self.pool.instance().unwrap_or_default(),
+            agent: agent.address(),
+            relay: front.node_address(),
+            api: reachable(api, self.cluster.listen[0]),
+            nbd: addresses.nbd.clone(),
+            is_leaving: false,
+            ..unreachable_yet(self.incarnation)
+        };
+        self.presence.update(inst).map_err(failed)?;
+        let failure: Arc<Mutex<Option<String>>> = Arc::default();
+        let told = Arc::clone(&failure);
+        engine.when_failed(move |what| *lock(&told) = Some(what));
+        let is_over = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            let watch = || self.watch(&is_over, &failure);
+            let thread = std::thread::Builder::new().name("member-watch".to_owned());
+            thread.spawn_scoped(scope, watch).map_err(failed)?;
+            let look = || self.ask_the_store(&is_over);
+            let thread = std::thread::Builder::new().name("member-fence".to_owned());
+            thread.spawn_scoped(scope, look).map_err(failed)?;
+            let ended = self.stand(&addresses, ready);
+            is_over.store(true, Ordering::Release);
+            ended
+        });
+        drop((front, agent));
+        engine.shutdown();
+        ended
+    }
+
+    fn agent_config(&self) -> ServerConfig {
+        ServerConfig {
+            listen: self.cluster.listen[0],
+            cluster: self.id,
+            node: self.here,
+            incarnation: self.incarnation,
+            generation_file: self.config.data_dir.join(GENERATION_FILE),
+            tls: self.cluster.tls.clone(),
+            timing: Timing::default(),
+        }
+    }
+
+    fn front_config(&self, engine: &Engine) -> FrontConfig {
+        let directions = Arc::new(Directions {
+            homes: self.homes.clone(),
+            nodes: self.nodes.clone(),
+            here: self.here,
+            entrance: engine.entrance(),
+        });
+        FrontConfig {
+            clients: self.config.nbd_listen.clone(),
+            nodes: self.cluster.listen[1],
+            node: self.here,
+            cluster: self.id,
+            tls: self.cluster.tls.clone(),
+            homes: Arc::clone(&directions) as Arc<_>,
+            local: directions,
+            timing: relay::Timing::default(),
+            bounds: relay::Bounds::default(),
+        }
+    }
+
+    fn end(&self) -> Option<End> {
+        lock(&self.end).clone()
+    }
+
+    /// Looks whether this node may go on, until it is over. A node that is to stop hands its
+    /// volumes over first.
+    fn watch(&self, is_over: &AtomicBool, failure: &Mutex<Option<String>>) {
+        let mut drained_by: Option<Deadline> = None;
+        let mut is_late = false;
+        while !is_over.load(Ordering::Acquire) {
+            if self.pool.is_taken_over() {
+                *lock(&self.end) = Some(End::Fenced);
+                return;
+            }
+            if let Some(what) = lock(failure).take() {
+                *lock(&self.end) = Some(End::Failed(what));
+                return;
+            }
+            if self.is_stopped.load(Ordering::Acquire) {
+                drained_by.get_or_insert_with(|| {
+                    if let Err(error) = self.presence.leave() {
+                        tracing::warn!(%error, "the other nodes do not know that this one stops");
+                    }
+                    Deadline::after(DRAIN_MAX)
+                });
+                let is_last = !self.has_others();
+                if is_last || self.is_empty() || is_late {
+                    *lock(&self.end) = Some(End::Stop { is_last });
+                    return;
+                }
+            }
+            is_late = !drained_by.unwrap_or_else(|| Deadline::after(DRAIN_MAX)).pause(LOOK);
+        }
+    }
+
+    /// Asks the store again and again whether this process is fenced: one that slept does not hear
+    /// of it otherwise before a client asks for something.
+    fn ask_the_store(&self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::Acquire) && !self.pool.is_taken_over() {
+            self.pool.look();
+            let deadline = Deadline::after(ASK);
+            while !is_over.load(Ordering::Acquire) && deadline.pause(LOOK) {}
+        }
+    }
+
+    /// Whether another node may have volumes.
+    fn has_others(&self) -> bool {
+        let all = members(&self.nodes.values());
+        all.iter().any(|member| member.number != self.here && member.takes_volumes())
+    }
+
+    /// Whether no volume is at home here.
+    fn is_empty(&self) -> bool {
+        self.homes.values().values().all(|home| *home != self.here)
+    }
+
+    /// Follows whoever leads, or leads, until the end.
+    fn stand(
+        &self,
+        addresses: &Addresses,
+        ready: &mut Option<impl FnOnce(&Addresses)>,
+    ) -> Result<End, Failure> {
+        let leader: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
+        let noted = Noted::new(&self.config.data_dir, addresses.api);
+        let _noted = noted.inspect_err(|error| {
+            tracing::warn!(%error, "other verbs need --endpoint http://{}", addresses.api);
+        });
+        let candidate = Leader {
+            node: self.cluster.node.clone(),
+            incarnation: format!("{:032x}", self.incarnation),
+            address: reachable(addresses.api, self.cluster.listen[0]).to_string(),
+        };
+        let election = Election::new(self.kv.client.clone(), self.kv.keys.clone(), candidate);
+        let (mut relay, mut told) = (None, String::new());
+        loop {
+            if let Some(end) = self.end() {
+                return Ok(end);
+            }
+            let mut following = None;
+            match election.campaign() {
+                Ok(Standing::Leads(leadership)) => {
+                    // It lets go of the address.
+                    drop(relay.take());
+                    let greet = ready.take();
+                    let greet = || _ = greet.map(|ready| ready(addresses));
+                    self.lead(addresses, &leadership, greet)?;
+                    continue;
+                }
+                Ok(Standing::Follows(Leader { node, address, .. })) => {
+                    following = address.parse().ok();
+                    tell(
+                        &mut told,
+                        format!("{node} runs the control plane, its API is at {address}"),
+                    );
+                }
+                Err(EtcdError::Unavailable { text, .. }) => {
+                    tell(&mut told, format!("who runs the control plane is not known: {text}"));
+                }
+                Err(error) => return Err(failed(error)),
+            }
+            *lock(&leader) = following;
+            if relay.is_none() {
+                let of_relay = Arc::clone(&leader);
+                let to = Arc::new(move || *lock(&of_relay));
+                relay = Some(ApiRelay::start(addresses.api, to, Timeouts::default())?);
+                if let Some(ready) = ready.take() {
+                    ready(addresses);
+                }
+            }
+            Deadline::after(LOOK).pause(LOOK);
+        }
+    }
+
+    /// Runs the control plane for as long as this process leads.
+    fn lead(
+        &self,
+        addresses: &Addresses,
+        leadership: &Leadership,
+        greet: impl FnOnce(),
+    ) -> Result<(), Failure> {
+        let around = Around {
+            kv: self.kv.clone(),
+            nodes: self.nodes.clone(),
+            leadership: leadership.clone(),
+            pool: Arc::clone(&self.pool),
+            here: self.here,
+            cluster: self.id,
+            // The lower half is as random.
+            incarnation: self.incarnation as u64,
+            tls: self.cluster.tls.clone(),
+        };
+        let homes = homes::load(&self.kv).map_err(failed)?;
+        let fleet = Arc::new(Fleet::new(Arc::new(around), homes));
+        let (client, keys) = (self.kv.client.clone(), self.kv.keys.clone());
+        let journal = Box::new(EtcdJournal::lead(client, keys, leadership.clone()));
+        let config = Config { listen: addresses.api, nbd_unix: None, ..self.config.clone() };
+        let control = server::control_config(&config, &addresses.nbd)?;
+        let ends = async {
+            while self.end().is_none() && !leadership.is_lost() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let is_last = || self.end() == Some(End::Stop { is_last: true });
+        let leading = Leading { fleet, journal };
+        let result = evenkeel_control::run_leading(control, leading, |_| greet(), ends, is_last);
+        if leadership.is_lost() {
+            // What it could not store is decided otherwise by now.
+            if let Err(error) = result {
+                tracing::warn!(%error, "this node leads no more");
+            }
+            return Ok(());
+        }
+        // Another one need not wait for the end of the lease.
+        if let Err(error) = leadership.resign() {
+            tracing::warn!(%error, "another node leads when the lease ends");
+        }
+        match self.end() {
+            Some(End::Fenced | End::Failed(_)) => Ok(()),
+            _ => result.map_err(failed),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address with a port, if a free one was asked for.
+fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
+    let listener = std::net::TcpListener::bind(address);
+    let bound = listener.and_then(|listener| listener.local_addr());
+    bound.map_err(|error| server::in_use(address, &error))
+}
+
+/// Where other nodes reach an address: one of all addresses is named by that between nodes.
+fn reachable(mut address: SocketAddr, between: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(between.ip());
+    }
+    address
+}
+
+/// Logs what has changed.
+fn tell(told: &mut String, text: String) {
+    if *told != text {
+        tracing::info!("{text}");
+        *told = text;
+    }
+}

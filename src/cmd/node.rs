@@ -1,0 +1,29 @@
+//! `evenkeel node`: the nodes of a cluster, and which volume is on which.
+
+use crate::api::Client;
+use crate::api::nodes::Node;
+use crate::cli::{NodeArgs, NodeVerb};
+use crate::message::{self, Failure};
+
+/// What a listing says without nodes.
+const NONE: &str = "this server is no node of a cluster: it serves alone";
+
+pub fn run(arguments: &NodeArgs) -> Result<(), Failure> {
+    let client = Client::new(&arguments.connection)?;
+    let set = |node: &str, state: &str| {
+        client.call("ModifyNode", &[("Node", node), ("State", state)]).map(drop)
+    };
+    match &arguments.verb {
+        NodeVerb::Ls => {
+            let nodes = Node::set(&client.call("DescribeNodes", &[])?);
+            message::print(&message::listing(&nodes, arguments.output.format, NONE))
+        }
+        NodeVerb::Drain { node } => set(node, "draining"),
+        NodeVerb::Join { node } => set(node, "up"),
+        NodeVerb::Remove { node } => set(node, "removed"),
+        NodeVerb::Move { volume, node } => {
+            let volume = volume.to_string();
+            client.call("MoveVolume", &[("VolumeId", &volume), ("Node", node)]).map(drop)
+        }
+    }
+}

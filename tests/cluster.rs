@@ -1,0 +1,174 @@
+//! Nodes that serve the same volumes: bytes are on a Ceph cluster, books in etcd. What one of them
+//! had that is killed, stopped or paused is served by the others. Cluster and etcd are throw-away
+//! ones on this machine.
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use support::PATIENCE;
+use support::ceph::Cluster;
+use support::clock::Deadline;
+use support::nbd::Client;
+use support::process::{Running, run, start};
+use support::server::Server;
+use support::tools::absent;
+
+const GP3: &str = "--type gp3 --size 8";
+const BLOCK_BYTES: u32 = 4_096;
+/// Far enough apart that each is in an object of its own.
+const STRIDE: u64 = 5 << 20;
+const BLOCKS: u64 = 20;
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// One member of etcd, and its endpoint.
+fn etcd(folder: &Path) -> (Running, String) {
+    let [clients, peers] =
+        [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(folder.join("etcd")).args(["--name", "a"]);
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    command.args(["--initial-cluster", &format!("a={peers}")]);
+    let running = start(&mut command);
+    let answers = || {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &clients, "endpoint", "health"]);
+        run(&mut command).status.success()
+    };
+    assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer at {clients}");
+    (running, clients)
+}
+
+fn write_all(server: &Server, volume: &str, byte: u8) {
+    let mut client = Client::open(server.nbd, volume).expect("an export");
+    for block in 0..BLOCKS {
+        client.write(block * STRIDE, &[byte; BLOCK_BYTES as usize]).expect("room");
+    }
+}
+
+#[track_caller]
+fn holds(server: &Server, volume: &str, byte: u8) {
+    let mut client = Client::open(server.nbd, volume).expect("an export");
+    for block in 0..BLOCKS {
+        let data = client.read(block * STRIDE, BLOCK_BYTES).expect("data");
+        assert!(data.iter().all(|found| *found == byte), "block {block}: {} for {byte}", data[0]);
+    }
+}
+
+fn kill(server: &Server, signal: Signal) {
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
+}
+
+/// Waits until a node serves a volume.
+#[track_caller]
+fn is_served(server: &Server, volume: &str) {
+    let opens = || Client::open(server.nbd, volume).is_ok();
+    assert!(Deadline::after(PATIENCE).comes(opens), "{volume} is not served");
+}
+
+/// Volumes of a node, as the list of nodes has them; none before it is known.
+fn volumes_of(server: &Server, node: &str) -> Option<u64> {
+    let nodes = server.list("node ls");
+    nodes.iter().find(|found| found["name"] == node)?["volumes"].as_u64()
+}
+
+#[track_caller]
+fn refused(server: &Server, verb: &str, why: &str) {
+    let output = server.evenkeel(verb);
+    assert!(!output.status.success() && output.stderr.contains(why), "{output}");
+}
+
+#[test]
+fn other_nodes_serve_what_was_acknowledged() {
+    if absent(&["etcd", "etcdctl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(cluster) = Cluster::start(folder.path()) else { return };
+    let (_etcd, endpoint) = etcd(folder.path());
+    let flags = format!("{} --etcd {endpoint}", cluster.store());
+
+    let mut first = Server::start(&format!("{flags} --node first"));
+    let volume = first.attached(GP3);
+    write_all(&first, &volume, 1);
+    let mut second = Server::start(&format!("{flags} --node second"));
+    // Any node answers the API.
+    assert_eq!(second.list("volume ls")[0]["state"], "in-use");
+    // And any node takes any export: this one goes on without an error.
+    let mut client = Client::open(second.nbd, &volume).expect("an export of another node");
+    assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
+    first.kill_9();
+    client.write(BLOCKS * STRIDE, &[7; BLOCK_BYTES as usize]).expect("it waits for the takeover");
+    assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
+    holds(&second, &volume, 1);
+    let modify =
+        || second.evenkeel(&format!("volume modify {volume} --iops 4000")).status.success();
+    assert!(Deadline::after(PATIENCE).comes(modify), "nobody leads");
+    write_all(&second, &volume, 2);
+
+    let third = Server::start(&format!("{flags} --node third"));
+    drained_and_moved(&second, &third, &volume);
+    // Handed over before it stops.
+    second.stop();
+    is_served(&third, &volume);
+    holds(&third, &volume, 2);
+    assert_eq!(third.list("volume ls")[0]["iops"], 4_000);
+    assert_eq!(volumes_of(&third, "third"), Some(1));
+
+    a_node_that_wakes_joins_again(&third, &flags, &volume);
+}
+
+/// Moves under load: no request of a client of any node fails.
+fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
+    let mut clients =
+        [second, third].map(|server| Client::open(server.nbd, volume).expect("an export"));
+    let mut go_on = || {
+        for client in &mut clients {
+            client.write(BLOCKS * STRIDE, &[8; BLOCK_BYTES as usize]).expect("no error");
+        }
+    };
+    go_on();
+    let comes = |node: &str, count| {
+        let moved = || volumes_of(third, node) == Some(count);
+        assert!(Deadline::after(PATIENCE).comes(moved), "{node} does not get {count}");
+    };
+    comes("second", 1);
+    third.evenkeel("node drain second").ok();
+    comes("third", 1);
+    go_on();
+    holds(third, volume, 2);
+    refused(second, &format!("node move {volume} second"), "draining");
+    second.evenkeel("node join second").ok();
+    second.evenkeel(&format!("node move {volume} second")).ok();
+    go_on();
+    comes("second", 1);
+    refused(third, "node remove second", "Drain it");
+    refused(third, "node drain nobody", "The nodes are first, second, third");
+    holds(second, volume, 2);
+}
+
+/// A node that is paused is taken over. What it still has to send when it wakes is refused, and it
+/// joins again.
+fn a_node_that_wakes_joins_again(paused: &Server, flags: &str, volume: &str) {
+    let last = Server::start(&format!("{flags} --node last"));
+    kill(paused, Signal::STOP);
+    is_served(&last, volume);
+    write_all(&last, volume, 3);
+    kill(paused, Signal::CONT);
+    holds(&last, volume, 3);
+    let serves = || {
+        let nodes = last.list("node ls");
+        nodes.iter().any(|node| node["name"] == "third" && node["status"] == "serving")
+    };
+    assert!(Deadline::after(PATIENCE).comes(serves), "it does not join again");
+    last.evenkeel(&format!("node move {volume} third")).ok();
+    holds(paused, volume, 3);
+}
