@@ -6,6 +6,7 @@ use evenkeel_control::cluster::homes::{self, Changes};
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
 use evenkeel_control::journal::etcd::election::Leadership;
+use evenkeel_control::journal::etcd::gateway::{Compare, Operation, Transaction};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
 use evenkeel_store::Pool;
@@ -77,6 +78,21 @@ impl fleet::Cluster for Around {
     }
 
     fn fence(&self, node: &str) -> Result<(), String> {
+        // What is seen may be old, or this process may lead no more: etcd is asked.
+        let lives = self.kv.name(&format!("{}{node}/inst", nodes::PREFIX));
+        let leads = self.kv.keys.leader();
+        let asked = Transaction {
+            when: vec![
+                Compare::CreatedBy(leads.clone(), self.leadership.created()),
+                Compare::CreatedBy(lives, 0),
+            ],
+            then: vec![Operation::Look(leads)],
+            otherwise: vec![],
+        };
+        let answer = self.kv.transact(&asked).map_err(|error| error.to_string())?;
+        if !answer.succeeded {
+            return Err("it lives, or this node leads no more".to_owned());
+        }
         self.pool.fence(node).map_err(|error| error.to_string())
     }
 

@@ -33,6 +33,10 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two questions to the store.
 const ASK: Duration = Duration::from_secs(1);
+/// How long a node that cannot run the control plane leaves that to others.
+const LEAD_AGAIN: Duration = Duration::from_secs(2);
+/// How long a leader goes on that has not heard of its lease: others lead by then.
+const UNHELD_MAX: Duration = Duration::from_secs(6);
 /// How long a node that is to stop waits for its volumes to move to others.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 /// The file with the highest generation of leaders that was heard.
@@ -325,28 +329,41 @@ impl Life<'_> {
                     drop(relay.take());
                     let greet = ready.take();
                     let greet = || _ = greet.map(|ready| ready(addresses));
-                    self.lead(addresses, &leadership, greet)?;
+                    if let Err(failure) = self.lead(addresses, &leadership, greet) {
+                        tracing::warn!("cannot run the control plane: {}", failure.message);
+                        // Another node may be able to.
+                        let later = Deadline::after(LEAD_AGAIN);
+                        while self.end().is_none() && later.pause(LOOK) {}
+                    }
                     continue;
                 }
                 Ok(Standing::Follows(Leader { node, address, .. })) => {
-                    following = address.parse().ok();
+                    let own = [addresses.api, reachable(addresses.api, self.cluster.listen[0])];
+                    let address_of = address.parse().ok();
+                    // What is left of an earlier process here leads nowhere.
+                    following = address_of.filter(|leader| !own.contains(leader));
                     tell(
                         &mut told,
                         format!("{node} runs the control plane, its API is at {address}"),
                     );
                 }
-                Err(EtcdError::Unavailable { text, .. }) => {
-                    tell(&mut told, format!("who runs the control plane is not known: {text}"));
+                // Volumes are served as before.
+                Err(error) => {
+                    tell(&mut told, format!("who runs the control plane is not known: {error}"));
                 }
-                Err(error) => return Err(failed(error)),
             }
             *lock(&leader) = following;
             if relay.is_none() {
                 let of_relay = Arc::clone(&leader);
                 let to = Arc::new(move || *lock(&of_relay));
-                relay = Some(ApiRelay::start(addresses.api, to, Timeouts::default())?);
-                if let Some(ready) = ready.take() {
-                    ready(addresses);
+                match ApiRelay::start(addresses.api, to, Timeouts::default()) {
+                    Ok(started) => {
+                        relay = Some(started);
+                        if let Some(ready) = ready.take() {
+                            ready(addresses);
+                        }
+                    }
+                    Err(failure) => tell(&mut told, failure.message),
                 }
             }
             Deadline::after(LOOK).pause(LOOK);
@@ -371,15 +388,23 @@ impl Life<'_> {
             incarnation: self.incarnation as u64,
             tls: self.cluster.tls.clone(),
         };
-        let homes = homes::load(&self.kv).map_err(failed)?;
+        let homes = match homes::load(&self.kv) {
+            Ok(homes) => homes,
+            Err(error) => {
+                let _ = leadership.resign();
+                return Err(failed(error));
+            }
+        };
         let fleet = Arc::new(Fleet::new(Arc::new(around), homes));
         let (client, keys) = (self.kv.client.clone(), self.kv.keys.clone());
         let journal = Box::new(EtcdJournal::lead(client, keys, leadership.clone()));
         let config = Config { listen: addresses.api, nbd_unix: None, ..self.config.clone() };
         let control = server::control_config(&config, &addresses.nbd)?;
         let ends = async {
-            while self.end().is_none() && !leadership.is_lost() {
+            let mut unheld = Duration::ZERO;
+            while self.end().is_none() && !leadership.is_lost() && unheld < UNHELD_MAX {
                 tokio::time::sleep(LOOK).await;
+                unheld = if leadership.is_held() { Duration::ZERO } else { unheld + LOOK };
             }
         };
         let is_last = || self.end() == Some(End::Stop { is_last: true });

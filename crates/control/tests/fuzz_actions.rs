@@ -305,8 +305,11 @@ fn every_action_answers_every_request_well() {
         }
         reached.extend(world.end());
     });
+    // A server that serves alone has no nodes.
+    let of_nodes = ["ModifyNode", "MoveVolume"];
+    let all = ACTIONS.iter().map(|action| action.name);
     let never: Vec<_> =
-        ACTIONS.iter().map(|action| action.name).filter(|name| !reached.contains(name)).collect();
+        all.filter(|name| !of_nodes.contains(name) && !reached.contains(name)).collect();
     let is_alone = support::random::number("EVENKEEL_SEED").is_some();
     assert!(never.len() <= NEVER_MAX || is_alone, "never with success: {never:?}");
 }

@@ -1,7 +1,7 @@
 //! Looks after the nodes: connects to those that come, takes over from those that are lost, empties
 //! those that are drained, and says again what was told to a process that is no more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use evenkeel_core::ids::VolumeId;
 use tracing::{error, info, warn};
 
 use super::books::Seat;
-use super::{Fleet, Standing};
+use super::{Fleet, Node, Standing};
 use crate::clock;
 use crate::cluster::nodes::Member;
 
@@ -63,6 +63,7 @@ impl Fleet {
             Ok(node) => {
                 info!(node = member.name, "is a node of this cluster");
                 let mut books = self.books();
+                let before = books.seats.get_mut(&member.number).and_then(|it| it.node.take());
                 // It was told nothing, whatever the one before was told.
                 books.lose_hosts(member.number);
                 books.at(member.number).into_iter().for_each(|id| books.lost(id));
@@ -70,6 +71,8 @@ impl Fleet {
                     (seat.node, seat.process) = (Some(node), process);
                     (seat.away_since, seat.fenced) = (None, None);
                 }
+                drop(books);
+                let_go(before);
             }
             Err(why) => {
                 let mut books = self.books();
@@ -130,29 +133,39 @@ impl Fleet {
         if number == self.cluster.here() || volumes.is_empty() || !self.is_lost(number, now) {
             return;
         }
-        warn!(node = name, volumes = volumes.len(), "does not live: other nodes take over");
+        // What is being done to a volume ends first: it may have moved by then.
+        let mut turns = BTreeMap::new();
+        for id in volumes {
+            turns.extend(self.turns.take(id, Duration::ZERO).map(|turn| (id, turn)));
+        }
+        if turns.is_empty() {
+            return;
+        }
+        warn!(node = name, volumes = turns.len(), "does not live: other nodes take over");
         if let Err(why) = self.cluster.fence(&name) {
             error!(node = name, why, "cannot be fenced, so nobody takes over yet");
             return;
         }
-        {
+        let before = {
             let mut books = self.books();
             books.lose_hosts(number);
-            if let Some(seat) = books.seats.get_mut(&number) {
+            books.seats.get_mut(&number).and_then(|seat| {
                 // It may be the second time, after nobody could take all of its volumes.
                 seat.fenced = seat.process.take().or(seat.fenced.take());
-                seat.node = None;
-            }
-        }
-        self.spread(volumes);
+                seat.node.take()
+            })
+        };
+        let_go(before);
+        self.spread(number, turns.keys().copied().collect());
     }
 
     /// Gives volumes of a fenced node to others, those of a host with limits to one.
-    fn spread(&self, volumes: Vec<VolumeId>) {
-        let mut left: BTreeSet<VolumeId> = volumes.into_iter().collect();
+    fn spread(&self, lost: NodeId, volumes: BTreeSet<VolumeId>) {
+        let mut left = volumes;
         let mut changes = Vec::new();
         {
             let mut books = self.books();
+            left.retain(|id| books.homes.get(id) == Some(&lost));
             while let Some(&first) = left.first() {
                 let attachments = books.volume(first).map(|state| state.attachments.clone());
                 let attachments = attachments.unwrap_or_default();
@@ -243,6 +256,16 @@ impl Fleet {
             }
         }
         volumes.len()
+    }
+}
+
+/// Lets a connection to a node go. That waits for an attempt to connect that is under way, for
+/// seconds if the machine is off, so nobody waits for it.
+fn let_go(node: Option<Arc<dyn Node>>) {
+    let Some(node) = node else { return };
+    let thread = std::thread::Builder::new().name("fleet-farewell".to_owned());
+    if let Err(error) = thread.spawn(move || drop(node)) {
+        warn!(%error, "a connection to a node was let go without a thread");
     }
 }
 
