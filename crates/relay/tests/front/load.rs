@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub const BLOCK: u32 = 4_096;
+/// Requests that a client has under way.
+const DEPTH: usize = 8;
 const BLOCKS: u64 = SIZE / BLOCK as u64;
 
 /// What a block holds after so many writes to it.
@@ -97,10 +99,11 @@ impl Load {
     }
 }
 
-/// Runs these clients while something happens, which is given the count of answers, and checks what
-/// they have written.
-pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&AtomicU64)) {
-    let (stop, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+/// Runs these clients while something happens, which is given the count of answers of each, and
+/// checks what they have written.
+pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&[AtomicU64])) {
+    let stop = AtomicBool::new(false);
+    let answers: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
     /// So that no client runs on when something fails.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -109,10 +112,10 @@ pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&AtomicU64)) {
         }
     }
     std::thread::scope(|scope| {
-        for mut load in loads {
-            let (stop, answers) = (&stop, &answers);
+        for (mut load, answers) in loads.into_iter().zip(&answers) {
+            let stop = &stop;
             scope.spawn(move || {
-                load.run(8, stop, answers);
+                load.run(DEPTH, stop, answers);
                 load.check();
             });
         }
@@ -121,8 +124,12 @@ pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&AtomicU64)) {
     });
 }
 
-/// Waits for so many more answers.
-pub fn more(answers: &AtomicU64, count: u64) {
-    let before = answers.load(Ordering::SeqCst);
-    crate::cluster::until("answers", || answers.load(Ordering::SeqCst) >= before + count);
+/// Waits until each client has so many more answers. As many as it has requests under way may have
+/// been sent to it before: one more has come since.
+pub fn more(answers: &[AtomicU64], count: u64) {
+    assert!(count > DEPTH as u64);
+    let now = |answers: &AtomicU64| answers.load(Ordering::SeqCst);
+    let before: Vec<u64> = answers.iter().map(now).collect();
+    let has_more = || answers.iter().zip(&before).all(|(it, before)| now(it) >= before + count);
+    crate::cluster::until("answers", has_more);
 }

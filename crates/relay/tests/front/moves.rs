@@ -24,7 +24,7 @@ fn a_volume_moves_fifty_times_and_its_clients_notice_nothing() {
     let cluster = Cluster::with(2, DEVICE, |config| config);
     under_load(loads(&cluster), |answers| {
         for number in 0..50 {
-            more(answers, 30);
+            more(answers, 10);
             let (from, to) = (number % 2, (number + 1) % 2);
             cluster.release(from);
             cluster.settle(to);
@@ -34,8 +34,7 @@ fn a_volume_moves_fifty_times_and_its_clients_notice_nothing() {
         let front = cluster.nodes[node].front.as_ref().unwrap();
         front.figures().reconnected
     };
-    // On a busy machine a client may sleep through a move and back.
-    assert!(reconnected(0) >= 20 && reconnected(1) >= 10);
+    assert!(reconnected(0) >= 100 && reconnected(1) >= 50);
 }
 
 #[test]
