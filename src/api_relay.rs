@@ -2,6 +2,7 @@
 //! byte by byte, so that signatures hold. A client may name any node's address.
 
 use crate::message::Failure;
+use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{CONNECTIONS_MAX, Timeouts};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ const HEALTH: &[u8] = b"GET /healthz ";
 /// What that is answered with.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
                     content-length: 2\r\nconnection: close\r\n\r\nok";
+
+/// The id of a request that nobody has taken.
+const NO_REQUEST: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Says who leads.
 pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
@@ -148,11 +152,8 @@ async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::i
 
 /// What EC2's clients repeat a request for.
 fn unavailable(why: &str) -> String {
-    let body = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error>\
-         <Code>Unavailable</Code><Message>{why}; try again in a few seconds</Message></Error>\
-         </Errors><RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>"
-    );
+    let error = ApiError::unavailable(format!("{why}; try again in a few seconds"));
+    let body = error.document(NO_REQUEST);
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/xml;charset=UTF-8\r\n\
          retry-after: 1\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",

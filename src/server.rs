@@ -316,15 +316,18 @@ fn failing() -> (impl Fn(String) + Clone + Send + 'static, oneshot::Receiver<Str
 /// Checks that the address can be bound now. If another program takes it afterwards, the later bind
 /// fails.
 fn may_listen(address: SocketAddr) -> Result<(), Failure> {
-    TcpListener::bind(address).map(drop).map_err(|error| in_use(address, &error))
+    free(address).map(drop)
 }
 
-/// What is said of an address that cannot be bound.
-pub fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
-    Failure::new(format!(
-        "cannot listen on {address}: {error}; choose another address or stop the program that \
-         uses it"
-    ))
+/// The address with a port, if a free one was asked for.
+pub fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
+    let bound = TcpListener::bind(address).and_then(|listener| listener.local_addr());
+    bound.map_err(|error| {
+        Failure::new(format!(
+            "cannot listen on {address}: {error}; choose another address or stop the program \
+             that uses it"
+        ))
+    })
 }
 
 /// The configuration of the control plane for a data plane that listens at `nbd`.

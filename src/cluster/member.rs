@@ -63,8 +63,8 @@ pub fn run(
     ready: impl FnOnce(&Addresses),
 ) -> Result<(), Failure> {
     // Free ports are looked for once: a node that joins again has the same ones.
-    let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(free).collect();
-    let listen = free(config.listen)?;
+    let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(server::free).collect();
+    let listen = server::free(config.listen)?;
     let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
     let mut ready = Some(ready);
     while !is_stopped.load(Ordering::Acquire) {
@@ -398,7 +398,7 @@ impl Life<'_> {
         let fleet = Arc::new(Fleet::new(Arc::new(around), homes));
         let (client, keys) = (self.kv.client.clone(), self.kv.keys.clone());
         let journal = Box::new(EtcdJournal::lead(client, keys, leadership.clone()));
-        let config = Config { listen: addresses.api, nbd_unix: None, ..self.config.clone() };
+        let config = Config { nbd_unix: None, ..self.config.clone() };
         let control = server::control_config(&config, &addresses.nbd)?;
         let ends = async {
             let mut unheld = Duration::ZERO;
@@ -430,13 +430,6 @@ impl Life<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The address with a port, if a free one was asked for.
-fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
-    let listener = std::net::TcpListener::bind(address);
-    let bound = listener.and_then(|listener| listener.local_addr());
-    bound.map_err(|error| server::in_use(address, &error))
 }
 
 /// Where other nodes reach an address: one of all addresses is named by that between nodes.

@@ -107,6 +107,11 @@ impl ApiError {
         Self { status: 503, code: "RequestLimitExceeded", message: message.to_string() }
     }
 
+    /// Who is to answer cannot be reached. All SDKs retry by themselves.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { status: 503, code: "Unavailable", message: message.into() }
+    }
+
     /// The server lacks the requested capacity. One of EC2's server errors.
     pub fn no_capacity(message: impl Into<String>) -> Self {
         Self { status: 500, code: "InsufficientVolumeCapacity", message: message.into() }

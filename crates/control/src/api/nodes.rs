@@ -109,7 +109,7 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     }
     match fleet.set_state(&name, state) {
         Ok(_) => Ok(view::success()),
-        Err(why) => Err(ApiError { status: 503, code: "Unavailable", message: why }),
+        Err(why) => Err(ApiError::unavailable(why)),
     }
 }
 

@@ -24,8 +24,6 @@ pub struct Mirror<T> {
 
 struct Shared<T> {
     values: Mutex<BTreeMap<String, T>>,
-    /// Whether the thread saw the whole at its last look.
-    is_fresh: Mutex<bool>,
     read: fn(&str, &[u8]) -> Option<T>,
 }
 
@@ -45,8 +43,7 @@ impl<T: Send + 'static> Mirror<T> {
         prefix: &'static str,
         read: fn(&str, &[u8]) -> Option<T>,
     ) -> Result<Self, EtcdError> {
-        let (values, is_fresh) = (Mutex::default(), Mutex::new(true));
-        let shared = Arc::new(Shared { values, is_fresh, read });
+        let shared = Arc::new(Shared { values: Mutex::default(), read });
         let next = shared.load(&kv, prefix)?;
         let there = Arc::downgrade(&shared);
         std::thread::Builder::new()
@@ -60,22 +57,12 @@ impl<T: Send + 'static> Mirror<T> {
     pub fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
         self.shared.values()
     }
-
-    /// Whether etcd answered at the last look.
-    #[must_use]
-    pub fn is_fresh(&self) -> bool {
-        *self.shared.is_fresh.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<T> Shared<T> {
     fn values(&self) -> MutexGuard<'_, BTreeMap<String, T>> {
         // Each change of it is one assignment.
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, is_fresh: bool) {
-        *self.is_fresh.lock().unwrap_or_else(PoisonError::into_inner) = is_fresh;
     }
 
     /// Reads all; returns the revision from which to watch.
@@ -122,7 +109,6 @@ impl<T> Watcher<T> {
             if let (Err(error), true) = (&outcome, was_fresh) {
                 warn!(prefix = self.prefix, %error, "what etcd has is not seen");
             }
-            shared.note(is_fresh);
             was_fresh = is_fresh;
             drop(shared);
             if !is_fresh {
@@ -136,7 +122,6 @@ impl<T> Watcher<T> {
     fn span(&mut self, shared: &Shared<T>) -> Result<(), String> {
         // A member that is cut off from the others does not answer this, and another one is asked.
         self.kv.get(self.prefix).map_err(|error| error.to_string())?;
-        shared.note(true);
         let prefix = self.kv.name(self.prefix);
         let request = watch(&prefix, self.next);
         let stream = self.kv.client.stream("watch", &request, SPAN, PATIENCE);

@@ -13,30 +13,24 @@ use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::kv::{Kv, PATIENCE};
 use super::mirror::Mirror;
 use crate::clock;
 use crate::journal::etcd::client::EtcdError;
-use crate::journal::etcd::election::grant;
-use crate::journal::etcd::gateway::{
-    Compare, LeaseAnswer, Operation, Streamed, Transaction, TransactionAnswer,
-};
+use crate::journal::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};
+use crate::journal::etcd::gateway::{Compare, Operation, Transaction, TransactionAnswer};
+use crate::journal::etcd::keys;
 
 /// What the keys begin with.
 pub const PREFIX: &str = "n/";
-/// Seconds of a node's lease.
-pub const LEASE_TTL_S: u64 = 3;
 /// Time between two renewals.
 const RENEWAL: Duration = Duration::from_millis(1_000);
 /// How long a node waits for an earlier process of its name to be gone.
 const SAME_NAME_MAX: Duration = Duration::from_secs(15);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(250);
-/// The most characters of a node's name.
-const NAME_MAX: usize = 63;
 /// The most nodes that ever join a cluster.
 const NODES_MAX: u32 = 1_000;
 
@@ -155,14 +149,7 @@ pub type Nodes = Mirror<Entry>;
 /// # Errors
 /// It cannot be one; the text says why.
 pub fn check_name(name: &str) -> Result<(), String> {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(is_plain) {
-        return Err(format!(
-            "the node's name '{name}': name it with 1 to {NAME_MAX} letters, digits, '-', '_' \
-             and '.'"
-        ));
-    }
-    Ok(())
+    keys::check_name("node", name)
 }
 
 fn spec_key(name: &str) -> String {
@@ -276,10 +263,8 @@ impl Shared {
     /// Renews the lease, or takes a new one if it is gone.
     fn renew(&self) -> Result<(), EtcdError> {
         let (inst, lease) = self.inst().clone();
-        let request = json!({ "ID": lease.to_string() });
         let ttl = Duration::from_secs(LEASE_TTL_S);
-        let answer: Streamed<LeaseAnswer> =
-            self.kv.client.call("lease/keepalive", &request, ttl)?;
+        let answer = keep_alive(&self.kv.client, lease, ttl)?;
         if answer.result.is_some_and(|answer| answer.ttl_s.0 > 0) {
             return Ok(());
         }
@@ -366,9 +351,8 @@ impl Drop for Presence {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let request = json!({ "ID": self.shared.inst().1.to_string() });
         // If it does not get there, the lease ends by itself.
-        let _ = self.shared.kv.client.call::<Value>("lease/revoke", &request, Duration::ZERO);
+        let _ = revoke(&self.shared.kv.client, self.shared.inst().1, Duration::ZERO);
     }
 }
 
@@ -400,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_name_that_would_reach_into_another_key_is_refused() {
-        for name in ["", "a/b", "ü", &"x".repeat(NAME_MAX + 1)] {
+        for name in ["", "a/b", "ü", &"x".repeat(keys::NAME_MAX + 1)] {
             assert!(check_name(name).unwrap_err().contains("1 to 63 letters"), "{name}");
         }
         assert_eq!(check_name("node-1.example"), Ok(()));

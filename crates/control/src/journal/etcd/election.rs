@@ -22,7 +22,8 @@ use super::gateway::{
 use super::keys::Keys;
 use crate::clock;
 
-/// Seconds of a leader's lease. etcd's own elections make it longer, never shorter.
+/// Seconds of a leader's lease, and of a node's. etcd's own elections make it longer, never
+/// shorter.
 pub const LEASE_TTL_S: u64 = 3;
 /// Time between two renewals.
 const RENEWAL: Duration = Duration::from_millis(1_000);
@@ -132,13 +133,17 @@ impl Leadership {
     /// etcd does not answer; then the lease ends by itself.
     pub fn resign(&self) -> Result<(), EtcdError> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
-        revoke(&self.0.client, self.0.lease)
+        revoke(&self.0.client, self.0.lease, PATIENCE)
     }
 }
 
-fn revoke(client: &Client, lease: u64) -> Result<(), EtcdError> {
+/// Ends a lease, unless it has ended.
+///
+/// # Errors
+/// See [`Client::call`].
+pub(crate) fn revoke(client: &Client, lease: u64, patience: Duration) -> Result<(), EtcdError> {
     let request = json!({ "ID": lease.to_string() });
-    match client.call::<Value>("lease/revoke", &request, PATIENCE) {
+    match client.call::<Value>("lease/revoke", &request, patience) {
         Err(error) if !error.is_no_lease() => Err(error),
         _ => Ok(()),
     }
@@ -190,7 +195,7 @@ impl Election {
         let lease = grant(&self.client, LEASE_TTL_S, PATIENCE)?;
         let stands = self.stand(lease, sent);
         if !matches!(stands, Ok(Some(Standing::Leads(_)))) {
-            let _ = revoke(&self.client, lease);
+            let _ = revoke(&self.client, lease, PATIENCE);
         }
         match stands? {
             Some(standing) => Ok(standing),
@@ -267,12 +272,22 @@ impl Election {
     }
 }
 
+/// Asks for a lease to be renewed.
+///
+/// # Errors
+/// See [`Client::call`].
+pub(crate) fn keep_alive(
+    client: &Client,
+    lease: u64,
+    patience: Duration,
+) -> Result<Streamed<LeaseAnswer>, EtcdError> {
+    client.call("lease/keepalive", &json!({ "ID": lease.to_string() }), patience)
+}
+
 /// Renews a lease once. Returns whether there is something left to renew.
 fn renew(client: &Client, lease: u64, held: &Mutex<Held>) -> bool {
     let sent = clock::since_boot();
-    let request = json!({ "ID": lease.to_string() });
-    let ttl = Duration::from_secs(LEASE_TTL_S);
-    let answer = client.call::<Streamed<LeaseAnswer>>("lease/keepalive", &request, ttl);
+    let answer = keep_alive(client, lease, Duration::from_secs(LEASE_TTL_S));
     let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
         Ok(Streamed { result: Some(answer), .. }) => *held = held.renewed(sent, answer.ttl_s.0),

@@ -4,8 +4,23 @@ use evenkeel_core::ids::InstanceId;
 
 use crate::journal::Subject;
 
-/// The most characters of a cluster's name.
+/// The most characters of a name that is part of a key.
 pub const NAME_MAX: usize = 63;
+
+/// Checks a name that is part of a key; `what` says of what it is.
+///
+/// # Errors
+/// It cannot be one; the text says why.
+pub fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    match !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!(
+            "the {what}'s name '{name}': name it with 1 to {NAME_MAX} letters, digits, '-', '_' \
+             and '.'"
+        )),
+    }
+}
 
 /// The names of a cluster's keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,13 +47,7 @@ impl Keys {
     /// # Errors
     /// The name is none; the text says why.
     pub fn of(cluster: &str) -> Result<Self, String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if cluster.is_empty() || cluster.len() > NAME_MAX || !cluster.bytes().all(is_plain) {
-            return Err(format!(
-                "the cluster's name '{cluster}': name it with 1 to {NAME_MAX} letters, digits, \
-                 '-', '_' and '.'"
-            ));
-        }
+        check_name("cluster", cluster)?;
         Ok(Self(format!("/evenkeel/{cluster}/")))
     }
 
