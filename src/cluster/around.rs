@@ -51,6 +51,10 @@ impl Node for Remote {
     fn accept(&self, incarnation: u128) {
         self.0.accept_restart(incarnation);
     }
+
+    fn close(&self) {
+        self.0.close();
+    }
 }
 
 impl fleet::Cluster for Around {
@@ -59,7 +63,9 @@ impl fleet::Cluster for Around {
     }
 
     fn connect(&self, member: &Member) -> Result<Arc<dyn Node>, String> {
-        let Some(inst) = &member.inst else { return Err("it does not live".to_owned()) };
+        let Some(inst) = member.inst.as_ref().or(member.last.as_ref()) else {
+            return Err("it does not live".to_owned());
+        };
         let is_fenced = self.pool.is_fenced(&inst.store).map_err(|error| error.to_string())?;
         if is_fenced {
             return Err("its process was fenced; it is to join again as another one".to_owned());

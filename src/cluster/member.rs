@@ -8,7 +8,7 @@ use super::{Cluster, shared};
 use crate::api_relay::ApiRelay;
 use crate::clock::Deadline;
 use crate::endpoint::Noted;
-use crate::message::{Failure, failed};
+use crate::message::{Exit, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::cluster::fleet::Fleet;
 use evenkeel_control::cluster::homes;
@@ -39,6 +39,8 @@ const LEAD_AGAIN: Duration = Duration::from_secs(2);
 const UNHELD_MAX: Duration = Duration::from_secs(6);
 /// How long a node that is to stop waits for its volumes to move to others.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long the last node that stops closes volumes.
+const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// The file with the highest generation of leaders that was heard.
 const GENERATION_FILE: &str = "agent-generation";
 /// Where a process is that cannot be reached yet.
@@ -62,6 +64,7 @@ pub fn run(
     is_stopped: &AtomicBool,
     ready: impl FnOnce(&Addresses),
 ) -> Result<(), Failure> {
+    check_reach(config.listen, cluster.listen[0])?;
     // Free ports are looked for once: a node that joins again has the same ones.
     let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(server::free).collect();
     let listen = server::free(config.listen)?;
@@ -80,6 +83,16 @@ pub fn run(
     Ok(())
 }
 
+/// The other nodes relay API requests to the one that leads: they must reach it.
+fn check_reach(api: SocketAddr, between: SocketAddr) -> Result<(), Failure> {
+    if !api.ip().is_loopback() || between.ip().is_loopback() {
+        return Ok(());
+    }
+    let text = "listen: nodes on other machines do not reach the API at";
+    let hint = format!("name an address of this machine, such as --listen {}:8650", between.ip());
+    Err(Failure::new(format!("{text} {api}")).hint(hint).exit(Exit::Usage))
+}
+
 /// A node while it lives.
 struct Life<'a> {
     config: &'a Config,
@@ -94,6 +107,8 @@ struct Life<'a> {
     homes: Mirror<NodeId>,
     pool: Arc<dyn Pool>,
     presence: Presence,
+    /// Whether another node runs the control plane.
+    follows: AtomicBool,
     /// Why it ends.
     end: Mutex<Option<End>>,
 }
@@ -118,7 +133,7 @@ fn life(
     let (pool, folder) = server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // The store makes the folder, and refuses one that is occupied.
     shared::credentials(&kv, &config.data_dir)?;
-    let end = Mutex::default();
+    let (follows, end) = Default::default();
     let life = Life {
         config,
         cluster,
@@ -131,6 +146,7 @@ fn life(
         homes,
         pool,
         presence,
+        follows,
         end,
     };
     let ended = life.serve(ready);
@@ -191,7 +207,9 @@ impl Life<'_> {
             is_leaving: false,
             ..unreachable_yet(self.incarnation)
         };
-        self.presence.update(inst).map_err(failed)?;
+        if let Err(error) = self.presence.update(inst) {
+            tracing::warn!(%error, "the other nodes hear of this one when etcd answers");
+        }
         let failure: Arc<Mutex<Option<String>>> = Arc::default();
         let told = Arc::clone(&failure);
         engine.when_failed(move |what| *lock(&told) = Some(what));
@@ -270,7 +288,9 @@ impl Life<'_> {
                     Deadline::after(DRAIN_MAX)
                 });
                 let is_last = !self.has_others();
-                if is_last || self.is_empty() || is_late {
+                // All stop: whoever runs the control plane closes what the others have, too.
+                let waits = self.follows.load(Ordering::Acquire) && !is_late;
+                if (is_last && !waits) || self.is_empty() || is_late {
                     *lock(&self.end) = Some(End::Stop { is_last });
                     return;
                 }
@@ -323,8 +343,14 @@ impl Life<'_> {
                 return Ok(end);
             }
             let mut following = None;
-            match election.campaign() {
-                Ok(Standing::Leads(leadership)) => {
+            match self.standing(&election) {
+                Ok(None) => {
+                    self.follows.store(false, Ordering::Release);
+                    Deadline::after(LOOK).pause(LOOK);
+                    continue;
+                }
+                Ok(Some(Standing::Leads(leadership))) => {
+                    self.follows.store(false, Ordering::Release);
                     // It lets go of the address.
                     drop(relay.take());
                     let greet = ready.take();
@@ -337,11 +363,12 @@ impl Life<'_> {
                     }
                     continue;
                 }
-                Ok(Standing::Follows(Leader { node, address, .. })) => {
+                Ok(Some(Standing::Follows(Leader { node, address, .. }))) => {
                     let own = [addresses.api, reachable(addresses.api, self.cluster.listen[0])];
                     let address_of = address.parse().ok();
                     // What is left of an earlier process here leads nowhere.
                     following = address_of.filter(|leader| !own.contains(leader));
+                    self.follows.store(following.is_some(), Ordering::Release);
                     tell(
                         &mut told,
                         format!("{node} runs the control plane, its API is at {address}"),
@@ -367,6 +394,16 @@ impl Life<'_> {
                 }
             }
             Deadline::after(LOOK).pause(LOOK);
+        }
+    }
+
+    /// Who leads; this process if nobody else does. A process that followed, and stops as the last
+    /// ones do, does not begin to lead: then it is `None` that leads.
+    fn standing(&self, election: &Election) -> Result<Option<Standing>, EtcdError> {
+        let stops = self.is_stopped.load(Ordering::Acquire) && !self.has_others();
+        match stops && self.follows.load(Ordering::Acquire) {
+            true => Ok(election.leader()?.map(Standing::Follows)),
+            false => election.campaign().map(Some),
         }
     }
 
@@ -400,20 +437,27 @@ impl Life<'_> {
         let journal = Box::new(EtcdJournal::lead(client, keys, leadership.clone()));
         let config = Config { nbd_unix: None, ..self.config.clone() };
         let control = server::control_config(&config, &addresses.nbd)?;
+        let (is_over, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let ends = async {
-            let mut unheld = Duration::ZERO;
-            while self.end().is_none() && !leadership.is_lost() && unheld < UNHELD_MAX {
+            while !is_over.load(Ordering::Acquire) {
                 tokio::time::sleep(LOOK).await;
-                unheld = if leadership.is_held() { Duration::ZERO } else { unheld + LOOK };
             }
         };
         let is_last = || self.end() == Some(End::Stop { is_last: true });
-        let leading = Leading { fleet, journal };
-        let result = evenkeel_control::run_leading(control, leading, |_| greet(), ends, is_last);
+        let leading = Leading { fleet: Arc::clone(&fleet), journal };
+        let result = std::thread::scope(|scope| {
+            let watch = || self.watch_term(leadership, &fleet, &is_over, &has_ended);
+            let thread = std::thread::Builder::new().name("member-term".to_owned());
+            thread.spawn_scoped(scope, watch).map_err(failed)?;
+            let run = evenkeel_control::run_leading;
+            let result = run(control, leading, |_| greet(), ends, is_last).map_err(failed);
+            has_ended.store(true, Ordering::Release);
+            result
+        });
         if leadership.is_lost() {
             // What it could not store is decided otherwise by now.
             if let Err(error) = result {
-                tracing::warn!(%error, "this node leads no more");
+                tracing::warn!("this node leads no more: {}", error.message);
             }
             return Ok(());
         }
@@ -423,8 +467,36 @@ impl Life<'_> {
         }
         match self.end() {
             Some(End::Fenced | End::Failed(_)) => Ok(()),
-            _ => result.map_err(failed),
+            _ => result,
         }
+    }
+
+    /// Ends the control plane when this process leads no more, or is to stop. What waits for a node
+    /// then, or for a store that does not answer, waits no longer.
+    fn watch_term(
+        &self,
+        leadership: &Leadership,
+        fleet: &Fleet,
+        is_over: &AtomicBool,
+        has_ended: &AtomicBool,
+    ) {
+        let mut unheld = Duration::ZERO;
+        while self.end().is_none() && !leadership.is_lost() && unheld < UNHELD_MAX {
+            Deadline::after(LOOK).pause(LOOK);
+            unheld = if leadership.is_held() { Duration::ZERO } else { unheld + LOOK };
+            if has_ended.load(Ordering::Acquire) {
+                return;
+            }
+        }
+        is_over.store(true, Ordering::Release);
+        // The last one closes all volumes, and stores what they have left.
+        let left = match self.end() {
+            Some(End::Stop { is_last: true }) => CLOSE_MAX,
+            _ => Duration::ZERO,
+        };
+        let deadline = Deadline::after(left);
+        while !has_ended.load(Ordering::Acquire) && deadline.pause(LOOK) {}
+        fleet.close();
     }
 }
 

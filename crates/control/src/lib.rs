@@ -222,8 +222,11 @@ where
     let keeping = fleet.as_ref().map(Keeping::start).transpose();
     let _keeping = keeping.map_err(ControlError::Runtime)?;
     let journal = journal(&config.data_dir)?;
-    let plane = Plane::start(journal, config.settings, agent).map_err(ControlError::Start)?;
-    let plane = plane.with_fleet(fleet);
+    let plane = match &fleet {
+        Some(fleet) => Plane::lead(journal, config.settings, fleet),
+        None => Plane::start(journal, config.settings, agent),
+    };
+    let plane = plane.map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
     let cloudwatch = Arc::new(cloudwatch.map_err(ControlError::Metrics)?);
     let events = Events::start(&config.data_dir, &plane, &config.webhooks);

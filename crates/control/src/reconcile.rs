@@ -59,6 +59,13 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
     }
 }
 
+/// What a volume may be attached to in the data plane: also what it is being detached from.
+#[must_use]
+pub fn may_be_attached(model: &Model, volume: &Volume) -> Vec<Attachment> {
+    let hosts = volume.attachments.iter().filter_map(|a| model.hosts.get(&a.instance));
+    hosts.map(|host| Attachment { host: host.id, address: host.address }).collect()
+}
+
 fn state(
     settings: &Settings,
     volume: &Volume,

@@ -174,16 +174,21 @@ impl RemoteAgent {
     }
 }
 
+impl RemoteAgent {
+    /// Ends the link for good. Whoever waits for an answer hears that the connection is lost.
+    pub fn close(&self) {
+        let mut state = self.shared.state();
+        state.stopped = true;
+        if let Some(session) = &state.session {
+            session.channel.close();
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
 impl Drop for RemoteAgent {
     fn drop(&mut self) {
-        {
-            let mut state = self.shared.state();
-            state.stopped = true;
-            if let Some(session) = &state.session {
-                session.channel.close();
-            }
-            self.shared.changed.notify_all();
-        }
+        self.close();
         // It waits for no more than a connection attempt or a handshake.
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             warn!("the thread of a link to a node panicked");

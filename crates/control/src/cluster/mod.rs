@@ -12,6 +12,7 @@
 //! | `m/NUMBER` | the name of the node that has this number |
 //! | `n/NAME/spec` | [`nodes::Spec`]: its number, and whether it is in service |
 //! | `n/NAME/inst` | [`nodes::Inst`]: its process, with a lease |
+//! | `n/NAME/last` | the same of the last process that could be reached, which lasts |
 //! | `o/VOLUME` | the number of the node that is the volume's home |
 
 pub mod fleet;

@@ -20,7 +20,7 @@ use super::mirror::Mirror;
 use crate::clock;
 use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};
-use crate::journal::etcd::gateway::{Compare, Operation, Transaction, TransactionAnswer};
+use crate::journal::etcd::gateway::{Compare, Operation, Transaction};
 use crate::journal::etcd::keys;
 
 /// What the keys begin with.
@@ -76,6 +76,14 @@ pub struct Inst {
     pub version: String,
 }
 
+impl Inst {
+    /// Whether it says where it is.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        self.agent.port() != 0
+    }
+}
+
 /// A node, as etcd has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
@@ -87,13 +95,15 @@ pub struct Member {
     pub state: State,
     /// Its process, if its lease holds.
     pub inst: Option<Inst>,
+    /// The last process of it that could be reached.
+    pub last: Option<Inst>,
 }
 
 impl Member {
     /// Its process, if it lives and can be reached.
     #[must_use]
     pub fn reachable(&self) -> Option<&Inst> {
-        self.inst.as_ref().filter(|inst| inst.agent.port() != 0)
+        self.inst.as_ref().filter(|inst| inst.is_reachable())
     }
 
     /// Whether it may get volumes.
@@ -110,6 +120,8 @@ pub enum Entry {
     Spec(Spec),
     /// `n/NAME/inst`.
     Inst(Box<Inst>),
+    /// `n/NAME/last`.
+    Last(Box<Inst>),
 }
 
 /// Reads a key of a node.
@@ -117,7 +129,8 @@ pub enum Entry {
 pub fn read(key: &str, value: &[u8]) -> Option<Entry> {
     match key.rsplit_once('/')?.1 {
         "spec" => serde_json::from_slice(value).ok().map(Entry::Spec),
-        "inst" => serde_json::from_slice(value).ok().map(|inst| Entry::Inst(Box::new(inst))),
+        "inst" => serde_json::from_slice(value).ok().map(Entry::Inst),
+        "last" => serde_json::from_slice(value).ok().map(Entry::Last),
         _ => None,
     }
 }
@@ -134,8 +147,12 @@ pub fn members(entries: &BTreeMap<String, Entry>) -> Vec<Member> {
             Some(Entry::Inst(inst)) => Some((**inst).clone()),
             _ => None,
         };
+        let last = match entries.get(&format!("{name}/last")) {
+            Some(Entry::Last(inst)) => Some((**inst).clone()),
+            _ => None,
+        };
         let (name, number) = (name.to_owned(), NodeId(spec.number));
-        all.push(Member { name, number, state: spec.state, inst });
+        all.push(Member { name, number, state: spec.state, inst, last });
     }
     all.sort_by_key(|member| member.number);
     all
@@ -158,6 +175,10 @@ fn spec_key(name: &str) -> String {
 
 fn inst_key(name: &str) -> String {
     format!("{PREFIX}{name}/inst")
+}
+
+fn last_key(name: &str) -> String {
+    format!("{PREFIX}{name}/last")
 }
 
 fn unusable(key: &str, why: &dyn std::fmt::Display) -> EtcdError {
@@ -225,58 +246,77 @@ pub struct Presence {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What is said of a process.
+struct Said {
+    inst: Inst,
+    lease: u64,
+    /// Whether etcd has it.
+    is_written: bool,
+}
+
 struct Shared {
     kv: Kv,
     name: String,
-    inst: Mutex<(Inst, u64)>,
+    /// Held while something is asked of etcd, so that what is said last is written last.
+    said: Mutex<Said>,
 }
 
 impl Shared {
-    /// The process, and its lease.
-    fn inst(&self) -> MutexGuard<'_, (Inst, u64)> {
-        self.inst.lock().unwrap_or_else(PoisonError::into_inner)
+    fn said(&self) -> MutexGuard<'_, Said> {
+        // Its parts are changed one by one, after etcd has answered.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the key with a lease, unless another process has it.
-    fn write(&self, inst: &Inst, lease: u64) -> Result<bool, EtcdError> {
-        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(inst)?);
-        let put = Operation::Put(key.clone(), value, lease);
+    /// Writes the key with the lease, unless another process has it.
+    fn write(&self, said: &mut Said) -> Result<bool, EtcdError> {
+        let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(&said.inst)?);
+        let mut then = vec![Operation::Put(key.clone(), value.clone(), said.lease)];
+        if said.inst.is_reachable() {
+            then.push(Operation::Put(self.kv.name(&last_key(&self.name)), value, 0));
+        }
         let transaction = Transaction {
             when: vec![Compare::CreatedBy(key.clone(), 0)],
-            then: vec![put.clone()],
+            then: then.clone(),
             otherwise: vec![Operation::Get(key.clone())],
         };
         let answer = self.kv.transact(&transaction)?;
-        if answer.succeeded {
-            return Ok(true);
+        if !answer.succeeded {
+            // It is gone by now if nothing was found, and is written at the next try.
+            let Some(found) = answer.of(&key) else { return Ok(false) };
+            let there = serde_json::from_slice::<Inst>(&found.value.0).ok();
+            if there.is_none_or(|there| there.incarnation != said.inst.incarnation) {
+                return Ok(false);
+            }
+            let when = vec![Compare::WrittenBy(key, found.mod_revision.0)];
+            let again = Transaction { when, then, otherwise: vec![] };
+            if !self.kv.transact(&again)?.succeeded {
+                return Ok(false);
+            }
         }
-        let is_ours = |answer: &TransactionAnswer| {
-            let found = serde_json::from_slice::<Inst>(&answer.of(&key)?.value.0).ok()?;
-            Some(found.incarnation == inst.incarnation)
-        };
-        if is_ours(&answer) != Some(true) {
-            return Ok(false);
-        }
-        self.kv.transact(&Transaction { then: vec![put], ..Transaction::default() }).map(|_| true)
+        said.is_written = true;
+        Ok(true)
     }
 
     /// Renews the lease, or takes a new one if it is gone.
     fn renew(&self) -> Result<(), EtcdError> {
-        let (inst, lease) = self.inst().clone();
+        let mut said = self.said();
         let ttl = Duration::from_secs(LEASE_TTL_S);
-        let answer = keep_alive(&self.kv.client, lease, ttl)?;
-        if answer.result.is_some_and(|answer| answer.ttl_s.0 > 0) {
+        let answer = keep_alive(&self.kv.client, said.lease, ttl)?;
+        let is_held = answer.result.is_some_and(|answer| answer.ttl_s.0 > 0);
+        if is_held && said.is_written {
             return Ok(());
         }
-        let lease = grant(&self.kv.client, LEASE_TTL_S, ttl)?;
-        if !self.write(&inst, lease)? {
-            return Err(EtcdError::Options(format!(
+        if !is_held {
+            said.is_written = false;
+            said.lease = grant(&self.kv.client, LEASE_TTL_S, ttl)?;
+        }
+        match self.write(&mut said)? {
+            true => Ok(()),
+            false => Err(EtcdError::Options(format!(
                 "another process says that it is the node {}; give it another --node",
                 self.name
-            )));
+            ))),
         }
-        self.inst().1 = lease;
-        Ok(())
     }
 }
 
@@ -287,11 +327,10 @@ impl Presence {
     /// etcd does not answer, or another process has this name.
     pub fn start(kv: Kv, name: &str, inst: Inst) -> Result<Self, EtcdError> {
         let lease = grant(&kv.client, LEASE_TTL_S, PATIENCE)?;
-        let shared =
-            Arc::new(Shared { kv, name: name.to_owned(), inst: Mutex::new((inst, lease)) });
+        let said = Mutex::new(Said { inst, lease, is_written: false });
+        let shared = Arc::new(Shared { kv, name: name.to_owned(), said });
         let deadline = clock::since_boot() + SAME_NAME_MAX;
-        let mut lease = lease;
-        while !shared.write(&shared.inst().0.clone(), lease)? {
+        while !shared.write(&mut shared.said())? {
             if clock::since_boot() >= deadline {
                 return Err(EtcdError::Options(format!(
                     "another process is the node {name} and lives; name this one with --node, or \
@@ -300,9 +339,8 @@ impl Presence {
             }
             clock::pause(LOOK);
             // The one from before may have ended meanwhile.
-            lease = grant(&shared.kv.client, LEASE_TTL_S, PATIENCE)?;
+            shared.said().lease = grant(&shared.kv.client, LEASE_TTL_S, PATIENCE)?;
         }
-        shared.inst().1 = lease;
         let (stop, stopped) = sync_channel::<()>(0);
         let of_thread = Arc::clone(&shared);
         let renew = move || {
@@ -325,23 +363,24 @@ impl Presence {
     /// Says that the process is about to stop.
     ///
     /// # Errors
-    /// etcd does not answer.
+    /// As of [`Self::update`].
     pub fn leave(&self) -> Result<(), EtcdError> {
-        let inst = self.shared.inst().0.clone();
-        self.update(Inst { is_leaving: true, ..inst })
+        self.change(|inst| inst.is_leaving = true)
     }
 
     /// Says something else of the process.
     ///
     /// # Errors
-    /// etcd does not answer; then it is said when the lease is taken anew.
+    /// etcd does not answer; then it is said as soon as it does.
     pub fn update(&self, inst: Inst) -> Result<(), EtcdError> {
-        let lease = {
-            let mut now = self.shared.inst();
-            now.0 = inst.clone();
-            now.1
-        };
-        self.shared.write(&inst, lease).map(drop)
+        self.change(|said| *said = inst)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inst)) -> Result<(), EtcdError> {
+        let mut said = self.shared.said();
+        change(&mut said.inst);
+        said.is_written = false;
+        self.shared.write(&mut said).map(drop)
     }
 }
 
@@ -352,7 +391,7 @@ impl Drop for Presence {
             let _ = thread.join();
         }
         // If it does not get there, the lease ends by itself.
-        let _ = revoke(&self.shared.kv.client, self.shared.inst().1, Duration::ZERO);
+        let _ = revoke(&self.shared.kv.client, self.shared.said().lease, Duration::ZERO);
     }
 }
 
@@ -369,6 +408,11 @@ mod tests {
         put("b/spec", r#"{"number":1,"state":"draining"}"#);
         put("a/spec", r#"{"number":2,"state":"up"}"#);
         put(
+            "a/last",
+            r#"{"incarnation":"fe","store":"","agent":"127.0.0.1:9","relay":"127.0.0.1:2",
+                "api":"127.0.0.1:3","nbd":[],"is_leaving":true,"version":"1"}"#,
+        );
+        put(
             "a/inst",
             r#"{"incarnation":"ff","store":"","agent":"127.0.0.1:1","relay":"127.0.0.1:2",
                 "api":"127.0.0.1:3","nbd":[],"is_leaving":false,"version":"1"}"#,
@@ -378,6 +422,8 @@ mod tests {
         assert_eq!(names, ["b", "a"]);
         assert!(!all[0].takes_volumes() && all[0].inst.is_none());
         assert!(all[1].takes_volumes());
+        assert_eq!(all[1].last.as_ref().unwrap().incarnation, "fe");
+        assert_eq!(all[0].last, None);
         assert_eq!(read("a/other", b"{}"), None);
         assert_eq!(read("a/spec", b"nonsense"), None);
     }

@@ -140,14 +140,6 @@ impl Plane {
         self.model.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same plane over several nodes. What a former leader has heard of credits is asked for
-    /// once more.
-    #[must_use]
-    pub fn with_fleet(self, fleet: Option<Arc<Fleet>>) -> Self {
-        let leases = Mutex::new(Leases { behind: fleet.is_some() });
-        Self { fleet, leases, ..self }
-    }
-
     /// The nodes, if there are several.
     #[must_use]
     pub const fn fleet(&self) -> Option<&Arc<Fleet>> {

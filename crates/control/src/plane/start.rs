@@ -16,10 +16,12 @@ use tracing::{error, warn};
 
 use super::filling::Fillings;
 use super::key_locks::KeyLocks;
+use super::leases::Leases;
 use super::settling::Settling;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::writer::Writer;
 use super::{Plane, PlaneError};
+use crate::cluster::fleet::Fleet;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
 use crate::{clock, credits, reconcile};
@@ -32,9 +34,31 @@ impl Plane {
     /// be brought up is not an error: the server logs it, and the volume goes into the state
     /// `error`.
     pub fn start(
+        journal: Box<dyn Journal>,
+        settings: Settings,
+        agent: Arc<dyn Agent>,
+    ) -> Result<Self, PlaneError> {
+        Self::start_over(journal, settings, agent, None)
+    }
+
+    /// The same over several nodes. They may serve volumes already, as a former leader had them.
+    ///
+    /// # Errors
+    /// As of [`Self::start`].
+    pub fn lead(
+        journal: Box<dyn Journal>,
+        settings: Settings,
+        fleet: &Arc<Fleet>,
+    ) -> Result<Self, PlaneError> {
+        let agent = Arc::clone(fleet) as Arc<dyn Agent>;
+        Self::start_over(journal, settings, agent, Some(Arc::clone(fleet)))
+    }
+
+    fn start_over(
         mut journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
+        fleet: Option<Arc<Fleet>>,
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
         let now = moment.unix;
@@ -73,7 +97,8 @@ impl Plane {
         }
         change.events.into_iter().for_each(|event| model.apply(event));
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
-        let (keys, leases) = (KeyLocks::default(), Mutex::default());
+        // What a former leader has heard of credits is asked for once more.
+        let (keys, leases) = (KeyLocks::default(), Mutex::new(Leases { behind: fleet.is_some() }));
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
             retried: None,
@@ -86,16 +111,28 @@ impl Plane {
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing, copying, addresses, feed, health, recording: None, fleet: None,
+            scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
+        plane.expect_all();
         plane.bring_up_hosts(&opening)?;
         plane.bring_up_all(&opening)?;
+        if let Some(fleet) = &plane.fleet {
+            fleet.keep_only(&plane.model().volumes.keys().copied().collect());
+        }
         plane.bring_up_snapshots()?;
         plane.learn_encryption()?;
         plane.log_unowned();
         plane.refresh_space();
         plane.capacity();
         Ok(plane)
+    }
+
+    /// Tells the fleet what its nodes may serve.
+    fn expect_all(&self) {
+        let Some(fleet) = &self.fleet else { return };
+        let model = self.model();
+        let all = model.volumes.values();
+        fleet.expect(all.map(|volume| (volume.id, reconcile::may_be_attached(&model, volume))));
     }
 
     fn bring_up_hosts(&self, opening: &Credits) -> Result<(), PlaneError> {

@@ -10,6 +10,7 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_wire::agent::{Attachment, CreditReport, HostState, VolumeState};
 
 use super::super::nodes::{Member, State};
+use super::turns::Thing;
 use super::{Node, NodeView, Standing};
 
 /// A node.
@@ -19,8 +20,10 @@ pub(super) struct Seat {
     pub(super) process: Option<String>,
     /// The connection, once there was one to its present process.
     pub(super) node: Option<Arc<dyn Node>>,
-    /// Since when it has been away, after the start of the machine.
+    /// Since when it has been away, or never been connected to, after the start of the machine.
     pub(super) away_since: Option<Duration>,
+    /// Whether its present process has executed commands.
+    pub(super) was_up: bool,
     /// The process that could not be connected to.
     pub(super) refused: Option<String>,
     /// The process that was fenced.
@@ -31,8 +34,8 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(member: Member) -> Self {
-        let (process, node, away_since, refused, fenced, hosts) = Default::default();
-        Self { member, process, node, away_since, refused, fenced, hosts }
+        let (process, node, away_since, was_up, refused, fenced, hosts) = Default::default();
+        Self { member, process, node, away_since, was_up, refused, fenced, hosts }
     }
 
     /// Whether its volumes are to move to others.
@@ -47,6 +50,23 @@ impl Seat {
     }
 }
 
+/// The other volumes that must be where one is, and the hosts with limits because of which.
+#[derive(Default)]
+pub(super) struct Bound {
+    pub(super) volumes: BTreeSet<VolumeId>,
+    pub(super) hosts: BTreeSet<InstanceId>,
+}
+
+/// What has to be done so that a volume and those that it is bound to are at one node.
+pub(super) struct Gathering {
+    /// The node.
+    pub(super) place: NodeId,
+    /// Those that are not there.
+    pub(super) elsewhere: BTreeSet<VolumeId>,
+    /// Whose turns are needed for that.
+    pub(super) things: BTreeSet<Thing>,
+}
+
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Books {
@@ -54,6 +74,10 @@ pub(super) struct Books {
     pub(super) homes: BTreeMap<VolumeId, NodeId>,
     /// Volumes as they were applied last, with the unleased amounts that they have now.
     volumes: BTreeMap<VolumeId, VolumeState>,
+    /// What volumes were released with that were never applied: earlier leaders did that.
+    found: BTreeMap<VolumeId, Balances>,
+    /// The attachments of volumes that are served, but were not applied by this leader yet.
+    expected: BTreeMap<VolumeId, Vec<Attachment>>,
     /// Volumes by the hosts that they are attached to.
     by_host: BTreeMap<InstanceId, BTreeSet<VolumeId>>,
     /// Hosts with limits, likewise.
@@ -161,6 +185,9 @@ impl Books {
 
     /// What a volume begins with that is to be applied again, and its unleased part.
     pub(super) fn left(&self, id: VolumeId) -> Option<(Balances, Balances)> {
+        if let Some(found) = self.found.get(&id) {
+            return Some((*found, Balances::default()));
+        }
         let state = self.volumes.get(&id).filter(|_| self.owed.contains(&id))?;
         Some((state.balances, state.unleased))
     }
@@ -237,13 +264,17 @@ impl Books {
             }
             // Whatever happens next, it is nowhere now.
             self.owed.insert(id);
+        } else if let Some(balances) = balances {
+            self.found.insert(id, balances);
         }
     }
 
     /// A volume is gone.
     pub(super) fn forget(&mut self, id: VolumeId) {
-        let Some(before) = self.volumes.remove(&id) else { return };
-        for Attachment { host, .. } in before.attachments {
+        self.found.remove(&id);
+        let attachments = self.volumes.remove(&id).map(|before| before.attachments);
+        let expected = self.expected.remove(&id);
+        for Attachment { host, .. } in attachments.or(expected).unwrap_or_default() {
             if let Some(volumes) = self.by_host.get_mut(&host) {
                 volumes.remove(&id);
                 if volumes.is_empty() {
@@ -287,25 +318,60 @@ impl Books {
         hosts.filter(|host| self.hosts.contains_key(host)).collect()
     }
 
-    /// The other volumes that must be where this one is, as it is to be attached: those of its
-    /// hosts with limits, those of their hosts, and so on.
-    pub(super) fn group(&self, id: VolumeId, attachments: &[Attachment]) -> BTreeSet<VolumeId> {
-        let mut group = BTreeSet::from([id]);
-        let (mut seen, mut next) = (BTreeSet::new(), self.limited(attachments));
+    /// What must be where this volume is, as it is to be attached: the volumes of its hosts with
+    /// limits, those of their hosts, and so on.
+    pub(super) fn bound(&self, id: VolumeId, attachments: &[Attachment]) -> Bound {
+        let (mut volumes, mut hosts) = (BTreeSet::from([id]), BTreeSet::new());
+        let mut next = self.limited(attachments);
         while let Some(host) = next.pop() {
-            if !seen.insert(host) {
+            if !hosts.insert(host) {
                 continue;
             }
             for volume in self.by_host.get(&host).into_iter().flatten() {
-                if group.insert(*volume)
-                    && let Some(state) = self.volumes.get(volume)
-                {
-                    next.extend(self.limited(&state.attachments));
+                if volumes.insert(*volume) {
+                    next.extend(self.limited(self.attachments(*volume)));
                 }
             }
         }
-        group.remove(&id);
-        group
+        volumes.remove(&id);
+        Bound { volumes, hosts }
+    }
+
+    /// How a volume gets to a node, with all that is bound to it.
+    pub(super) fn gathering(
+        &self,
+        id: VolumeId,
+        attachments: &[Attachment],
+        place: NodeId,
+    ) -> Gathering {
+        let Bound { volumes, hosts } = self.bound(id, attachments);
+        let all = volumes.into_iter().chain([id]);
+        let elsewhere: BTreeSet<_> = all.filter(|it| self.homes.get(it) != Some(&place)).collect();
+        let things = elsewhere.iter().chain([&id]).copied().map(Thing::Volume);
+        let things = things.chain(hosts.into_iter().map(Thing::Host)).collect();
+        Gathering { place, elsewhere, things }
+    }
+
+    /// What a volume is attached to as it was applied last, as far as is known.
+    pub(super) fn attachments(&self, id: VolumeId) -> &[Attachment] {
+        match self.volumes.get(&id) {
+            Some(state) => &state.attachments,
+            None => self.expected.get(&id).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// An earlier leader may have applied a volume like this.
+    pub(super) fn expect(&mut self, id: VolumeId, attachments: Vec<Attachment>) {
+        for attachment in &attachments {
+            self.by_host.entry(attachment.host).or_default().insert(id);
+        }
+        self.expected.insert(id, attachments);
+    }
+
+    /// What a volume that is applied where it is needs the turns of.
+    pub(super) fn things(&self, id: VolumeId) -> BTreeSet<Thing> {
+        let hosts = self.limited(self.attachments(id)).into_iter().map(Thing::Host);
+        hosts.chain([Thing::Volume(id)]).collect()
     }
 
     /// Where a volume is to be, as it is to be attached: where most of its group are, else where it
@@ -313,7 +379,7 @@ impl Books {
     pub(super) fn place(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
         let takers: BTreeSet<NodeId> = self.takers().collect();
         let mut at = BTreeMap::<NodeId, usize>::new();
-        for volume in self.group(id, attachments) {
+        for volume in self.bound(id, attachments).volumes {
             if let Some(home) = self.homes.get(&volume) {
                 *at.entry(*home).or_default() += 1;
             }
@@ -334,8 +400,26 @@ impl Books {
         let attachments = &self.volumes.get(&id)?.attachments;
         let home = self.homes.get(&id);
         let is_elsewhere = |other: &VolumeId| self.homes.get(other) != home;
-        let is_split = self.group(id, attachments).iter().any(is_elsewhere);
+        let is_split = self.bound(id, attachments).volumes.iter().any(is_elsewhere);
         if is_split { self.place(id, attachments) } else { None }
+    }
+
+    /// The nodes that know a host; `Err` with one that is away.
+    pub(super) fn nodes_of(&mut self, host: InstanceId) -> Result<Vec<Arc<dyn Node>>, NodeId> {
+        let knows = |(number, seat): (&NodeId, &Seat)| {
+            seat.hosts.contains(&host).then(|| (*number, seat.up().cloned()))
+        };
+        let all: Vec<_> = self.seats.iter().filter_map(knows).collect();
+        let mut nodes = Vec::new();
+        for (number, node) in all {
+            match node {
+                Some(node) => nodes.push(node),
+                // Nobody spends there.
+                None if self.load(number) == 0 => self.forget_host_at(host, number),
+                None => return Err(number),
+            }
+        }
+        Ok(nodes)
     }
 
     /// The other node that has a host with limits.

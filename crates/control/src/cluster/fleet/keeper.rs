@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use evenkeel_core::ids::VolumeId;
 use tracing::{error, info, warn};
 
 use super::books::Seat;
+use super::turns::Thing;
 use super::{Fleet, Node, Standing};
 use crate::clock;
 use crate::cluster::nodes::Member;
@@ -19,6 +19,11 @@ use crate::cluster::nodes::Member;
 /// How long a node whose lease has ended must have been away before it is lost: the end of a lease
 /// and a broken connection may come in either order.
 const AWAY_MIN: Duration = Duration::from_millis(300);
+/// The same for a process that has not executed anything for this leader: it may be about to be
+/// connected to. After etcd was away, all leases have ended, and all nodes live.
+const UNMET_MIN: Duration = Duration::from_millis(1_000);
+/// The same for a process that nobody can be asked about.
+const UNKNOWN_MIN: Duration = Duration::from_millis(3_000);
 /// The most volumes that a look moves off nodes that are drained.
 const MOVES_MAX: usize = 10;
 
@@ -49,16 +54,23 @@ impl Fleet {
 
     /// Connects to a node whose process is another one than before.
     pub(super) fn meet(&self, member: &Member) {
-        let process = member.reachable().map(|inst| inst.incarnation.clone());
-        {
+        if self.is_over() {
+            return;
+        }
+        let process = {
             let mut books = self.books();
+            // One whose lease has ended is asked before its volumes are given to others.
+            let has_volumes = books.load(member.number) > 0;
+            let inst = member.reachable().or(member.last.as_ref().filter(|_| has_volumes));
+            let process = inst.map(|inst| inst.incarnation.clone());
             let seat = books.seats.entry(member.number);
             let seat = seat.or_insert_with(|| Seat::new(member.clone()));
             seat.member = member.clone();
             if process.is_none() || process == seat.process || process == seat.fenced {
                 return;
             }
-        }
+            process
+        };
         match self.cluster.connect(member) {
             Ok(node) => {
                 info!(node = member.name, "is a node of this cluster");
@@ -69,9 +81,12 @@ impl Fleet {
                 books.at(member.number).into_iter().for_each(|id| books.lost(id));
                 if let Some(seat) = books.seats.get_mut(&member.number) {
                     (seat.node, seat.process) = (Some(node), process);
-                    (seat.away_since, seat.fenced) = (None, None);
+                    (seat.away_since, seat.was_up, seat.fenced) = (None, false, None);
                 }
                 drop(books);
+                if self.is_over() {
+                    self.close();
+                }
                 let_go(before);
             }
             Err(why) => {
@@ -87,15 +102,24 @@ impl Fleet {
 
     /// Takes in how a node's connection is.
     fn listen_to(&self, number: NodeId, now: Duration) {
-        let Some(node) = self.books().seats.get(&number).and_then(|seat| seat.node.clone()) else {
-            return;
+        let node = {
+            let mut books = self.books();
+            let Some(seat) = books.seats.get_mut(&number) else { return };
+            let Some(node) = seat.node.clone() else {
+                match seat.member.inst {
+                    Some(_) => seat.away_since = None,
+                    None => _ = seat.away_since.get_or_insert(now),
+                }
+                return;
+            };
+            node
         };
         let standing = node.standing();
         let mut books = self.books();
         let at = books.at(number);
         let Some(seat) = books.seats.get_mut(&number) else { return };
         match standing {
-            Standing::Up => seat.away_since = None,
+            Standing::Up => (seat.away_since, seat.was_up) = (None, true),
             Standing::New(incarnation) => {
                 node.accept(incarnation);
                 seat.away_since = None;
@@ -117,8 +141,13 @@ impl Fleet {
             .any(|member| member.number == number && member.inst.is_some());
         let books = self.books();
         let Some(seat) = books.seats.get(&number) else { return false };
-        let long_away = seat.away_since.is_some_and(|since| now.saturating_sub(since) >= AWAY_MIN);
-        !lives && (seat.node.is_none() || long_away)
+        let long = match (&seat.node, seat.was_up, &seat.fenced) {
+            (None, _, Some(_)) => Duration::ZERO,
+            (None, _, None) => UNKNOWN_MIN,
+            (Some(_), true, _) => AWAY_MIN,
+            (Some(_), false, _) => UNMET_MIN,
+        };
+        !lives && seat.away_since.is_some_and(|since| now.saturating_sub(since) >= long)
     }
 
     /// Fences a node that is lost, and gives its volumes to others.
@@ -136,7 +165,8 @@ impl Fleet {
         // What is being done to a volume ends first: it may have moved by then.
         let mut turns = BTreeMap::new();
         for id in volumes {
-            turns.extend(self.turns.take(id, Duration::ZERO).map(|turn| (id, turn)));
+            let turn = self.turns.take(Thing::Volume(id), Duration::ZERO);
+            turns.extend(turn.map(|turn| (id, turn)));
         }
         if turns.is_empty() {
             return;
@@ -167,9 +197,8 @@ impl Fleet {
             let mut books = self.books();
             left.retain(|id| books.homes.get(id) == Some(&lost));
             while let Some(&first) = left.first() {
-                let attachments = books.volume(first).map(|state| state.attachments.clone());
-                let attachments = attachments.unwrap_or_default();
-                let mut group = books.group(first, &attachments);
+                let attachments = books.attachments(first).to_vec();
+                let mut group = books.bound(first, &attachments).volumes;
                 group.insert(first);
                 group.retain(|id| left.remove(id));
                 // Others of the group may be elsewhere already.
@@ -277,9 +306,9 @@ const GREETING_MAX: Duration = Duration::from_secs(3);
 /// What one thread does now and then.
 type Look = fn(&Fleet);
 
-/// Looks after a fleet until it is dropped.
+/// Looks after a fleet, and closes it when it is dropped.
 pub struct Keeping {
-    is_over: Arc<AtomicBool>,
+    fleet: Arc<Fleet>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -293,22 +322,22 @@ impl Keeping {
         let deadline = clock::since_boot() + GREETING_MAX;
         loop {
             fleet.look();
-            if fleet.has_met_all() || clock::since_boot() >= deadline {
+            if fleet.has_met_all() || fleet.is_over() || clock::since_boot() >= deadline {
                 break;
             }
             clock::pause(LOOK / 4);
         }
-        let mut keeping = Self { is_over: Arc::default(), threads: Vec::new() };
-        keeping.repeat(fleet, "fleet-look", Fleet::look)?;
-        keeping.repeat(fleet, "fleet-apply", Fleet::apply_owed)?;
-        keeping.repeat(fleet, "fleet-move", Fleet::move_on)?;
+        let mut keeping = Self { fleet: Arc::clone(fleet), threads: Vec::new() };
+        keeping.repeat("fleet-look", Fleet::look)?;
+        keeping.repeat("fleet-apply", Fleet::apply_owed)?;
+        keeping.repeat("fleet-move", Fleet::move_on)?;
         Ok(keeping)
     }
 
-    fn repeat(&mut self, fleet: &Arc<Fleet>, name: &str, look: Look) -> std::io::Result<()> {
-        let (fleet, is_over) = (Arc::clone(fleet), Arc::clone(&self.is_over));
+    fn repeat(&mut self, name: &str, look: Look) -> std::io::Result<()> {
+        let fleet = Arc::clone(&self.fleet);
         let work = move || {
-            while !is_over.load(Ordering::Acquire) {
+            while !fleet.is_over() {
                 look(&fleet);
                 clock::pause(LOOK);
             }
@@ -320,7 +349,7 @@ impl Keeping {
 
 impl Drop for Keeping {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
+        self.fleet.close();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 error!("a thread that looks after the nodes panicked");

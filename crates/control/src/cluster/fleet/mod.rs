@@ -16,7 +16,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `books` | what is known of nodes, volumes and hosts; where a volume is to be. Pure |
-//! | `turns` | one thing at a time is done to a volume |
+//! | `turns` | one thing at a time is done to a volume or a host |
 //! | `route` | commands of the control plane, by whom they concern |
 //! | `moves` | from one node to another |
 //! | `keeper` | nodes that come, are lost, are drained |
@@ -30,6 +30,7 @@ mod tests;
 mod turns;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,13 +68,15 @@ pub trait Node: Agent {
     fn standing(&self) -> Standing;
     /// It is known that this process has been told nothing: it gets commands from now on.
     fn accept(&self, incarnation: u128);
+    /// Ends the connection: what has not been answered is not waited for.
+    fn close(&self);
 }
 
 /// What a fleet needs of the cluster.
 pub trait Cluster: Send + Sync {
     /// The nodes, as etcd has them.
     fn members(&self) -> Vec<Member>;
-    /// Connects to a node that lives.
+    /// Connects to the process of a node, or to its last one if its lease has ended.
     ///
     /// # Errors
     /// In words.
@@ -102,8 +105,7 @@ pub struct Fleet {
     cluster: Arc<dyn Cluster>,
     books: Mutex<Books>,
     turns: Turns,
-    /// Held while several volumes are brought to one node.
-    gathering: Mutex<()>,
+    is_over: AtomicBool,
 }
 
 /// A node as lists of them show it.
@@ -125,7 +127,20 @@ impl Fleet {
     #[must_use]
     pub fn new(cluster: Arc<dyn Cluster>, homes: BTreeMap<VolumeId, NodeId>) -> Self {
         let books = Mutex::new(Books::new(homes));
-        Self { cluster, books, turns: Turns::default(), gathering: Mutex::default() }
+        Self { cluster, books, turns: Turns::default(), is_over: AtomicBool::new(false) }
+    }
+
+    /// This process leads no more: nothing is done from now on, and nobody who waits for an answer
+    /// of a node, which may take as long as its disks do, waits for it any more.
+    pub fn close(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.turns.close();
+        let books = self.books();
+        books.seats.values().filter_map(|seat| seat.node.as_ref()).for_each(|node| node.close());
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -176,6 +191,12 @@ impl Fleet {
 /// A failure that may pass: the command is to be repeated.
 fn not_yet(message: String) -> Failed {
     Failed { kind: FailedKind::Unanswered, message }
+}
+
+/// What is said of everything once this process leads no more. Nothing was done.
+fn over() -> Failed {
+    let message = "this node does not run the control plane any more".to_owned();
+    Failed { kind: FailedKind::Down, message }
 }
 
 fn refused(message: String) -> Failed {

@@ -2,7 +2,7 @@
 //! have asked for meanwhile waits at the fronts of the nodes, which send it again.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
@@ -13,9 +13,10 @@ use evenkeel_wire::agent::{
 };
 use tracing::info;
 
-use super::books::overlay;
-use super::turns::Turn;
-use super::{Fleet, Node, not_yet, refused};
+use super::books::{Books, Gathering, overlay};
+use super::turns::{Thing, Turn};
+use super::{Fleet, Node, not_yet, over, refused};
+use crate::clock;
 
 /// How long a volume is waited for that something else is being done to.
 pub(super) const TURN_MAX: Duration = Duration::from_secs(90);
@@ -44,46 +45,67 @@ impl Fleet {
     /// The node may have no volumes, a node does not answer, or the volume cannot be brought up
     /// there; then it is tried again.
     pub fn move_to(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
-        let _gathering = self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = {
-            let books = self.books();
+        let (_turns, gathering) = self.hold(|books| {
             if !books.takers().any(|taker| taker == to) {
                 let text = "may have no volumes now: it is away, draining or removed";
                 return Err(refused(format!("the node {} {text}", books.name(to))));
             }
-            let attachments = books.volume(id).map(|state| state.attachments.clone());
-            books.group(id, &attachments.unwrap_or_default())
-        };
-        // The limits of their hosts hold over all of them.
-        self.move_together(group.into_iter().chain([id]).collect(), to)
-    }
-
-    /// Moves those of some volumes that are elsewhere: all are released before the first one is
-    /// applied, so that the limits of their hosts are at one node at any time. The caller holds
-    /// `gathering`.
-    pub(super) fn move_together(&self, ids: BTreeSet<VolumeId>, to: NodeId) -> Result<(), Failed> {
-        let elsewhere: Vec<VolumeId> =
-            ids.into_iter().filter(|id| self.home(*id) != Some(to)).collect();
-        let _turns = self.turns_of(&elsewhere)?;
+            let gathering = books.gathering(id, books.attachments(id), to);
+            Ok((gathering.things.clone(), gathering))
+        })?;
+        // All are released before the first one is applied, so that the limits of their hosts are
+        // at one node at any time.
+        let Gathering { elsewhere, .. } = gathering;
         let moved = self.rehome(&elsewhere, to);
         // Also those of a move that was not done.
         let applied = elsewhere.iter().map(|id| self.apply_again(*id));
         std::iter::once(moved).chain(applied.collect::<Vec<_>>()).collect()
     }
 
-    /// The turns of some volumes. Who takes those of several holds `gathering`.
-    pub(super) fn turns_of(&self, ids: &[VolumeId]) -> Result<Vec<Turn<'_>>, Failed> {
-        let turn = |id: &VolumeId| {
-            let text = || not_yet(format!("{id} is being changed or moved"));
-            self.turns.take(*id, TURN_MAX).ok_or_else(text)
+    /// Some turns, in the order of what they are of.
+    pub(super) fn turns_of(&self, things: &BTreeSet<Thing>) -> Result<Vec<Turn<'_>>, Failed> {
+        let turn = |thing: &Thing| {
+            let text = || match thing {
+                _ if self.is_over() => over(),
+                Thing::Volume(id) => not_yet(format!("{id} is being changed or moved")),
+                Thing::Host(id) => not_yet(format!("volumes of host {id} are being moved")),
+            };
+            self.turns.take(*thing, TURN_MAX).ok_or_else(text)
         };
-        ids.iter().map(turn).collect()
+        things.iter().map(turn).collect()
+    }
+
+    /// The turn of a volume.
+    pub(super) fn turn_of(&self, id: VolumeId) -> Result<Vec<Turn<'_>>, Failed> {
+        self.turns_of(&BTreeSet::from([Thing::Volume(id)]))
+    }
+
+    /// Looks at the books, and takes the turns that are needed by what is found. What is returned
+    /// was found while they were held.
+    pub(super) fn hold<T>(
+        &self,
+        look: impl Fn(&Books) -> Result<(BTreeSet<Thing>, T), Failed>,
+    ) -> Result<(Vec<Turn<'_>>, T), Failed> {
+        if self.is_over() {
+            return Err(over());
+        }
+        let deadline = clock::since_boot() + TURN_MAX;
+        let mut held = BTreeSet::new();
+        while clock::since_boot() < deadline {
+            let turns = self.turns_of(&held)?;
+            let (needed, found) = look(&self.books())?;
+            if needed.is_subset(&held) {
+                return Ok((turns, found));
+            }
+            held.extend(needed);
+        }
+        Err(not_yet("the volumes of a host change too often".to_owned()))
     }
 
     /// Makes a node the home of volumes: all or none. Each is released at the one before, with its
     /// balances, and all are noted. They are to be applied then, also if this fails. The caller has
     /// their turns.
-    pub(super) fn rehome(&self, ids: &[VolumeId], to: NodeId) -> Result<(), Failed> {
+    pub(super) fn rehome(&self, ids: &BTreeSet<VolumeId>, to: NodeId) -> Result<(), Failed> {
         for &id in ids {
             if let Some(from) = self.home(id).filter(|from| *from != to) {
                 self.give_up(id, from)?;
@@ -127,8 +149,8 @@ impl Fleet {
 
     /// Applies a volume that is owed, and that nothing else is being done to.
     pub(super) fn apply_owed_one(&self, id: VolumeId) -> Result<(), Failed> {
-        let _turn = self.turns_of(&[id])?;
-        let is_owed = self.books().owed.contains(&id);
+        let look = |books: &Books| Ok((books.things(id), books.owed.contains(&id)));
+        let (_turns, is_owed) = self.hold(look)?;
         if is_owed { self.apply_again(id) } else { Ok(()) }
     }
 
@@ -141,7 +163,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Applies a volume at its home once more. The caller has the volume's turn.
+    /// Applies a volume at its home once more. The caller has the turns of it and of its hosts.
     pub(super) fn apply_again(&self, id: VolumeId) -> Result<(), Failed> {
         let (state, home) = {
             let books = self.books();
@@ -152,7 +174,7 @@ impl Fleet {
         self.apply_at(home, state, Command::Apply)
     }
 
-    /// Applies a volume at a node. The caller has the volume's turn.
+    /// Applies a volume at a node. The caller has the turns of it and of its hosts.
     pub(super) fn apply_at(
         &self,
         home: NodeId,
@@ -216,13 +238,14 @@ impl Fleet {
                 }
                 (from, node)
             };
-            let Some(node) = node else {
-                let name = self.books().name(from);
-                let text = "which does not answer";
-                return Err(not_yet(format!("host {host} is known to the node {name}, {text}")));
-            };
+            let node = node.ok_or_else(|| self.host_is_away(host, from))?;
             self.take_host_from(host, from, &*node)?;
         }
+    }
+
+    fn host_is_away(&self, host: InstanceId, at: NodeId) -> Failed {
+        let name = self.books().name(at);
+        not_yet(format!("host {host} is known to the node {name}, which does not answer"))
     }
 
     /// Takes a host with limits away from a node that has no volume of it any more; its balances
@@ -260,14 +283,10 @@ impl Fleet {
     /// A host with limits has changed: nodes that know it are told.
     pub(super) fn apply_host(&self, state: HostState) -> Result<(), Failed> {
         let id = state.id;
-        let told: Vec<_> = {
-            let books = self.books();
-            let has = |(number, _): &(NodeId, Arc<dyn Node>)| {
-                books.seats.get(number).is_some_and(|seat| seat.hosts.contains(&id))
-            };
-            books.all_up().into_iter().filter(has).collect()
-        };
-        for (_, node) in &told {
+        let _turn = self.turns_of(&BTreeSet::from([Thing::Host(id)]))?;
+        let told = self.books().nodes_of(id);
+        let told = told.map_err(|number| self.host_is_away(id, number))?;
+        for node in told {
             done(node.call(Command::ApplyHost(state.clone())))?;
         }
         self.books().set_host(state);
@@ -276,6 +295,7 @@ impl Fleet {
 
     /// A host is gone.
     pub(super) fn delete_host(&self, id: InstanceId) -> Result<(), Failed> {
+        let _turn = self.turns_of(&BTreeSet::from([Thing::Host(id)]))?;
         let all = self.books().all_up();
         for (number, node) in all {
             done(node.call(Command::DeleteHost(id)))?;

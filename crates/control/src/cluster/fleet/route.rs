@@ -2,19 +2,21 @@
 //! host, all nodes, or, where every node says the same, this process's own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_wire::agent::{
-    Agent, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind, Reply, Report,
-    VolumeState,
+    Agent, Attachment, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind,
+    Reply, Report, VolumeState,
 };
 
-use super::books::overlay;
+use super::books::{Gathering, overlay};
 use super::moves::{done, passing};
-use super::{Fleet, Node, not_yet};
+use super::turns::{Thing, Turn};
+use super::{Fleet, Node, not_yet, over};
 
 impl Agent for Fleet {
     fn call(&self, command: Command) -> Reply {
@@ -28,6 +30,9 @@ fn success(done: Result<(), Failed>) -> Result<Reply, Failed> {
 
 impl Fleet {
     fn route(&self, command: Command) -> Result<Reply, Failed> {
+        if self.is_over() {
+            return Err(over());
+        }
         match command {
             Command::Create(state) => success(self.apply(state, Command::Create)),
             Command::CreateFrom(state, of) => {
@@ -87,27 +92,16 @@ impl Fleet {
         command: impl FnOnce(VolumeState) -> Command,
     ) -> Result<(), Failed> {
         let id = state.id;
-        let (place, others) = {
-            let books = self.books();
-            let place = books.place(id, &state.attachments);
-            let is_elsewhere =
-                |other: &VolumeId| books.homes.get(other).is_some_and(|home| Some(*home) != place);
-            let others = books.group(id, &state.attachments).into_iter().filter(is_elsewhere);
-            (place, others.collect::<BTreeSet<VolumeId>>())
-        };
-        let Some(place) = place else {
-            return Err(not_yet(format!("no node of the cluster may have {id} now")));
-        };
-        let gathering = || self.gathering.lock().unwrap_or_else(PoisonError::into_inner);
-        let _gathering = (!others.is_empty()).then(gathering);
-        let all: Vec<VolumeId> = others.into_iter().chain([id]).collect();
-        let _turns = self.turns_of(&all)?;
+        let (_turns, Gathering { place, elsewhere, .. }) = self.hold(|books| {
+            let none = || not_yet(format!("no node of the cluster may have {id} now"));
+            let place = books.place(id, &state.attachments).ok_or_else(none)?;
+            let gathering = books.gathering(id, &state.attachments, place);
+            Ok((gathering.things.clone(), gathering))
+        })?;
         let is_first = self.home(id).is_none();
-        let moving: Vec<VolumeId> =
-            all.into_iter().filter(|it| self.home(*it) != Some(place)).collect();
-        if !moving.is_empty() {
-            let moved = self.rehome(&moving, place);
-            for other in moving.iter().filter(|it| moved.is_err() || **it != id) {
+        if !elsewhere.is_empty() {
+            let moved = self.rehome(&elsewhere, place);
+            for other in elsewhere.iter().filter(|it| moved.is_err() || **it != id) {
                 // Those that are not served yet are owed.
                 let _ = self.apply_again(*other);
             }
@@ -138,8 +132,24 @@ impl Fleet {
         books.owed.remove(&id);
     }
 
+    /// Volumes that earlier leaders may have applied, and what they may be attached to. Those that
+    /// share the limits of a host are where one of them is, also before this leader has applied
+    /// all.
+    pub fn expect(&self, volumes: impl IntoIterator<Item = (VolumeId, Vec<Attachment>)>) {
+        let mut books = self.books();
+        volumes.into_iter().for_each(|(id, attachments)| books.expect(id, attachments));
+    }
+
+    /// Forgets the homes of all but these volumes: of those that an earlier leader deleted without
+    /// being able to note that.
+    pub fn keep_only(&self, known: &BTreeSet<VolumeId>) {
+        let gone: Vec<VolumeId> =
+            self.books().homes.keys().filter(|id| !known.contains(id)).copied().collect();
+        gone.into_iter().for_each(|id| self.forget(id));
+    }
+
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
-        let _turn = self.turns_of(&[id])?;
+        let _turn = self.turn_of(id)?;
         let node = match self.home(id) {
             Some(home) => {
                 let node = self.books().up(home);
@@ -154,14 +164,17 @@ impl Fleet {
 
     /// A command about one volume, at its home.
     fn at_home(&self, id: VolumeId, command: Command) -> Result<Reply, Failed> {
-        let is_owed = self.books().owed.contains(&id);
+        if self.books().owed.contains(&id) {
+            self.apply_owed_one(id)?;
+        }
         let _turns = match command {
             // It only asks.
-            Command::Latencies(_) | Command::Verify(..) if !is_owed => Vec::new(),
-            _ => self.turns_of(&[id])?,
+            Command::Latencies(_) | Command::Verify(..) => Vec::new(),
+            _ => self.turn_of(id)?,
         };
         if self.books().owed.contains(&id) {
-            self.apply_again(id)?;
+            // Its node was lost meanwhile.
+            return Err(not_yet(format!("{id} is being brought up")));
         }
         let Some(home) = self.home(id) else {
             let message = format!("no node of the cluster has {id}");
@@ -174,9 +187,18 @@ impl Fleet {
             self.books().before_lease(&CreditReport { volumes, hosts: Vec::new() });
         }
         match node.call(command) {
+            // An earlier leader had it applied there, and this one has not been able to yet.
+            Reply::Failed(Failed { kind: FailedKind::NotFound, .. }) if !self.is_known(id) => {
+                Err(not_yet(format!("{id} is being brought up")))
+            }
             Reply::Failed(failed) => Err(passing(failed)),
             reply => Ok(reply),
         }
+    }
+
+    /// Whether a volume was applied since this process leads.
+    fn is_known(&self, id: VolumeId) -> bool {
+        self.books().volume(id).is_some()
     }
 
     /// Snapshots of one moment are made by one node: volumes of others move there first.
@@ -199,6 +221,9 @@ impl Fleet {
         }
         for (id, _) in &set {
             self.apply_owed_one(*id)?;
+            if !self.is_known(*id) {
+                return Err(not_yet(format!("{id} is being brought up")));
+            }
         }
         self.at_home(first, Command::SnapshotSet(set))
     }
@@ -229,6 +254,7 @@ impl Fleet {
 
     fn lease(&self, unleased: &CreditReport) -> Result<Reply, Failed> {
         let mut parts = BTreeMap::<NodeId, CreditReport>::new();
+        let mut turns = BTreeMap::<NodeId, Vec<Turn<'_>>>::new();
         {
             let books = self.books();
             for (id, amounts) in &unleased.volumes {
@@ -238,7 +264,10 @@ impl Fleet {
             }
             for (id, amounts) in &unleased.hosts {
                 let at = books.seats.iter().find(|(_, seat)| seat.hosts.contains(id));
-                if let Some((number, _)) = at {
+                // One that is being brought to another node keeps its row until the next time.
+                let turn = self.turns.take(Thing::Host(*id), Duration::ZERO);
+                if let (Some((number, _)), Some(turn)) = (at, turn) {
+                    turns.entry(*number).or_default().push(turn);
                     parts.entry(*number).or_default().hosts.push((*id, *amounts));
                 }
             }
@@ -258,6 +287,7 @@ impl Fleet {
                 confirmed.volumes.extend(part.volumes);
                 confirmed.hosts.extend(part.hosts);
             }
+            drop(turns.remove(&number));
         }
         Ok(Reply::Balances(confirmed))
     }

@@ -31,6 +31,8 @@ enum Phase {
 pub struct Wanted {
     phase: Phase,
     pub attachments: Vec<Attachment>,
+    /// What it is attached to in the data plane, as far as was answered.
+    applied: Vec<Attachment>,
     pub rate: u64,
     /// What the journal says must not have been spent.
     pub row: u64,
@@ -38,12 +40,20 @@ pub struct Wanted {
     pub is_pending: bool,
 }
 
+impl Wanted {
+    fn may_be_attached(&self) -> Vec<Attachment> {
+        let is_new = |it: &&Attachment| !self.attachments.contains(it);
+        let removed = self.applied.iter().filter(is_new);
+        self.attachments.iter().chain(removed).copied().collect()
+    }
+}
+
 /// A host.
 pub struct Host {
     /// Its limits, if it has some.
     pub pacing: Option<u64>,
     pub row: u64,
-    is_pending: bool,
+    pub is_pending: bool,
     is_deleting: bool,
 }
 
@@ -61,16 +71,40 @@ fn limit(per_second: u64) -> Option<Limit> {
     Some(Limit { per_second, credit })
 }
 
+/// A fleet that knows of volumes what was noted.
+fn fleet(world: &Arc<World>) -> Fleet {
+    let homes = world.things().noted.iter().map(|(id, home)| (*id, node(*home))).collect();
+    Fleet::new(Arc::new(Seen(Arc::clone(world))), homes)
+}
+
 impl Desk {
     pub fn new(nodes: u32) -> Self {
         let world = World::new(nodes);
-        let fleet = Fleet::new(Arc::new(Seen(Arc::clone(&world))), BTreeMap::new());
+        let fleet = fleet(&world);
         let (volumes, hosts) = Default::default();
         let mut desk = Self { world, fleet, volumes, hosts, now: Duration::ZERO, next: 1 };
         desk.new_host(Some(100));
         desk.new_host(Some(200));
         desk.new_host(None);
         desk
+    }
+
+    /// Another process leads from now on: it knows what the journal says and what was noted.
+    pub fn take_the_lead(&mut self) {
+        self.world.things().lose_what_is_exact();
+        self.fleet.close();
+        self.fleet = fleet(&self.world);
+        self.look();
+        let attached = |it: (&VolumeId, &Wanted)| (*it.0, it.1.may_be_attached());
+        self.fleet.expect(self.volumes.iter().map(attached));
+        let hosts: Vec<InstanceId> = self.hosts.keys().copied().collect();
+        for id in hosts {
+            let row = credits(self.hosts[&id].row);
+            self.send_host(id, row);
+        }
+        let volumes: Vec<VolumeId> = self.volumes.keys().copied().collect();
+        volumes.into_iter().for_each(|id| self.settle(id));
+        self.fleet.keep_only(&self.volumes.keys().copied().collect());
     }
 
     fn number(&mut self) -> u128 {
@@ -146,6 +180,11 @@ impl Desk {
         });
         let wanted = self.volumes.get_mut(&id).unwrap();
         wanted.is_pending = !is_done;
+        if is_done {
+            wanted.applied.clone_from(&wanted.attachments);
+        } else {
+            wanted.applied = wanted.may_be_attached();
+        }
         if is_done && phase == Phase::Creating {
             wanted.phase = Phase::Created;
         }
@@ -188,7 +227,8 @@ impl Desk {
         let id = VolumeId::from_bits(self.number());
         let (attachments, rate) = (vec![], 100);
         let (phase, row, is_pending) = (Phase::Creating, CAPACITY / 2, false);
-        self.volumes.insert(id, Wanted { phase, attachments, rate, row, is_pending });
+        let applied = vec![];
+        self.volumes.insert(id, Wanted { phase, attachments, applied, rate, row, is_pending });
         self.send(id, credits(CAPACITY));
         id
     }

@@ -161,3 +161,50 @@ fn a_volume_whose_release_is_not_answered_is_served_again_without_a_gift() {
     assert_eq!(desk.fleet.home(id), Some(node(2)));
     assert_eq!(desk.world.things().truth.volumes[&id], CAPACITY / 2);
 }
+
+/// After etcd was away all leases have ended, while all nodes live.
+#[test]
+fn a_leader_that_is_elected_asks_nodes_without_a_lease_before_it_takes_over() {
+    let mut desk = desk(3, 3);
+    desk.take_the_lead();
+    for number in [2, 3] {
+        desk.world.things().nodes.get_mut(&number).unwrap().1 = false;
+    }
+    desk.world.things().kill(3);
+    (0..10).for_each(|_| desk.look());
+    assert_eq!(desk.world.things().fences, [3]);
+    let lost = *desk.volumes.keys().last().unwrap();
+    assert_ne!(desk.fleet.home(lost), Some(node(3)));
+    // Nobody can be asked where it is that this one was.
+    desk.world.things().faults = 1;
+    (0..3).for_each(|_| desk.look());
+    assert_eq!(desk.world.things().fences, [3]);
+}
+
+#[test]
+fn a_leader_that_is_deposed_does_nothing_and_waits_for_nobody() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    desk.fleet.close();
+    let Reply::Failed(failed) = desk.fleet.call(Command::Report) else { panic!() };
+    assert_eq!(failed.kind, FailedKind::Down);
+    assert_eq!(desk.fleet.move_to(id, node(1)).unwrap_err().kind, FailedKind::Down);
+    lose(&mut desk, 2);
+    assert!(desk.world.things().fences.is_empty());
+}
+
+#[test]
+fn a_host_that_is_known_to_a_node_that_is_away_is_changed_when_that_is_lost() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    let host = *desk.hosts.keys().next().unwrap();
+    desk.attach_to(id, host);
+    desk.change(2, Life::Alive, Life::Paused);
+    desk.apply_host(0);
+    assert!(desk.hosts[&host].is_pending);
+    lose(&mut desk, 2);
+    desk.repeat();
+    assert!(!desk.hosts[&host].is_pending);
+    desk.fleet.apply_owed();
+    desk.check_end();
+}

@@ -158,6 +158,11 @@ impl Things {
         self.processes.iter_mut().rfind(|it| it.node == node).unwrap()
     }
 
+    /// Nobody knows any more what a volume was released with.
+    pub fn lose_what_is_exact(&mut self) {
+        self.truth.exact.clear();
+    }
+
     pub fn kill(&mut self, node: u32) {
         self.newest(node).life = Life::Dead;
         self.truth.exact.clear();
@@ -404,11 +409,15 @@ struct Connection {
     node: u32,
     port: u16,
     accepted: Mutex<Option<u128>>,
+    is_closed: Mutex<bool>,
 }
 
 impl Connection {
     /// The process that answers, if there is one, and how it stands.
     fn process(&self, things: &Things) -> (Option<usize>, Standing) {
+        if *self.is_closed.lock().unwrap() {
+            return (None, Standing::Away("it is closed".to_owned()));
+        }
         let answers = |it: &Process| {
             it.node == self.node && it.port == self.port && it.life == Life::Alive && !it.is_fenced
         };
@@ -472,6 +481,10 @@ impl Node for Connection {
         self.world.things().truth.exact.clear();
         *self.accepted.lock().unwrap() = Some(incarnation);
     }
+
+    fn close(&self) {
+        *self.is_closed.lock().unwrap() = true;
+    }
 }
 
 /// The cluster as the leader at node 1 sees it.
@@ -484,7 +497,7 @@ impl Cluster for Seen {
         let member = |(number, (state, is_leased)): (u32, (State, bool))| {
             let process = things.newest(number);
             let at: SocketAddr = ([127, 0, 0, 1], process.port).into();
-            let inst = is_leased.then(|| Inst {
+            let inst = Inst {
                 store: String::new(),
                 incarnation: process.incarnation.to_string(),
                 agent: at,
@@ -493,8 +506,9 @@ impl Cluster for Seen {
                 nbd: vec![],
                 is_leaving: false,
                 version: String::new(),
-            });
-            Member { name: name(number), number: NodeId(number), state, inst }
+            };
+            let (last, inst) = (Some(inst.clone()), is_leased.then_some(inst));
+            Member { name: name(number), number: NodeId(number), state, inst, last }
         };
         nodes.into_iter().map(member).collect()
     }
@@ -505,9 +519,11 @@ impl Cluster for Seen {
         }
         // What was to be applied there may have been, by the process before.
         self.0.things().truth.exact.clear();
-        let (world, port) = (Arc::clone(&self.0), member.inst.as_ref().unwrap().agent.port());
+        let inst = member.inst.as_ref().or(member.last.as_ref());
+        let (world, port) = (Arc::clone(&self.0), inst.unwrap().agent.port());
         let node = member.number.0;
-        Ok(Arc::new(Connection { world, node, port, accepted: Mutex::default() }))
+        let (accepted, is_closed) = Default::default();
+        Ok(Arc::new(Connection { world, node, port, accepted, is_closed }))
     }
 
     fn fence(&self, node: &str) -> Result<(), String> {
