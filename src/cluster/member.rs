@@ -344,11 +344,7 @@ impl Life<'_> {
             }
             let mut following = None;
             match self.standing(&election) {
-                Ok(None) => {
-                    self.follows.store(false, Ordering::Release);
-                    Deadline::after(LOOK).pause(LOOK);
-                    continue;
-                }
+                Ok(None) => self.follows.store(false, Ordering::Release),
                 Ok(Some(Standing::Leads(leadership))) => {
                     self.follows.store(false, Ordering::Release);
                     // It lets go of the address.
@@ -369,10 +365,8 @@ impl Life<'_> {
                     // What is left of an earlier process here leads nowhere.
                     following = address_of.filter(|leader| !own.contains(leader));
                     self.follows.store(following.is_some(), Ordering::Release);
-                    tell(
-                        &mut told,
-                        format!("{node} runs the control plane, its API is at {address}"),
-                    );
+                    let text = format!("{node} runs the control plane, its API is at {address}");
+                    tell(&mut told, text);
                 }
                 // Volumes are served as before.
                 Err(error) => {
@@ -386,9 +380,7 @@ impl Life<'_> {
                 match ApiRelay::start(addresses.api, to, Timeouts::default()) {
                     Ok(started) => {
                         relay = Some(started);
-                        if let Some(ready) = ready.take() {
-                            ready(addresses);
-                        }
+                        ready.take().into_iter().for_each(|ready| ready(addresses));
                     }
                     Err(failure) => tell(&mut told, failure.message),
                 }

@@ -113,18 +113,24 @@ impl Plane {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
             scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
-        plane.expect_all();
-        plane.bring_up_hosts(&opening)?;
-        plane.bring_up_all(&opening)?;
-        if let Some(fleet) = &plane.fleet {
-            fleet.keep_only(&plane.model().volumes.keys().copied().collect());
-        }
-        plane.bring_up_snapshots()?;
-        plane.learn_encryption()?;
-        plane.log_unowned();
-        plane.refresh_space();
-        plane.capacity();
+        plane.bring_up(&opening)?;
         Ok(plane)
+    }
+
+    /// Tells the data plane all that it is to do, and asks it what it has.
+    fn bring_up(&self, opening: &Credits) -> Result<(), PlaneError> {
+        self.expect_all();
+        self.bring_up_hosts(opening)?;
+        self.bring_up_all(opening)?;
+        if let Some(fleet) = &self.fleet {
+            fleet.keep_only(&self.model().volumes.keys().copied().collect());
+        }
+        self.bring_up_snapshots()?;
+        self.learn_encryption()?;
+        self.log_unowned();
+        self.refresh_space();
+        self.capacity();
+        Ok(())
     }
 
     /// Tells the fleet what its nodes may serve.
