@@ -474,8 +474,8 @@ pub struct Demo {
 pub enum DemoVerb {
     /// Run a throw-away Ceph cluster on this machine, to try the store `rbd`.
     ///
-    /// One monitor, one manager and some OSDs run as plain processes on loopback, without
-    /// authentication, until Ctrl-C. Its data is not worth keeping.
+    /// One monitor, one manager and some OSDs run as plain processes on loopback until Ctrl-C.
+    /// Whoever reads the folder may use it. Its data is not worth keeping.
     Ceph(DemoCeph),
     /// Show what a client gets while its volume moves between nodes and a node is killed.
     ///

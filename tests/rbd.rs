@@ -6,7 +6,7 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use support::PATIENCE;
-use support::ceph::Cluster;
+use support::ceph::{Cluster, USER};
 use support::clock::Deadline;
 use support::nbd::Client;
 use support::process::run;
@@ -32,6 +32,7 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(cluster) = Cluster::start(folder.path()) else { return };
     doctor_tells_what_the_cluster_takes_away(&cluster, folder.path());
+    users_with_too_few_rights_are_told_which(&cluster, folder.path());
     let mut server = Server::start(&cluster.store());
     what_was_acknowledged_is_there_after_kill_9(&mut server);
     a_cluster_that_hangs_is_told_within_seconds(&cluster, &server);
@@ -42,12 +43,44 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     assert!(output.stderr.contains("--store rbd"), "{output}");
 }
 
+/// Users who may not do what a server needs are refused at the first start, with what to do.
+fn users_with_too_few_rights_are_told_which(cluster: &Cluster, folder: &Path) {
+    let ceph = |words: &[&str]| {
+        let mut command = std::process::Command::new("ceph");
+        command.current_dir(folder).args(["-c", &cluster.conf, "--connect-timeout", "20"]);
+        run(command.args(words)).ok();
+    };
+    for (user, mon, osd, why) in [
+        ("client.blind", "allow r", "allow rwx pool=evenkeel", "mon 'profile rbd'"),
+        (
+            "client.other",
+            "profile rbd",
+            "profile rbd pool=other",
+            "osd 'profile rbd pool=evenkeel'",
+        ),
+        ("client.nobody", "", "", "the cluster does not know client.nobody"),
+        ("nobody", "", "", "as in --ceph-user client.evenkeel"),
+    ] {
+        if !mon.is_empty() {
+            let keyring = format!("ceph/{user}.keyring");
+            ceph(&["auth", "get-or-create", user, "mon", mon, "osd", osd, "-o", &keyring]);
+        }
+        let conf = &cluster.conf;
+        let words = format!(
+            "serve --store rbd --ceph-conf {conf} --ceph-user {user} --data-dir {user} \
+             --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --no-guarantee"
+        );
+        let output = run(evenkeel(folder).args(words.split_whitespace()));
+        assert!(!output.status.success() && output.stderr.contains(why), "{user}: {output}");
+    }
+}
+
 /// What `evenkeel doctor` says of the cluster: the checks whose name begins with Ceph, and how each
 /// is.
 fn examined(cluster: &Cluster, folder: &Path, flags: &str) -> Vec<(String, Value)> {
     let conf = &cluster.conf;
     let words = format!(
-        "doctor --store rbd --ceph-conf {conf} --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 \
+        "doctor --store rbd --ceph-user {USER} --ceph-conf {conf} --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 \
          -o json {flags}"
     );
     let printed = run(evenkeel(folder).args(words.split_whitespace())).stdout;

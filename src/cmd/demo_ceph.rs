@@ -3,7 +3,7 @@
 use super::serve;
 use crate::cli::DemoCeph;
 use crate::message::{self, Failure, failed};
-use evenkeel_lab::bench::ceph::{Ceph, Setup};
+use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     let mut ceph = Ceph::start(&folder, setup).map_err(failed)?;
     message::print(&format!(
         "a Ceph cluster runs in {}; Ctrl-C ends it\n\
-         evenkeel serve --store rbd --ceph-conf {}\n",
+         evenkeel serve --store rbd --ceph-user {USER} --ceph-conf {}\n",
         folder.display(),
         ceph.conf().display()
     ))?;

@@ -8,7 +8,7 @@ use crate::api::nodes::Node;
 use crate::cli::DemoCluster;
 use crate::clock::Deadline;
 use crate::message::{self, Failure, failed};
-use evenkeel_lab::bench::ceph::{self, Ceph};
+use evenkeel_lab::bench::ceph::{self, Ceph, USER};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::etcd::{self, Etcd};
 use std::collections::BTreeMap;
@@ -92,7 +92,8 @@ fn start(folder: &Path, name: &str, ceph: &Ceph, etcd: &Etcd) -> Result<Running,
         .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
     let data_dir = folder.join(name);
     let mut command = Command::new(own);
-    command.arg("serve").args(["--store", "rbd", "--ceph-conf"]).arg(ceph.conf());
+    command.arg("serve").args(["--store", "rbd", "--ceph-user", USER]);
+    command.arg("--ceph-conf").arg(ceph.conf());
     command.args(["--etcd", &etcd.endpoints().join(","), "--node", name, "--no-guarantee"]);
     command.arg("--data-dir").arg(&data_dir);
     command.args(["--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);

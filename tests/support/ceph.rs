@@ -5,6 +5,9 @@ use super::server::evenkeel;
 use super::tools::absent;
 use std::path::{Path, PathBuf};
 
+/// The user that may do what the manual says, and nothing else.
+pub const USER: &str = "client.evenkeel";
+
 /// A Ceph cluster, which ends with its process.
 pub struct Cluster {
     _process: Running,
@@ -27,7 +30,7 @@ impl Cluster {
 
     /// The flags of a server whose volumes are there.
     pub fn store(&self) -> String {
-        format!("--store rbd --ceph-conf {}", self.conf)
+        format!("--store rbd --ceph-user {USER} --ceph-conf {}", self.conf)
     }
 
     /// Sends a signal to the only OSD.

@@ -21,7 +21,7 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::ceph::{Ceph, POOL, Setup};
+use evenkeel_lab::bench::ceph::{Ceph, POOL, Setup, USER};
 use evenkeel_store::anywhere::Anywhere;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::conformance::{self, Encrypting, RingDisk};
@@ -50,7 +50,7 @@ fn cluster(folder: &Path, setup: Setup) -> Option<Ceph> {
 fn place(ceph: &Ceph, namespace: &str) -> Place {
     Place {
         conf: Some(ceph.conf()),
-        user: "client.admin".to_owned(),
+        user: USER.to_owned(),
         pool: POOL.to_owned(),
         namespace: namespace.to_owned(),
     }

@@ -1,6 +1,6 @@
 //! A Ceph cluster for tests and for trying things out: one monitor, one manager and some OSDs as
-//! plain processes on loopback, all in one folder, without authentication, containers or root. It
-//! ends with its value, and its data is not worth keeping.
+//! plain processes on loopback, all in one folder, without containers or root. Whoever reads the
+//! folder may use it. It ends with its value, and its data is not worth keeping.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,6 +16,17 @@ use crate::{LabError, clock};
 
 /// The pool that it has.
 pub const POOL: &str = "evenkeel";
+/// The user that serves volumes of it.
+pub const USER: &str = "client.evenkeel";
+/// What that user may do: what the manual says, and nothing else.
+const USER_CAPS: [(&str, &str); 3] =
+    [("mon", "profile rbd"), ("osd", "profile rbd pool=evenkeel"), ("mgr", "allow r")];
+const ADMIN_CAPS: [(&str, &str); 3] = [("mon", "allow *"), ("osd", "allow *"), ("mgr", "allow *")];
+const MANAGER_CAPS: [(&str, &str); 2] = [("mon", "allow profile mgr"), ("osd", "allow *")];
+const OSD_CAPS: [(&str, &str); 3] =
+    [("mon", "allow profile osd"), ("mgr", "allow profile osd"), ("osd", "allow *")];
+/// The keys that the monitor begins with.
+const KEYS: &str = "mon.keyring";
 /// Placement groups of the pool.
 const GROUPS: u32 = 32;
 /// How long one command may take.
@@ -107,7 +118,10 @@ impl Ceph {
         let mut make = Command::new("monmaptool");
         make.args(["--create", "--fsid", &fsid, "--addv", "a", &address]).arg(map);
         run_within(COMMAND_MAX, &mut make, "ceph-common")?;
-        run_within(COMMAND_MAX, self.daemon("mon", "a").arg("--mkfs"), "ceph-mon")?;
+        self.make_keys()?;
+        let mut make = self.daemon("mon", "a");
+        make.arg("--mkfs").arg("--keyring").arg(self.folder.join(KEYS));
+        run_within(COMMAND_MAX, &mut make, "ceph-mon")?;
         self.monitor = Some(Guarded::spawn(&mut self.daemon("mon", "a"), "ceph-mon")?);
         self.manager = Some(Guarded::spawn(&mut self.daemon("mgr", "x"), "ceph-mgr")?);
         for number in 0..self.setup.osds {
@@ -123,6 +137,35 @@ impl Ceph {
         self.client(&["osd", "pool", "create", POOL, &groups, &groups])?;
         self.client(&["osd", "pool", "application", "enable", POOL, "rbd"])?;
         self.wait_until_clean()
+    }
+
+    /// Keys of all that take part, each in a file of its own.
+    fn make_keys(&self) -> Result<(), LabError> {
+        self.make_key("mon.", &[("mon", "allow *")])?;
+        self.make_key("client.admin", &ADMIN_CAPS)?;
+        self.make_key(USER, &USER_CAPS)?;
+        self.make_key("mgr.x", &MANAGER_CAPS)?;
+        (0..self.setup.osds)
+            .try_for_each(|number| self.make_key(&format!("osd.{number}"), &OSD_CAPS))
+    }
+
+    fn make_key(&self, name: &str, caps: &[(&str, &str)]) -> Result<(), LabError> {
+        let own = match name {
+            "mon." => KEYS.to_owned(),
+            _ => format!("{name}.keyring"),
+        };
+        let mut make = Command::new("ceph-authtool");
+        make.current_dir(&self.folder).args(["--create-keyring", &own, "--gen-key", "-n", name]);
+        for (service, cap) in caps {
+            make.args(["--cap", service, cap]);
+        }
+        run_within(COMMAND_MAX, &mut make, "ceph-common")?;
+        if own == KEYS {
+            return Ok(());
+        }
+        let mut import = Command::new("ceph-authtool");
+        import.current_dir(&self.folder).args([KEYS, "--import-keyring", &own]);
+        run_within(COMMAND_MAX, &mut import, "ceph-common").map(drop)
     }
 
     /// All OSDs are on one host, so one of them is enough to tell that another is gone. Their
@@ -147,9 +190,7 @@ impl Ceph {
             format!("pid file = {folder}/run/$name.pid"),
             "public addr = 127.0.0.1".to_owned(),
             "ms bind msgr1 = false".to_owned(),
-            "auth cluster required = none".to_owned(),
-            "auth service required = none".to_owned(),
-            "auth client required = none".to_owned(),
+            format!("keyring = {folder}/$name.keyring"),
             "auth allow insecure global id reclaim = false".to_owned(),
             format!("paxos propose interval = {propose}"),
             "mon allow pool size one = true".to_owned(),

@@ -86,6 +86,14 @@ pub(super) fn check(code: i32, doing: impl FnOnce() -> String) -> Result<i32, St
     }
 }
 
+/// What to do about an error of a number, with the error.
+fn explained(error: StoreError, number: i32, hint: &str) -> StoreError {
+    match errno(&error) {
+        Some(found) if found == number => StoreError::Cluster { why: format!("{error}; {hint}") },
+        _ => error,
+    }
+}
+
 /// The error number of a failed call.
 pub(super) fn errno(error: &StoreError) -> Option<i32> {
     match error {
@@ -122,7 +130,12 @@ impl Cluster {
         // SAFETY: both texts end with a zero byte, and `rados` has room for the handle.
         let code =
             unsafe { (library.rados_create2)(&raw mut rados, name.as_ptr(), user.as_ptr(), 0) };
-        check(code, || format!("begin a connection to Ceph as {}", place.user))?;
+        check(code, || format!("begin a connection to Ceph as {}", place.user)).map_err(
+            |error| {
+                let hint = "a user's name begins with its kind, as in --ceph-user client.evenkeel";
+                explained(error, libc::EINVAL, hint)
+            },
+        )?;
         let (place, fsid) = (place.clone(), String::new());
         // From here on the handle is given back when this is dropped.
         let (io, is_shut_down) = (ptr::null_mut(), AtomicBool::new(false));
@@ -131,6 +144,14 @@ impl Cluster {
         // SAFETY: the handle was made above.
         check(unsafe { (library.rados_connect)(rados) }, || {
             format!("connect to the Ceph cluster of {}", cluster.conf_name())
+        })
+        .map_err(|error| {
+            let user = &cluster.place.user;
+            let hint = format!(
+                "the cluster does not know {user} by the key of its keyring file; name another \
+                 user with --ceph-user"
+            );
+            explained(error, libc::EACCES, &hint)
         })?;
         cluster.fsid = cluster.read_fsid()?;
         cluster.open_pool()?;
@@ -216,7 +237,13 @@ impl Cluster {
         let code = unsafe {
             (self.library.rbd_namespace_exists)(self.io, space.as_ptr(), &raw mut exists)
         };
-        check(code, || format!("look for the namespace {}", self.place.name()))?;
+        check(code, || format!("look for the namespace {}", self.place.name())).map_err(
+            |error| {
+                let Place { user, pool, .. } = &self.place;
+                let hint = format!("give {user} the right: osd 'profile rbd pool={pool}'");
+                explained(error, libc::EPERM, &hint)
+            },
+        )?;
         if !exists {
             // SAFETY: as above.
             let code = unsafe { (self.library.rbd_namespace_create)(self.io, space.as_ptr()) };
@@ -279,6 +306,16 @@ impl Cluster {
     /// Asks the monitors; the answer is text.
     pub(super) fn monitors(&self, command: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(self.library.rados_mon_command, "the monitors", command)
+    }
+
+    /// Puts an instance on the blocklist.
+    pub(super) fn blocklist(&self, address: &str, expire_s: &str) -> Result<(), StoreError> {
+        let added = self.monitors(&format!(
+            "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
+             \"expire\": {expire_s}}}"
+        ));
+        let hint = "give the user the right: mon 'profile rbd'";
+        added.map(drop).map_err(|error| explained(error, libc::EACCES, hint))
     }
 
     /// Asks the manager; the answer is text.

@@ -21,6 +21,9 @@ const FILE: &str = "rbd-node";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What the owner of a namespace begins with if it is a cluster and not a data folder.
 const OF_CLUSTER: &str = "etcd:";
+/// An address that no instance has, and for how long it is on the blocklist, in seconds.
+const NOBODY: &str = "127.0.0.1:0/1";
+const NOBODY_EXPIRE_JSON: &str = "1.0";
 /// Bytes of an id.
 const ID_BYTES: usize = 8;
 
@@ -132,6 +135,10 @@ impl Instance {
         seat: &Seat,
     ) -> Result<Self, StoreError> {
         let node = Node::of(folder.path())?;
+        if node.is_new {
+            // Who may not fence must not learn it when a server is lost.
+            cluster.blocklist(NOBODY, NOBODY_EXPIRE_JSON)?;
+        }
         own(cluster, books, &node, seat, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
@@ -247,10 +254,7 @@ fn fence(
     address: &str,
     of: &InstanceRecord,
 ) -> Result<(), StoreError> {
-    cluster.monitors(&format!(
-        "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
-         \"expire\": {BLOCKLIST_EXPIRE_JSON}}}"
-    ))?;
+    cluster.blocklist(address, BLOCKLIST_EXPIRE_JSON)?;
     tracing::info!(address, node = %of.node, "fenced a server that ended without leaving");
     let changes = Changes::default();
     books.change(&changes.set(&fenced_key(address), of)?.remove(&instance_key(address))?)
