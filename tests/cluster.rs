@@ -16,7 +16,8 @@ use support::process::{Running, run, start};
 use support::server::Server;
 use support::tools::absent;
 
-const GP3: &str = "--type gp3 --size 8";
+/// It reserves so little that it fits on whatever machine.
+const VOLUME: &str = "--type gp2 --size 8";
 const BLOCK_BYTES: u32 = 4_096;
 /// Far enough apart that each is in an object of its own.
 const STRIDE: u64 = 5 << 20;
@@ -44,6 +45,24 @@ fn etcd(folder: &Path) -> (Running, String) {
     };
     assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer at {clients}");
     (running, clients)
+}
+
+/// Makes certificates of nodes as the manual says, for as many as it has. Returns the flags of
+/// each.
+fn certificates(folder: &Path) -> impl Fn(u32) -> String {
+    let manual = format!("{}/docs/operating/cluster.md", env!("CARGO_MANIFEST_DIR"));
+    let manual = std::fs::read_to_string(manual).expect("the manual");
+    let script = manual.split("```sh\n").find(|block| block.starts_with("openssl")).expect("it");
+    let script = script.split("```").next().expect("commands");
+    let mut shell = Command::new("sh");
+    run(shell.args(["-ec", script]).current_dir(folder)).ok();
+    let at = folder.display().to_string();
+    move |node| {
+        format!(
+            "--node-cert {at}/node-{node}.pem --node-key {at}/node-{node}.key \
+             --node-ca {at}/nodes.pem"
+        )
+    }
 }
 
 fn write_all(server: &Server, volume: &str, byte: u8) {
@@ -88,7 +107,7 @@ fn refused(server: &Server, verb: &str, why: &str) {
 
 #[test]
 fn other_nodes_serve_what_was_acknowledged() {
-    if absent(&["etcd", "etcdctl"]) {
+    if absent(&["etcd", "etcdctl", "openssl"]) {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -96,10 +115,14 @@ fn other_nodes_serve_what_was_acknowledged() {
     let (_etcd, endpoint) = etcd(folder.path());
     let flags = format!("{} --etcd {endpoint}", cluster.store());
 
-    let mut first = Server::start(&format!("{flags} --node first"));
-    let volume = first.attached(GP3);
+    let shown = certificates(folder.path());
+    let as_node = |node: &str, number| format!("{flags} --node {node} {}", shown(number));
+    let mut first = Server::start(&as_node("first", 1));
+    let volume = first.attached(VOLUME);
     write_all(&first, &volume, 1);
-    let mut second = Server::start(&format!("{flags} --node second"));
+    let refused = first.evenkeel(&format!("serve {} --data-dir x", as_node("second", 3)));
+    assert!(refused.stderr.contains("others expect the name node-2.evenkeel"), "{refused}");
+    let mut second = Server::start(&as_node("second", 2));
     // Any node answers the API.
     assert_eq!(second.list("volume ls")[0]["state"], "in-use");
     // And any node takes any export: this one goes on without an error.
@@ -109,21 +132,27 @@ fn other_nodes_serve_what_was_acknowledged() {
     client.write(BLOCKS * STRIDE, &[7; BLOCK_BYTES as usize]).expect("it waits for the takeover");
     assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 1));
     holds(&second, &volume, 1);
-    let modify =
-        || second.evenkeel(&format!("volume modify {volume} --iops 4000")).status.success();
-    assert!(Deadline::after(PATIENCE).comes(modify), "nobody leads");
+    let mut why = String::new();
+    let modify = || {
+        let output = second.evenkeel(&format!("volume modify {volume} --size 9"));
+        why.clone_from(&output.stderr);
+        output.status.success()
+    };
+    assert!(Deadline::after(PATIENCE).comes(modify), "not modified: {why}");
     write_all(&second, &volume, 2);
 
-    let third = Server::start(&format!("{flags} --node third"));
+    let third = Server::start(&as_node("third", 3));
     drained_and_moved(&second, &third, &volume);
     // Handed over before it stops.
     second.stop();
     is_served(&third, &volume);
     holds(&third, &volume, 2);
-    assert_eq!(third.list("volume ls")[0]["iops"], 4_000);
+    assert_eq!(third.list("volume ls")[0]["size_gib"], 9);
     assert_eq!(volumes_of(&third, "third"), Some(1));
 
-    a_node_that_wakes_joins_again(&third, &flags, &volume);
+    // The number of the second one stays its own.
+    let last = Server::start(&as_node("second", 2));
+    a_node_that_wakes_joins_again(&third, &last, &volume);
 }
 
 /// Moves under load: no request of a client of any node fails.
@@ -157,13 +186,12 @@ fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
 
 /// A node that is paused is taken over. What it still has to send when it wakes is refused, and it
 /// joins again.
-fn a_node_that_wakes_joins_again(paused: &Server, flags: &str, volume: &str) {
-    let last = Server::start(&format!("{flags} --node last"));
+fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     kill(paused, Signal::STOP);
-    is_served(&last, volume);
-    write_all(&last, volume, 3);
+    is_served(last, volume);
+    write_all(last, volume, 3);
     kill(paused, Signal::CONT);
-    holds(&last, volume, 3);
+    holds(last, volume, 3);
     let serves = || {
         let nodes = last.list("node ls");
         nodes.iter().any(|node| node["name"] == "third" && node["status"] == "serving")

@@ -78,7 +78,7 @@ impl AgentServer {
         if config.tls.is_none() && !config.listen.ip().is_loopback() {
             return Err(LinkError::Plain(config.listen));
         }
-        let tls = config.tls.as_ref().map(TlsFiles::server).transpose()?;
+        let tls = config.tls.as_ref().map(|files| files.server(config.node)).transpose()?;
         let (file, heard) = GenerationFile::open(&config.generation_file)?;
         let listen = |error| LinkError::Listen(config.listen, error);
         let listener = TcpListener::bind(config.listen).map_err(listen)?;

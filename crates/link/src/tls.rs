@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_core::fencing::NodeId;
+use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig};
 use rustls::{ServerConnection, version};
 
@@ -104,8 +105,24 @@ impl TlsFiles {
         Ok(Arc::new(config))
     }
 
-    pub(crate) fn server(&self) -> Result<Tls, LinkError> {
-        Ok(Tls::Server(self.server_config()?))
+    /// For a node's own side, whose certificate must name it.
+    pub(crate) fn server(&self, node: NodeId) -> Result<Tls, LinkError> {
+        let config = self.server_config()?;
+        let name = server_name(node).map_err(|error| wrong(&self.certificate, error))?;
+        let problem = |_| {
+            let text = format!(
+                "it is not for this node: others expect the name node-{}.evenkeel; make one for \
+                 the number that the node has",
+                node.0
+            );
+            wrong(&self.certificate, text)
+        };
+        for own in certificates(&self.certificate)?.iter().take(1) {
+            let own =
+                ParsedCertificate::try_from(own).map_err(|it| wrong(&self.certificate, it))?;
+            verify_server_name(&own, &name).map_err(problem)?;
+        }
+        Ok(Tls::Server(config))
     }
 
     pub(crate) fn client(&self, node: NodeId) -> Result<Tls, LinkError> {

@@ -172,11 +172,12 @@ fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
     });
 }
 
-fn over_tls(server: TlsFiles, client: Option<TlsFiles>) -> String {
+/// How a client is answered that expects this node.
+fn over_tls(server: TlsFiles, node: NodeId, client: Option<TlsFiles>) -> String {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let config = ServerConfig { tls: Some(server), ..server_config(folder.path()) };
     let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
-    let config = ClientConfig { tls: client, ..client_config(server.address(), 1) };
+    let config = ClientConfig { tls: client, node, ..client_config(server.address(), 1) };
     let remote = RemoteAgent::start(config).unwrap();
     loop {
         match remote.status() {
@@ -195,18 +196,19 @@ fn over_tls(server: TlsFiles, client: Option<TlsFiles>) -> String {
 
 #[test]
 fn each_side_shows_a_certificate_of_the_authority_and_the_node_one_with_its_name() {
-    assert_eq!(over_tls(tls("node-7", "ca"), Some(tls("leader", "ca"))), "up");
-    for (server, client, text) in [
+    let seven = || tls("node-7", "ca");
+    assert_eq!(over_tls(seven(), NodeId(7), Some(tls("leader", "ca"))), "up");
+    for (server, node, client, text) in [
         // The node does not know who signed for control.
-        (tls("node-7", "ca"), Some(tls("stranger", "ca")), "UnknownCA"),
+        (seven(), 7, Some(tls("stranger", "ca")), "UnknownCA"),
         // Control does not know who signed for the node.
-        (tls("stranger", "ca"), Some(tls("leader", "ca")), "UnknownIssuer"),
+        (tls("stranger", "ca"), 7, Some(tls("leader", "ca")), "UnknownIssuer"),
         // The certificate of another node.
-        (tls("leader", "ca"), Some(tls("node-7", "ca")), "node-7.evenkeel"),
+        (seven(), 8, Some(tls("leader", "ca")), "node-8.evenkeel"),
         // No TLS at all: the node ends the connection.
-        (tls("node-7", "ca"), None, "no answer to the hello from"),
+        (seven(), 7, None, "no answer to the hello from"),
     ] {
-        let why = over_tls(server, client);
+        let why = over_tls(server, NodeId(node), client);
         assert!(why.contains(text), "{why}");
     }
 }
@@ -225,6 +227,7 @@ fn files_that_are_of_no_use_are_named() {
     assert!(start(empty).ends_with("node-7.key: it has no certificate in PEM"));
     let not_key = TlsFiles { key: good.certificate.clone(), ..good.clone() };
     assert!(start(not_key).contains("node-7.pem: no private key can be read"));
+    assert!(start(tls("leader", "ca")).contains("others expect the name node-7.evenkeel"));
     let other = TlsFiles { key: tls("leader", "ca").key, ..good };
     assert!(start(other).contains("it cannot be used with the key"));
 }
