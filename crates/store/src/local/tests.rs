@@ -266,6 +266,34 @@ fn two_snapshots(pool: &LocalPool, of: VolumeId, size: ByteCount, snapshots: [Sn
     }
 }
 
+/// What a snapshot was filled in is given back, however much it shares with a parent: that takes
+/// free blocks for the pages that change, of which it has few.
+#[test]
+fn a_snapshot_with_few_units_of_its_own_is_completed() {
+    let (_file, device) = device();
+    let layout = Layout { chunks_max: 2_000, ..LAYOUT };
+    LocalPool::init(device.as_ref(), &layout).unwrap();
+    let pool = LocalPool::open(device, Bounds::default()).unwrap();
+    let size = ByteCount(1 << 30);
+    let [first, second] = [1, 2].map(SnapshotId::from_bits);
+    for (id, parent, counts) in [(first, None, 300..=300), (second, Some(first), 0..=4)] {
+        for count in counts {
+            snapshots::Snapshots::start(&pool, id, size, parent, false).unwrap();
+            for unit in (0..size.0 / UNIT_BYTES).step_by(2).take(count) {
+                let bytes = vec![count as u8; UNIT_BYTES as usize];
+                snapshots::Snapshots::put(&pool, id, unit, &bytes).unwrap();
+            }
+            let completed = snapshots::Snapshots::complete(&pool, id);
+            completed.unwrap_or_else(|error| panic!("with {count} units: {error}"));
+            let told = snapshots::Snapshots::units(&pool, id, parent, 0, 1_000).unwrap();
+            assert_eq!(told.units.len(), count);
+            if id == second {
+                pool.delete_snapshot(id).unwrap();
+            }
+        }
+    }
+}
+
 /// A snapshot is copied unit by unit, then what has changed since is put on top of the copy; over
 /// restarts of the pool at every step.
 #[test]

@@ -429,7 +429,7 @@ impl Volume {
                 }
             };
             if same == 0 {
-                self.repeat(|volume| volume.unmap(leaf * FANOUT, FANOUT as u32))?;
+                self.unmap_now(leaf * FANOUT)?;
                 if self.map.dirty_leaves() >= self.bounds.dirty_pages {
                     self.checkpoint_now()?;
                 }
@@ -438,6 +438,29 @@ impl Volume {
             self.map.shrink(self.bounds.map_pages, self.checkpoint.completed());
         }
         self.checkpoint_now()
+    }
+
+    /// Unmaps the blocks of a leaf. Where few blocks are free, room for the pages that change is
+    /// made as for a request that stalls: by a checkpoint, then by chunks of the pool.
+    fn unmap_now(&mut self, first: u64) -> io::Result<()> {
+        let mut is_clean = false;
+        while let Err(error) = self.repeat(|volume| volume.unmap(first, FANOUT as u32)) {
+            if error.kind() != io::ErrorKind::StorageFull {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut is_clean, true) && self.has_something_to_checkpoint() {
+                self.checkpoint_now()?;
+                continue;
+            }
+            let before = self.space.known_free();
+            let mut disk = Inline::default();
+            self.ask_for_chunks(&mut disk);
+            self.settle(&mut disk);
+            if self.space.known_free() <= before {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn settle(&mut self, disk: &mut Inline) {
