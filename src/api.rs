@@ -35,6 +35,9 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
 
+/// What the message of a dry run that would have succeeded ends with.
+const DRY_RUN: &str = "(DryRunOperation)";
+
 /// The most pages of one list: of 500 each, enough for twice as many volumes as a server holds.
 const PAGES_MAX: u32 = 264;
 
@@ -95,6 +98,16 @@ impl Client {
         Self::with_keys(&format!("http://{api}"), region, kept.into())
     }
 
+    /// The server's host and port.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The public half of the server's keys, by which it is told from others wherever it listens.
+    pub fn access_key_id(&self) -> &str {
+        &self.keys.access_key_id
+    }
+
     /// The server's host, by name or address.
     pub fn host(&self) -> &str {
         let port = self.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
@@ -113,6 +126,16 @@ impl Client {
             if !is_too_early || !deadline.pause(RETRY_PAUSE) {
                 return self.read(action, status, &text);
             }
+        }
+    }
+
+    /// Whether an action would succeed now: its dry run.
+    pub fn would(&self, action: &str, parameters: &[(&str, &str)]) -> Result<(), Failure> {
+        let mut parameters = parameters.to_vec();
+        parameters.push(("DryRun", "true"));
+        match self.call(action, &parameters) {
+            Err(failure) if failure.message.ends_with(DRY_RUN) => Ok(()),
+            answer => answer.map(drop),
         }
     }
 
@@ -238,17 +261,20 @@ impl Client {
 
 /// The server's keys, from its data folder or from the environment.
 pub fn keys(connection: &Connection) -> Result<Keys, Failure> {
-    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
     match evenkeel_control::credentials::load(&connection.data_dir) {
         Ok(credentials) => Ok(credentials.into()),
-        Err(error) => match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
-            (Some(access_key_id), Some(secret_access_key)) => {
-                Ok(Keys { access_key_id, secret_access_key })
-            }
-            _ => Err(Failure::new(error.to_string())
-                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")),
-        },
+        Err(error) => keys_of(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]).ok_or_else(|| {
+            Failure::new(error.to_string())
+                .hint("start it with `evenkeel serve`, or name its folder with --data-dir")
+        }),
     }
+}
+
+/// The keys in two variables of the environment, if both are set.
+pub fn keys_of(variables: [&str; 2]) -> Option<Keys> {
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let [access_key_id, secret_access_key] = variables.map(variable);
+    Some(Keys { access_key_id: access_key_id?, secret_access_key: secret_access_key? })
 }
 
 /// `host:port` of an endpoint.

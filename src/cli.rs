@@ -20,6 +20,7 @@ mod calibrate;
 mod capacity;
 mod etcd;
 mod fleet;
+mod migrate;
 mod node;
 mod plan;
 mod pool;
@@ -40,6 +41,7 @@ pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};
 pub use etcd::{CLUSTER, Etcd};
 pub use fleet::{FleetPolicy, PlanFleet, RiskMax};
+pub use migrate::VolumeMigrate;
 pub use node::{NodeArgs, NodeVerb};
 pub use plan::{
     Assumption, Moment, Plan, PlanAllowed, PlanCheck, PlanCompare, PlanExplain, PlanFormat,

@@ -18,6 +18,7 @@ mod events;
 mod export;
 mod guard;
 mod message;
+mod migrate;
 mod price_book;
 mod reference;
 mod server;

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Longest wait for a snapshot to be completed: the server may read it back.
 const COMPLETE_WAIT_MAX: Duration = Duration::from_secs(600);
 
+/// How long a request is sent again while connections break.
+const BROKEN_MAX: Duration = Duration::from_secs(4);
+
 /// The largest answer: a page of ten thousand blocks is below it.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -31,10 +34,12 @@ impl Listed {
     }
 }
 
+/// Numbers of blocks, ascending, with the token of those that have data.
+pub type Blocks = Vec<(u64, Option<String>)>;
+
 /// Some blocks of a list.
 pub struct Page {
-    /// Their numbers, ascending, with the token of those that have data.
-    pub blocks: Vec<(u64, Option<String>)>,
+    pub blocks: Blocks,
     /// The token of the next page.
     pub next: Option<String>,
 }
@@ -42,6 +47,10 @@ pub struct Page {
 /// A snapshot to start.
 pub struct NewSnapshot<'a> {
     pub size_gib: u64,
+    /// The snapshot that it begins as, and is encrypted as.
+    pub parent: Option<&'a str>,
+    /// Whether it is encrypted in any case; otherwise as the account's default says.
+    pub is_encrypted: bool,
     pub description: &'a str,
     pub tags: &'a [(String, String)],
     /// The same token starts the same snapshot.
@@ -114,6 +123,26 @@ impl Client {
         Ok(Page { blocks, next: page["NextToken"].as_str().map(str::to_owned) })
     }
 
+    /// Calls `on` for each page of such a list, from block `first` on.
+    pub fn each_page(
+        &self,
+        id: &str,
+        older: Option<&str>,
+        first: u64,
+        max: u32,
+        mut on: impl FnMut(Blocks) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut next = Listed::first(first);
+        loop {
+            let page = self.listed(id, older, &next, max)?;
+            on(page.blocks)?;
+            match page.next {
+                Some(token) => next = Listed::after(token),
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// The bytes of a block, and their checksum, compared with the one that came with them.
     pub fn block(&self, id: &str, number: u64, token: &str) -> Result<(Vec<u8>, Digest), Failure> {
         let path = format!("/snapshots/{id}/blocks/{number}");
@@ -140,6 +169,11 @@ impl Client {
         });
         if !new.description.is_empty() {
             body["Description"] = new.description.into();
+        }
+        if let Some(parent) = new.parent {
+            body["ParentSnapshotId"] = parent.into();
+        } else if new.is_encrypted {
+            body["Encrypted"] = true.into();
         }
         let body = body.to_string();
         let sent = Sent { body: body.as_bytes(), ..Sent::new("POST", "/snapshots") };
@@ -170,30 +204,47 @@ impl Client {
         self.direct(&Sent { headers, body: data, digest, ..Sent::new("PUT", &path) }).map(drop)
     }
 
-    /// Completes a snapshot into which so many blocks were put, with this checksum of all.
-    pub fn complete_snapshot(&self, id: &str, count: u64, linear: &Digest) -> Result<(), Failure> {
-        let (count, sum) = (count.to_string(), checksum::text(linear));
-        let headers = [
-            ("x-amz-changedblockscount", count.as_str()),
-            ("x-amz-checksum", &sum),
-            ("x-amz-checksum-algorithm", checksum::ALGORITHM),
-            ("x-amz-checksum-aggregation-method", checksum::METHOD),
-        ];
+    /// Completes a snapshot into which so many blocks were put, with this checksum of all, if it is
+    /// known.
+    pub fn complete_snapshot(
+        &self,
+        id: &str,
+        count: u64,
+        linear: Option<&Digest>,
+    ) -> Result<(), Failure> {
+        let (count, sum) = (count.to_string(), linear.map(checksum::text));
+        let mut headers = vec![("x-amz-changedblockscount", count.as_str())];
+        if let Some(sum) = &sum {
+            headers.extend([
+                ("x-amz-checksum", sum.as_str()),
+                ("x-amz-checksum-algorithm", checksum::ALGORITHM),
+                ("x-amz-checksum-aggregation-method", checksum::METHOD),
+            ]);
+        }
         let path = format!("/snapshots/completion/{id}");
         let wait = COMPLETE_WAIT_MAX;
         self.direct(&Sent { headers: &headers, wait, ..Sent::new("POST", &path) }).map(drop)
     }
 
     /// Sends a request; returns the checksum that came with the answer, and its body. If the server
-    /// answers that too much is under way, the request is signed and sent again.
+    /// answers that too much is under way, or that no node of its cluster leads, the request is
+    /// signed and sent again. So it is for some seconds if the connection breaks: any of these
+    /// requests may be repeated, and a copy of hours should outlast the restart of a server.
     fn direct(&self, sent: &Sent<'_>) -> Result<(Option<String>, Vec<u8>), Failure> {
         let deadline = Deadline::after(ANSWER_WAIT_MAX);
+        let broken = Deadline::after(BROKEN_MAX);
         loop {
-            let (status, kind, sum, body) = self.ask_direct(sent)?;
+            let (status, kind, sum, body) = match self.ask_direct(sent) {
+                Err(failure) if failure.exit == Exit::Failed && broken.pause(RETRY_PAUSE) => {
+                    continue;
+                }
+                answer => answer?,
+            };
             if (200..300).contains(&status) {
                 return Ok((sum, body));
             }
-            if kind == "RequestThrottledException" && deadline.pause(RETRY_PAUSE) {
+            let is_too_early = kind == "RequestThrottledException" || status == 503;
+            if is_too_early && deadline.pause(RETRY_PAUSE) {
                 continue;
             }
             let value: Value = serde_json::from_slice(&body).unwrap_or_default();

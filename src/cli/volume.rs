@@ -1,7 +1,8 @@
 //! The flags of `evenkeel volume`.
 
 use super::{
-    Connection, Output, Wait, instance_id, size_gib, snapshot_id, tag, volume_id, volume_type,
+    Connection, Output, VolumeMigrate, Wait, instance_id, size_gib, snapshot_id, tag, volume_id,
+    volume_type,
 };
 use clap::{Args, Subcommand};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
@@ -70,6 +71,13 @@ pub enum VolumeVerb {
     /// Create a volume from stored bytes that belong to none: with their id and size, and no
     /// credits.
     Adopt(VolumeAdopt),
+    /// Move a volume to another server, such as a cluster: copied while it is in use, then detached
+    /// for a moment, and compared.
+    ///
+    /// Interrupted or refused, the same command goes on with what is copied. The volume stays until
+    /// it is removed. The target's keys are in the folder that --to-data-dir names, or in
+    /// EVENKEEL_TO_ACCESS_KEY_ID and EVENKEEL_TO_SECRET_ACCESS_KEY.
+    Migrate(VolumeMigrate),
     /// Show what may be sold, what is sold, and what each volume type reserves.
     Capacity,
     /// Show the credit balances of a gp2, st1 or sc1 volume, or set one.

@@ -21,6 +21,7 @@ mod events;
 mod export;
 mod host;
 mod man;
+mod migrate;
 mod node;
 mod plan;
 pub mod progress;
@@ -29,10 +30,10 @@ mod record;
 mod report;
 pub mod serve;
 mod sim;
-mod snapshot;
+pub mod snapshot;
 mod store;
 mod top;
-mod volume;
+pub mod volume;
 
 /// The prefix of the name of every [`folder_of_a_run`].
 const FOLDERS_OF_RUNS: &str = "evenkeel-";

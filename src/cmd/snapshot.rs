@@ -84,7 +84,8 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
     }
 }
 
-fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
+/// Reads the present state of a snapshot.
+pub fn get(client: &Client, id: &str) -> Result<Snapshot, Failure> {
     let answer = client.call("DescribeSnapshots", &[("SnapshotId.1", id)])?;
     Snapshot::set(&answer).into_iter().next().ok_or_else(|| {
         Failure::new(format!("the server returns nothing for {id}")).exit(Exit::NotFound)
@@ -155,7 +156,7 @@ fn lock(client: &Client, lock: &cli::SnapshotLock) -> Result<SnapshotLock, Failu
 }
 
 /// Waits until a snapshot is completed.
-fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure> {
+pub fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Failure> {
     let progress = Progress::of_steps(100);
     let completed = client.wait(&format!("{id} to be completed"), wait.timeout, |client| {
         let snapshot = get(client, id)?;

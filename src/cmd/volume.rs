@@ -1,7 +1,7 @@
 //! `evenkeel volume`: manages volumes, through the API only, as any other client does.
 
 use super::progress::Progress;
-use super::{capacity, host};
+use super::{capacity, host, migrate};
 use crate::api::Client;
 use crate::api::endpoints::Endpoints;
 use crate::api::model::{Balance, Binned, Credits, Unowned, VolumeDescription, VolumeStatus};
@@ -86,6 +86,7 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             message::print(&message::listing(&[volume], format, ""))
         }
         VolumeVerb::Capacity => capacity::run(&client, format),
+        VolumeVerb::Migrate(migrate) => migrate::run(&client, arguments, migrate),
         VolumeVerb::Credits { volume, set } => credits(&client, &volume.to_string(), *set, format),
     }
 }
@@ -98,17 +99,22 @@ pub fn get(client: &Client, id: &str) -> Result<VolumeDescription, Failure> {
     })
 }
 
-/// Creates a volume by the flags, and waits and attaches it if they say so.
-pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
+/// The server's only zone.
+pub fn zone(client: &Client) -> Result<String, Failure> {
     let zones = client.call("DescribeAvailabilityZones", &[])?;
     let zone = zones.items("availabilityZoneInfo").first();
-    let zone = zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default();
+    Ok(zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default().to_owned())
+}
+
+/// Creates a volume by the flags, and waits and attaches it if they say so.
+pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
+    let zone = zone(client)?;
     let volume_type = create.volume_type.to_string();
     let size = create.size.map(|n| n.to_string());
     let snapshot = create.snapshot.map(|id| id.to_string());
     let iops = create.iops.map(|n| n.to_string());
     let throughput = create.throughput.map(|n| n.to_string());
-    let mut parameters = vec![("AvailabilityZone", zone), ("VolumeType", &volume_type)];
+    let mut parameters = vec![("AvailabilityZone", zone.as_str()), ("VolumeType", &volume_type)];
     parameters.extend(size.as_deref().map(|n| ("Size", n)));
     parameters.extend(snapshot.as_deref().map(|id| ("SnapshotId", id)));
     parameters.extend(iops.as_deref().map(|n| ("Iops", n)));
@@ -142,7 +148,7 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
         None => {
             let of = get(client, &source)?;
             // What is provisioned with the source is provisioned with the copy.
-            if ["gp3", "io1", "io2"].contains(&of.volume_type.as_str()) {
+            if is_provisioned(&of) {
                 iops = iops.or(of.iops.map(|n| n.to_string()));
                 throughput = throughput.or(of.throughput_mibps.map(|n| n.to_string()));
             }
@@ -164,6 +170,11 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
         true => wait_for_state(client, &made.volume_id, "available", copy.wait.timeout),
         false => Ok(made),
     }
+}
+
+/// Whether IOPS are chosen with a volume of this type, and not given by its size.
+pub fn is_provisioned(volume: &VolumeDescription) -> bool {
+    ["gp3", "io1", "io2"].contains(&volume.volume_type.as_str())
 }
 
 fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Failure> {
@@ -379,7 +390,7 @@ fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn get_credits(client: &Client, id: &str) -> Result<Credits, Failure> {
+pub fn get_credits(client: &Client, id: &str) -> Result<Credits, Failure> {
     let answer = client.call("DescribeVolumeCredits", &[("VolumeId.1", id)])?;
     Ok(Credits::set(&answer).into_iter().next().unwrap_or_default())
 }

@@ -10,12 +10,14 @@
 //! | `manifest` | the manifest's JSON, read and written. Pure |
 //! | `pack` | a pack's bytes. Pure |
 //! | `place` | the folder or the bucket |
+//! | `reader` | reads units of a snapshot through the server |
 //! | `write` | exports a snapshot |
 //! | `restore` | imports one, verifies one |
 
 pub mod manifest;
 pub mod pack;
 pub mod place;
+pub mod reader;
 pub mod restore;
 pub mod write;
 

@@ -132,6 +132,8 @@ pub fn import(
         let token = format!("import-{}", &sigv4::sha256_hex(what.as_bytes())[..32]);
         let new = client.start_snapshot(&NewSnapshot {
             size_gib: manifest.size_gib,
+            parent: None,
+            is_encrypted: false,
             description,
             tags: &tags,
             token: &token,
@@ -152,6 +154,6 @@ pub fn import(
     }
     let put = |unit: &Unit, data: Vec<u8>| client.put_block(&id, unit.number, &data, &unit.digest);
     let bytes = read_all(place, &manifest, pace, jobs, put)?;
-    client.complete_snapshot(&id, units, &linear)?;
+    client.complete_snapshot(&id, units, Some(&linear))?;
     Ok(Restored { exported, snapshot: Some(id), units, bytes })
 }

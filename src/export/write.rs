@@ -6,9 +6,9 @@
 use super::manifest::{Manifest, Unit};
 use super::pack::{self, Entry, Kind, UNITS_PER_PACK};
 use super::place::Place;
+use super::reader::Reader;
 use super::{UNIT_BYTES, in_parallel};
 use crate::api::Client;
-use crate::api::direct::Listed;
 use crate::api::snapshots::Snapshot;
 use crate::clock::Pace;
 use crate::cmd::progress::Progress;
@@ -105,19 +105,16 @@ pub fn export(
 impl Export<'_> {
     /// The units to read, and all that may differ from the parent's.
     fn to_read(&self) -> Result<(Vec<u64>, BTreeSet<u64>), Failure> {
-        let (mut to_read, mut changed, mut next) = (vec![], BTreeSet::new(), Listed::first(0));
-        loop {
-            let page = self.client.listed(self.snapshot, self.older, &next, 10_000)?;
+        let (mut to_read, mut changed) = (vec![], BTreeSet::new());
+        self.client.each_page(self.snapshot, self.older, 0, 10_000, |blocks| {
             if self.older.is_some() {
-                changed.extend(page.blocks.iter().map(|(number, _)| *number));
+                changed.extend(blocks.iter().map(|(number, _)| *number));
             }
-            let has_data = page.blocks.iter().filter(|(_, token)| token.is_some());
+            let has_data = blocks.iter().filter(|(_, token)| token.is_some());
             to_read.extend(has_data.map(|(number, _)| *number));
-            match page.next {
-                Some(token) => next = Listed::after(token),
-                None => return Ok((to_read, changed)),
-            }
-        }
+            Ok(())
+        })?;
+        Ok((to_read, changed))
     }
 
     /// Looks at the units of one pack, and writes it unless it is there. Returns whether it was.
@@ -127,23 +124,13 @@ impl Export<'_> {
             return Ok((found, true));
         }
         let (mut entries, mut bytes) = (Vec::with_capacity(units.len()), Vec::new());
-        let mut tokens = vec![];
+        let mut reader = Reader::new(self.client, self.snapshot, self.older);
         for unit in units {
-            // Tokens are listed a few at a time, so that an export may take as long as it does.
-            while tokens.first().is_some_and(|(number, _)| number < unit) {
-                tokens.remove(0);
-            }
-            if tokens.is_empty() {
-                let first = Listed::first(*unit);
-                tokens = self.client.listed(self.snapshot, self.older, &first, 100)?.blocks;
-            }
-            let token = tokens.iter().find(|(number, _)| number == unit);
-            let Some((_, Some(token))) = token else {
+            self.pace.take(UNIT_BYTES);
+            let Some((data, digest)) = reader.read(*unit)? else {
                 let message = format!("{}: the server lists unit {unit} no more", self.snapshot);
                 return Err(Failure::new(message));
             };
-            self.pace.take(UNIT_BYTES);
-            let (data, digest) = self.client.block(self.snapshot, *unit, token)?;
             let kind = match (self.of_parent(*unit), data.iter().all(|byte| *byte == 0)) {
                 (_, true) => Kind::Zero,
                 (Some(known), _) if known.digest == digest => Kind::Same,

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod ceph;
 pub mod clock;
 pub mod databases;
+pub mod etcd;
 pub mod file_system;
 pub mod guest;
 pub mod machine;

@@ -1,0 +1,306 @@
+//! Volumes that move from one server to another: in use, interrupted, refused, and to a cluster and
+//! back.
+
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::PATIENCE;
+use support::ceph::Cluster;
+use support::clock::Deadline;
+use support::etcd::etcd;
+use support::nbd::Client;
+use support::process::{Running, run, start};
+use support::random::Random;
+use support::server::{Server, evenkeel};
+use support::tools::absent;
+
+const UNIT: u64 = 512 << 10;
+const BLOCK: usize = 4_096;
+const GP3: &str = "--type gp3 --size 1 --throughput 750";
+
+/// The command, with its server's settings.
+fn migrate(from: &Server, to: &Server, words: &str) -> Command {
+    let mut command = evenkeel(from.folder());
+    command.env("EVENKEEL_ENDPOINT", &from.endpoint);
+    command.env("EVENKEEL_DATA_DIR", from.data_dir());
+    command.args(["volume", "migrate", "--to-data-dir"]).arg(to.data_dir());
+    command.args(words.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end; what it says of the migration.
+#[track_caller]
+fn migrated(from: &Server, to: &Server, words: &str) -> Value {
+    let text = run(&mut migrate(from, to, &format!("{words} -o json"))).ok();
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(value["schema"], "evenkeel.migration/1");
+    value["migration"].clone()
+}
+
+#[track_caller]
+fn number(migration: &Value, field: &str) -> u64 {
+    migration[field].as_u64().unwrap_or_else(|| panic!("{field}: {migration}"))
+}
+
+/// Writes a unit of random bytes at each of these numbers.
+fn write(server: &Server, volume: &str, random: &mut Random, units: impl Iterator<Item = u64>) {
+    let mut client = Client::open(server.nbd, volume).expect("an export");
+    for unit in units {
+        client.write(unit * UNIT, &random.bytes(UNIT as usize)).expect("room");
+    }
+    client.flush().expect("a device");
+}
+
+fn bytes(server: &Server, volume: &str, units: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    let mut client = Client::open(server.nbd, volume).expect("an export");
+    units.map(|unit| client.read(unit * UNIT, UNIT as u32).expect("data")).collect()
+}
+
+/// Both volumes have the same bytes; they may be attached already.
+#[track_caller]
+fn same(one: (&Server, &str), other: (&Server, &str)) {
+    for (server, volume) in [one, other] {
+        let volumes = server.list("volume ls");
+        let found = volumes.iter().find(|it| it["volume_id"] == volume).expect("the volume");
+        if found["state"] == "available" {
+            server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+        }
+    }
+    let [mut one, mut other] =
+        [one, other].map(|(server, volume)| Client::open(server.nbd, volume).expect("an export"));
+    for unit in 0..2_048 {
+        let [one, other] =
+            [&mut one, &mut other].map(|it| it.read(unit * UNIT, UNIT as u32).expect("data"));
+        assert!(one == other, "unit {unit} differs");
+    }
+}
+
+#[track_caller]
+fn no_snapshots(servers: [&Server; 2]) {
+    for server in servers {
+        let left = server.list("snapshot ls");
+        assert!(left.is_empty(), "{left:?}");
+        let binned = server.list("snapshot bin");
+        assert!(binned.is_empty(), "{binned:?}");
+    }
+}
+
+fn state(server: &Server, volume: &str) -> Value {
+    server.list("volume ls").into_iter().find(|it| it["volume_id"] == volume).expect("the volume")
+}
+
+/// A client that writes blocks at random, until it is disconnected or told to stop. What it was
+/// answered; of the last block nothing is known if it was disconnected.
+fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec<u8>> {
+    let (mut random, mut written) = (Random::new(7), BTreeMap::new());
+    let mut client = Client::open(nbd, volume).expect("an export");
+    while !ends.load(Ordering::Relaxed) {
+        // Some of it where nothing was before.
+        let at = random.below(320 * UNIT / BLOCK as u64) * BLOCK as u64;
+        let data = random.bytes(BLOCK);
+        match client.write(at, &data) {
+            Ok(()) => drop(written.insert(at, data)),
+            Err(_) => {
+                written.remove(&at);
+                break;
+            }
+        }
+        support::clock::pass(std::time::Duration::from_millis(2));
+    }
+    written
+}
+
+#[test]
+fn a_volume_in_use_moves_with_all_that_it_has() {
+    let (one, other) =
+        (Server::start("--recycle-bin-days 1"), Server::start("--recycle-bin-days 1"));
+    let volume = one.attached("--type gp2 --size 1 --tag Name=log --tag a=b");
+    write(&one, &volume, &mut Random::new(1), 0..300);
+    one.evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
+    let host = state(&one, &volume)["attachments"][0]["host_id"].clone();
+    let (ends, nbd) = (AtomicBool::new(false), one.nbd);
+    let (moved, written) = std::thread::scope(|scope| {
+        let writes = scope.spawn(|| writer(nbd, &volume, &ends));
+        let moved = migrated(&one, &other, &format!("{volume} --detach"));
+        ends.store(true, Ordering::Relaxed);
+        (moved, writes.join().expect("it ends"))
+    });
+    let new = moved["volume_id"].as_str().expect("an id");
+    assert_ne!(new, volume);
+    assert!(number(&moved, "rounds") >= 2, "{moved}");
+    assert!(number(&moved, "compared_units") >= 300, "{moved}");
+    assert!(number(&moved, "copied_bytes") >= 300 * UNIT, "{moved}");
+    assert!(number(&moved, "copied_detached_bytes") < 300 * UNIT, "{moved}");
+    assert_eq!(moved["hosts"], serde_json::json!([{ "host_id": host, "device": "/dev/sdf" }]));
+    no_snapshots([&one, &other]);
+
+    let (had, has) = (state(&one, &volume), state(&other, new));
+    for field in ["volume_type", "size_gib", "iops", "throughput_mibps", "multi_attach"] {
+        assert_eq!(had[field], has[field], "{field}");
+    }
+    assert_eq!(
+        has["tags"],
+        serde_json::json!({ "Name": "log", "a": "b", "evenkeel:migrated-from": volume })
+    );
+    let credits = other.credits(new);
+    assert!((900_000..1_200_000).contains(&credits), "no credits are given: {credits}");
+    // What was answered is there, and the source is kept.
+    same((&one, &volume), (&other, new));
+    let mut client = Client::open(other.nbd, new).expect("an export");
+    assert!(!written.is_empty());
+    for (at, data) in written {
+        assert!(client.read(at, BLOCK as u32).expect("data") == data, "the block at {at}");
+    }
+    // Once is enough.
+    let again = migrated(&one, &other, &volume);
+    assert_eq!((&again["was_done"], &again["volume_id"]), (&true.into(), &new.into()));
+    assert_eq!(other.list("volume ls").len(), 1);
+}
+
+fn begin(from: &Server, to: &Server, words: &str) -> Running {
+    start(&mut migrate(from, to, words))
+}
+
+/// Waits until the first copy has noted units at the target.
+fn wait_for_units(to: &Server, units: u64) {
+    let copied = || {
+        let all = to.list("snapshot ls");
+        let tag = all.first().and_then(|it| it["tags"]["evenkeel:migrate-base"].as_str());
+        let next = tag.and_then(|tag| tag.split(' ').nth(1)?.parse::<u64>().ok());
+        next.is_some_and(|next| next >= units)
+    };
+    Deadline::after(PATIENCE).ask("units", copied);
+}
+
+#[test]
+fn what_was_interrupted_goes_on_with_what_is_copied() {
+    let (one, mut other) = (Server::start("--store local"), Server::start("--store local"));
+    let volume = one.create(&format!("{GP3} --attach"));
+    // Some zeroes, which are not copied, before and behind the interruption.
+    write(&one, &volume, &mut Random::new(2), (0..1_100).filter(|unit| unit % 100 != 7));
+    let mut client = Client::open(one.nbd, &volume).expect("an export");
+    for unit in [7, 107, 1_007] {
+        client.write(unit * UNIT, &vec![0; UNIT as usize]).expect("room");
+    }
+    let slow = format!("{volume} --rate 150");
+    let command = begin(&one, &other, &slow);
+    wait_for_units(&other, 256);
+    command.kill_9();
+    let command = begin(&one, &other, &slow);
+    wait_for_units(&other, 512);
+    other.kill_9();
+    let failed = command.finish();
+    assert_eq!(failed.status.code(), Some(1), "{failed}");
+    assert!(failed.stderr.contains("the same command goes on"), "{failed}");
+    other.restart();
+    // The bytes differ from those of the first snapshot by now, and some are gone.
+    write(&one, &volume, &mut Random::new(3), [0, 600, 1_500].into_iter());
+    client.write(5 * UNIT, &vec![0; UNIT as usize]).expect("room");
+    // Attached, it goes as far as it can.
+    let output = run(&mut migrate(&one, &other, &volume));
+    let text = output.fails_with(5);
+    assert!(text.contains("was not detached from i-") && text.contains("--detach"), "{text}");
+    assert!(text.contains("the same command goes on"), "{text}");
+    assert_eq!(other.list("snapshot ls").len(), 2);
+    write(&one, &volume, &mut Random::new(4), [1, 600].into_iter());
+    one.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    let moved = migrated(&one, &other, &volume);
+    assert!(number(&moved, "copied_bytes") < 32 * UNIT, "it was there: {moved}");
+    no_snapshots([&one, &other]);
+    assert!(other.list("snapshot unowned").is_empty() && other.list("volume unowned").is_empty());
+    same((&one, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
+}
+
+#[test]
+fn who_attaches_the_volume_in_the_last_moment_keeps_it() {
+    let (one, other) = (Server::start("--store local"), Server::start("--store local"));
+    let volume = one.attached(GP3);
+    write(&one, &volume, &mut Random::new(5), 0..300);
+    // So slow that there is time after the volume is detached: its changes are compared then.
+    let command = begin(&one, &other, &format!("{volume} --detach --rate 40"));
+    wait_for_units(&other, 256);
+    write(&one, &volume, &mut Random::new(6), 0..40);
+    Deadline::after(PATIENCE).ask("detached", || state(&one, &volume)["state"] == "available");
+    one.evenkeel(&format!("volume attach {volume} --wait")).ok();
+    write(&one, &volume, &mut Random::new(7), 3..5);
+    let text = command.finish().fails_with(1);
+    assert!(text.contains("has changed since it was copied: it is attached to i-"), "{text}");
+    assert!(text.contains("`evenkeel volume attach"), "{text}");
+    assert!(other.list("volume ls").is_empty());
+    let moved = migrated(&one, &other, &format!("{volume} --detach"));
+    same((&one, &volume), (&other, moved["volume_id"].as_str().expect("an id")));
+    no_snapshots([&one, &other]);
+}
+
+#[test]
+fn what_cannot_be_moved_is_told_before_anything_is_copied() {
+    let (mut one, small) =
+        (Server::start("--store local"), Server::start("--sell-iops 100 --sell-throughput 2"));
+    let volume = one.create(GP3);
+    let refused = |to: &Server, words: &str, code: i32, said: &[&str]| {
+        let text = run(&mut migrate(&one, to, words)).fails_with(code);
+        for part in said {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    };
+    refused(&small, &volume, 4, &[&volume, "would not be made at", "volume capacity"]);
+    refused(&one, &volume, 2, &["it is the source", "--to names another server"]);
+    refused(&small, "vol-00000000000000000", 3, &["vol-00000000000000000", "volume ls"]);
+    let wrong = format!("{volume} --to-region elsewhere-1");
+    refused(&small, &wrong, 1, &["--to-data-dir and --to-region"]);
+    let nowhere = format!("{volume} --to http://{}", one.endpoint.replace("http://", "x:1@"));
+    refused(&small, &nowhere, 2, &["expected http://HOST:PORT"]);
+    let mut command = evenkeel(one.folder());
+    command.args(["volume", "migrate", &volume, "--to", &small.endpoint, "--data-dir"]);
+    let text = run(command.arg(one.data_dir())).fails_with(2);
+    assert!(text.contains("EVENKEEL_TO_ACCESS_KEY_ID") && text.contains("--to-data-dir"), "{text}");
+    no_snapshots([&one, &small]);
+    // A target without snapshots.
+    let memory = Server::start("--store memory");
+    refused(&memory, &volume, 1, &["has no snapshots", "--store local"]);
+    assert!(one.list("snapshot ls").is_empty());
+    // A target that is away.
+    one.stop();
+    one.restart();
+    let away = Server::start("--store local");
+    let to = away.endpoint.clone();
+    let folder = one.folder().join("away");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::copy(away.data_dir().join("credentials"), folder.join("credentials")).expect("a file");
+    drop(away);
+    let words = format!("volume migrate {volume} --to {to} --to-data-dir {}", folder.display());
+    let text = one.evenkeel(&words).fails_with(1);
+    assert!(text.contains("no server at"), "{text}");
+}
+
+#[test]
+fn a_volume_moves_to_a_cluster_and_back() {
+    if absent(&["etcd", "etcdctl"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(cluster) = Cluster::start(folder.path()) else { return };
+    let (_etcd, endpoint) = etcd(folder.path());
+    let node = Server::start(&format!("{} --etcd {endpoint} --node first", cluster.store()));
+    let local = Server::start("--store local");
+    let volume = local.attached(GP3);
+    write(&local, &volume, &mut Random::new(8), (0..60).chain([2_047]));
+    let there = migrated(&local, &node, &format!("{volume} --detach"));
+    let there = there["volume_id"].as_str().expect("an id");
+    same((&local, &volume), (&node, there));
+    // Changed while it is in use there.
+    write(&node, there, &mut Random::new(9), [2, 70].into_iter());
+    let back = migrated(&node, &local, &format!("{there} --detach --remove-source"));
+    assert_eq!(back["source_removed"], true, "{back}");
+    assert!(node.list("volume ls").is_empty());
+    let new = back["volume_id"].as_str().expect("an id");
+    local.evenkeel(&format!("volume attach {new} --wait")).ok();
+    let (was, is) = (bytes(&local, &volume, 0..100), bytes(&local, new, 0..100));
+    let differ: Vec<usize> = (0..100).filter(|unit| was[*unit] != is[*unit]).collect();
+    assert_eq!(differ, [2, 70]);
+    no_snapshots([&local, &node]);
+}
