@@ -277,6 +277,51 @@ fn what_cannot_be_moved_is_told_before_anything_is_copied() {
     assert!(text.contains("no server at"), "{text}");
 }
 
+/// A server that can encrypt.
+fn with_key() -> Server {
+    let (folder, data_dir) = support::server::new_folder();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "1".repeat(64)).expect("room");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, mode).expect("ours");
+    let options = format!("--store local --key-file {}", key.display());
+    Server::start_in(folder, data_dir, &options)
+}
+
+#[test]
+fn an_encrypted_volume_stays_so_and_may_grow_while_it_is_copied() {
+    let (one, plain, other) = (with_key(), Server::start("--store local"), with_key());
+    let volume = one.attached(&format!("{GP3} --encrypted"));
+    write(&one, &volume, &mut Random::new(10), 0..40);
+    let text = run(&mut migrate(&one, &plain, &volume)).fails_with(1);
+    assert!(text.contains("has no key") && text.contains("--unencrypted"), "{text}");
+    run(&mut migrate(&one, &other, &volume)).fails_with(5);
+    one.evenkeel(&format!("volume modify {volume} --size 2 --wait")).ok();
+    write(&one, &volume, &mut Random::new(11), [3, 3_000].into_iter());
+    let mut command = begin(&one, &other, &format!("{volume} --wait 60s -o json"));
+    let asked = || command.logged().contains("detach it now from i-");
+    Deadline::after(PATIENCE).ask("to be asked", asked);
+    one.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    let value: Value = serde_json::from_str(&command.finish().ok()).expect("JSON");
+    let moved = &value["migration"];
+    assert_eq!(moved["is_encrypted"], true, "{moved}");
+    let new = moved["volume_id"].as_str().expect("an id");
+    let has = state(&other, new);
+    assert_eq!((&has["encrypted"], &has["size_gib"]), (&true.into(), &2.into()));
+    same((&one, &volume), (&other, new));
+    assert!(bytes(&one, &volume, 2_990..3_010) == bytes(&other, new, 2_990..3_010));
+    // Where there is no key, only who wants that gets it.
+    one.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    let moved = migrated(&one, &plain, &format!("{volume} --unencrypted"));
+    let new = moved["volume_id"].as_str().expect("an id");
+    assert_eq!(state(&plain, new)["encrypted"], false);
+    plain.evenkeel(&format!("volume attach {new} --wait")).ok();
+    assert!(
+        bytes(&other, has["volume_id"].as_str().expect("an id"), 0..50)
+            == bytes(&plain, new, 0..50)
+    );
+}
+
 #[test]
 fn a_volume_moves_to_a_cluster_and_back() {
     if absent(&["etcd", "etcdctl"]) {

@@ -63,7 +63,7 @@ fn without_settings(mut command: Command) -> Command {
 }
 
 /// A folder of its own, and the data folder that will be in it.
-fn new_folder() -> (tempfile::TempDir, PathBuf) {
+pub fn new_folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
     let data_dir = folder.path().join("data");
     (folder, data_dir)
