@@ -5,11 +5,14 @@
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
+use std::process::Command;
 use support::PATIENCE;
 use support::ceph::Cluster;
 use support::clock::Deadline;
 use support::etcd::etcd;
 use support::nbd::Client;
+use support::process::run;
 use support::server::Server;
 use support::tools::absent;
 
