@@ -33,8 +33,15 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     ))?;
     while tells.recv_timeout(LOOK).is_err() {
         if !ceph.runs() {
-            let what = format!("a daemon of the cluster in {} has ended", folder.display());
+            let daemon = "the monitor or the manager of the cluster in";
+            let what = format!("{daemon} {} has ended", folder.display());
             return Err(Failure::new(what).hint("its log is in the folder `log` there"));
+        }
+        // Somebody may have killed it to see what happens.
+        for number in ceph.take_ended_osds() {
+            let conf = ceph.conf();
+            let again = format!("ceph-osd -c {} -i {number} -f", conf.display());
+            message::print(&format!("osd.{number} has ended; `{again}` starts it again\n"))?;
         }
     }
     ceph.stop();

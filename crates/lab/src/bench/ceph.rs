@@ -325,10 +325,17 @@ impl Ceph {
         self.signal(number, Signal::CONT)
     }
 
-    /// Whether all daemons run.
+    /// Whether the monitor and the manager run.
     pub fn runs(&mut self) -> bool {
-        let daemons = self.osds.iter_mut().chain([&mut self.manager, &mut self.monitor]);
+        let daemons = [&mut self.manager, &mut self.monitor].into_iter();
         daemons.flatten().all(|daemon| daemon.wait_until(clock::now()).is_none())
+    }
+
+    /// The OSDs that have ended since the last question, and not by [`Self::kill_osd`].
+    pub fn take_ended_osds(&mut self) -> Vec<u32> {
+        let has_ended = |osd: &mut Guarded| osd.wait_until(clock::now()).is_some();
+        let ended = (0..).zip(&mut self.osds);
+        ended.filter_map(|(number, slot)| slot.take_if(has_ended).map(|_| number)).collect()
     }
 
     /// Ends it in order: the OSDs, the manager, the monitor.
