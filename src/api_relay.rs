@@ -6,15 +6,18 @@ use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{CONNECTIONS_MAX, Timeouts};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 /// How long the leader may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// What is passed on at once. Two of them for each connection.
+const PART_BYTES: usize = 8 << 10;
 /// The bytes by which a request for the health of this node is known.
 const HEALTH: &[u8] = b"GET /healthz ";
 /// What that is answered with.
@@ -123,20 +126,68 @@ async fn relay(
     }
     let connected = match leader() {
         Some(address) => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-            Ok(Ok(server)) => Ok(server),
+            Ok(Ok(server)) => Ok((server, address)),
             Ok(Err(error)) => Err(format!("the leader at {address} does not answer: {error}")),
             Err(_) => Err(format!("the leader at {address} does not answer")),
         },
         None => Err("no node leads the cluster at the moment".to_owned()),
     };
-    match connected {
-        Ok(mut server) => {
+    let why = match connected {
+        Ok((mut server, address)) => {
             server.set_nodelay(true)?;
             server.write_all(&begin[..read]).await?;
-            copy_bidirectional(&mut client, &mut server).await.map(drop)
+            if !pass_on(&mut client, &mut server).await? {
+                return Ok(());
+            }
+            let unknown = "it is not known whether the request was executed";
+            format!("the leader at {address} ended before it answered, so {unknown}")
         }
-        Err(why) => answer(client, &unavailable(&why), timeouts).await,
+        Err(why) => why,
+    };
+    answer(client, &unavailable(&why), timeouts).await
+}
+
+/// Passes on what either side sends, until the server ends. Returns whether it owes the client an
+/// answer then: a leader that steps down may leave a request without one.
+async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) -> std::io::Result<bool> {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    // The beginning of a request has been sent.
+    let owes = AtomicBool::new(true);
+    let requests = async {
+        let mut bytes = [0; PART_BYTES];
+        loop {
+            match from_client.read(&mut bytes).await {
+                Ok(read @ 1..) => {
+                    owes.store(true, Ordering::Relaxed);
+                    if to_server.write_all(&bytes[..read]).await.is_err() {
+                        break;
+                    }
+                }
+                // It may still wait for an answer.
+                Ok(0) => break,
+                Err(_) => {
+                    owes.store(false, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        let _ = to_server.shutdown().await;
+        std::future::pending::<()>().await;
+    };
+    let answers = async {
+        let mut bytes = [0; PART_BYTES];
+        while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
+            owes.store(false, Ordering::Relaxed);
+            to_client.write_all(&bytes[..read]).await?;
+        }
+        std::io::Result::Ok(())
+    };
+    tokio::select! {
+        ended = answers => ended?,
+        () = requests => {}
     }
+    Ok(owes.load(Ordering::Relaxed))
 }
 
 /// Answers and closes.
@@ -209,6 +260,29 @@ mod tests {
         served.join().unwrap();
         drop(relay);
         TcpListener::bind(at).expect("the address is free again");
+    }
+
+    #[test]
+    fn a_leader_that_ends_without_an_answer_is_told_as_such() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let served = std::thread::spawn(move || {
+            for reply in ["", "HTTP/1.1 200 OK\r\n\r\n"] {
+                let (mut stream, _) = leader.accept().unwrap();
+                let mut request = [0; 18];
+                stream.read_exact(&mut request).unwrap();
+                stream.write_all(reply.as_bytes()).unwrap();
+            }
+        });
+        let who: Arc<WhoLeads> = Arc::new(move || Some(address));
+        let _relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
+        assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        let text = format!("the leader at {address} ended before it answered");
+        assert!(reply.contains(&text), "{reply}");
+        // What was answered is not answered again.
+        assert_eq!(asked(at, "POST / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n\r\n");
+        served.join().unwrap();
     }
 
     #[test]

@@ -24,6 +24,8 @@ impl Errors {
     ) -> Result<(), Failure> {
         match (operation, result) {
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
+            // Another server has the volume, and what was acknowledged: nothing is lost.
+            (Operation::Flush, Err(Failure::ShuttingDown)) => result,
             (Operation::Flush, Err(_)) => self.flush_failed(id, result),
             // It is made durable by the same means as a flush.
             (operation, Err(Failure::Io | Failure::Rotten)) if operation.is_durable() => {
@@ -96,6 +98,9 @@ mod tests {
             let mut errors = Errors::default();
             assert_eq!(errors.seen(id, write, Err(Failure::Io)), Err(Failure::Io));
             assert_eq!(errors.seen(id, flush, Ok(())), Ok(()), "a failed write is no failed flush");
+            let elsewhere = Err(Failure::ShuttingDown);
+            assert_eq!(errors.seen(id, failing, elsewhere), elsewhere);
+            assert_eq!(errors.seen(id, flush, Ok(())), Ok(()), "it is served elsewhere");
             assert_eq!(errors.seen(id, failing, Err(failure)), Err(failure));
             for _ in 0..3 {
                 assert_eq!(errors.seen(id, flush, Ok(())), Err(Failure::Io));

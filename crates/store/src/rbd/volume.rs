@@ -1,6 +1,7 @@
 //! One open volume: requests go to librbd, whose threads carry them out; an eventfd says when some
 //! have ended.
 
+use super::cluster::errno;
 use super::image::Image;
 use super::library::{Handle, ZEROES_KEEP};
 use super::objects::Objects;
@@ -28,6 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const BATCH: usize = 32;
 /// The token of the only operation on the disk: the wait for the eventfd.
 const EVENT: u64 = 0;
+
+/// What requests are answered with when the cluster refuses this server for good. Another one has
+/// the volume, or will: clients are to ask there. The front of a node sends such a request again,
+/// and an error of a device would stop a file system.
+const SERVED_ELSEWHERE: Failure = Failure::ShuttingDown;
 
 /// An image that was opened, with the objects that hold something; or why it was not.
 pub(super) type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
@@ -202,10 +208,14 @@ impl RbdStore {
             }
             Some(Err(error)) => {
                 tracing::error!(volume = %self.slot.id, %error, "the volume could not be opened");
+                let failure = match errno(&error) {
+                    Some(libc::ESHUTDOWN) => SERVED_ELSEWHERE,
+                    _ => Failure::Io,
+                };
                 // The next request tries again.
                 self.stage = Stage::Unused;
                 for Submission { ticket, buffer, .. } in std::mem::take(&mut self.waiting) {
-                    self.finish(ticket, Err(Failure::Io), buffer);
+                    self.finish(ticket, Err(failure), buffer);
                 }
             }
             None => {}
@@ -353,7 +363,7 @@ impl RbdStore {
             libc::ENOMEM => Failure::NoMemory,
             // Fenced, for ever; or the lock was taken from us.
             number @ (libc::ESHUTDOWN | libc::EROFS) => {
-                let Stage::Open(opened) = &self.stage else { return Failure::Io };
+                let Stage::Open(opened) = &self.stage else { return SERVED_ELSEWHERE };
                 if number == libc::ESHUTDOWN {
                     opened.image.cluster.note_shut_down();
                 }
@@ -365,7 +375,7 @@ impl RbdStore {
                          the volume; nothing of it is served until the server is started anew"
                     );
                 }
-                Failure::Io
+                SERVED_ELSEWHERE
             }
             _ => Failure::Io,
         }
@@ -416,7 +426,7 @@ impl Store for RbdStore {
         };
         let Submission { ticket, operation, offset, length, buffer } = submission;
         if is_lost {
-            return self.finish(ticket, Err(Failure::Io), buffer);
+            return self.finish(ticket, Err(SERVED_ELSEWHERE), buffer);
         }
         match operation {
             Operation::BlockStatus => {
