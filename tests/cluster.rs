@@ -4,23 +4,20 @@
 
 mod support;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 use support::PATIENCE;
-use support::ceph::Cluster;
 use support::clock::Deadline;
-use support::etcd::etcd;
+use support::cluster::{Ground, ground, is_served, signal_server};
 use support::nbd::Client;
 use support::process::run;
 use support::server::Server;
 use support::tools::absent;
+use support::writer::{BLOCK_BYTES, STRIDE};
 
 /// It reserves so little that it fits on whatever machine.
 const VOLUME: &str = "--type gp2 --size 8";
-const BLOCK_BYTES: u32 = 4_096;
-/// Far enough apart that each is in an object of its own.
-const STRIDE: u64 = 5 << 20;
 const BLOCKS: u64 = 20;
 
 /// Makes certificates of nodes as the manual says, for as many as it has. Returns the flags of
@@ -57,18 +54,6 @@ fn holds(server: &Server, volume: &str, byte: u8) {
     }
 }
 
-fn kill(server: &Server, signal: Signal) {
-    let pid = Pid::from_raw(server.pid().cast_signed()).expect("a pid");
-    kill_process(pid, signal).expect("it runs");
-}
-
-/// Waits until a node serves a volume.
-#[track_caller]
-fn is_served(server: &Server, volume: &str) {
-    let opens = || Client::open(server.nbd, volume).is_ok();
-    assert!(Deadline::after(PATIENCE).comes(opens), "{volume} is not served");
-}
-
 /// Volumes of a node, as the list of nodes has them; none before it is known.
 fn volumes_of(server: &Server, node: &str) -> Option<u64> {
     let nodes = server.list("node ls");
@@ -83,13 +68,11 @@ fn refused(server: &Server, verb: &str, why: &str) {
 
 #[test]
 fn other_nodes_serve_what_was_acknowledged() {
-    if absent(&["etcd", "etcdctl", "openssl"]) {
+    if absent(&["openssl"]) {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(cluster) = Cluster::start(folder.path()) else { return };
-    let (_etcd, endpoint) = etcd(folder.path());
-    let flags = format!("{} --etcd {endpoint}", cluster.store());
+    let Some((folder, cluster, etcd)) = ground(Ground::SMALL) else { return };
+    let flags = format!("{} --etcd {}", cluster.store(), etcd.endpoints());
 
     let shown = certificates(folder.path());
     let as_node = |node: &str, number| format!("{flags} --node {node} {}", shown(number));
@@ -163,10 +146,10 @@ fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
 /// A node that is paused is taken over. What it still has to send when it wakes is refused, and it
 /// joins again.
 fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
-    kill(paused, Signal::STOP);
+    signal_server(paused, Signal::STOP);
     is_served(last, volume);
     write_all(last, volume, 3);
-    kill(paused, Signal::CONT);
+    signal_server(paused, Signal::CONT);
     holds(last, volume, 3);
     let serves = || {
         let nodes = last.list("node ls");

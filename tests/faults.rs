@@ -9,10 +9,11 @@ use support::clock::{Deadline, Stopwatch, pass};
 use support::machine::beside_others;
 use support::metrics::Metrics;
 use support::nbd::{self, Client};
-use support::process::{Running, run};
+use support::process::Running;
 use support::rates::{Done, at_least_once, at_least_once_beside_others, reads};
 use support::server::{FAST, Server};
-use support::tools::{absent, fio_result, start_fio, tool};
+use support::tools::{absent, fio_result, start_fio};
+use support::wall_clock::WallClock;
 
 /// A balance of credits in a server that runs, with what it can be worth some time later.
 struct Balance {
@@ -431,39 +432,6 @@ fn volumes_come_and_go_under_load_on_hosts_with_limits() {
     for (volume, done) in ids.iter().zip(&done) {
         let told = told.sum("read_ops_total", &[volume]);
         assert!((done.count as f64..=done.count as f64 + 32.0).contains(&told), "{told}, {done:?}");
-    }
-}
-
-/// The wall clock of a server, and of nobody else.
-struct WallClock {
-    file: std::path::PathBuf,
-}
-
-impl WallClock {
-    /// Starts the server anew with a clock of its own, which is the real one so far.
-    #[track_caller]
-    fn of(server: &mut Server) -> Self {
-        let clock = Self { file: server.folder().join("wall-clock") };
-        clock.jump("+0d");
-        let library = run(tool("faketime", "-f +0d sh -c").arg("echo $LD_PRELOAD")).ok();
-        let file = clock.file.display().to_string();
-        server.environment(vec![
-            ("LD_PRELOAD", library.trim().to_owned()),
-            ("FAKETIME_TIMESTAMP_FILE", file),
-            ("FAKETIME_NO_CACHE", "1".to_owned()),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-        ]);
-        server.stop();
-        server.restart();
-        clock
-    }
-
-    /// From now on it is so far from the real one.
-    fn jump(&self, offset: &str) {
-        // The file is read at any time, and must be whole then.
-        let new = self.file.with_extension("new");
-        std::fs::write(&new, offset).expect("written");
-        std::fs::rename(&new, &self.file).expect("in place");
     }
 }
 

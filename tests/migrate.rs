@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use support::PATIENCE;
 use support::ceph::Cluster;
 use support::clock::Deadline;
-use support::etcd::etcd;
+use support::etcd::Etcd;
 use support::nbd::Client;
 use support::process::{Running, run, start};
 use support::random::Random;
@@ -329,8 +329,9 @@ fn a_volume_moves_to_a_cluster_and_back() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let Some(cluster) = Cluster::start(folder.path()) else { return };
-    let (_etcd, endpoint) = etcd(folder.path());
-    let node = Server::start(&format!("{} --etcd {endpoint} --node first", cluster.store()));
+    let etcd = Etcd::start(folder.path(), 1);
+    let flags = format!("{} --etcd {} --node first", cluster.store(), etcd.endpoints());
+    let node = Server::start(&flags);
     let local = Server::start("--store local");
     let volume = local.attached(GP3);
     write(&local, &volume, &mut Random::new(8), (0..60).chain([2_047]));

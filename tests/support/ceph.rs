@@ -1,9 +1,13 @@
 //! A throw-away Ceph cluster on this machine.
 
+use super::PATIENCE;
+use super::clock::Deadline;
 use super::process::{Running, run, start};
 use super::server::evenkeel;
 use super::tools::absent;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The user that may do what the manual says, and nothing else.
 pub const USER: &str = "client.evenkeel";
@@ -18,11 +22,17 @@ pub struct Cluster {
 impl Cluster {
     /// Starts it in a folder; `None`, and a word, without Ceph.
     pub fn start(folder: &Path) -> Option<Self> {
+        Self::start_with(folder, "")
+    }
+
+    /// The same with these options of `evenkeel demo ceph`.
+    pub fn start_with(folder: &Path, options: &str) -> Option<Self> {
         if absent(&["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "monmaptool"]) {
             return None;
         }
         let mut command = evenkeel(folder);
-        let mut process = start(command.args(["demo", "ceph", "./ceph"]));
+        command.args(["demo", "ceph", "./ceph"]).args(options.split_whitespace());
+        let mut process = start(&mut command);
         let said = process.wait_for_line("--ceph-conf");
         let conf = said.split("--ceph-conf ").nth(1).expect("a path").trim().to_owned();
         Some(Self { _process: process, folder: folder.join("ceph"), conf })
@@ -35,7 +45,50 @@ impl Cluster {
 
     /// Sends a signal to the only OSD.
     pub fn signal(&self, signal: &str) {
-        let pid = std::fs::read_to_string(self.folder.join("run/osd.0.pid")).expect("its pid");
-        run(std::process::Command::new("kill").args([signal, pid.trim()])).ok();
+        self.signal_osd(0, signal);
+    }
+
+    /// Sends a signal to an OSD.
+    pub fn signal_osd(&self, number: u32, signal: &str) {
+        let path = self.folder.join(format!("run/osd.{number}.pid"));
+        let pid = std::fs::read_to_string(path).expect("its pid");
+        run(Command::new("kill").args([signal, pid.trim()])).ok();
+    }
+
+    /// Starts an OSD again that was killed.
+    pub fn start_osd(&self, number: u32) -> Running {
+        let mut command = Command::new("ceph-osd");
+        start(command.args(["-c", &self.conf, "-i", &number.to_string(), "-f"]))
+    }
+
+    /// Runs `ceph` with these words; what it prints.
+    #[track_caller]
+    pub fn ask(&self, words: &str) -> String {
+        let mut command = Command::new("ceph");
+        command.args(["-c", &self.conf, "--connect-timeout", "20"]);
+        run(command.args(words.split_whitespace())).ok()
+    }
+
+    /// Waits until all placement groups are active and clean, and so many OSDs are up.
+    #[track_caller]
+    pub fn is_well(&self, osds: u64) {
+        let is_well = || {
+            let status: Value =
+                serde_json::from_str(&self.ask("status --format json")).expect("JSON");
+            let groups = &status["pgmap"]["pgs_by_state"];
+            let states: Vec<&Value> = groups.as_array().into_iter().flatten().collect();
+            let is_clean = |state: &&Value| {
+                state["state_name"].as_str().is_some_and(|name| name.starts_with("active+clean"))
+            };
+            status["osdmap"]["num_up_osds"] == osds && states.iter().all(is_clean)
+        };
+        assert!(Deadline::after(3 * PATIENCE).comes(is_well), "{}", self.ask("status"));
+    }
+
+    /// How many instances are on the blocklist.
+    #[track_caller]
+    pub fn fenced(&self) -> usize {
+        // A line for each: its address, its nonce and when the entry ends.
+        self.ask("osd blocklist ls").lines().filter(|line| line.contains('/')).count()
     }
 }

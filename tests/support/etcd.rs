@@ -1,32 +1,101 @@
-//! A throw-away etcd on this machine.
+//! A throw-away etcd on this machine, of one member or three. Members can be killed, stopped and
+//! started again.
 
 use super::PATIENCE;
 use super::clock::Deadline;
 use super::process::{Running, run, start};
+use rustix::process::Signal;
+use serde_json::Value;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// An etcd, which ends with its value.
+pub struct Etcd {
+    folder: PathBuf,
+    /// Ports of each member for clients and for the others.
+    ports: Vec<[u16; 2]>,
+    members: Vec<Option<Running>>,
+}
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }
 
-/// One member of etcd, and its endpoint.
-pub fn etcd(folder: &Path) -> (Running, String) {
-    let [clients, peers] =
-        [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(folder.join("etcd")).args(["--name", "a"]);
-    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &format!("a={peers}")]);
-    let running = start(&mut command);
-    let answers = || {
+impl Etcd {
+    /// Starts one with so many members in a folder.
+    #[track_caller]
+    pub fn start(folder: &Path, members: usize) -> Self {
+        let folder = folder.join("etcd");
+        let ports = (0..members).map(|_| [free_port(), free_port()]).collect();
+        let mut etcd = Self { folder, ports, members: (0..members).map(|_| None).collect() };
+        (0..members).for_each(|member| etcd.start_member(member));
+        etcd.wait();
+        etcd
+    }
+
+    /// Where clients find a member.
+    pub fn endpoint(&self, member: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[member][0])
+    }
+
+    /// Where clients find all of them, separated by commas.
+    pub fn endpoints(&self) -> String {
+        let all = (0..self.ports.len()).map(|member| self.endpoint(member));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    /// The port at which clients find a member.
+    pub fn port(&self, member: usize) -> u16 {
+        self.ports[member][0]
+    }
+
+    /// Starts a member that does not run, on the data that it has.
+    pub fn start_member(&mut self, member: usize) {
+        let peer = |member: usize| format!("http://127.0.0.1:{}", self.ports[member][1]);
+        let all = (0..self.ports.len()).map(|other| format!("m{other}={}", peer(other)));
+        let (url, peers) = (self.endpoint(member), peer(member));
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(self.folder.join(format!("m{member}")));
+        command.args(["--name", &format!("m{member}")]);
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &all.collect::<Vec<_>>().join(",")]);
+        self.members[member] = Some(start(&mut command));
+    }
+
+    /// Kills a member as a crash would.
+    pub fn kill_member(&mut self, member: usize) {
+        self.members[member].take().expect("it runs").kill_9();
+    }
+
+    /// Sends a member a signal.
+    pub fn signal(&self, member: usize, signal: Signal) {
+        self.members[member].as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Waits until a majority answers.
+    #[track_caller]
+    pub fn wait(&self) {
+        let answers = || run(self.client().args(["get", "x"])).status.success();
+        assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer");
+    }
+
+    /// The member that leads.
+    #[track_caller]
+    pub fn leader(&self) -> usize {
+        let text = run(self.client().args(["endpoint", "status", "-w", "json"])).ok();
+        let all: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+        let leads = |at: &Value| at["Status"]["leader"] == at["Status"]["header"]["member_id"];
+        let leader = all.iter().find(|at| leads(at)).expect("a leader");
+        let of_leader = |member: &usize| leader["Endpoint"] == self.endpoint(*member).as_str();
+        (0..self.ports.len()).find(of_leader).expect("a member")
+    }
+
+    fn client(&self) -> Command {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &clients, "endpoint", "health"]);
-        run(&mut command).status.success()
-    };
-    assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer at {clients}");
-    (running, clients)
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoints()]);
+        command
+    }
 }

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod ceph;
 pub mod clock;
+pub mod cluster;
 pub mod databases;
 pub mod etcd;
 pub mod file_system;
@@ -16,10 +17,13 @@ pub mod metrics;
 pub mod mount;
 pub mod nbd;
 pub mod process;
+pub mod proxy;
 pub mod random;
 pub mod rates;
 pub mod server;
 pub mod tools;
+pub mod wall_clock;
+pub mod writer;
 
 use std::time::Duration;
 

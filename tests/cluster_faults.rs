@@ -1,0 +1,678 @@
+//! What may happen to a cluster: nodes, etcd and Ceph are killed, stopped and cut off under load, a
+//! clock is set, a pool is full, volumes move. Each row of the fault table in
+//! `docs/internals/cluster_faults.md` is a test here. Clients write through NBD all the time; in
+//! the end each volume holds what was acknowledged, and nobody was told an error.
+//!
+//! What is measured is printed. What is demanded of it only tells a cluster that works from one
+//! that does not.
+
+mod support;
+
+use rustix::process::Signal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use support::PATIENCE;
+use support::clock::{Deadline, Stopwatch, pass};
+use support::cluster::{A, B, C, Ground, Nodes, ground, name, signal_server, told};
+use support::nbd::{Client, WRITE};
+use support::proxy::Proxy;
+use support::tools::absent;
+use support::wall_clock::WallClock;
+use support::writer::{self, BLOCK_BYTES, STRIDE, Writer};
+
+const GP3: &str = "--type gp3 --size 8";
+/// The longest pause of a client of another node when a node is lost: usually 3 to 4 s.
+const TAKEOVER_MAX_S: f64 = 30.0;
+/// The longest pause of a client that has nothing to do with a fault: less than the 3 s of a lease,
+/// so that being taken over is told from a machine that is busy.
+const UNHARMED_MAX_S: f64 = 2.5;
+/// The longest time until the API takes changes again.
+const API_MAX_S: f64 = 30.0;
+/// The region of blocks that a test itself writes.
+const OWN_REGION: u64 = 20;
+
+/// One cluster at a time: the machine is small, and what is measured counts.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn seconds(seconds: u64) {
+    pass(Duration::from_secs(seconds));
+}
+
+/// Waits until a change through the API of a node is made, and takes it back; how long it took to
+/// be made.
+#[track_caller]
+fn changes_are_made(nodes: &Nodes, by: usize) -> f64 {
+    let watch = Stopwatch::start();
+    let mut made = Vec::new();
+    let makes = || {
+        made = told(nodes.at(by), "volume create --type gp3 --size 1");
+        !made.is_empty()
+    };
+    let comes = Deadline::after(PATIENCE).comes(makes);
+    assert!(comes, "nothing can be changed: {}", nodes.at(by).evenkeel("node ls"));
+    let took = watch.seconds();
+    let id = made[0]["volume_id"].as_str().expect("an id");
+    nodes.at(by).evenkeel(&format!("volume rm {id}")).ok();
+    took
+}
+
+#[track_caller]
+fn at_most(what: &str, seconds: f64, most: f64) {
+    assert!(seconds < most, "{what}: {seconds:.2} s, at most {most} s");
+}
+
+/// The value that so many percent are at or below.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
+}
+
+#[test]
+fn a_lost_node_a_snapshot_and_moves_lose_nothing() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    kills(&mut nodes, 1);
+    snapshots(&nodes, 1);
+    moves(&nodes, 6);
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn nodes_that_are_killed_ten_times_lose_nothing() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    kills(&mut nodes, 10);
+}
+
+/// Kills the home of a volume again and again. A client of another node waits; one of the node
+/// itself connects elsewhere; a volume with another home goes on.
+fn kills(nodes: &mut Nodes, rounds: usize) {
+    let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
+    let through = nodes.at(C).nbd;
+    let relayed = Writer::start(&volume, 0, &[through]);
+    let own = Writer::start(&volume, 1, &[through]);
+    let unharmed = Writer::start(&other, 0, &[through]);
+    for round in 0..rounds {
+        let (victim, spared) = if round % 2 == 0 { (A, B) } else { (B, A) };
+        nodes.place(C, &volume, victim);
+        nodes.place(C, &other, spared);
+        own.turn_to(&[nodes.at(victim).nbd, through]);
+        [&own, &relayed, &unharmed].into_iter().for_each(Writer::goes_on);
+        let led = nodes.leader(C) == Some(victim);
+        [&own, &relayed, &unharmed].into_iter().for_each(|one| _ = one.pause());
+        nodes.all[victim].kill_9();
+        [&relayed, &own].into_iter().for_each(Writer::goes_on);
+        let waited = [&relayed, &own].map(Writer::pause);
+        nodes.all[victim].restart();
+        nodes.all_serve(C);
+        let of_other = unharmed.pause();
+        println!(
+            "kill -9 of {}{}: pause of a client of another node {:.2} s, of its own {:.2} s; of \
+             another volume {of_other:.2} s",
+            name(victim),
+            if led { ", which led" } else { "" },
+            waited[0],
+            waited[1],
+        );
+        waited.iter().for_each(|pause| at_most("takeover", *pause, TAKEOVER_MAX_S));
+        at_most("another volume", of_other, UNHARMED_MAX_S);
+    }
+    assert!(own.ended() > 0, "its connection ends with the node");
+    assert_eq!(relayed.ended(), 0, "a relayed connection stays");
+    [relayed, own, unharmed].into_iter().for_each(|one| one.finish(through));
+}
+
+/// Requests that a node has not answered yet when it stops, and that nobody waits for any more.
+struct Late {
+    client: Client,
+}
+
+const LATE_REQUESTS: u64 = 128;
+
+impl Late {
+    /// Sends them.
+    fn sent_to(nodes: &Nodes, node: usize, volume: &str) -> Self {
+        let mut client = Client::open(nodes.at(node).nbd, volume).expect("an export");
+        for nth in 0..LATE_REQUESTS {
+            client.send(WRITE, nth, late_offset(nth), BLOCK_BYTES).expect("room");
+            let data = [0xee; BLOCK_BYTES as usize];
+            std::io::Write::write_all(&mut client.stream, &data).expect("room");
+        }
+        Self { client }
+    }
+
+    /// The client goes elsewhere, and writes something newer.
+    fn gives_up(self, nodes: &Nodes, through: usize, volume: &str) {
+        drop(self.client);
+        let mut client = Client::open(nodes.at(through).nbd, volume).expect("an export");
+        for nth in 0..LATE_REQUESTS {
+            client.write(late_offset(nth), &[0x11; BLOCK_BYTES as usize]).expect("room");
+        }
+    }
+}
+
+fn late_offset(nth: u64) -> u64 {
+    OWN_REGION * writer::BLOCKS * STRIDE + nth * u64::from(BLOCK_BYTES)
+}
+
+#[track_caller]
+fn none_landed(nodes: &Nodes, through: usize, volume: &str) {
+    let mut client = Client::open(nodes.at(through).nbd, volume).expect("an export");
+    for nth in 0..LATE_REQUESTS {
+        let data = client.read(late_offset(nth), BLOCK_BYTES).expect("data");
+        assert_eq!(data, [0x11; BLOCK_BYTES as usize], "late request {nth} has landed");
+    }
+}
+
+#[test]
+#[ignore = "full: tests/cluster.rs::other_nodes_serve_what_was_acknowledged stays"]
+fn a_node_that_hangs_and_goes_on_writes_nothing_late() {
+    let _turn = turn();
+    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
+    let [volume, other] = [0; 2].map(|_| nodes.at(C).attached(GP3));
+    let relayed = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
+    let unharmed = Writer::start(&other, 0, &[nodes.at(C).nbd]);
+    // The first one led in the beginning, and the second one leads after it.
+    for (victim, spared, length_s) in [(A, B, 10), (A, B, 40), (B, A, 10), (B, A, 40)] {
+        nodes.place(C, &volume, victim);
+        nodes.place(C, &other, spared);
+        [&relayed, &unharmed].into_iter().for_each(Writer::goes_on);
+        let (led, fenced) = (nodes.leader(C) == Some(victim), nodes.ceph.fenced());
+        [&relayed, &unharmed].into_iter().for_each(|one| _ = one.pause());
+        let (late, watch) = (Late::sent_to(&nodes, victim, &volume), Stopwatch::start());
+        nodes.signal(victim, Signal::STOP);
+        relayed.goes_on();
+        let pause = relayed.pause();
+        late.gives_up(&nodes, C, &volume);
+        pass(Duration::from_secs_f64((f64::from(length_s) - watch.seconds()).max(0.1)));
+        nodes.signal(victim, Signal::CONT);
+        let watch = Stopwatch::start();
+        seconds(2);
+        nodes.all_serve(C);
+        let joined = watch.seconds();
+        none_landed(&nodes, C, &volume);
+        nodes.place(C, &volume, victim);
+        none_landed(&nodes, victim, &volume);
+        let of_other = unharmed.pause();
+        println!(
+            "SIGSTOP of {}{} for {length_s} s: pause {pause:.2} s; it serves {joined:.1} s after \
+             SIGCONT; pause of another volume {of_other:.2} s",
+            name(victim),
+            if led { ", which led," } else { "" },
+        );
+        assert!(nodes.ceph.fenced() > fenced, "it was not fenced");
+        at_most("takeover", pause, TAKEOVER_MAX_S);
+        at_most("another volume", of_other, UNHARMED_MAX_S);
+    }
+    [relayed, unharmed].into_iter().for_each(|one| one.finish(nodes.at(C).nbd));
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn a_member_of_etcd_that_is_lost_is_not_noticed_by_clients() {
+    let _turn = turn();
+    let Some((folder, ceph, etcd)) = ground(Ground { members: 3, ..Ground::SMALL }) else { return };
+    let proxy = Proxy::to(etcd.port(0));
+    let endpoints = format!("{},{},{}", proxy.url(), etcd.endpoint(1), etcd.endpoint(2));
+    let mut nodes = Nodes::of(folder, ceph, etcd, [&endpoints; 3]);
+    let volume = nodes.at(C).attached(GP3);
+    nodes.place(C, &volume, B);
+    let fenced = nodes.ceph.fenced();
+    let client = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
+    let goes_on = |what: &str, nodes: &Nodes, client: &Writer| {
+        let api = changes_are_made(nodes, C);
+        seconds(12);
+        let pause = client.pause();
+        println!("{what}: the client's longest pause {pause:.2} s, API after {api:.1} s");
+        at_most(what, pause, UNHARMED_MAX_S);
+        at_most(what, api, API_MAX_S);
+    };
+    client.pause();
+    for round in 0..2 {
+        let leader = nodes.etcd.leader();
+        nodes.etcd.kill_member(leader);
+        goes_on(&format!("etcd's leader killed, {round}"), &nodes, &client);
+        nodes.etcd.start_member(leader);
+        nodes.etcd.wait();
+        seconds(3);
+        let leader = nodes.etcd.leader();
+        nodes.etcd.signal(leader, Signal::STOP);
+        goes_on(&format!("etcd's leader stopped, {round}"), &nodes, &client);
+        nodes.etcd.signal(leader, Signal::CONT);
+        goes_on(&format!("it goes on, {round}"), &nodes, &client);
+    }
+    proxy.cut(true);
+    goes_on("the member that nodes ask first is cut off from them", &nodes, &client);
+    proxy.cut(false);
+    goes_on("it is back", &nodes, &client);
+    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    // A leader that is elected before a node's lease is there again may move its volumes.
+    println!("the volume is still at b: {}", nodes.volumes_of(C, B) == Some(1));
+    client.finish(nodes.at(C).nbd);
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn a_node_that_is_cut_off_from_etcd_serves_until_another_one_leads() {
+    let _turn = turn();
+    let Some((folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
+    let (proxy, endpoint) = (Proxy::to(etcd.port(0)), etcd.endpoint(0));
+    let mut nodes = Nodes::of(folder, ceph, etcd, [&endpoint, &proxy.url(), &endpoint]);
+    let volume = nodes.at(C).attached(GP3);
+    nodes.place(C, &volume, B);
+    assert_eq!(nodes.leader(C), Some(A), "the first one leads");
+    let fenced = nodes.ceph.fenced();
+    let relayed = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
+    let own = Writer::start(&volume, 1, &[nodes.at(B).nbd, nodes.at(C).nbd]);
+    [&relayed, &own].into_iter().for_each(|one| _ = one.pause());
+    proxy.cut(true);
+    seconds(20);
+    let cut = [&relayed, &own].map(Writer::pause);
+    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    assert_eq!(nodes.volumes_of(C, B), Some(1), "the volume stays");
+    nodes.all[A].kill_9();
+    let api = changes_are_made(&nodes, C);
+    seconds(10);
+    [&relayed, &own].into_iter().for_each(Writer::goes_on);
+    let lost = [&relayed, &own].map(Writer::pause);
+    proxy.cut(false);
+    nodes.all[A].restart();
+    nodes.all_serve(C);
+    println!(
+        "b cut off from etcd for 20 s: longest pauses {cut:.2?} s; then a, which led, was killed: \
+         {lost:.2?} s, API after {api:.1} s"
+    );
+    cut.iter().for_each(|pause| at_most("cut off", *pause, UNHARMED_MAX_S));
+    lost.iter().for_each(|pause| at_most("takeover", *pause, TAKEOVER_MAX_S));
+    [relayed, own].into_iter().for_each(|one| one.finish(nodes.at(C).nbd));
+}
+
+/// How long etcd is away.
+const AWAY_S: f64 = 60.0;
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn all_of_etcd_may_hang_for_a_minute() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    let signal = |nodes: &mut Nodes, signal| nodes.etcd.signal(0, signal);
+    etcd_is_away(
+        &mut nodes,
+        |nodes| signal(nodes, Signal::STOP),
+        |nodes| {
+            signal(nodes, Signal::CONT);
+        },
+    );
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn all_of_etcd_may_be_down_for_a_minute() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    etcd_is_away(&mut nodes, |nodes| nodes.etcd.kill_member(0), |nodes| nodes.etcd.start_member(0));
+}
+
+/// The I/Os of a client in the time that something takes, and that time.
+fn counted(client: &Writer, what: impl FnOnce()) -> (f64, f64) {
+    let (before, watch) = (client.answered(), Stopwatch::start());
+    what();
+    let seconds = watch.seconds();
+    ((client.answered() - before) as f64, seconds)
+}
+
+fn etcd_is_away(nodes: &mut Nodes, goes: impl Fn(&mut Nodes), comes: impl Fn(&mut Nodes)) {
+    const LIMIT: f64 = 100.0;
+    const CREDITS: u64 = 3_000;
+    let limited = nodes.at(C).attached("--type io2 --size 8 --iops 100");
+    let gp2 = nodes.at(C).attached("--type gp2 --size 10");
+    nodes.place(C, &limited, A);
+    nodes.place(C, &gp2, B);
+    let through = nodes.at(C).nbd;
+    let paced = Writer::start(&limited, 0, &[through]);
+    let (fenced, homes) = (nodes.ceph.fenced(), [A, B, C].map(|node| nodes.volumes_of(C, node)));
+    nodes.at(C).evenkeel(&format!("volume credits {gp2} --set {CREDITS}")).ok();
+    let spender = Writer::start(&gp2, 0, &[through]);
+    [&paced, &spender].into_iter().for_each(|one| _ = one.pause());
+    goes(nodes);
+    let at_gp2 = spender.answered();
+    let watch = Stopwatch::start();
+    let (count, took) = counted(&paced, || {
+        let refused = nodes.at(B).evenkeel("volume create --type gp3 --size 1");
+        println!("after {:.1} s: {}", watch.seconds(), refused.stderr.trim());
+        assert!(!refused.status.success(), "{refused}");
+        // A leader that does not hear of its lease steps down, perhaps before it has answered.
+        let why = ["etcd has not answered", "no node leads", "ended before it answered"];
+        let is_told = why.iter().any(|why| refused.stderr.contains(why));
+        assert!(is_told, "it is not told why: {refused}");
+        pass(Duration::from_secs_f64((AWAY_S - watch.seconds()).max(0.1)));
+    });
+    let (spent, spent_in) = ((spender.answered() - at_gp2) as f64, watch.seconds());
+    let away = [&paced, &spender].map(Writer::pause);
+    comes(nodes);
+    let api = changes_are_made(nodes, B);
+    seconds(10);
+    nodes.all_serve(C);
+    let back = [&paced, &spender].map(Writer::pause);
+    println!(
+        "etcd away: {count} I/Os in {took:.1} s at {LIMIT} IOPS; gp2 {spent} I/Os in \
+         {spent_in:.1} s with {CREDITS} credits at 100 IOPS; longest pauses {away:.2?} s, and \
+         {back:.2?} s after its return; API after {api:.1} s"
+    );
+    assert!(count <= LIMIT * took + LIMIT / 20.0 + 2.0, "{count} I/Os in {took} s");
+    // One request at a time on a machine that does other work may be far below the limit.
+    assert!(count >= 0.1 * LIMIT * took, "{count} I/Os in {took} s");
+    let most = CREDITS as f64 + 100.0 * spent_in + 3_000.0 / 20.0 + 2.0;
+    assert!(spent <= most, "{spent} I/Os, at most {most}");
+    assert!(spent >= 0.1 * 100.0 * spent_in, "{spent} I/Os in {spent_in} s");
+    away.iter().chain(&back).for_each(|pause| at_most("a client", *pause, UNHARMED_MAX_S));
+    at_most("the API", api, API_MAX_S);
+    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+    let homes_then = [A, B, C].map(|node| nodes.volumes_of(C, node));
+    assert_eq!(homes_then, homes, "volumes have moved\n{}", nodes.logs());
+    [paced, spender].into_iter().for_each(|one| one.finish(through));
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn osds_that_die_or_hang_fail_no_request() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground { ceph: "--osds 3", ..Ground::SMALL }) else {
+        return;
+    };
+    let volume = nodes.at(C).attached(GP3);
+    nodes.place(C, &volume, A);
+    let through = nodes.at(C).nbd;
+    let client = Writer::start(&volume, 0, &[through]);
+    client.pause();
+    nodes.ceph.signal_osd(0, "-KILL");
+    seconds(8);
+    client.goes_on();
+    let killed = client.pause();
+    let _osd = nodes.ceph.start_osd(0);
+    nodes.ceph.is_well(3);
+    client.goes_on();
+    println!("an OSD killed: {killed:.2} s; it is back: {:.2} s", client.pause());
+
+    let fenced = nodes.ceph.fenced();
+    let status = || nodes.at(C).list(&format!("volume status {volume}"))[0]["status"].clone();
+    nodes.ceph.signal_osd(1, "-STOP");
+    let watch = Stopwatch::start();
+    let told = Deadline::after(PATIENCE).comes(|| status() == "impaired");
+    let impaired = watch.seconds();
+    assert!(told, "{}", nodes.at(C).evenkeel("volume status"));
+    pass(Duration::from_secs_f64((40.0 - watch.seconds()).max(0.1)));
+    nodes.ceph.signal_osd(1, "-CONT");
+    client.goes_on();
+    nodes.ceph.is_well(3);
+    let well = Deadline::after(PATIENCE).comes(|| status() == "ok");
+    assert!(well, "{}", nodes.at(C).evenkeel("volume status"));
+    println!(
+        "an OSD hangs for 40 s: told after {impaired:.1} s, longest pause {:.1} s",
+        client.pause()
+    );
+    at_most("impaired", impaired, 20.0);
+    assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+
+    nodes.place(C, &volume, A);
+    client.goes_on();
+    client.pause();
+    nodes.ceph.signal_osd(2, "-KILL");
+    nodes.all[A].kill_9();
+    client.goes_on();
+    let both = client.pause();
+    println!("node and OSD killed together: {both:.2} s");
+    at_most("both", both, TAKEOVER_MAX_S);
+    client.finish(through);
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn a_full_pool_is_told_at_once_and_frees_itself() {
+    const MIB: u64 = 1 << 20;
+    let _turn = turn();
+    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
+    let [kept, gone] = [0; 2].map(|_| nodes.at(C).attached(GP3));
+    nodes.place(C, &kept, A);
+    nodes.place(C, &gone, B);
+    let mut client = Client::open(nodes.at(C).nbd, &kept).expect("an export");
+    for (volume, count) in [(&kept, 4), (&gone, 40)] {
+        let mut client = Client::open(nodes.at(C).nbd, volume).expect("an export");
+        (0..count).for_each(|at| client.write(at * MIB, &[1; MIB as usize]).expect("room"));
+    }
+    let quota = |bytes: u64| {
+        nodes.ceph.ask(&format!("osd pool set-quota evenkeel max_bytes {bytes}"));
+    };
+    quota(20 * MIB);
+    let mut at = 100;
+    let mut refused = None;
+    let mut longest: f64 = 0.0;
+    let is_full = Deadline::after(PATIENCE).comes(|| {
+        let watch = Stopwatch::start();
+        refused = client.write(at * MIB, &[2; MIB as usize]).err();
+        longest = longest.max(watch.seconds());
+        at += 1;
+        refused.is_some() || at == 2_000
+    });
+    assert!(is_full, "the quota is not noticed");
+    let code = refused.as_ref().and_then(std::io::Error::raw_os_error);
+    assert_eq!(code, Some(28), "ENOSPC: {refused:?}");
+    println!("a full pool: no request waited for longer than {longest:.2} s");
+    at_most("ENOSPC", longest, 5.0);
+    client.write(0, &[3; MIB as usize]).expect("what is there is written over");
+    nodes.at(C).evenkeel(&format!("volume detach {gone} --wait")).ok();
+    nodes.at(C).evenkeel(&format!("volume rm {gone}")).ok();
+    let listed = nodes.at(C).list("volume ls");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let watch = Stopwatch::start();
+    quota(8 << 30);
+    let has_room = || client.write(5_000 * MIB, &[4; BLOCK_BYTES as usize]).is_ok();
+    assert!(Deadline::after(PATIENCE).comes(has_room), "it is still full");
+    println!("room again {:.1} s after the quota was raised", watch.seconds());
+    assert!(client.read(0, BLOCK_BYTES).expect("data").iter().all(|byte| *byte == 3));
+}
+
+#[test]
+#[ignore = "full: tests/faults.rs::a_wall_clock_that_jumps_changes_no_rate_and_no_balance stays"]
+fn a_clock_that_is_an_hour_off_moves_nothing() {
+    let _turn = turn();
+    if absent(&["faketime"]) {
+        return;
+    }
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    let clock = WallClock::of(&mut nodes.all[A]);
+    nodes.all_serve(C);
+    let volumes = [0; 2].map(|_| nodes.at(C).attached(GP3));
+    nodes.place(C, &volumes[0], A);
+    nodes.place(C, &volumes[1], B);
+    let through = nodes.at(C).nbd;
+    let clients = volumes.each_ref().map(|volume| Writer::start(volume, 0, &[through]));
+    for leads in [false, true] {
+        if leads {
+            has_the_lead(&mut nodes, A);
+            nodes.place(C, &volumes[0], A);
+            nodes.place(C, &volumes[1], B);
+            clients.iter().for_each(|one| one.turn_to(&[nodes.at(C).nbd]));
+        }
+        let fenced = nodes.ceph.fenced();
+        clients.iter().for_each(Writer::goes_on);
+        clients.iter().for_each(|one| _ = one.pause());
+        for offset in ["+1h", "-1h", "+0d"] {
+            clock.jump(offset);
+            seconds(10);
+            let pauses = clients.each_ref().map(Writer::pause);
+            println!("the clock of a {offset}, it leads: {leads}: pauses {pauses:.2?} s");
+            pauses.iter().for_each(|pause| at_most("a client", *pause, UNHARMED_MAX_S));
+            let answer = nodes.at(C).evenkeel("volume ls");
+            // Whoever runs the control plane judges when a request was signed.
+            if leads && offset != "+0d" {
+                assert!(answer.fails_with(1).contains("RequestExpired"));
+            } else {
+                answer.ok();
+            }
+        }
+        assert_eq!(nodes.ceph.fenced(), fenced, "somebody was fenced");
+        assert_eq!([A, B].map(|node| nodes.volumes_of(C, node)), [Some(1); 2]);
+    }
+    let through = nodes.at(C).nbd;
+    clients.into_iter().for_each(|one| one.finish(through));
+}
+
+/// Stops and starts other nodes until this one leads.
+fn has_the_lead(nodes: &mut Nodes, node: usize) {
+    for _ in 0..6 {
+        let by = nodes.all.len() - 1;
+        let leader = nodes.leader(by).expect("somebody leads");
+        if leader == node {
+            return;
+        }
+        nodes.all[leader].stop();
+        changes_are_made(nodes, node);
+        nodes.all[leader].restart();
+        nodes.all_serve(node);
+    }
+    panic!("{} does not come to lead", name(node));
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn of_two_takers_one_serves() {
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    let volume = nodes.at(C).attached(GP3);
+    // Before the lease of the one that is killed ends, and while it is taken over.
+    for delay_ms in [1_000, 3_000, 3_200, 3_400] {
+        let leader = nodes.leader(C).expect("somebody leads");
+        let (victim, client_at) = match leader {
+            A => (B, C),
+            B => (A, C),
+            _ => (A, B),
+        };
+        nodes.place(client_at, &volume, victim);
+        let client = Writer::start(&volume, 0, &[nodes.at(client_at).nbd]);
+        let late = Late::sent_to(&nodes, leader, &volume);
+        client.pause();
+        nodes.all[victim].kill_9();
+        pass(Duration::from_millis(delay_ms));
+        nodes.signal(leader, Signal::STOP);
+        seconds(15);
+        client.goes_on();
+        let pause = client.pause();
+        late.gives_up(&nodes, client_at, &volume);
+        signal_server(nodes.at(leader), Signal::CONT);
+        seconds(5);
+        nodes.all[victim].restart();
+        nodes.all_serve(client_at);
+        none_landed(&nodes, client_at, &volume);
+        println!(
+            "{} killed, {}, which leads, stopped {delay_ms} ms later: pause {pause:.2} s",
+            name(victim),
+            name(leader)
+        );
+        at_most("takeover", pause, TAKEOVER_MAX_S);
+        let homes = [A, B, C].map(|node| nodes.volumes_of(client_at, node));
+        assert_eq!(homes.into_iter().flatten().sum::<u64>(), 1, "{homes:?}");
+        client.finish(nodes.at(client_at).nbd);
+        for node in [A, B, C] {
+            none_landed(&nodes, node, &volume);
+        }
+    }
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn snapshots_under_load_hold_what_was_acknowledged() {
+    let _turn = turn();
+    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
+    snapshots(&nodes, 10);
+}
+
+/// Snapshots of a volume that a client writes to: each holds all that was acknowledged before it
+/// was asked for, and a beginning of what was written: nothing without what came before.
+fn snapshots(nodes: &Nodes, count: usize) {
+    let volume = nodes.at(C).attached(GP3);
+    nodes.place(C, &volume, A);
+    let through = nodes.at(C).nbd;
+    let client = Writer::start(&volume, 0, &[through]);
+    let mut pauses = Vec::new();
+    for _ in 0..count {
+        client.goes_on();
+        client.pause();
+        let before = client.acknowledged();
+        let made = nodes.at(C).list(&format!("snapshot create {volume} --wait"));
+        let after = client.sent();
+        client.goes_on();
+        pauses.push(client.pause());
+        let snapshot = made[0]["snapshot_id"].as_str().expect("an id");
+        let clone = nodes.at(C).attached(&format!("--type gp3 --snapshot {snapshot}"));
+        let held = writer::held(through, &clone, 0);
+        assert!((before..=after).contains(&held), "{held} is not from {before} to {after}");
+        nodes.at(C).evenkeel(&format!("volume detach {clone} --wait")).ok();
+        nodes.at(C).evenkeel(&format!("volume rm {clone}")).ok();
+    }
+    pauses.sort_by(f64::total_cmp);
+    let longest = percentile(&pauses, 100);
+    println!(
+        "{count} snapshots under load: longest pause p50 {:.0} ms, maximum {:.0} ms",
+        1e3 * percentile(&pauses, 50),
+        1e3 * longest
+    );
+    at_most("a snapshot", longest, 3.0);
+    client.finish(through);
+}
+
+#[test]
+#[ignore = "full: tests/cluster_faults.rs::a_lost_node_a_snapshot_and_moves_lose_nothing stays"]
+fn two_hundred_moves_under_load_fail_nothing() {
+    let _turn = turn();
+    let Some(nodes) = Nodes::start(Ground::SMALL) else { return };
+    moves(&nodes, 200);
+}
+
+/// Moves a gp2 volume to and fro while a client of a third node writes: it has no error, and its
+/// credits are what they were, with what was earned and without what was spent.
+fn moves(nodes: &Nodes, count: usize) {
+    const REFILL: f64 = 100.0;
+    const BURST: f64 = 3_000.0;
+    let volume = nodes.at(C).attached("--type gp2 --size 10");
+    nodes.place(C, &volume, A);
+    nodes.at(C).evenkeel(&format!("volume credits {volume} --set 1000000")).ok();
+    let through = nodes.at(C).nbd;
+    let client = Writer::start(&volume, 0, &[through]);
+    let balance = || nodes.at(C).credits(&volume) as f64;
+    let before = balance();
+    let (mut pauses, mut took) = (Vec::new(), Vec::new());
+    let (ios, seconds) = counted(&client, || {
+        for nth in 0..count {
+            client.pause();
+            let watch = Stopwatch::start();
+            let to = if nth % 2 == 0 { "b" } else { "a" };
+            nodes.at(C).evenkeel(&format!("node move {volume} {to}")).ok();
+            took.push(watch.seconds());
+            client.goes_on();
+            pauses.push(client.pause());
+        }
+    });
+    let after = balance();
+    let earned = after - before + ios;
+    // Each home begins with what may be saved beside the balance, 50 ms of the burst.
+    let error = earned - REFILL * seconds;
+    [&mut pauses, &mut took].into_iter().for_each(|all| all.sort_by(f64::total_cmp));
+    println!(
+        "{count} moves: longest pause of the client p50 {:.0} ms, p99 {:.0} ms, maximum {:.0} ms; \
+         a command p50 {:.0} ms; credits {error:+.0} off after {ios} I/Os in {seconds:.1} s",
+        1e3 * percentile(&pauses, 50),
+        1e3 * percentile(&pauses, 99),
+        1e3 * percentile(&pauses, 100),
+        1e3 * percentile(&took, 50),
+    );
+    at_most("a move", percentile(&pauses, 100), TAKEOVER_MAX_S);
+    // Nothing is earned between two homes, and a request that was sent again may be paid for twice.
+    let between = REFILL * took.iter().sum::<f64>() + count as f64;
+    let (least, most) = (-between - BURST / 20.0, REFILL * 1.0 + BURST / 20.0);
+    assert!((least..=most).contains(&error), "{error} credits, {least} to {most}");
+    assert_eq!(client.ended(), 0, "its connection stays");
+    client.finish(through);
+}

@@ -1,0 +1,161 @@
+//! Nodes that serve the same volumes, on a throw-away Ceph cluster and etcd.
+
+use super::PATIENCE;
+use super::ceph::Cluster;
+use super::clock::Deadline;
+use super::etcd::Etcd;
+use super::nbd::Client;
+use super::server::Server;
+use super::tools::absent;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// What the nodes stand on.
+#[derive(Clone, Copy)]
+pub struct Ground {
+    /// Options of `evenkeel demo ceph`.
+    pub ceph: &'static str,
+    /// Members of etcd.
+    pub members: usize,
+}
+
+impl Ground {
+    /// The least there is.
+    pub const SMALL: Self = Self { ceph: "", members: 1 };
+}
+
+/// Three nodes: `a`, which leads at first, `b` and `c`.
+pub struct Nodes {
+    // Dropped in this order.
+    pub all: Vec<Server>,
+    pub etcd: Etcd,
+    pub ceph: Cluster,
+    _folder: tempfile::TempDir,
+}
+
+pub const A: usize = 0;
+pub const B: usize = 1;
+pub const C: usize = 2;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The name of a node.
+pub fn name(node: usize) -> &'static str {
+    NAMES[node]
+}
+
+/// Ceph and etcd without nodes; `None`, and a word, where one is not installed.
+pub fn ground(ground: Ground) -> Option<(tempfile::TempDir, Cluster, Etcd)> {
+    if absent(&["etcd", "etcdctl"]) {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let ceph = Cluster::start_with(folder.path(), ground.ceph)?;
+    let etcd = Etcd::start(folder.path(), ground.members);
+    Some((folder, ceph, etcd))
+}
+
+impl Nodes {
+    /// Starts three on such a ground; `None`, and a word, where a program is not installed.
+    pub fn start(on: Ground) -> Option<Self> {
+        let (folder, ceph, etcd) = ground(on)?;
+        let endpoints = etcd.endpoints();
+        Some(Self::of(folder, ceph, etcd, [&endpoints; 3]))
+    }
+
+    /// Starts three, each of which finds etcd at these endpoints.
+    pub fn of(
+        folder: tempfile::TempDir,
+        ceph: Cluster,
+        etcd: Etcd,
+        endpoints: [&String; 3],
+    ) -> Self {
+        let start = |node: usize| {
+            let (store, etcd, name) = (ceph.store(), endpoints[node], NAMES[node]);
+            Server::start(&format!("{store} --etcd {etcd} --node {name}"))
+        };
+        let nodes = Self { all: [A, B, C].map(start).into(), etcd, ceph, _folder: folder };
+        nodes.all_serve(A);
+        nodes
+    }
+
+    /// A node.
+    pub fn at(&self, node: usize) -> &Server {
+        &self.all[node]
+    }
+
+    /// What one of them tells of a node; nothing if it does not answer.
+    pub fn told_of(&self, by: usize, node: usize) -> Option<Value> {
+        told(&self.all[by], "node ls").into_iter().find(|it| it["name"] == NAMES[node])
+    }
+
+    /// Volumes whose home a node is.
+    pub fn volumes_of(&self, by: usize, node: usize) -> Option<u64> {
+        self.told_of(by, node)?["volumes"].as_u64()
+    }
+
+    /// Whether a node serves, as one of them tells.
+    pub fn serves(&self, by: usize, node: usize) -> bool {
+        self.told_of(by, node).is_some_and(|it| it["status"] == "serving")
+    }
+
+    /// Waits until all serve.
+    #[track_caller]
+    pub fn all_serve(&self, by: usize) {
+        let all_serve = || (0..self.all.len()).all(|node| self.serves(by, node));
+        let serve = Deadline::after(PATIENCE).comes(all_serve);
+        assert!(serve, "{}", self.all[by].evenkeel("node ls"));
+    }
+
+    /// The node that leads, if it is known.
+    pub fn leader(&self, by: usize) -> Option<usize> {
+        let all = told(&self.all[by], "node ls");
+        let leads = all.iter().find(|it| it["leads"] == true)?;
+        NAMES.iter().position(|name| leads["name"] == **name)
+    }
+
+    /// Has a volume at home at a node. What has just happened may be in the way for a moment.
+    #[track_caller]
+    pub fn place(&self, by: usize, volume: &str, node: usize) {
+        let verb = format!("node move {volume} {}", NAMES[node]);
+        let moves = || self.all[by].evenkeel(&verb).status.success();
+        let moved = Deadline::after(PATIENCE).comes(moves);
+        assert!(moved, "{verb}: {}", self.all[by].evenkeel(&verb));
+    }
+
+    /// What the nodes that run have logged, for a test that fails.
+    pub fn logs(&mut self) -> String {
+        let of = |(name, node): (&&str, &mut Server)| {
+            format!("node {name}:\n{}\n", node.process().logged())
+        };
+        NAMES.iter().zip(&mut self.all).map(of).collect()
+    }
+
+    /// Sends a node a signal.
+    pub fn signal(&self, node: usize, signal: Signal) {
+        signal_server(&self.all[node], signal);
+    }
+}
+
+/// Sends a server a signal.
+pub fn signal_server(server: &Server, signal: Signal) {
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("a pid");
+    kill_process(pid, signal).expect("it runs");
+}
+
+/// The objects of a listing; none if the server does not answer.
+pub fn told(server: &Server, verb: &str) -> Vec<Value> {
+    let output = server.evenkeel(&format!("{verb} -o json"));
+    let Ok(Value::Object(object)) = serde_json::from_str(&output.stdout) else { return vec![] };
+    let lists = object.into_iter().find_map(|(_, value)| match value {
+        Value::Array(items) => Some(items),
+        _ => None,
+    });
+    lists.unwrap_or_default()
+}
+
+/// Waits until a node serves a volume.
+#[track_caller]
+pub fn is_served(server: &Server, volume: &str) {
+    let opens = || Client::open(server.nbd, volume).is_ok();
+    assert!(Deadline::after(PATIENCE).comes(opens), "{volume} is not served");
+}
