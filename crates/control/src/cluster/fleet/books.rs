@@ -118,6 +118,12 @@ impl Books {
         self.seats.values().filter(takes).map(|seat| seat.member.number)
     }
 
+    /// Whether a node keeps the volumes that it has. One without a lease does for as long as it
+    /// answers: etcd may have been away.
+    fn keeps(&self, number: NodeId) -> bool {
+        self.seats.get(&number).is_some_and(|seat| seat.up().is_some() && !seat.is_to_be_empty())
+    }
+
     /// The node with the fewest volumes of those that may get some.
     pub(super) fn least_loaded(&self) -> Option<NodeId> {
         self.takers().min_by_key(|number| (self.load(*number), *number))
@@ -204,6 +210,8 @@ impl Books {
     /// The node that had it is gone: it is to be applied at its home, with what must not have been
     /// spent.
     pub(super) fn lost(&mut self, id: VolumeId) {
+        // It may have been applied there, without an answer, and have spent since.
+        self.found.remove(&id);
         if let Some(state) = self.volumes.get_mut(&id) {
             state.balances = unspent(&state.pacing, &state.unleased);
             self.owed.insert(id);
@@ -377,7 +385,6 @@ impl Books {
     /// Where a volume is to be, as it is to be attached: where most of its group are, else where it
     /// is, else at the node with the fewest volumes. If no node may get it, it stays where it is.
     pub(super) fn place(&self, id: VolumeId, attachments: &[Attachment]) -> Option<NodeId> {
-        let takers: BTreeSet<NodeId> = self.takers().collect();
         let mut at = BTreeMap::<NodeId, usize>::new();
         for volume in self.bound(id, attachments).volumes {
             if let Some(home) = self.homes.get(&volume) {
@@ -385,12 +392,12 @@ impl Books {
             }
         }
         let home = self.homes.get(&id).copied();
-        let most = at.iter().filter(|(home, _)| takers.contains(home));
+        let most = at.iter().filter(|(home, _)| self.keeps(**home));
         // Of two with as many, the one where it is.
         let most = most.max_by_key(|(at, count)| (**count, Some(**at) == home));
         match (most, home) {
             (Some((most, _)), _) => Some(*most),
-            (None, Some(home)) if takers.contains(&home) => Some(home),
+            (None, Some(home)) if self.keeps(home) => Some(home),
             _ => self.least_loaded().or(home),
         }
     }

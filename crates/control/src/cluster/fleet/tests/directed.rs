@@ -164,6 +164,22 @@ fn a_volume_whose_release_is_not_answered_is_served_again_without_a_gift() {
 
 /// After etcd was away all leases have ended, while all nodes live.
 #[test]
+fn a_leader_that_is_elected_leaves_volumes_where_they_are() {
+    let mut desk = desk(3, 3);
+    for number in [2, 3] {
+        desk.world.things().nodes.get_mut(&number).unwrap().1 = false;
+    }
+    desk.take_the_lead();
+    (0..10).for_each(|_| {
+        desk.look();
+        desk.fleet.apply_owed();
+        desk.fleet.move_on();
+    });
+    let homes: Vec<_> = desk.volumes.keys().map(|id| desk.fleet.home(*id)).collect();
+    assert_eq!(homes, [Some(node(1)), Some(node(2)), Some(node(3))]);
+}
+
+#[test]
 fn a_leader_that_is_elected_asks_nodes_without_a_lease_before_it_takes_over() {
     let mut desk = desk(3, 3);
     desk.take_the_lead();
