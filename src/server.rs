@@ -16,6 +16,7 @@ use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
@@ -386,6 +387,11 @@ pub fn has_failed(what: &str) -> Failure {
 /// Makes volumes share the device by their reservations from now on.
 fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
     told(engine, Command::Calibrated(*model))
+}
+
+/// Leaves the device to the other nodes that have it, until a leader says which part is this one's.
+pub fn share_with_nodes(engine: &Engine) {
+    engine.agent().call(Command::Divide(Some(NodePart::LEAST)));
 }
 
 fn told(engine: &Engine, command: Command) -> Result<(), Failure> {

@@ -192,6 +192,7 @@ impl Life<'_> {
             shared::calibration(&self.kv, self.here, self.config, &*self.pool, self.is_stopped)?;
         let local = Config { nbd_listen: Vec::new(), ..self.config.clone() };
         let engine = server::data_plane(&local, Arc::clone(&self.pool), calibration)?;
+        server::share_with_nodes(&engine);
         let agent = AgentServer::start(self.agent_config(), engine.agent()).map_err(failed)?;
         let front = Front::start(self.front_config(&engine)).map_err(failed)?;
         let api = self.config.listen;

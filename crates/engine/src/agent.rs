@@ -10,6 +10,7 @@ mod background;
 mod release;
 mod snapshots;
 
+use crate::clock::Clock;
 use crate::directory::{Directory, Entry};
 use crate::placement::{Group, Placement};
 use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
@@ -19,6 +20,7 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::anywhere;
 use evenkeel_store::{Geometry, Pool, Store, StoreError};
@@ -41,6 +43,7 @@ pub(crate) struct EngineAgent {
     inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     shared_device: Arc<SharedDevice>,
+    clock: Clock,
     /// Which hosts have limits, and where they are. Held while a volume or a host gets a place, is
     /// changed or goes, but not while the pool works.
     placement: Mutex<Placement>,
@@ -86,12 +89,14 @@ impl EngineAgent {
         inboxes: Arc<[Inbox]>,
         directory: Arc<Directory>,
         shared_device: Arc<SharedDevice>,
+        clock: Clock,
     ) -> Self {
         Self {
             pool,
             inboxes,
             directory,
             shared_device,
+            clock,
             placement: Mutex::default(),
             turns: VolumeTurns::default(),
             background: background::Background::default(),
@@ -421,6 +426,14 @@ impl EngineAgent {
         Ok(())
     }
 
+    /// Which part of the device is this node's; how it has used it.
+    fn divide(&self, part: Option<NodePart>) -> NodeUse {
+        if let Some(part) = part {
+            self.shared_device.divide(self.clock.now(), &part);
+        }
+        self.shared_device.take_use()
+    }
+
     fn tell_host(&self, home: u16, state: HostState) -> Result<(), Failed> {
         let answer = self.ask(home, |ack| Message::ApplyHost(Box::new(state), ack))?;
         answer.map_err(refused)
@@ -679,6 +692,7 @@ impl Agent for EngineAgent {
             Command::ApplyHost(state) => done(self.apply_host(state)),
             Command::DeleteHost(id) => done(self.delete_host(id)),
             Command::Calibrated(model) => done(self.calibrated(model)),
+            Command::Divide(part) => Reply::Use(self.divide(part)),
             Command::Lease(unleased) => answer(self.lease(unleased), Reply::Balances),
             Command::Report => answer(self.report(), Reply::Report),
             Command::ReportOf(ids) => answer(self.report_of(&ids), Reply::Report),
@@ -722,7 +736,8 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
         let (shared_device, messages) = (Arc::new(SharedDevice::new(1)), Arc::clone(&inboxes));
-        let mut agent = EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared_device);
+        let mut agent =
+            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared_device, Clock::new());
         agent.answer_max = Duration::from_millis(1);
         let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
         let geometry = Geometry { size, block_bytes_min: 512, block_bytes_preferred: 4_096 };

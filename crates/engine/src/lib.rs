@@ -196,11 +196,13 @@ impl Engine {
         let directory = Arc::new(Directory::new(bounds));
         let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
         let shared_device = Arc::new(SharedDevice::new(inboxes.len() as u16));
+        let clock = Clock::new();
         let agent = EngineAgent::new(
             pool,
             Arc::clone(&inboxes),
             agent_directory,
             Arc::clone(&shared_device),
+            clock,
         );
         let mut engine = Self {
             agent: Arc::new(agent),
@@ -215,7 +217,6 @@ impl Engine {
             reactors: Vec::new(),
         };
         let io = choose(config.io)?;
-        let clock = Clock::new();
         for core in 0..inboxes.len() as u16 {
             engine.start_reactor(core, io, (&directory, &shared_device), clock)?;
         }

@@ -3,10 +3,14 @@
 //! A core's part is what its volumes have reserved, and an even part of what is not reserved. A
 //! core on which no request waits leaves its part to the others. Nothing is locked: each core
 //! writes its own line, and reads the others' at most once a millisecond while requests wait.
+//!
+//! Where several nodes have the same device, all of this is within the node's part of it, which it
+//! is told ([`division`](evenkeel_core::qos::sharing::division)).
 
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{DeviceOthers, URGENT_RECENT};
 use evenkeel_core::time::{Duration, Instant};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Millionths in the whole.
 const PPM: u32 = 1_000_000;
@@ -18,6 +22,45 @@ const RECENT: Duration = Duration::from_ms(50);
 #[derive(Debug)]
 pub struct SharedDevice {
     cores: Box<[Line]>,
+    node: Node,
+    /// Device time that the whole device has, in nanoseconds per second; 0 if it is not known.
+    capacity_ns: AtomicU64,
+}
+
+/// What this node was told of the other nodes that have the device.
+#[derive(Debug)]
+struct Node {
+    /// It was told anything.
+    is_one_of_several: AtomicBool,
+    lasting_ppm: AtomicU32,
+    lent_ppm: AtomicU32,
+    /// When the loan ends, in nanoseconds of the engine's clock.
+    lent_until: AtomicU64,
+    in_flight: AtomicU32,
+    /// 0 is none.
+    window_slots: AtomicU32,
+}
+
+impl Node {
+    const fn alone() -> Self {
+        Self {
+            is_one_of_several: AtomicBool::new(false),
+            lasting_ppm: AtomicU32::new(PPM),
+            lent_ppm: AtomicU32::new(0),
+            lent_until: AtomicU64::new(0),
+            in_flight: AtomicU32::new(0),
+            window_slots: AtomicU32::new(0),
+        }
+    }
+
+    /// The node's part of the device, in millionths. It never is nothing: one request at a time
+    /// goes in any case.
+    fn part_ppm(&self, now: Instant) -> u32 {
+        let lasting = self.lasting_ppm.load(Ordering::Relaxed);
+        let is_lent = now.ns < self.lent_until.load(Ordering::Relaxed);
+        let lent = if is_lent { self.lent_ppm.load(Ordering::Relaxed) } else { 0 };
+        lasting.saturating_add(lent).clamp(1, PPM)
+    }
 }
 
 /// What one core says. A cache line of its own, so that cores do not disturb each other.
@@ -38,6 +81,10 @@ struct Line {
     window_slots: AtomicU32,
     /// The same once a large one is added, while urgent ones come.
     beside_urgent: AtomicU32,
+    /// The most that it had in flight since the node was asked last.
+    most: AtomicU32,
+    /// Somebody has waited since then.
+    has_waited: AtomicBool,
 }
 
 /// What a core says about the device.
@@ -59,13 +106,52 @@ impl SharedDevice {
     /// The state of a device that so many cores share.
     #[must_use]
     pub fn new(cores: u16) -> Self {
-        Self { cores: (0..cores.max(1)).map(|_| Line::default()).collect() }
+        let cores = (0..cores.max(1)).map(|_| Line::default()).collect();
+        Self { cores, node: Node::alone(), capacity_ns: AtomicU64::new(0) }
     }
 
     /// Whether there is anybody to share with.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        self.cores.len() > 1
+        self.cores.len() > 1 || self.node.is_one_of_several.load(Ordering::Relaxed)
+    }
+
+    /// Notes how much device time the whole device has, in nanoseconds per second.
+    pub fn set_capacity(&self, capacity_ns: u64) {
+        self.capacity_ns.store(capacity_ns, Ordering::Relaxed);
+    }
+
+    /// Gives this node a part of the device from now on.
+    pub fn divide(&self, now: Instant, part: &NodePart) {
+        let node = &self.node;
+        node.lasting_ppm.store(part.lasting_ppm, Ordering::Relaxed);
+        node.lent_ppm.store(part.lent_ppm, Ordering::Relaxed);
+        node.lent_until.store((now + part.lent_for).ns, Ordering::Relaxed);
+        node.in_flight.store(part.in_flight, Ordering::Relaxed);
+        node.window_slots.store(part.window_slots.unwrap_or(0), Ordering::Relaxed);
+        node.is_one_of_several.store(true, Ordering::Relaxed);
+    }
+
+    /// How this node has used the device since this was asked last.
+    #[must_use]
+    pub fn take_use(&self) -> NodeUse {
+        let mut all = NodeUse {
+            capacity_ns: self.capacity_ns.load(Ordering::Relaxed),
+            window_slots: u32::MAX,
+            ..NodeUse::default()
+        };
+        for line in &self.cores {
+            let reserved_ns = line.reserved_ns.load(Ordering::Relaxed);
+            all.reserved_ns = all.reserved_ns.saturating_add(reserved_ns);
+            let now = line.in_flight.load(Ordering::Relaxed);
+            let most = line.most.swap(now, Ordering::Relaxed).max(now);
+            all.in_flight = all.in_flight.saturating_add(most);
+            all.has_waited |= line.has_waited.swap(false, Ordering::Relaxed);
+            // A core that has said nothing yet has no window.
+            let slots = line.window_slots.load(Ordering::Relaxed);
+            all.window_slots = all.window_slots.min(if slots == 0 { u32::MAX } else { slots });
+        }
+        all
     }
 
     /// Notes what a core's volumes have reserved, in nanoseconds of device time per second.
@@ -78,11 +164,13 @@ impl SharedDevice {
         let line = &self.cores[usize::from(core)];
         if said.wanted {
             line.wanted_at.store(now.ns.max(1), Ordering::Relaxed);
+            line.has_waited.store(true, Ordering::Relaxed);
         }
         if let Some(at) = said.urgent_at {
             line.urgent_at.store(at.ns.max(1), Ordering::Relaxed);
         }
         line.in_flight.store(said.in_flight, Ordering::Relaxed);
+        line.most.fetch_max(said.in_flight, Ordering::Relaxed);
         line.window_slots.store(said.window_slots, Ordering::Relaxed);
         line.beside_urgent.store(said.beside_urgent, Ordering::Relaxed);
     }
@@ -91,14 +179,26 @@ impl SharedDevice {
     /// time per second.
     #[must_use]
     pub fn others(&self, core: u16, now: Instant, capacity_ns: u64) -> DeviceOthers {
-        let part_per_mille = self.part(core, now, capacity_ns);
-        let mut others = DeviceOthers { part_per_mille, ..DeviceOthers::NONE };
+        let node_ppm = u64::from(self.node.part_ppm(now));
+        let node_ns = u128::from(capacity_ns) * u128::from(node_ppm) / u128::from(PPM);
+        let node_ns = u64::try_from(node_ns).unwrap_or(capacity_ns);
+        // The core's part of the node's part of the device.
+        let part = u64::from(self.part(core, now, node_ns)) * node_ppm;
+        let part_per_mille = u32::try_from(part.div_ceil(PPM.into())).unwrap_or(1_000);
+        let slots = Some(self.node.window_slots.load(Ordering::Relaxed));
+        let mut others = DeviceOthers {
+            part_per_mille,
+            in_flight: self.node.in_flight.load(Ordering::Relaxed),
+            window_slots: slots.filter(|slots| *slots > 0),
+            ..DeviceOthers::NONE
+        };
         let mut urgent_ns = 0;
         for (number, line) in self.cores.iter().enumerate() {
             if number == usize::from(core) {
                 continue;
             }
-            others.in_flight += line.in_flight.load(Ordering::Relaxed);
+            let in_flight = line.in_flight.load(Ordering::Relaxed);
+            others.in_flight = others.in_flight.saturating_add(in_flight);
             let urgent_at = line.urgent_at.load(Ordering::Relaxed);
             urgent_ns = urgent_ns.max(urgent_at);
             if urgent_at > 0 && now.since(Instant::from_ns(urgent_at)) <= URGENT_RECENT {
@@ -245,6 +345,61 @@ mod tests {
             ((8, Some(4)), (6, Some(8)), (12, Some(4)))
         );
         assert_eq!(heard(0, 100), (8, None));
+    }
+
+    #[test]
+    fn a_node_s_part_is_divided_among_its_cores_and_a_loan_ends() {
+        let shared_device = SharedDevice::new(2);
+        let part = |core, ms| shared_device.others(core, at(ms), 1_000).part_per_mille;
+        shared_device.reserve(0, 200);
+        want(&shared_device, 0, at(1_000));
+        want(&shared_device, 1, at(1_000));
+        let quarter = NodePart {
+            lasting_ppm: 250_000,
+            lent_ppm: 250_000,
+            lent_for: Duration::from_ms(20),
+            in_flight: 7,
+            window_slots: Some(5),
+        };
+        shared_device.divide(at(1_000), &quarter);
+        // Half of the device: 200 are reserved, and 150 are each core's.
+        assert_eq!((part(0, 1_010), part(1, 1_010)), (350, 150));
+        assert_eq!((part(0, 1_020), part(1, 1_020)), (225, 25));
+        let others = shared_device.others(0, at(1_020), 1_000);
+        assert_eq!((others.in_flight, others.window_slots), (7, Some(5)));
+        // The narrower window of another core counts beside that of another node.
+        let said = Said { wanted: true, window_slots: 4, in_flight: 2, ..NOTHING };
+        shared_device.say(1, at(1_020), &said);
+        let others = shared_device.others(0, at(1_020), 1_000);
+        assert_eq!((others.in_flight, others.window_slots), (9, Some(4)));
+        shared_device.divide(at(1_020), &NodePart::LEAST);
+        assert_eq!(part(0, 1_030), 1);
+        assert!(SharedDevice::new(1).others(0, at(0), 1_000).part_per_mille == 1_000);
+    }
+
+    #[test]
+    fn a_node_tells_the_most_that_it_had_in_flight_once() {
+        let shared_device = SharedDevice::new(2);
+        shared_device.set_capacity(8);
+        shared_device.reserve(0, 3);
+        shared_device.reserve(1, 2);
+        let say = |core, in_flight, wanted| {
+            let said = Said { wanted, in_flight, window_slots: 16 - u32::from(core), ..NOTHING };
+            shared_device.say(core, at(10), &said);
+        };
+        say(0, 5, true);
+        say(0, 1, false);
+        say(1, 2, false);
+        let expected = NodeUse {
+            capacity_ns: 8,
+            reserved_ns: 5,
+            in_flight: 7,
+            window_slots: 15,
+            has_waited: true,
+        };
+        assert_eq!(shared_device.take_use(), expected);
+        let later = NodeUse { in_flight: 3, has_waited: false, ..expected };
+        assert_eq!(shared_device.take_use(), later);
     }
 
     #[test]

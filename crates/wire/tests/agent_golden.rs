@@ -12,6 +12,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{
     DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
 };
@@ -183,6 +184,22 @@ fn background() -> BackgroundReport {
     }
 }
 
+const PART: NodePart = NodePart {
+    lasting_ppm: 250_000,
+    lent_ppm: 500_000,
+    lent_for: Duration::from_ms(500),
+    in_flight: 7,
+    window_slots: Some(34),
+};
+
+const USE: NodeUse = NodeUse {
+    capacity_ns: 32_000_000_000,
+    reserved_ns: 8_000_000_000,
+    in_flight: 9,
+    window_slots: 34,
+    has_waited: true,
+};
+
 fn verified() -> Verified {
     Verified { next: Some(8_192), bytes: ByteCount(4_096), rotten: vec![4_096] }
 }
@@ -231,6 +248,8 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("verify a snapshot", Command::VerifySnapshot(SNAPSHOT, 7)),
         ("snapshots of a list", Command::SnapshotsOf(vec![SNAPSHOT])),
         ("report of a list", Command::ReportOf(vec![VOLUME])),
+        ("a part", Command::Divide(Some(PART))),
+        ("no other part", Command::Divide(None)),
     ]
 }
 
@@ -268,6 +287,7 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("a hole", Reply::Unit(None)),
         ("the background", Reply::Background(background())),
         ("the verified", Reply::Verified(verified())),
+        ("the use", Reply::Use(USE)),
     ]
 }
 
@@ -334,7 +354,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 9 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 10 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

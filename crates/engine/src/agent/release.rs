@@ -96,6 +96,7 @@ impl EngineAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
     use crate::directory::{Directory, Entry};
     use crate::reactor::Inbox;
     use crate::shared_device::SharedDevice;
@@ -163,7 +164,7 @@ mod tests {
         directory.insert(ID, Entry { home: 0, geometry, attachments: Vec::new() });
         let shared_device = Arc::new(SharedDevice::new(1));
         let (messages, lines) = (Arc::clone(&inboxes), Arc::clone(&directory));
-        let mut agent = EngineAgent::new(pool, inboxes, directory, shared_device);
+        let mut agent = EngineAgent::new(pool, inboxes, directory, shared_device, Clock::new());
         agent.answer_max = Duration::from_millis(1);
         (agent, messages, lines)
     }

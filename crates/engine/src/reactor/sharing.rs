@@ -145,6 +145,7 @@ impl<D: Driver> Reactor<D> {
             }
         }
         self.shared_device.may_sell(self.core, PPM);
+        self.shared_device.set_capacity(u64::from(model.channels).saturating_mul(1_000_000_000));
         let slots: Vec<u32> = self.by_id.values().copied().collect();
         for slot in slots {
             self.line_up(slot)?;

@@ -10,6 +10,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{
     DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
 };
@@ -77,6 +78,8 @@ records! {
     LinearCost { base, byte_ps }
     Measured { calibration, date, device, domain, left_ppm }
     NewSnapshot { id, size, parent, is_encrypted }
+    NodePart { lasting_ppm, lent_ppm, lent_for, in_flight, window_slots }
+    NodeUse { capacity_ns, reserved_ns, in_flight, window_slots, has_waited }
     OperationCost { base, byte_ps }
     Pacing { counting, tolerance, operations, bytes }
     Report { volumes, hosts }

@@ -147,6 +147,7 @@ impl Command {
             Self::SnapshotsOf(_) => 0x1e,
             Self::ReportOf(_) => 0x1f,
             Self::Release(_) => 0x20,
+            Self::Divide(_) => 0x21,
         }
     }
 
@@ -165,6 +166,7 @@ impl Command {
             Self::ApplyHost(state) => state.write(to),
             Self::DeleteHost(id) => id.write(to),
             Self::Calibrated(model) => model.write(to),
+            Self::Divide(part) => part.write(to),
             Self::SetBalances(id, balances) => {
                 id.write(to);
                 balances.write(to);
@@ -251,6 +253,7 @@ impl Command {
                 0x1e => Self::SnapshotsOf(from.field("snapshots")?),
                 0x1f => Self::ReportOf(from.field("volumes")?),
                 0x20 => Self::Release(from.field("volume")?),
+                0x21 => Self::Divide(from.field("part")?),
                 kind => return unknown_message(kind),
             })
         })
@@ -273,6 +276,7 @@ impl Reply {
             Self::Unit(_) => 0x8b,
             Self::Background(_) => 0x8c,
             Self::Verified(_) => 0x8d,
+            Self::Use(_) => 0x8e,
         }
     }
 
@@ -295,6 +299,7 @@ impl Reply {
             Self::Unit(unit) => unit.write(to),
             Self::Background(report) => report.write(to),
             Self::Verified(verified) => verified.write(to),
+            Self::Use(said) => said.write(to),
         })
     }
 
@@ -318,6 +323,7 @@ impl Reply {
                 0x8b => Self::Unit(from.field("unit")?),
                 0x8c => Self::Background(from.field("background")?),
                 0x8d => Self::Verified(from.field("verified")?),
+                0x8e => Self::Use(from.field("use")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -31,11 +31,12 @@ use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -154,6 +155,9 @@ pub enum Command {
     /// Sets the properties of the device below the store: from now on volumes share it by their
     /// reservations.
     Calibrated(DeviceModel),
+    /// Sets which part of the device is this node's, or leaves it as it is; returns its use of the
+    /// device since the last call. Until the first one the whole device is its own.
+    Divide(Option<NodePart>),
     /// Sets credit balances; a dimension that is `None` stays. Values above the capacity are
     /// reduced to it.
     SetBalances(VolumeId, Balances),
@@ -478,6 +482,8 @@ pub enum Reply {
     Background(BackgroundReport),
     /// Answer to [`Command::Verify`] and [`Command::VerifySnapshot`].
     Verified(Verified),
+    /// Answer to [`Command::Divide`].
+    Use(NodeUse),
     /// The command had no effect.
     Failed(Failed),
 }

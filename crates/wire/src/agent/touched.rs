@@ -40,7 +40,7 @@ impl Command {
             Self::Delete(id) | Self::Release(id) => all.push(Touched::Volume(*id)),
             Self::ApplyHost(state) => all.push(Touched::Host(state.id)),
             Self::DeleteHost(id) => all.push(Touched::Host(*id)),
-            Self::Calibrated(_) => all.push(Touched::Device),
+            Self::Calibrated(_) | Self::Divide(Some(_)) => all.push(Touched::Device),
             Self::SetBalances(id, _) => all.extend([Touched::Volume(*id), Touched::Credits]),
             Self::Lease(_) => all.push(Touched::Credits),
             Self::Snapshot(of, id) => all.extend([Touched::Volume(*of), Touched::Snapshot(*id)]),
@@ -69,6 +69,7 @@ impl Command {
             | Self::SnapshotUnits(_)
             | Self::ReadSnapshot(..)
             | Self::Background
+            | Self::Divide(None)
             | Self::Verify(..)
             | Self::VerifySnapshot(..) => {}
         }

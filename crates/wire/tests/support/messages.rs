@@ -6,6 +6,7 @@ use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{
     DeviceModel, InstanceCounters, InstancePacing, OperationCost, Window,
 };
@@ -38,6 +39,30 @@ fn background() -> impl Strategy<Value = BackgroundReport> {
             filled: ByteCount(filled),
         }
     })
+}
+
+fn node_part() -> impl Strategy<Value = NodePart> {
+    (any::<[u32; 3]>(), duration(), option::of(any::<u32>())).prop_map(
+        |([lasting_ppm, lent_ppm, in_flight], lent_for, window_slots)| NodePart {
+            lasting_ppm,
+            lent_ppm,
+            lent_for,
+            in_flight,
+            window_slots,
+        },
+    )
+}
+
+fn node_use() -> impl Strategy<Value = NodeUse> {
+    (any::<[u64; 2]>(), any::<[u32; 2]>(), any::<bool>()).prop_map(
+        |([capacity_ns, reserved_ns], [in_flight, window_slots], has_waited)| NodeUse {
+            capacity_ns,
+            reserved_ns,
+            in_flight,
+            window_slots,
+            has_waited,
+        },
+    )
 }
 
 fn payload() -> impl Strategy<Value = Bytes> {
@@ -203,6 +228,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         any::<u64>().prop_map(|limit| Command::SetBackground(ByteCount(limit))),
         (volume_id(), any::<u64>()).prop_map(|(id, offset)| Command::Verify(id, offset)),
         (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::VerifySnapshot(id, unit)),
+        option::of(node_part()).prop_map(Command::Divide),
         prop::sample::select(vec![
             Command::Report,
             Command::Balances,
@@ -342,6 +368,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(|(units, next)| Reply::Units(Units { units, next })),
         option::of(payload()).prop_map(Reply::Unit),
         background().prop_map(Reply::Background),
+        node_use().prop_map(Reply::Use),
         (option::of(any::<u64>()), any::<u64>(), vec(any::<u64>(), 0..4)).prop_map(
             |(next, bytes, rotten)| {
                 Reply::Verified(Verified { next, bytes: ByteCount(bytes), rotten })

@@ -331,6 +331,7 @@ impl Keeping {
         keeping.repeat("fleet-look", Fleet::look)?;
         keeping.repeat("fleet-apply", Fleet::apply_owed)?;
         keeping.repeat("fleet-move", Fleet::move_on)?;
+        keeping.threads.push(super::sharing::start(fleet)?);
         Ok(keeping)
     }
 

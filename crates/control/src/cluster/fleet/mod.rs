@@ -20,11 +20,13 @@
 //! | `route` | commands of the control plane, by whom they concern |
 //! | `moves` | from one node to another |
 //! | `keeper` | nodes that come, are lost, are drained |
+//! | `sharing` | the window of the device below all nodes |
 
 mod books;
 mod keeper;
 mod moves;
 mod route;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::sharing::division::Division;
 use evenkeel_wire::agent::{Agent, Failed, FailedKind};
 
 use self::books::Books;
@@ -106,6 +109,7 @@ pub struct Fleet {
     books: Mutex<Books>,
     turns: Turns,
     is_over: AtomicBool,
+    division: Mutex<Division>,
 }
 
 /// A node as lists of them show it.
@@ -127,7 +131,9 @@ impl Fleet {
     #[must_use]
     pub fn new(cluster: Arc<dyn Cluster>, homes: BTreeMap<VolumeId, NodeId>) -> Self {
         let books = Mutex::new(Books::new(homes));
-        Self { cluster, books, turns: Turns::default(), is_over: AtomicBool::new(false) }
+        let division = Mutex::new(Division::new(sharing::now()));
+        let (turns, is_over) = Default::default();
+        Self { cluster, books, turns, is_over, division }
     }
 
     /// This process leads no more: nothing is done from now on, and nobody who waits for an answer
@@ -146,6 +152,11 @@ impl Fleet {
     fn books(&self) -> MutexGuard<'_, Books> {
         // Every change of it is whole before anything can panic.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The numbers of all nodes.
+    fn numbers(&self) -> Vec<NodeId> {
+        self.books().seats.keys().copied().collect()
     }
 
     /// All nodes.

@@ -16,7 +16,7 @@ use evenkeel_wire::agent::{
 use super::books::{Gathering, overlay};
 use super::moves::{done, passing};
 use super::turns::{Thing, Turn};
-use super::{Fleet, Node, not_yet, over};
+use super::{Fleet, Node, not_yet, over, refused};
 
 impl Agent for Fleet {
     fn call(&self, command: Command) -> Reply {
@@ -61,6 +61,7 @@ impl Fleet {
             Command::Calibrated(_) | Command::SetBackground(_) => {
                 success(self.everywhere(&command))
             }
+            Command::Divide(_) => Err(refused("each node has a part of its own".to_owned())),
             Command::Stored
             | Command::Space
             | Command::Snapshots

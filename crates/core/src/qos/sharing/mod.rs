@@ -21,8 +21,10 @@
 //! | `device`, `heap` | reservations before weights |
 //! | `window` | what may be in flight, learnt from completions |
 //! | `spare` | how much of the window is kept free for urgent requests |
+//! | `division` | which part of the window is which node's |
 
 pub(crate) mod device;
+pub mod division;
 pub(crate) mod flow;
 mod heap;
 pub(crate) mod instance;

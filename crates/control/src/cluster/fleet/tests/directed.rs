@@ -1,8 +1,10 @@
 //! What the fleet does in some cases that matter, one by one.
 
 use evenkeel_core::ids::SnapshotId;
+use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{Agent, Command, CreditReport, FailedKind, Reply};
 
+use super::super::sharing;
 use super::desk::{CAPACITY, Desk};
 use super::world::{Life, credits, name};
 use super::{amount, node};
@@ -223,4 +225,41 @@ fn a_host_that_is_known_to_a_node_that_is_away_is_changed_when_that_is_lost() {
     assert!(!desk.hosts[&host].is_pending);
     desk.fleet.apply_owed();
     desk.check_end();
+}
+
+/// The lasting and the lent part of each node's newest process.
+fn parts(desk: &Desk, now: Instant, nodes: u32) -> Vec<(u32, u32)> {
+    // What one says is told to the others in the next round.
+    for _ in 0..2 {
+        (1..=nodes).for_each(|number| desk.fleet.divide_with(node(number), now));
+    }
+    let mut things = desk.world.things();
+    let part = |number| things.newest(number).part.map(|it| (it.lasting_ppm, it.lent_ppm));
+    (1..=nodes).map(part).map(Option::unwrap).collect()
+}
+
+#[test]
+fn the_device_is_divided_by_what_volumes_reserve_wherever_they_are() {
+    let mut desk = desk(3, 2);
+    let later = |s| sharing::now() + Duration::from_secs(s);
+    // Two of eight parts are reserved, and two of the others are each node's. The third one needs
+    // nothing.
+    let even = [(375_000, 125_000), (375_000, 125_000), (250_000, 0)];
+    assert_eq!(parts(&desk, later(10), 3), even);
+    // A volume takes what it has reserved along.
+    let id = *desk.volumes.keys().next().unwrap();
+    desk.fleet.move_to(id, node(2)).unwrap();
+    let moved = [(250_000, 0), (500_000, 500_000), (250_000, 0)];
+    assert_eq!(parts(&desk, later(20), 3), moved);
+    // Nothing is lent of a node that does not answer, and what it has is kept for it.
+    desk.change(2, Life::Alive, Life::Paused);
+    desk.look();
+    let hung = parts(&desk, later(30), 3);
+    assert_eq!((hung[0], hung[2]), ((250_000, 0), (250_000, 0)));
+    // Once it is fenced, the others have what its volumes take along.
+    lose(&mut desk, 2);
+    desk.fleet.apply_owed();
+    let left = parts(&desk, later(40), 3);
+    assert_eq!((left[0].0 + left[2].0, left[0].1 + left[2].1), (1_000_000, 0));
+    assert_eq!(left[0].0, left[2].0, "one volume at each");
 }

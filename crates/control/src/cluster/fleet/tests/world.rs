@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
+use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Reply,
     Report, StoredSnapshot, VolumeReport, VolumeState,
@@ -53,6 +54,8 @@ pub struct Process {
     pub is_fenced: bool,
     pub volumes: BTreeMap<VolumeId, Held<VolumeState>>,
     pub hosts: BTreeMap<InstanceId, Held<HostState>>,
+    /// What it was told of the device.
+    pub part: Option<NodePart>,
 }
 
 impl Process {
@@ -149,7 +152,9 @@ impl Things {
         });
         let (volumes, hosts) = Default::default();
         let (incarnation, life, is_fenced) = (u128::from(count) + 1, Life::Alive, false);
-        self.processes.push(Process { node, incarnation, port, life, is_fenced, volumes, hosts });
+        let part = None;
+        let process = Process { node, incarnation, port, life, is_fenced, volumes, hosts, part };
+        self.processes.push(process);
         self.nodes.get_mut(&node).unwrap().1 = true;
         self.truth.exact.clear();
     }
@@ -352,12 +357,26 @@ impl Things {
                 Reply::Done
             }
             Command::Capacity => Reply::Capacity(Capacity::Unknown),
+            Command::Divide(part) => Reply::Use(self.processes[at].divide(part)),
             other => failed(FailedKind::Unsupported, &format!("{other:?}")),
         }
     }
 }
 
 impl Process {
+    /// Each volume has reserved an eighth of the device, and requests wait where one is.
+    fn divide(&mut self, part: Option<NodePart>) -> NodeUse {
+        self.part = part.or(self.part);
+        let volumes = u64::try_from(self.volumes.len()).unwrap();
+        NodeUse {
+            capacity_ns: 8_000,
+            reserved_ns: volumes * 1_000,
+            in_flight: 0,
+            window_slots: 10,
+            has_waited: volumes > 0,
+        }
+    }
+
     fn report(&self) -> Report {
         let volume = |(id, held): (&VolumeId, &Held<VolumeState>)| VolumeReport {
             id: *id,

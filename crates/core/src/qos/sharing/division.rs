@@ -1,0 +1,339 @@
+//! One device below several nodes: which part of its window is whose.
+//!
+//! Each node schedules for itself. If each had the whole window in flight, what one node has
+//! reserved would wait behind what another floods the device with. So the window is divided:
+//!
+//! - A node's *lasting* part is what its volumes have reserved, and an even part of what nobody has
+//!   reserved. It needs nobody to confirm it, so it holds while no leader is there.
+//! - What a node does not use of that is *lent* to those on which requests wait, in even parts, for
+//!   a short time. A node whose requests begin to wait has its lasting part at once; what is lent
+//!   of it is back as soon as the borrowers are told, or when the time is over.
+//!
+//! So all parts together are at most the whole device, but for that moment. A node that does not
+//! answer keeps what it was told last, and nothing of it is lent. Of a node that was never heard of
+//! by whoever divides, nothing is known but that it has volumes: then nobody gets more than it has
+//! reserved, so that there is room for whatever that one has.
+
+use alloc::collections::BTreeMap;
+
+use crate::fencing::NodeId;
+use crate::time::{Duration, Instant};
+
+/// Millionths in the whole.
+const PPM: u64 = 1_000_000;
+
+/// How often nodes are asked, and told their parts.
+pub const DIVIDE_EVERY: Duration = Duration::from_ms(50);
+
+/// How long a part is lent for. A few rounds may be late.
+pub const LENT_FOR: Duration = Duration::from_ms(500);
+
+/// A node keeps what it has used within this time: one that waits now and then would have its part
+/// lent and given back in turns otherwise, and each time it would wait for it.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// An idle node keeps so many times what it used at most, so that it seldom has to ask for more.
+const ROOM: u64 = 2;
+
+/// What is known of a node for longer than this is old.
+const OLD: Duration = Duration::from_ms(300);
+
+/// How long whoever divides waits for nodes with volumes that it has not heard of.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a node says of its use of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeUse {
+    /// Device time that the device has, in nanoseconds per second; 0 if it is not calibrated.
+    pub capacity_ns: u64,
+    /// Device time that the node's volumes have reserved, likewise.
+    pub reserved_ns: u64,
+    /// The most requests that it had in flight since it was asked last.
+    pub in_flight: u32,
+    /// How many may be in flight on the whole device, as it finds it.
+    pub window_slots: u32,
+    /// Whether requests have waited for the device since it was asked last.
+    pub has_waited: bool,
+}
+
+/// What a node is told about the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodePart {
+    /// Its part until it is told otherwise, in millionths.
+    pub lasting_ppm: u32,
+    /// What others lend it beside that.
+    pub lent_ppm: u32,
+    /// How long that is lent for, from when it is told.
+    pub lent_for: Duration,
+    /// Requests that the others have in flight.
+    pub in_flight: u32,
+    /// The narrowest window of the others whose requests wait, in requests on the whole device;
+    /// `None` if none waits.
+    pub window_slots: Option<u32>,
+}
+
+impl NodePart {
+    /// The whole device: of a node that shares it with no other.
+    pub const WHOLE: Self = Self {
+        lasting_ppm: 1_000_000,
+        lent_ppm: 0,
+        lent_for: Duration::ZERO,
+        in_flight: 0,
+        window_slots: None,
+    };
+
+    /// One request at a time: of a node that has not been told its part yet.
+    pub const LEAST: Self = Self { lasting_ppm: 0, ..Self::WHOLE };
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    said: NodeUse,
+    heard_at: Instant,
+    waited_at: Option<Instant>,
+    /// The most that it had in flight lately, and when.
+    most: (u32, Instant),
+}
+
+impl Known {
+    fn is_old(&self, now: Instant) -> bool {
+        now.since(self.heard_at) > OLD
+    }
+
+    /// Whether it gets what others lend.
+    fn borrows(&self, now: Instant) -> bool {
+        !self.is_old(now) && self.waited_at.is_some_and(|at| now.since(at) <= KEPT)
+    }
+
+    /// What of its lasting part it keeps.
+    fn keeps(&self, lasting_ppm: u64, now: Instant) -> u64 {
+        if self.is_old(now) || self.borrows(now) {
+            return lasting_ppm;
+        }
+        let slots = u64::from(self.said.window_slots.max(1));
+        (u64::from(self.most.0) * ROOM * PPM).div_ceil(slots).min(lasting_ppm)
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Division {
+    since: Instant,
+    known: BTreeMap<NodeId, Known>,
+    /// Nodes that may have requests in flight, though nothing is known of them.
+    unheard: usize,
+}
+
+impl Division {
+    /// Nothing is known of any node.
+    #[must_use]
+    pub const fn new(now: Instant) -> Self {
+        Self { since: now, known: BTreeMap::new(), unheard: 0 }
+    }
+
+    /// These are the nodes: whether each may have requests in flight even if nothing is heard of
+    /// it. The others are gone.
+    pub fn set_nodes(&mut self, nodes: &BTreeMap<NodeId, bool>) {
+        self.known.retain(|node, _| nodes.contains_key(node));
+        let unheard =
+            |(node, serves): &(&NodeId, &bool)| **serves && !self.known.contains_key(node);
+        self.unheard = nodes.iter().filter(unheard).count();
+    }
+
+    /// A node has said this.
+    pub fn heard(&mut self, node: NodeId, now: Instant, said: &NodeUse) {
+        let before = self.known.get(&node);
+        let waited_at = said.has_waited.then_some(now).or(before.and_then(|it| it.waited_at));
+        let most = before
+            .map(|it| it.most)
+            .filter(|(most, at)| *most > said.in_flight && now.since(*at) <= KEPT);
+        let most = most.unwrap_or((said.in_flight, now));
+        self.known.insert(node, Known { said: *said, heard_at: now, waited_at, most });
+    }
+
+    /// What a node is to be told now; `None` if nothing can be said yet.
+    #[must_use]
+    pub fn part(&self, node: NodeId, now: Instant) -> Option<NodePart> {
+        let own = self.known.get(&node)?;
+        if self.unheard > 0 && now.since(self.since) < PATIENCE {
+            return None;
+        }
+        let capacity = self.known.values().map(|it| it.said.capacity_ns).max().unwrap_or(0);
+        if capacity == 0 {
+            return None;
+        }
+        let lasting_ppm = self.lasting(own, capacity);
+        let others = || self.known.iter().filter(|(other, _)| **other != node).map(|(_, it)| it);
+        let waiting = others().filter(|it| it.borrows(now));
+        Some(NodePart {
+            lasting_ppm: narrow(lasting_ppm),
+            lent_ppm: narrow(if own.borrows(now) { self.lent(capacity, now) } else { 0 }),
+            lent_for: LENT_FOR,
+            in_flight: others().fold(0, |sum, it| sum.saturating_add(it.said.in_flight)),
+            window_slots: waiting.map(|it| it.said.window_slots).min(),
+        })
+    }
+
+    /// A node's part by what is reserved, in millionths, rounded down.
+    fn lasting(&self, own: &Known, capacity: u64) -> u64 {
+        let reserved: u128 = self.known.values().map(|it| u128::from(it.said.reserved_ns)).sum();
+        let whole = u128::from(capacity).max(reserved);
+        let nodes = u128::try_from(self.known.len()).unwrap_or(1).max(1);
+        // Whoever was not heard of may have all of it.
+        let free = if self.unheard == 0 { whole - reserved } else { 0 };
+        let part = u128::from(own.said.reserved_ns) * nodes + free;
+        u64::try_from(part * u128::from(PPM) / (whole * nodes)).unwrap_or(PPM)
+    }
+
+    /// What each node whose requests wait gets of what the others do not use, in millionths.
+    fn lent(&self, capacity: u64, now: Instant) -> u64 {
+        let unused = |it: &Known| {
+            let lasting = self.lasting(it, capacity);
+            lasting - it.keeps(lasting, now)
+        };
+        let pool: u64 = self.known.values().map(unused).sum();
+        let borrowers = self.known.values().filter(|it| it.borrows(now)).count();
+        pool / u64::try_from(borrowers).unwrap_or(1).max(1)
+    }
+}
+
+fn narrow(ppm: u64) -> u32 {
+    u32::try_from(ppm.min(PPM)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const CAPACITY: u64 = 4_000_000_000;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    fn says(reserved_ns: u64, in_flight: u32, has_waited: bool) -> NodeUse {
+        NodeUse { capacity_ns: CAPACITY, reserved_ns, in_flight, window_slots: 10, has_waited }
+    }
+
+    fn of(nodes: &[(u32, NodeUse)]) -> Division {
+        let mut division = Division::new(at(0));
+        division.set_nodes(&nodes.iter().map(|(node, _)| (NodeId(*node), true)).collect());
+        nodes.iter().for_each(|(node, said)| division.heard(NodeId(*node), at(0), said));
+        division.set_nodes(&nodes.iter().map(|(node, _)| (NodeId(*node), true)).collect());
+        division
+    }
+
+    fn parts(division: &Division, node: u32, ms: u64) -> (u32, u32) {
+        let part = division.part(NodeId(node), at(ms)).unwrap();
+        (part.lasting_ppm, part.lent_ppm)
+    }
+
+    #[test]
+    fn what_is_reserved_goes_first_and_what_is_left_is_even() {
+        let waits = says(CAPACITY / 2, 9, true);
+        let division = of(&[(1, waits), (2, says(0, 9, true))]);
+        assert_eq!((parts(&division, 1, 0), parts(&division, 2, 0)), ((750_000, 0), (250_000, 0)));
+        let part = division.part(NodeId(1), at(0)).unwrap();
+        assert_eq!((part.in_flight, part.window_slots), (9, Some(10)));
+    }
+
+    #[test]
+    fn what_an_idle_node_does_not_use_is_lent_and_comes_back_when_it_waits() {
+        let mut division = of(&[(1, says(CAPACITY / 2, 1, false)), (2, says(0, 9, true))]);
+        // Node 1 has a tenth of the window in flight, and keeps twice that.
+        assert_eq!(parts(&division, 1, 0), (750_000, 0));
+        assert_eq!(parts(&division, 2, 0), (250_000, 550_000));
+        division.heard(NodeId(1), at(100), &says(CAPACITY / 2, 5, true));
+        assert_eq!(parts(&division, 2, 100), (250_000, 0));
+        // It keeps it for a second, or it would be lent and given back in turns.
+        for ms in (200..1_100).step_by(100) {
+            division.heard(NodeId(1), at(ms), &says(CAPACITY / 2, 0, false));
+            division.heard(NodeId(2), at(ms), &says(0, 9, true));
+            assert_eq!(parts(&division, 2, ms), (250_000, 0), "at {ms} ms");
+        }
+        for ms in [1_200, 1_300] {
+            division.heard(NodeId(1), at(ms), &says(CAPACITY / 2, 0, false));
+            division.heard(NodeId(2), at(ms), &says(0, 9, true));
+        }
+        assert_eq!(parts(&division, 2, 1_300), (250_000, 750_000));
+    }
+
+    #[test]
+    fn a_node_that_is_not_heard_of_lends_nothing() {
+        let mut division = of(&[(1, says(CAPACITY / 2, 0, false)), (2, says(0, 9, true))]);
+        division.heard(NodeId(2), at(400), &says(0, 9, true));
+        assert_eq!(parts(&division, 2, 400), (250_000, 0));
+        // One that never was may have everything that others have not reserved.
+        let nodes = [1, 2, 3].map(|node| (NodeId(node), true));
+        division.set_nodes(&nodes.into());
+        assert_eq!(division.part(NodeId(1), at(999)), None);
+        assert_eq!(parts(&division, 1, 1_000), (500_000, 0));
+        // Once it is fenced, it has nothing.
+        let nodes = [(NodeId(1), true), (NodeId(2), true), (NodeId(3), false)];
+        division.set_nodes(&nodes.into());
+        assert_eq!(parts(&division, 1, 1_000), (750_000, 0));
+        division.set_nodes(&[(NodeId(2), true)].into());
+        assert_eq!(parts(&division, 2, 1_000), (1_000_000, 0));
+        assert_eq!(division.part(NodeId(1), at(1_000)), None);
+    }
+
+    #[test]
+    fn a_device_that_nobody_has_calibrated_is_not_divided() {
+        let said = NodeUse { capacity_ns: 0, ..says(0, 9, true) };
+        assert_eq!(of(&[(1, said)]).part(NodeId(1), at(0)), None);
+    }
+
+    fn said() -> impl Strategy<Value = NodeUse> {
+        (0..2 * CAPACITY, 0..40_u32, any::<bool>())
+            .prop_map(|(reserved, in_flight, has_waited)| says(reserved, in_flight, has_waited))
+    }
+
+    proptest! {
+        /// Beside the rules themselves: a node has what it has reserved, whatever the others say,
+        /// and what those that wait may use is, with what the others do use, the device and no
+        /// more.
+        #[test]
+        fn parts_add_up_and_floors_are_in_them(
+            said in proptest::collection::vec(said(), 1..8),
+            is_old in proptest::collection::vec(any::<bool>(), 8),
+        ) {
+            let nodes: Vec<(u32, NodeUse)> = (0..).zip(said.clone()).collect();
+            let old = |node: &u32| is_old[usize::try_from(*node).unwrap()];
+            let mut division = of(&nodes);
+            for (node, said) in &nodes {
+                if !old(node) {
+                    division.heard(NodeId(*node), at(400), said);
+                }
+            }
+            let sold: u64 = said.iter().map(|said| said.reserved_ns).sum();
+            let whole = sold.max(CAPACITY);
+            let (mut lasting, mut used, mut lends) = (0, 0, true);
+            for (node, said) in &nodes {
+                let part = division.part(NodeId(*node), at(400)).unwrap();
+                let floor = u128::from(said.reserved_ns) * 1_000_000 / u128::from(whole);
+                prop_assert!(u128::from(part.lasting_ppm) >= floor, "{part:?} of {said:?}");
+                lasting += part.lasting_ppm;
+                let is_old = old(node);
+                if is_old || said.has_waited {
+                    used += part.lasting_ppm + part.lent_ppm;
+                } else {
+                    used += (said.in_flight * 100_000).min(part.lasting_ppm);
+                }
+                prop_assert!(part.lent_ppm == 0 || (said.has_waited && !is_old));
+                lends &= is_old || !said.has_waited;
+            }
+            prop_assert!(used <= 1_000_000 && lasting <= 1_000_000);
+            // Nothing is lost but what is rounded.
+            prop_assert!(lasting + 8 >= 1_000_000, "{lasting}");
+            if !lends {
+                let room: u32 = nodes.iter().filter(|(node, said)| {
+                    !old(node) && !said.has_waited
+                }).map(|(_, said)| 100_000 * said.in_flight.min(10)).sum();
+                prop_assert!(used + room + 16 >= 1_000_000, "{used} beside {room}");
+            }
+        }
+    }
+}
