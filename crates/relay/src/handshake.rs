@@ -165,10 +165,16 @@ async fn find(
     let mut why = None;
     let searched = timeout(timing.first_contact, async {
         let mut pause = timing.retry_first;
+        let mut unheard = Duration::ZERO;
         loop {
             let target = match shared.config.homes.home(volume) {
                 Home::Unsettled => {
-                    sleep(timing.retry_first).await;
+                    sleep(timing.look_waiting).await;
+                    continue;
+                }
+                Home::Nowhere if unheard < timing.word => {
+                    sleep(timing.look_waiting).await;
+                    unheard += timing.look_waiting;
                     continue;
                 }
                 home => target(shared, home),
@@ -182,7 +188,7 @@ async fn find(
                 }
                 Err(trouble) => return Err(trouble),
             }
-            sleep(pause).await;
+            rest(shared, volume, target, pause).await;
             pause = longer(pause, timing.retry_longest);
         }
     })
@@ -195,6 +201,22 @@ async fn find(
             Ok((Target::Local, stream, export_of(step)?))
         }
     }
+}
+
+/// Waits after a failure, unless the volume gets another home: that is asked at once.
+pub(crate) async fn rest(shared: &Shared, volume: VolumeId, failed: Target, pause: Duration) {
+    let look = shared.config.timing.look_waiting.max(Duration::from_millis(1));
+    let is_elsewhere = || match shared.config.homes.home(volume) {
+        Home::Unsettled => false,
+        home => target(shared, home) != failed,
+    };
+    let changes = async {
+        while !is_elsewhere() {
+            sleep(look).await;
+        }
+    };
+    // Either is a reason to ask again.
+    let _ = timeout(pause, changes).await;
 }
 
 /// The wait after the next failure.

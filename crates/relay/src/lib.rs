@@ -107,6 +107,8 @@ pub struct Timing {
     pub handshake: Duration,
     /// For a home when a client asks for a volume for the first time.
     pub first_contact: Duration,
+    /// For word of a volume that this node has not heard of: its client may have heard first.
+    pub word: Duration,
     /// For a home that serves the volume, once a client has it; then the client's connection is
     /// closed.
     pub reconnect: Duration,
@@ -117,8 +119,10 @@ pub struct Timing {
     pub retry_first: Duration,
     /// The longest wait between two attempts.
     pub retry_longest: Duration,
-    /// How often it is looked whether the volume has another home.
+    /// How often it is looked whether the volume has another home, while its home serves.
     pub look: Duration,
+    /// The same while the client waits for a home.
+    pub look_waiting: Duration,
     /// For a client to go on that leaves the front waiting in the middle of something. Shorter than
     /// what the data plane waits for the front.
     pub stall: Duration,
@@ -129,11 +133,13 @@ impl Default for Timing {
         Self {
             handshake: Duration::from_secs(10),
             first_contact: Duration::from_secs(20),
+            word: Duration::from_secs(1),
             reconnect: Duration::from_secs(120),
             unknown: Duration::from_secs(5),
-            retry_first: Duration::from_millis(50),
+            retry_first: Duration::from_millis(5),
             retry_longest: Duration::from_millis(500),
             look: Duration::from_millis(200),
+            look_waiting: Duration::from_millis(5),
             stall: Duration::from_secs(50),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Home;
 use crate::front::Shared;
-use crate::handshake::{Agreed, agree, keeps_terms, longer, target};
+use crate::handshake::{Agreed, agree, keeps_terms, longer, rest, target};
 use crate::memory::Share;
 use crate::notices::Notice;
 use crate::places::Place;
@@ -142,7 +142,7 @@ async fn reconnect(
                 Home::Nowhere => return Err("there is no such volume any more".to_owned()),
                 Home::Unsettled => {
                     (pause, unknown) = (timing.retry_first, Duration::ZERO);
-                    sleep(timing.retry_first).await;
+                    sleep(timing.look_waiting).await;
                     continue;
                 }
                 home => target(shared, home),
@@ -164,7 +164,7 @@ async fn reconnect(
                     last = format!("{target}: {why}");
                 }
             }
-            sleep(pause).await;
+            rest(shared, bond.volume, target, pause).await;
             pause = longer(pause, timing.retry_longest);
         }
     })

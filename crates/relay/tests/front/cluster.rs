@@ -27,11 +27,13 @@ pub const ID: VolumeId = VolumeId::from_bits(1);
 pub const TIMING: Timing = Timing {
     handshake: Duration::from_secs(20),
     first_contact: Duration::from_secs(40),
+    word: Duration::from_millis(20),
     reconnect: Duration::from_secs(60),
     unknown: Duration::from_millis(200),
     retry_first: Duration::from_millis(1),
     retry_longest: Duration::from_millis(20),
     look: Duration::from_millis(20),
+    look_waiting: Duration::from_millis(1),
     stall: Duration::from_secs(60),
 };
 

@@ -28,6 +28,25 @@ fn who_comes_while_the_volume_moves_waits_for_its_home() {
     });
 }
 
+/// A client that was told of a new volume may be faster than the word of it to its node.
+#[test]
+fn who_comes_before_the_word_of_a_volume_waits_for_it() {
+    let patient = |config: FrontConfig| FrontConfig {
+        timing: Timing { word: Duration::from_secs(30), ..config.timing },
+        ..config
+    };
+    let cluster = Cluster::with(2, "", patient);
+    cluster.map.set(ID, Place::Nowhere);
+    let address = cluster.nodes[1].address();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(move || connect(address, true).expect("the export is there"));
+        pause();
+        cluster.settle(0);
+        let mut client = client.join().unwrap();
+        assert_eq!(client.ask(WRITE, 0, 512, &[7; 512]), Answer::Done(Vec::new()));
+    });
+}
+
 #[test]
 fn who_waits_in_vain_is_told_by_this_nodes_data_plane() {
     let impatient = |config: FrontConfig| FrontConfig {

@@ -209,6 +209,30 @@ fn a_home_that_does_not_speak_is_left_for_another() {
     }
 }
 
+/// However long it rests after a failure, it does not rest while there is another home to ask.
+#[test]
+fn who_rests_after_a_failure_goes_on_at_once_when_the_volume_has_another_home() {
+    let patient = |config: FrontConfig| {
+        let hour = Duration::from_secs(3_600);
+        let timing = Timing { retry_first: hour, retry_longest: hour, ..config.timing };
+        FrontConfig { timing, ..config }
+    };
+    let cluster = Cluster::with(2, "", patient);
+    let front = cluster.nodes[0].address();
+    let mut client = cluster.connect(0, true);
+    let (address, count) = impostor(Plays::Noise);
+    let node = NodeId(9);
+    cluster.map.divert(node, address);
+    cluster.map.set(ID, Place::Node(node));
+    let newcomer = std::thread::spawn(move || connect(front, true));
+    until("both were turned away", || count.load(Ordering::SeqCst) > 1);
+    let cookie = client.send(WRITE, 0, 512, &[6; 512]);
+    cluster.map.set(ID, Place::Node(cluster.nodes[0].id));
+    assert_eq!(client.receive(), Some((cookie, Answer::Done(Vec::new()))));
+    let mut newcomer = newcomer.join().unwrap().expect("the export is there");
+    assert_eq!(newcomer.ask(READ, 0, 512, &[]), Answer::Done(vec![6; 512]));
+}
+
 #[test]
 fn a_client_that_takes_nothing_is_bounded_and_ends() {
     let bytes = 8 << 20;

@@ -116,7 +116,11 @@ impl Fleet {
         };
         let standing = node.standing();
         let mut books = self.books();
-        let at = books.at(number);
+        // Asked for seldom: it looks at all volumes.
+        let at = match standing {
+            Standing::New(_) => books.at(number),
+            _ => Vec::new(),
+        };
         let Some(seat) = books.seats.get_mut(&number) else { return };
         match standing {
             Standing::Up => (seat.away_since, seat.was_up) = (None, true),
@@ -152,6 +156,9 @@ impl Fleet {
 
     /// Fences a node that is lost, and gives its volumes to others.
     fn take_over_from(&self, number: NodeId, now: Duration) {
+        if number == self.cluster.here() || !self.is_lost(number, now) {
+            return;
+        }
         let (name, volumes) = {
             let books = self.books();
             if books.takers().next().is_none() {
@@ -159,7 +166,7 @@ impl Fleet {
             }
             (books.name(number), books.at(number))
         };
-        if number == self.cluster.here() || volumes.is_empty() || !self.is_lost(number, now) {
+        if volumes.is_empty() {
             return;
         }
         // What is being done to a volume ends first: it may have moved by then.
@@ -298,8 +305,8 @@ fn let_go(node: Option<Arc<dyn Node>>) {
     }
 }
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks: what a volume waits for whose node is lost, twice.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long a leader that starts waits for the nodes that live.
 const GREETING_MAX: Duration = Duration::from_secs(3);
 
@@ -325,7 +332,7 @@ impl Keeping {
             if fleet.has_met_all() || fleet.is_over() || clock::since_boot() >= deadline {
                 break;
             }
-            clock::pause(LOOK / 4);
+            clock::pause(LOOK);
         }
         let mut keeping = Self { fleet: Arc::clone(fleet), threads: Vec::new() };
         keeping.repeat("fleet-look", Fleet::look)?;
