@@ -3,16 +3,22 @@
 
 mod support;
 
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::PATIENCE;
 use support::bench::open_folder;
+use support::ceph::Cluster;
 use support::clock::{Deadline, pass};
 use support::databases::{Database, Place, Session};
 use support::file_system::{FileSystem, Kind, has_no_mounts};
 use support::machine;
+use support::process::{Running, run, start};
 use support::random::{Random, seed_of};
 use support::server::Server;
+use support::tools::absent;
 
 /// Transactions that are answered at least before the server is killed.
 const ANSWERED_MIN: u64 = 10;
@@ -97,41 +103,23 @@ impl World {
         let file_system = FileSystem::make(kind, folder.path(), &server, &volume);
         let data = file_system.path().join("data");
         let place = Place { data, socket: folder.path().join("socket") };
-        let writer = |number| Writer { number, answered: AtomicU64::new(0) };
-        let writers: Vec<Writer> = (1..=database.sessions()).map(writer).collect();
         let random = Random::new(seed);
-        database.make(&place);
-        let served = database.start(&place);
-        let mut session = database.session(&place);
-        session.rows("CREATE TABLE kept (id BIGINT PRIMARY KEY, data TEXT);");
-        session.rows("CREATE TABLE newest (writer BIGINT PRIMARY KEY, made BIGINT);");
-        for Writer { number, .. } in &writers {
-            session.rows(&format!("INSERT INTO newest VALUES ({number}, 0);"));
-        }
-        drop(session);
-        served.kill();
+        let writers = writers(database, &place);
         Self { file_system, server, volume, place, writers, random, _folder: folder }
-    }
-
-    fn answered(&self) -> u64 {
-        self.writers.iter().map(|writer| writer.answered.load(Ordering::SeqCst)).sum()
     }
 
     /// Kills the server while the database is written to, at a moment that the seed decides.
     #[track_caller]
     fn killed_under_writers(&mut self, database: Database) {
         let served = database.start(&self.place);
-        let before = self.answered();
+        let before = answered(&self.writers);
         let delays = [self.random.below(600), self.random.below(200)].map(Duration::from_millis);
         std::thread::scope(|scope| {
             for writer in &self.writers {
                 let session = database.session(&self.place);
                 scope.spawn(move || writer.write(database, session));
             }
-            let is_busy = || {
-                let answered = self.writers.iter().map(|of| of.answered.load(Ordering::SeqCst));
-                answered.sum::<u64>() >= before + ANSWERED_MIN
-            };
+            let is_busy = || answered(&self.writers) >= before + ANSWERED_MIN;
             Deadline::after(PATIENCE).ask("answered commits", is_busy);
             pass(delays[0]);
             self.server.kill_9();
@@ -163,41 +151,69 @@ impl World {
         self.file_system.recover(&self.server, &self.volume);
     }
 
-    /// Checks that what was answered is there, and nothing by half.
     #[track_caller]
     fn check(&self, database: Database) {
-        let served = database.start(&self.place);
-        let mut session = database.session(&self.place);
-        let (question, sound) = database.integrity();
-        let told = session.rows(question);
-        assert!(told.last().is_some_and(|last| last.ends_with(sound)), "{told:?}");
-        let rows = session.rows("SELECT id, data FROM kept ORDER BY id;");
-        let newest = session.rows("SELECT made FROM newest ORDER BY writer;");
-        let mut found = rows.iter();
-        for (writer, newest) in self.writers.iter().zip(newest) {
-            let (number, answered) = (writer.number, writer.answered.load(Ordering::SeqCst));
-            let newest: u64 = newest.parse().expect("a number");
-            assert!(
-                (answered..=answered + 1).contains(&newest),
-                "writer {number}: {answered} transactions were answered, {newest} are there"
-            );
-            for transaction in 1..=newest {
-                for expected in writer.rows(transaction) {
-                    let row = found.next().map(String::as_str);
-                    let is_there = row == Some(&expected);
-                    assert!(
-                        is_there,
-                        "writer {number}, transaction {transaction} of {newest}: expected \
-                         {expected}, found {row:?}"
-                    );
-                }
-            }
-            writer.answered.store(newest, Ordering::SeqCst);
-        }
-        assert_eq!(found.next(), None, "rows that nobody wrote");
-        drop(session);
-        served.kill();
+        check(database, &self.place, &self.writers);
     }
+}
+
+/// Makes an empty database, and who will write to it.
+#[track_caller]
+fn writers(database: Database, place: &Place) -> Vec<Writer> {
+    let writer = |number| Writer { number, answered: AtomicU64::new(0) };
+    let writers: Vec<Writer> = (1..=database.sessions()).map(writer).collect();
+    database.make(place);
+    let served = database.start(place);
+    let mut session = database.session(place);
+    session.rows("CREATE TABLE kept (id BIGINT PRIMARY KEY, data TEXT);");
+    session.rows("CREATE TABLE newest (writer BIGINT PRIMARY KEY, made BIGINT);");
+    for Writer { number, .. } in &writers {
+        session.rows(&format!("INSERT INTO newest VALUES ({number}, 0);"));
+    }
+    drop(session);
+    served.kill();
+    writers
+}
+
+/// Transactions that were answered.
+fn answered(writers: &[Writer]) -> u64 {
+    writers.iter().map(|of| of.answered.load(Ordering::SeqCst)).sum()
+}
+
+/// Checks that what was answered is there, and nothing by half.
+#[track_caller]
+fn check(database: Database, place: &Place, writers: &[Writer]) {
+    let served = database.start(place);
+    let mut session = database.session(place);
+    let (question, sound) = database.integrity();
+    let told = session.rows(question);
+    assert!(told.last().is_some_and(|last| last.ends_with(sound)), "{told:?}");
+    let rows = session.rows("SELECT id, data FROM kept ORDER BY id;");
+    let newest = session.rows("SELECT made FROM newest ORDER BY writer;");
+    let mut found = rows.iter();
+    for (writer, newest) in writers.iter().zip(newest) {
+        let (number, answered) = (writer.number, writer.answered.load(Ordering::SeqCst));
+        let newest: u64 = newest.parse().expect("a number");
+        assert!(
+            (answered..=answered + 1).contains(&newest),
+            "writer {number}: {answered} transactions were answered, {newest} are there"
+        );
+        for transaction in 1..=newest {
+            for expected in writer.rows(transaction) {
+                let row = found.next().map(String::as_str);
+                let is_there = row == Some(&expected);
+                assert!(
+                    is_there,
+                    "writer {number}, transaction {transaction} of {newest}: expected \
+                     {expected}, found {row:?}"
+                );
+            }
+        }
+        writer.answered.store(newest, Ordering::SeqCst);
+    }
+    assert_eq!(found.next(), None, "rows that nobody wrote");
+    drop(session);
+    served.kill();
 }
 
 /// Kills the server so many times under a database, half of them on each file system.
@@ -222,7 +238,7 @@ fn survives_kills(database: Database, rounds: u64, test: &str) {
             world.recover();
             world.check(database);
         }
-        println!("{} transactions", world.answered());
+        println!("{} transactions", answered(&world.writers));
     }
 }
 
@@ -261,4 +277,90 @@ fn postgresql_keeps_every_committed_row_through_20_kills() {
 #[ignore = "full: tests/databases.rs::mariadb_keeps_every_committed_row stays"]
 fn mariadb_keeps_every_committed_row_through_20_kills() {
     survives_kills(Database::MariaDb, 20, "mariadb_keeps_every_committed_row_through_20_kills");
+}
+
+/// One member of etcd, and its endpoint.
+fn etcd(folder: &Path) -> (Running, String) {
+    // Both at once, or one might be given twice.
+    let ports = [0; 2].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a free port"));
+    let [clients, peers] = ports.map(|port| {
+        let address = port.local_addr().expect("its address");
+        format!("http://{address}")
+    });
+    let mut command = Command::new("etcd");
+    command.arg("--data-dir").arg(folder.join("etcd")).args(["--name", "a"]);
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    command.args(["--initial-cluster", &format!("a={peers}")]);
+    let running = start(&mut command);
+    let answers = || {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &clients, "endpoint", "health"]);
+        run(&mut command).status.success()
+    };
+    Deadline::after(PATIENCE).ask("an answer of etcd", answers);
+    (running, clients)
+}
+
+/// Kills the home of the volume while the database commits, which goes on when another node has
+/// taken over: it waits, and hears of no error.
+#[track_caller]
+fn outlives_its_node(database: Database, place: &Place, writers: &[Writer], home: &mut Server) {
+    let served = database.start(place);
+    let more = |before: u64| {
+        let is_busy = || answered(writers) >= before + ANSWERED_MIN;
+        Deadline::after(PATIENCE).ask("answered commits", is_busy);
+    };
+    std::thread::scope(|scope| {
+        for writer in writers {
+            let session = database.session(place);
+            scope.spawn(move || writer.write(database, session));
+        }
+        more(answered(writers));
+        home.kill_9();
+        let killed_at = answered(writers);
+        more(killed_at + writers.len() as u64);
+        // So that it recovers from its log, too.
+        served.kill();
+    });
+}
+
+/// The database is on a volume of a cluster, mounted through a node that lives on. The node that
+/// serves the volume is killed ten times.
+#[test]
+#[ignore = "full: tests/databases.rs::postgresql_keeps_every_committed_row stays"]
+fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
+    let database = Database::PostgreSql;
+    if has_no_mounts() || database.is_absent() || absent(&["etcd", "etcdctl"]) {
+        return;
+    }
+    let _mounts = machine::mounts();
+    let _turn = machine::beside_others();
+    let folder = open_folder();
+    let Some(ceph) = Cluster::start(folder.path()) else { return };
+    let (_etcd, endpoint) = etcd(folder.path());
+    let node = |name| {
+        let flags = format!("{} --no-guarantee --etcd {endpoint} --node {name}", ceph.store());
+        Server::start(&flags)
+    };
+    let here = node("here");
+    let mut others = ["first", "second"].map(node);
+    let volume = here.attached("--type io2 --size 8 --iops 8000");
+    let mut file_system = FileSystem::make_at(Kind::Ext4, folder.path(), &here.tcp_uri(&volume));
+    let data = file_system.path().join("data");
+    let place = Place { data, socket: folder.path().join("socket") };
+    let writers = writers(database, &place);
+    for (round, at) in (0..10).zip([0, 1].into_iter().cycle()) {
+        println!("kill {round}, {} transactions", answered(&writers));
+        let verb = format!("node move {volume} {}", ["first", "second"][at]);
+        let moves = || here.evenkeel(&verb).status.success();
+        Deadline::after(PATIENCE).ask("the volume's move to the node to be killed", moves);
+        outlives_its_node(database, &place, &writers, &mut others[at]);
+        check(database, &place, &writers);
+        others[at].restart();
+    }
+    // As another node has it, which has never seen the file system.
+    file_system.lose();
+    file_system.recover_at(&others[0].tcp_uri(&volume));
+    check(database, &place, &writers);
 }

@@ -72,12 +72,18 @@ impl FileSystem {
     /// Makes one on a volume and mounts it below `folder`.
     #[track_caller]
     pub fn make(kind: Kind, folder: &Path, server: &Server, volume: &str) -> Self {
+        Self::make_at(kind, folder, &server.unix_uri(volume))
+    }
+
+    /// The same on an export.
+    #[track_caller]
+    pub fn make_at(kind: Kind, folder: &Path, uri: &str) -> Self {
         let folder = folder.join("stack");
         let mut made = Self { kind, folder, nbdfuse: None, device: None };
         for folder in [made.fuse(), made.path()] {
             std::fs::create_dir_all(folder).expect("a folder");
         }
-        let device = made.connect(server, volume);
+        let device = made.connect(uri);
         kind.make(&device).ok();
         made.mount(&device);
         made
@@ -96,7 +102,13 @@ impl FileSystem {
     /// is whole then.
     #[track_caller]
     pub fn recover(&mut self, server: &Server, volume: &str) {
-        let device = self.connect(server, volume);
+        self.recover_at(&server.unix_uri(volume));
+    }
+
+    /// The same on an export.
+    #[track_caller]
+    pub fn recover_at(&mut self, uri: &str) {
+        let device = self.connect(uri);
         self.mount(&device);
         self.unmount();
         self.kind.check(&device).ok();
@@ -122,10 +134,10 @@ impl FileSystem {
 
     /// Makes the volume a disk.
     #[track_caller]
-    fn connect(&mut self, server: &Server, volume: &str) -> String {
+    fn connect(&mut self, uri: &str) -> String {
         let file = self.fuse().join("nbd");
         let mut nbdfuse = tool("nbdfuse", "-C 4");
-        let mut nbdfuse = start(nbdfuse.arg(&file).arg(server.unix_uri(volume)));
+        let mut nbdfuse = start(nbdfuse.arg(&file).arg(uri));
         let is_there = || {
             assert!(nbdfuse.is_running(), "nbdfuse has ended: {}", nbdfuse.logged());
             file.exists()
