@@ -34,8 +34,8 @@ mod top;
 mod volume;
 
 pub use bench::{
-    Bench, BenchClean, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchPlan, BenchRun,
-    BenchShow, BenchVerb, Export, Floor, Results,
+    Bench, BenchClean, BenchCluster, BenchCompare, BenchIsolation, BenchLs, BenchNbd, BenchPlan,
+    BenchRun, BenchShow, BenchVerb, ClusterFigure, Export, Floor, Results,
 };
 pub use calibrate::{Calibrate, CalibrateWhen};
 pub use capacity::{Capacity, CapacityPlan, CapacityVerb};

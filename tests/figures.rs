@@ -59,3 +59,35 @@ fn idle_volumes_cost_little() {
     assert!(found["cpu_s"].as_f64().unwrap() < 0.5, "{found}");
     assert!(found["resident_bytes_per_volume"].as_f64().unwrap() < 32_768.0, "{found}");
 }
+
+/// Every part of the measurement of a cluster finds something, and no client of it fails. How fast
+/// the machine is does not matter here.
+#[test]
+#[ignore = "full: tests/cluster.rs::other_nodes_serve_what_was_acknowledged stays"]
+fn the_figures_of_a_cluster_are_found() {
+    if absent(&["fio", "etcd", "etcdctl", "ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "rbd"]) {
+        return;
+    }
+    let _alone = alone();
+    let found = bench("cluster --quick");
+    let rows = found["rows"].as_array().unwrap();
+    for (figure, count) in [
+        ("end of a lease to first answer, ", 2),
+        ("outage, ", 4),
+        ("the same, it led: ", 4),
+        ("pause at a move, ", 4),
+        ("worst second of a paced volume", 1),
+        ("create", 2),
+        ("modify", 1),
+        ("commits of the journal", 2),
+        ("describe", 2),
+        ("memory of volumes without a client", 1),
+        ("processor time of volumes without a client", 1),
+    ] {
+        let is_of = |row: &&Value| row["figure"].as_str().unwrap().starts_with(figure);
+        assert_eq!(rows.iter().filter(is_of).count(), count, "{figure}: {found}");
+    }
+    let outage = rows.iter().find(|row| row["figure"] == "outage, client of another node, p50");
+    // A node is lost when its lease ends, and not before.
+    assert!(outage.unwrap()["seen"].as_f64().unwrap() > 1_000.0, "{found}");
+}

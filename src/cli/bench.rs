@@ -1,7 +1,7 @@
 //! The flags of `evenkeel bench`.
 
 use super::{Io, Output, StoreKind, span, store};
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,6 +51,10 @@ pub enum BenchVerb {
     /// Run workloads on volumes, plan from what was recorded what happens on others, and run them
     /// there.
     Plan(BenchPlan),
+    /// Measure three nodes on a throw-away Ceph cluster and etcd: takeover, moves, throughput and
+    /// processor time beside librbd itself, the control plane, many volumes; exit code 1 if a
+    /// figure misses its aim.
+    Cluster(BenchCluster),
     /// Remove what killed runs of `bench`, `prove` and `demo` left behind: servers, mounts, loop
     /// devices and folders; exit code 1 if something remains.
     ///
@@ -334,6 +338,40 @@ pub struct BenchPlan {
     /// Seed of the bursts.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
+
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A part of `bench cluster`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ClusterFigure {
+    /// Nodes are killed, and what their clients wait is measured.
+    Takeover,
+    /// Volumes move under load.
+    Moves,
+    /// Beside fio on librbd, in turn.
+    Throughput,
+    /// Changes a second, through the node that leads.
+    Control,
+    /// What volumes cost that nobody is connected to.
+    Many,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchCluster {
+    /// Measure only this; can be given several times. [default: all]
+    #[arg(long, value_name = "FIGURE")]
+    pub only: Vec<ClusterFigure>,
+
+    /// Do a few of each: this shows that everything works, and not how well.
+    #[arg(long)]
+    pub quick: bool,
+
+    /// How long Ceph's monitors collect changes, in milliseconds; 1000 is Ceph's default.
+    #[arg(long, default_value = "100", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(50..=5_000))]
+    pub propose_ms: u32,
 
     #[command(flatten)]
     pub output: Output,

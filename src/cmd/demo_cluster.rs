@@ -4,17 +4,17 @@
 
 use super::serve;
 use crate::api::Client;
-use crate::api::nodes::Node;
+use crate::api::nodes;
 use crate::cli::DemoCluster;
 use crate::clock::Deadline;
 use crate::message::{self, Failure, failed};
-use evenkeel_lab::bench::ceph::{self, Ceph, USER};
+use evenkeel_lab::bench::ceph::{self, Ceph};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::etcd::{self, Etcd};
+use evenkeel_lab::bench::nodes::Node;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,14 +34,6 @@ const BAR: u64 = 40;
 /// Longest wait for a node to serve.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// A running node.
-struct Running {
-    process: Guarded,
-    data_dir: PathBuf,
-    api: SocketAddr,
-    nbd: SocketAddr,
-}
-
 pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let folder = super::folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-cluster-")?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
@@ -52,7 +44,8 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let etcd = Etcd::start(&folder.path().join("etcd"), etcd::Setup::default()).map_err(failed)?;
     let mut nodes = BTreeMap::new();
     for name in NAMES {
-        nodes.insert(name, start(folder.path(), name, &ceph, &etcd)?);
+        let node = Node::start(folder.path(), name, (&ceph, &etcd), &[]).map_err(failed)?;
+        nodes.insert(name, node);
     }
     let first = &nodes[NAMES[0]];
     let client = Client::of_server(first.api, "local-1", &first.data_dir)?;
@@ -73,7 +66,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let later = Deadline::after(Duration::from_secs(KILL_S - MOVE_S));
     while later.pause(Duration::from_secs(1)) {}
     if let Some(node) = nodes.get_mut(to) {
-        node.process.kill();
+        node.kill();
     }
     let end = evenkeel_lab::clock::now() + Duration::from_secs(LENGTH_S + 60);
     let status = fio.wait_until(end);
@@ -83,39 +76,6 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     match status {
         Some(status) if status.success() => message::print("no request of the client failed\n"),
         _ => Err(Failure::new(format!("the client has failed: {said}"))),
-    }
-}
-
-/// Starts a node and waits until it serves.
-fn start(folder: &Path, name: &str, ceph: &Ceph, etcd: &Etcd) -> Result<Running, Failure> {
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("where this program is: {error}")))?;
-    let data_dir = folder.join(name);
-    let mut command = Command::new(own);
-    command.arg("serve").args(["--store", "rbd", "--ceph-user", USER]);
-    command.arg("--ceph-conf").arg(ceph.conf());
-    command.args(["--etcd", &etcd.endpoints().join(","), "--node", name, "--no-guarantee"]);
-    command.arg("--data-dir").arg(&data_dir);
-    command.args(["--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
-    command.args(["--config", "/dev/null"]).stdout(Stdio::piped());
-    let mut process = Guarded::spawn(&mut command, "evenkeel").map_err(failed)?;
-    let (mut api, mut nbd) = (None, None);
-    if let Some(stdout) = process.take_stdout() {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let address = |scheme: &str| {
-                let rest = line.split_once(scheme)?.1;
-                rest.split(['/', ' ']).next()?.parse().ok()
-            };
-            api = api.or_else(|| address("http://"));
-            nbd = nbd.or_else(|| address("nbd://"));
-            if api.is_some() && nbd.is_some() {
-                break;
-            }
-        }
-    }
-    match (api, nbd) {
-        (Some(api), Some(nbd)) => Ok(Running { process, data_dir, api, nbd }),
-        _ => Err(Failure::new(format!("node {name} does not start: {}", process.stderr()))),
     }
 }
 
@@ -135,7 +95,7 @@ fn volume(client: &Client) -> Result<String, Failure> {
 fn home(client: &Client) -> Result<String, Failure> {
     let deadline = Deadline::after(START_MAX);
     loop {
-        let nodes = Node::set(&client.call("DescribeNodes", &[])?);
+        let nodes = nodes::Node::set(&client.call("DescribeNodes", &[])?);
         let serving = nodes.iter().filter(|node| node.status == "serving").count();
         let home = nodes.iter().find(|node| node.volumes > 0);
         if let (Some(home), true) = (home, serving == NAMES.len()) {

@@ -35,13 +35,13 @@ usage: cargo x <verb>
                    or `fencing`
   bench nbd [...]  build for release and compare with other NBD servers, side by side
   bench limits     build for release and drive volumes at their limits
-  bench isolation|reservation|instance|idle|replay [...]  the same for the other figures
+  bench isolation|reservation|instance|idle|replay|cluster [...]  the same for the other figures
   bench instructions  count the scheduler's instructions per I/O (with valgrind)
 ";
 
 /// Verbs of `evenkeel bench`.
-const BENCHES: [&str; 7] =
-    ["nbd", "limits", "isolation", "reservation", "instance", "idle", "replay"];
+const BENCHES: [&str; 8] =
+    ["nbd", "limits", "isolation", "reservation", "instance", "idle", "replay", "cluster"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -8,6 +8,7 @@ use crate::message::Failure;
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::served::{ControlApi, Sold};
+use evenkeel_wire::aws::xml::Element;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -46,6 +47,10 @@ impl ControlApi for Client {
 
     fn attach(&self, volume: &str, host: &str) -> Result<(), LabError> {
         volume::attach(self, volume, Some(host.to_owned()), None, &WAIT).map_err(failed)
+    }
+
+    fn ask(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, LabError> {
+        self.call(action, parameters).map_err(failed)
     }
 
     fn sold(&self) -> Result<Vec<Sold>, LabError> {

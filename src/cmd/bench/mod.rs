@@ -9,12 +9,15 @@ mod results;
 mod suite;
 
 use super::{folder_of_a_run, serve};
-use crate::cli::{BenchIsolation, BenchVerb, Bytes, Output, StoreKind};
+use crate::cli::{
+    BenchCluster, BenchIsolation, BenchVerb, Bytes, ClusterFigure, Output, StoreKind,
+};
 use crate::message::{self, Exit, Failure, Format};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::served::DEVICE;
+use evenkeel_lab::published::cluster::Figure;
 use evenkeel_lab::published::{
-    Bench, Outcome, idle, instance, isolation, limits, proofs, replay, reservation,
+    Bench, Outcome, cluster, idle, instance, isolation, limits, proofs, replay, reservation,
 };
 use serde::Serialize;
 use std::path::Path;
@@ -53,6 +56,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
             measure("replay", of.time, &of.output, |bench| replay::measure(bench, of.io.into()))
         }
         BenchVerb::Plan(of) => plan::run(of),
+        BenchVerb::Cluster(of) => cluster(of),
         BenchVerb::Clean(arguments) => clean::run(arguments),
         BenchVerb::Export(arguments) => nbd::export(arguments),
         BenchVerb::Floor(arguments) => nbd::floor(arguments),
@@ -77,6 +81,7 @@ fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
         BenchVerb::Idle(of) => &of.output,
         BenchVerb::Replay(of) => &of.output,
         BenchVerb::Plan(of) => &of.output,
+        BenchVerb::Cluster(of) => &of.output,
     };
     if output.format != Format::Csv {
         return Ok(());
@@ -101,6 +106,26 @@ fn isolation(arguments: &BenchIsolation) -> Result<(), Failure> {
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     measure_in(&parent, "isolation", arguments.time, &arguments.output, |bench| {
         isolation::measure(bench, &stores, arguments.rounds)
+    })
+}
+
+fn cluster(arguments: &BenchCluster) -> Result<(), Failure> {
+    let figure = |of: &ClusterFigure| match of {
+        ClusterFigure::Takeover => Figure::Takeover,
+        ClusterFigure::Moves => Figure::Moves,
+        ClusterFigure::Throughput => Figure::Throughput,
+        ClusterFigure::Control => Figure::Control,
+        ClusterFigure::Many => Figure::Many,
+    };
+    let figures = match arguments.only.as_slice() {
+        [] => Figure::ALL.to_vec(),
+        only => only.iter().map(figure).collect(),
+    };
+    let BenchCluster { propose_ms, quick, .. } = *arguments;
+    let setup = cluster::Setup { figures, propose_ms, quick };
+    // How long each load lasts is the measurement's.
+    measure("bench-cluster", Duration::ZERO, &arguments.output, |bench| {
+        cluster::measure(bench, &setup)
     })
 }
 

@@ -30,7 +30,7 @@ impl Item for Listed {
 }
 
 /// The benchmarks that are no published experiment: verbs of their own.
-const OTHERS: [(&str, &str); 8] = [
+const OTHERS: [(&str, &str); 9] = [
     ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
     ("limits", "One volume after another at its limit"),
     ("isolation", "A log writer beside large neighbours"),
@@ -39,6 +39,7 @@ const OTHERS: [(&str, &str); 8] = [
     ("instance", "Ten volumes of an instance that can carry less"),
     ("idle", "What attached volumes cost that nobody uses"),
     ("replay", "A live load once more in virtual time"),
+    ("cluster", "Three nodes: takeover, moves, throughput beside librbd, many volumes"),
 ];
 
 pub fn ls(arguments: &BenchLs) -> Result<(), Failure> {

@@ -190,7 +190,7 @@ pub(super) fn run_to_end(command: &mut Command, package: &'static str) -> Result
 }
 
 /// The same, in at most so long.
-pub(super) fn run_within(
+pub(crate) fn run_within(
     longest: Duration,
     command: &mut Command,
     package: &'static str,

@@ -17,6 +17,7 @@ pub mod iomelt;
 pub mod live;
 pub mod mariadb;
 pub mod mounts;
+pub mod nodes;
 pub mod open_loop;
 pub mod postgres;
 pub mod served;

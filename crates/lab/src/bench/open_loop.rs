@@ -69,7 +69,7 @@ pub fn run(export: &Export, due: &[Due]) -> Result<Sent, LabError> {
 }
 
 /// The handshake: one export by its name, with simple replies.
-fn greet(stream: &mut UnixStream, export: &str) -> std::io::Result<()> {
+pub(crate) fn greet(stream: &mut (impl Read + Write), export: &str) -> std::io::Result<()> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
     let magic = [NBDMAGIC.to_be_bytes(), IHAVEOPT.to_be_bytes()].concat();

@@ -14,6 +14,7 @@ use crate::bench::Export;
 use crate::bench::child::Guarded;
 use crate::{LabError, clock};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
+use evenkeel_wire::aws::xml::Element;
 
 /// Longest wait for a server to be ready: it may have to calibrate first.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -46,6 +47,12 @@ pub trait ControlApi {
     /// # Errors
     /// See the trait.
     fn attach(&self, volume: &str, host: &str) -> Result<(), LabError>;
+
+    /// Calls an action of the API with parameters; the answer's root.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn ask(&self, action: &str, parameters: &[(&str, &str)]) -> Result<Element, LabError>;
 
     /// How much of each limited resource is sold.
     ///
@@ -111,14 +118,7 @@ impl Served {
             let what = format!("the server to be measured did not start: {said}");
             return Err(LabError::failed(what));
         };
-        let address = |before: &str| -> Result<SocketAddr, LabError> {
-            let rest = lines.iter().find_map(|line| line.split_once(before));
-            let text = rest.and_then(|(_, rest)| rest.split([' ', '/']).next());
-            text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-                LabError::failed(format!("no {before} in the greeting of the server"))
-            })
-        };
-        let address = address("http://")?;
+        let address = address_in(&lines, "http://")?;
         let api = connect(address, data_dir)?;
         let socket = data_dir.join("nbd.sock");
         Ok(Self { child, _stdout: stdout, api, address, socket, start_time })
@@ -195,8 +195,17 @@ pub const fn of_size(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
     VolumeRequest { volume_type, size_gib, iops: None, throughput_mibps: None, multi_attach: false }
 }
 
+/// The first address of a greeting that stands behind these words.
+pub(super) fn address_in(lines: &[String], before: &str) -> Result<SocketAddr, LabError> {
+    let rest = lines.iter().find_map(|line| line.split_once(before));
+    let text = rest.and_then(|(_, rest)| rest.split([' ', '/', '\n']).next());
+    let address = text.and_then(|text| text.parse().ok());
+    let missing = || LabError::failed(format!("no {before} in the greeting of the server"));
+    address.ok_or_else(missing)
+}
+
 /// The greeting's lines and what is left of the output; `None` if it ends or takes too long.
-fn greeting(stdout: ChildStdout) -> Option<(BufReader<ChildStdout>, Vec<String>)> {
+pub(super) fn greeting(stdout: ChildStdout) -> Option<(BufReader<ChildStdout>, Vec<String>)> {
     let (sender, receiver) = mpsc::sync_channel(1);
     // A read cannot be given up, a thread can: it ends with the server's output.
     std::thread::spawn(move || {

@@ -24,7 +24,7 @@ pub fn is_stopped() -> bool {
 ///
 /// # Errors
 /// Then.
-pub(super) fn go_on() -> Result<(), LabError> {
+pub(crate) fn go_on() -> Result<(), LabError> {
     match is_stopped() {
         true => Err(LabError::Unjudgeable("it was told to stop".to_owned())),
         false => Ok(()),

@@ -19,6 +19,20 @@ pub fn cpu_seconds(pid: u32) -> Result<f64, LabError> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// CPU seconds that the children of this process have used, and theirs, as far as they have ended.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn children_cpu_seconds() -> Result<f64, LabError> {
+    let path = "/proc/self/stat";
+    let stat = fs::read_to_string(path).map_err(LabError::io("cannot read", path))?;
+    let ticks = ticks_from(&stat, CUTIME).ok_or_else(|| LabError::BadOutput {
+        tool: "/proc/self/stat",
+        what: format!("no fields 16 and 17 in {stat:?}"),
+    })?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// Bytes of memory that a process has in use now.
 ///
 /// # Errors
@@ -34,14 +48,23 @@ pub fn resident_bytes(pid: u32) -> Result<u64, LabError> {
     })
 }
 
-/// utime + stime: fields 14 and 15. The second field, the name, may itself hold spaces and
-/// brackets, so the fields are counted from the last bracket.
+/// Where `utime` and `stime` are behind the name, and where `cutime` and `cstime`: fields 14 and
+/// 15, 16 and 17.
+const UTIME: usize = 11;
+const CUTIME: usize = 13;
+
 fn cpu_ticks(stat: &str) -> Option<u64> {
+    ticks_from(stat, UTIME)
+}
+
+/// The sum of two fields that follow each other. The second field of all, the name, may itself hold
+/// spaces and brackets, so the fields are counted from the last bracket.
+fn ticks_from(stat: &str, field: usize) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let utime: u64 = fields.next()?.parse().ok()?;
-    let stime: u64 = fields.next()?.parse().ok()?;
-    Some(utime + stime)
+    let mut fields = after_name.split_whitespace().skip(field);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
 }
 
 #[cfg(test)]
@@ -51,7 +74,7 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
         let stat = "42 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 250 31 0 0 20 0 1 0 99";
-        assert_eq!(cpu_ticks(stat), Some(281));
+        assert_eq!((cpu_ticks(stat), ticks_from(stat, CUTIME)), (Some(281), Some(0)));
         assert_eq!(cpu_ticks("42 (a) S 1"), None);
         assert_eq!(cpu_ticks(""), None);
     }
@@ -60,6 +83,7 @@ mod tests {
     fn this_process_has_books() {
         assert!(cpu_seconds(std::process::id()).unwrap() >= 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+        assert!(children_cpu_seconds().unwrap() >= 0.0);
         assert!(resident_bytes(std::process::id()).unwrap() > 0);
         assert!(resident_bytes(u32::MAX).is_err());
     }

@@ -5,6 +5,7 @@
 //! each, and return an [`Outcome`] for the caller to print. What cannot be run at all is an error;
 //! a figure that is not met is not.
 
+pub mod cluster;
 pub mod idle;
 pub mod instance;
 pub mod isolation;

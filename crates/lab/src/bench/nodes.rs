@@ -1,0 +1,66 @@
+//! Nodes of a cluster on this machine, on a throw-away Ceph cluster and etcd: for measurements and
+//! for trying things out.
+
+use std::io::BufReader;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Stdio};
+
+use super::ceph::{Ceph, USER};
+use super::child::Guarded;
+use super::etcd::Etcd;
+use super::served::{address_in, greeting, this_program};
+use crate::LabError;
+
+/// A running node. Dropping it kills it.
+pub struct Node {
+    process: Guarded,
+    /// Closing it would make the node's next line an error.
+    _stdout: BufReader<ChildStdout>,
+    /// Where it keeps what is its own, and the access key of the API.
+    pub data_dir: PathBuf,
+    /// Where its API listens.
+    pub api: SocketAddr,
+    /// Where it takes clients of any volume.
+    pub nbd: SocketAddr,
+}
+
+impl Node {
+    /// Starts a node in a folder of its name and waits until it serves.
+    ///
+    /// # Errors
+    /// If it does not start within a minute.
+    pub fn start(
+        folder: &Path,
+        name: &str,
+        (ceph, etcd): (&Ceph, &Etcd),
+        options: &[&str],
+    ) -> Result<Self, LabError> {
+        let data_dir = folder.join(name);
+        let mut command = this_program(folder)?;
+        command.args(["serve", "--store", "rbd", "--ceph-user", USER]);
+        command.arg("--ceph-conf").arg(ceph.conf());
+        command.args(["--etcd", &etcd.endpoints().join(","), "--node", name, "--no-guarantee"]);
+        command.arg("--data-dir").arg(&data_dir).args(["--config", "/dev/null"]);
+        command.args(["--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]).args(options);
+        let mut process = Guarded::spawn(command.stdout(Stdio::piped()), "evenkeel")?;
+        let stdout = process.take_stdout().ok_or_else(|| LabError::failed("no output"))?;
+        let Some((stdout, lines)) = greeting(stdout) else {
+            let said = process.stderr();
+            return Err(LabError::failed(format!("node {name} does not start: {said}")));
+        };
+        let [api, nbd] = ["http://", "nbd://"].map(|before| address_in(&lines, before));
+        Ok(Self { process, _stdout: stdout, data_dir, api: api?, nbd: nbd? })
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills it, as a machine that loses power.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+}
