@@ -33,7 +33,15 @@ impl Cluster {
         let mut command = evenkeel(folder);
         command.args(["demo", "ceph", "./ceph"]).args(options.split_whitespace());
         let mut process = start(&mut command);
-        let said = process.wait_for_line("--ceph-conf");
+        // The manager loads its modules first, which takes a minute on a machine that is busy.
+        let deadline = Deadline::after(4 * PATIENCE);
+        let said = loop {
+            match process.next_line(deadline) {
+                Some(line) if line.contains("--ceph-conf") => break line,
+                Some(_) => {}
+                None => panic!("the cluster does not start: {}", process.logged()),
+            }
+        };
         let conf = said.split("--ceph-conf ").nth(1).expect("a path").trim().to_owned();
         Some(Self { _process: process, folder: folder.join("ceph"), conf })
     }
