@@ -39,6 +39,9 @@ const LEAD_AGAIN: Duration = Duration::from_secs(2);
 const UNHELD_MAX: Duration = Duration::from_secs(6);
 /// How long a node that is to stop waits for its volumes to move to others.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
+/// How long a node that is to stop may take once it has handed over what it could. Its pool waits for
+/// 20 s itself.
+const FORCE_AFTER: Duration = Duration::from_secs(45);
 /// How long the last node that stops closes volumes.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 /// The file with the highest generation of leaders that was heard.
@@ -70,8 +73,10 @@ pub fn run(
     let listen = server::free(config.listen)?;
     let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
     let mut ready = Some(ready);
+    let has_ended: Arc<AtomicBool> = Arc::default();
+    let _ended = Ended(Arc::clone(&has_ended));
     while !is_stopped.load(Ordering::Acquire) {
-        match life(config, cluster, is_stopped, &mut ready)? {
+        match life(config, cluster, (is_stopped, &has_ended), &mut ready)? {
             End::Stop { .. } => return Ok(()),
             End::Failed(what) => return Err(server::has_failed(&what)),
             End::Fenced => tracing::warn!(
@@ -81,6 +86,38 @@ pub fn run(
         }
     }
     Ok(())
+}
+
+/// Says that a node has ended, when it is dropped.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Ends the process if the node has not ended some time from now: what waits for a Ceph cluster that
+/// does not answer, in its library, cannot be called back. The next start fences this one, as does
+/// whoever takes its volumes.
+fn end_by_force(has_ended: Arc<AtomicBool>) {
+    let wait = move || {
+        let deadline = Deadline::after(FORCE_AFTER);
+        while deadline.pause(LOOK) {
+            if has_ended.load(Ordering::Acquire) {
+                return;
+            }
+        }
+        tracing::error!(
+            seconds = FORCE_AFTER.as_secs(),
+            "the Ceph cluster does not answer, and volumes cannot be closed: this process ends \
+             without that"
+        );
+        std::process::exit(1);
+    };
+    if let Err(error) = std::thread::Builder::new().name("member-force".to_owned()).spawn(wait) {
+        tracing::warn!(%error, "no thread that ends this process if Ceph does not answer");
+    }
 }
 
 /// The other nodes relay API requests to the one that leads: they must reach it.
@@ -98,6 +135,8 @@ struct Life<'a> {
     config: &'a Config,
     cluster: &'a Cluster,
     is_stopped: &'a AtomicBool,
+    /// Set when the node has ended.
+    has_ended: &'a Arc<AtomicBool>,
     kv: Kv,
     /// The cluster's number.
     id: u128,
@@ -116,7 +155,7 @@ struct Life<'a> {
 fn life(
     config: &Config,
     cluster: &Cluster,
-    is_stopped: &AtomicBool,
+    (is_stopped, has_ended): (&AtomicBool, &Arc<AtomicBool>),
     ready: &mut Option<impl FnOnce(&Addresses)>,
 ) -> Result<End, Failure> {
     let kv = cluster.kv()?;
@@ -138,6 +177,7 @@ fn life(
         config,
         cluster,
         is_stopped,
+        has_ended,
         kv,
         id,
         here,
@@ -214,14 +254,12 @@ impl Life<'_> {
         let failure: Arc<Mutex<Option<String>>> = Arc::default();
         let told = Arc::clone(&failure);
         engine.when_failed(move |what| *lock(&told) = Some(what));
-        let is_over = AtomicBool::new(false);
+        let is_over: Arc<AtomicBool> = Arc::default();
         let ended = std::thread::scope(|scope| {
             let watch = || self.watch(&is_over, &failure);
             let thread = std::thread::Builder::new().name("member-watch".to_owned());
             thread.spawn_scoped(scope, watch).map_err(failed)?;
-            let look = || self.ask_the_store(&is_over);
-            let thread = std::thread::Builder::new().name("member-fence".to_owned());
-            thread.spawn_scoped(scope, look).map_err(failed)?;
+            self.ask_the_store(&is_over)?;
             let ended = self.stand(&addresses, ready);
             is_over.store(true, Ordering::Release);
             ended
@@ -292,6 +330,7 @@ impl Life<'_> {
                 // All stop: whoever runs the control plane closes what the others have, too.
                 let waits = self.follows.load(Ordering::Acquire) && !is_late;
                 if (is_last && !waits) || self.is_empty() || is_late {
+                    end_by_force(Arc::clone(self.has_ended));
                     *lock(&self.end) = Some(End::Stop { is_last });
                     return;
                 }
@@ -302,12 +341,22 @@ impl Life<'_> {
 
     /// Asks the store again and again whether this process is fenced: one that slept does not hear
     /// of it otherwise before a client asks for something.
-    fn ask_the_store(&self, is_over: &AtomicBool) {
-        while !is_over.load(Ordering::Acquire) && !self.pool.is_taken_over() {
-            self.pool.look();
-            let deadline = Deadline::after(ASK);
-            while !is_over.load(Ordering::Acquire) && deadline.pause(LOOK) {}
-        }
+    /// Nobody waits for the thread: a store that does not answer holds it up.
+    fn ask_the_store(&self, is_over: &Arc<AtomicBool>) -> Result<(), Failure> {
+        let (pool, is_over) = (Arc::downgrade(&self.pool), Arc::clone(is_over));
+        let look = move || {
+            while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_taken_over()) {
+                if is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                pool.look();
+                drop(pool);
+                let deadline = Deadline::after(ASK);
+                while !is_over.load(Ordering::Acquire) && deadline.pause(LOOK) {}
+            }
+        };
+        let thread = std::thread::Builder::new().name("member-fence".to_owned());
+        thread.spawn(look).map_err(failed).map(drop)
     }
 
     /// Whether another node may have volumes.
