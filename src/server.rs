@@ -293,7 +293,11 @@ pub fn data_plane(
     .map_err(failed)?;
     told(&engine, Command::SetBackground(ByteCount(u64::from(config.background_mibps) << 20)))?;
     if let Some(record) = calibration {
-        engine.set_capacity(record.capacity(config.cores));
+        let capacity = record.capacity(config.cores);
+        engine.set_capacity(match &config.cluster {
+            Some(cluster) => cluster.with_network(capacity),
+            None => capacity,
+        });
         // A store in memory completes at once, so requests never queue in it and cannot be
         // reordered.
         if config.store.has_device() {

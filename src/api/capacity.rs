@@ -60,6 +60,9 @@ pub struct Sold {
     /// The source: `calibration` or `operator`.
     pub source: String,
     pub resource: String,
+    /// What must carry it, in a cluster: `without its largest node` and so on; `None` is what is
+    /// there.
+    pub row: Option<String>,
     /// The unit of the three numbers.
     pub unit: String,
     pub sold: u64,
@@ -197,6 +200,7 @@ impl Sold {
         Self {
             source: text(item, "source"),
             resource: text(item, "resource"),
+            row: item.child("row").map(|_| text(item, "row")),
             unit: text(item, "unit"),
             sold: value("sold"),
             for_sale: value("forSale"),
@@ -205,8 +209,10 @@ impl Sold {
     }
 
     fn line(&self) -> String {
-        let Self { source, resource, unit, sold, for_sale, short_by } = self;
-        let mut line = format!("sold: {resource} worth {sold} of {for_sale} {unit} ({source})");
+        let Self { source, resource, row, unit, sold, for_sale, short_by } = self;
+        let row = row.as_ref().map(|row| format!(" {row}")).unwrap_or_default();
+        let mut line =
+            format!("sold: {resource}{row} worth {sold} of {for_sale} {unit} ({source})");
         if *short_by > 0 {
             line.push_str(&format!("; that is {short_by} more than there is"));
         }
@@ -255,9 +261,12 @@ mod tests {
         </measuredTime><leftPpm>750000</leftPpm></calibration><operatorFigure><iops>9000</iops>\
         <throughput>500</throughput></operatorFigure><soldSet><item><source>calibration</source>\
         <resource>device time</resource><unit>I/Os of 16 KiB per second</unit><sold>6000</sold>\
-        <forSale>5000</forSale><shortBy>1000</shortBy></item></soldSet><volumeTypeSet><item>\
-        <volumeType>io2</volumeType><reservation>provisioned</reservation><volumes>2</volumes>\
-        <iops>9000</iops><bytesPerSecond>147456001</bytesPerSecond><oversell>1.5</oversell></item>\
+        <forSale>5000</forSale><shortBy>1000</shortBy></item><item><source>calibration</source>\
+        <resource>CPU time</resource><unit>ns per second</unit><sold>7</sold><forSale>8</forSale>\
+        <shortBy>0</shortBy><row>without its largest node</row></item></soldSet><volumeTypeSet>\
+        <item><volumeType>io2</volumeType><reservation>provisioned</reservation>\
+        <volumes>2</volumes><iops>9000</iops><bytesPerSecond>147456001</bytesPerSecond>\
+        <oversell>1.5</oversell></item>\
         </volumeTypeSet></DescribeCapacityResponse>";
 
     #[test]
@@ -277,6 +286,7 @@ mod tests {
             [
                 "sold: device time worth 6000 of 5000 I/Os of 16 KiB per second (calibration); \
                  that is 1000 more than there is",
+                "sold: CPU time without its largest node worth 7 of 8 ns per second (calibration)",
                 "oversold by the operator: io2 1.5 times over"
             ]
         );

@@ -184,6 +184,7 @@ impl Record {
             date: self.date.clone(),
             device: calibration.device_floor(),
             domain: calibration.domain_floor(cores),
+            nodes: Vec::new(),
             left_ppm: PPM,
         })
     }

@@ -13,10 +13,14 @@ use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes;
 use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};
 use evenkeel_control::journal::etcd::keys::Keys;
+use evenkeel_core::qos::admission::DomainFloor;
+use evenkeel_wire::agent::{Capacity, Measured};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+/// Bytes in a million bits.
+const MEGABIT_BYTES: u64 = 125_000;
 /// The most bytes of a password.
 const PASSWORD_BYTES_MAX: usize = 1_024;
 /// The cluster that a server belongs to.
@@ -30,6 +34,8 @@ pub struct Cluster {
     pub listen: [SocketAddr; 2],
     /// What nodes show each other.
     pub tls: Option<evenkeel_link::TlsFiles>,
+    /// What its network carries, in megabits a second; `None` is not counted.
+    network_mbps: Option<u32>,
     options: Options,
 }
 
@@ -62,7 +68,26 @@ impl Cluster {
         nodes::check_name(&node).map_err(|why| usage(format!("node: {why}")))?;
         let tls = node_tls(arguments)?;
         let listen = node_listen(arguments, tls.is_some())?;
-        Ok(Some(Self { name, node, listen, tls, options }))
+        let network_mbps = arguments.node_network_mbps;
+        Ok(Some(Self { name, node, listen, tls, network_mbps, options }))
+    }
+
+    /// Adds what this node's network carries to what it may sell. What a client reads comes in from
+    /// Ceph and goes out to the client, and what it writes the other way round: each direction
+    /// carries both, of which the books count one.
+    pub fn with_network(&self, capacity: Capacity) -> Capacity {
+        let bytes = self.network_mbps.map(|mbps| u64::from(mbps) * MEGABIT_BYTES / 2);
+        match capacity {
+            Capacity::Measured(measured) => Capacity::Measured(Measured {
+                domain: DomainFloor {
+                    network_in_bytes_per_second: bytes,
+                    network_out_bytes_per_second: bytes,
+                    ..measured.domain
+                },
+                ..measured
+            }),
+            Capacity::Unknown => Capacity::Unknown,
+        }
     }
 
     /// What there is of the cluster in etcd.
@@ -117,6 +142,7 @@ fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
         ("node-cert", arguments.node_cert.is_some()),
         ("node-key", arguments.node_key.is_some()),
         ("node-ca", arguments.node_ca.is_some()),
+        ("node-network-mbps", arguments.node_network_mbps.is_some()),
         ("etcd-user", arguments.etcd_user.is_some()),
         ("etcd-password-file", arguments.etcd_password_file.is_some()),
         ("etcd-ca", arguments.etcd_ca.is_some()),
@@ -190,6 +216,7 @@ mod tests {
         for (flags, named) in [
             ("--etcd http://127.0.0.1:1".to_owned(), "etcd: the bytes of the store \"local\""),
             ("--node a".to_owned(), "node: there is no etcd"),
+            ("--node-network-mbps 9".to_owned(), "node-network-mbps: there is no etcd"),
             ("--store rbd --etcd-ca x".to_owned(), "etcd-ca: there is no etcd"),
             (format!("{etcd} --cluster a/b"), "the cluster's name 'a/b'"),
             (format!("{etcd} --etcd-user x"), "etcd-user and etcd-password-file"),

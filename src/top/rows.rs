@@ -17,6 +17,8 @@ const STAGES_SHOWN: usize = 3;
 pub struct Row {
     pub volume_id: String,
     pub volume_type: String,
+    /// The node of a cluster that serves it; `None` for a server that serves alone.
+    pub node: Option<String>,
     pub connections: u64,
     pub queue_length: u64,
     /// I/Os per second as the limit counts them.
@@ -85,6 +87,7 @@ fn present(id: &str, now: &VolumeSample) -> Row {
     Row {
         volume_id: id.to_owned(),
         volume_type: now.volume_type.clone(),
+        node: now.node.clone(),
         connections: now.connections,
         queue_length: now.queue_length,
         iops_limit: now.operations.map(allowed),
@@ -222,6 +225,7 @@ impl Item for Row {
         "EMPTY IN",
         "DEVICE PCT",
         "USD/MONTH",
+        "NODE",
         "TIME GOES TO",
     ];
 
@@ -241,6 +245,7 @@ impl Item for Row {
             or_dash(self.credits_empty_in_s.map(message::span)),
             percent(self.device_share),
             or_dash(self.monthly_micro_usd.map(cost::rounded)),
+            or_dash(self.node.clone()),
             self.time_goes_to(),
         ]
     }

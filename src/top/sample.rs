@@ -14,6 +14,8 @@ pub type Sample = BTreeMap<String, VolumeSample>;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeSample {
     pub volume_type: String,
+    /// The node of a cluster that serves it.
+    pub node: Option<String>,
     /// List price of a month; `None` if there is none.
     pub monthly_micro_usd: Option<u64>,
     /// The time by the server's clock.
@@ -79,6 +81,7 @@ pub fn read(answer: &Element) -> impl Iterator<Item = (String, VolumeSample)> {
     let volume = |item: &Element| {
         let volume = VolumeSample {
             volume_type: item.child_text("volumeType").unwrap_or_default().to_owned(),
+            node: item.child_text("nodeName").map(str::to_owned),
             monthly_micro_usd: item
                 .child_text("monthlyMicroUsd")
                 .and_then(|text| text.parse().ok()),

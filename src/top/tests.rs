@@ -35,7 +35,7 @@ fn answer(time_ms: u64, times: u64, balance: u64, more: &str) -> Sample {
             "<item><volumeId>vol-0000000000000000{id}</volumeId><volumeType>{kind}</volumeType>\
              <sampleTimeMs>{time_ms}</sampleTimeMs><connections>1</connections>\
              <queueLength>31</queueLength>{counters}<operations>{limit}</operations>\
-             <monthlyMicroUsd>{price}</monthlyMicroUsd></item>"
+             <monthlyMicroUsd>{price}</monthlyMicroUsd><nodeName>left</nodeName></item>"
         )
     };
     let (second, ms) = (1_000_000_000 * times, 1 << 20);
@@ -92,8 +92,8 @@ fn a_sample_in_csv_and_json() {
         [
             "volume,type,iops,iops_limit,mib_s,mib_s_limit,p50_us,p99_us,queue,credits_pct,\
              empty_in,device_pct,\
-             usd_month,time_goes_to",
-            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,66.25,\
+             usd_month,node,time_goes_to",
+            "vol-0000000000000000a,io2,1000,1000,15.6,,1180,1180,31,,,25,66.25,left,\
              volume_iops 90% device 10%",
         ]
     );

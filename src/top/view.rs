@@ -11,7 +11,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Row as TableRow, Table};
 
 /// Width of each column of [`Row`]; the last one takes the rest.
-const WIDTHS: [u16; 14] = [21, 8, 7, 10, 8, 11, 9, 9, 5, 11, 12, 10, 10, 20];
+const WIDTHS: [u16; 15] = [21, 8, 7, 10, 8, 11, 9, 9, 5, 11, 12, 10, 10, 16, 20];
 /// Columns of numbers, which are aligned to the right.
 const NUMBERS: std::ops::RangeInclusive<usize> = 2..=12;
 /// The number of volumes in the summary of device time.

@@ -78,24 +78,27 @@ impl Logged {
             );
         }
         for line in &self.lines {
-            let Line { resource, sold, for_sale, .. } = *line;
+            let Line { row, resource, sold, for_sale, .. } = *line;
+            let row = row.words().unwrap_or("present");
             let source = match line.source {
                 Source::Calibration => self.calibration.as_deref().unwrap_or_default(),
                 Source::Operator => "the operator's figure",
             };
-            let same = |other: &&Line| other.source == line.source && other.resource == resource;
+            let same = |other: &&Line| {
+                (other.source, other.row, other.resource) == (line.source, line.row, resource)
+            };
             let was = before.and_then(|before| before.lines.iter().find(same));
             if line.short_by() > 0 {
                 let short_by = line.short_by();
                 warn!(
-                    %resource, source, sold, for_sale, short_by,
+                    %resource, row, source, sold, for_sale, short_by,
                     "more is sold than there is: volumes keep what they have, and none that \
                      reserves more is admitted"
                 );
             } else if was.is_some_and(|was| was.for_sale > for_sale) {
-                warn!(%resource, source, sold, for_sale, "less may be sold than before");
+                warn!(%resource, row, source, sold, for_sale, "less may be sold than before");
             } else {
-                info!(%resource, source, sold, for_sale, "may be sold");
+                info!(%resource, row, source, sold, for_sale, "may be sold");
             }
         }
     }
@@ -104,11 +107,12 @@ impl Logged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Row;
     use evenkeel_core::qos::admission::Resource;
 
     fn logged(sold: u64, for_sale: u64) -> Logged {
         let (source, resource) = (Source::Calibration, Resource::DeviceTime);
-        let lines = vec![Line { source, resource, sold, for_sale }];
+        let lines = vec![Line { source, row: Row::Present, resource, sold, for_sale }];
         Logged { calibration: Some("cal-1".into()), lines }
     }
 

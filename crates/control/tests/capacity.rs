@@ -22,6 +22,7 @@ fn measured(iops: u64, left_ppm: u32) -> Capacity {
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
         domain: DomainFloor::UNLIMITED,
+        nodes: Vec::new(),
         left_ppm,
     })
 }

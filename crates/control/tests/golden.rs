@@ -153,6 +153,7 @@ fn capacity() -> Capacity {
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: 5_000_000_000, costs },
         domain: DomainFloor::UNLIMITED,
+        nodes: Vec::new(),
         left_ppm: 900_000,
     })
 }

@@ -156,6 +156,7 @@ fn measured() -> Measured {
             cpu_ns_per_second: Some(2_000_000_000),
             cpu_costs: Costs { read: WRITE, write: READ },
         },
+        nodes: vec![DomainFloor { cpu_ns_per_second: Some(1), ..DomainFloor::UNLIMITED }],
         left_ppm: 750_000,
     }
 }

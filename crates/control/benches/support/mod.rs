@@ -145,6 +145,7 @@ fn capacity() -> Capacity {
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: u64::MAX, costs },
         domain: DomainFloor::UNLIMITED,
+        nodes: Vec::new(),
         left_ppm: 1_000_000,
     })
 }

@@ -70,7 +70,7 @@ fn line(line: &Line) -> Element {
         Source::Calibration => "calibration",
         Source::Operator => "operator",
     };
-    let fields = [
+    let mut fields = vec![
         Element::text("source", source),
         Element::text("resource", line.resource),
         Element::text("unit", shortage::unit(line.resource)),
@@ -78,6 +78,7 @@ fn line(line: &Line) -> Element {
         Element::text("forSale", line.for_sale),
         Element::text("shortBy", line.short_by()),
     ];
+    fields.extend(line.row.words().map(|words| Element::text("row", words)));
     Element::list("item", fields)
 }
 

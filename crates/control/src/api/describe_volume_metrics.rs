@@ -54,6 +54,7 @@ fn item(
     report: &VolumeReport,
     sampled: UnixMs,
 ) -> Result<Element, ApiError> {
+    let node = plane.fleet().and_then(|fleet| fleet.home_name(volume.id));
     let is_used = report.bytes_read > 0 || report.bytes_written > 0;
     let latencies = if is_used { plane.latencies(Some(volume.id))? } else { vec![] };
     let latencies: Latencies =
@@ -80,7 +81,8 @@ fn item(
     ];
     let price = PriceList::newest().monthly_micro_usd(&volume.spec);
     let price = price.map(|price| Element::text("monthlyMicroUsd", price));
-    let present = limits.into_iter().flatten().chain(price);
+    let node = node.map(|node| Element::text("nodeName", node));
+    let present = limits.into_iter().flatten().chain(price).chain(node);
     Ok(Element::list("item", counters.into_iter().chain(present)))
 }
 

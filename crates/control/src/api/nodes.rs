@@ -7,7 +7,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::cluster::fleet::{Fleet, NodeView, Standing};
+use crate::cluster::fleet::{Fleet, NodeView};
 use crate::cluster::nodes::State;
 use crate::plane::PlaneError;
 
@@ -31,15 +31,8 @@ fn state(state: State) -> &'static str {
 }
 
 fn item(view: &NodeView) -> Element {
-    let NodeView { member, standing, volumes, leads } = view;
-    let (status, reason) = match (&member.inst, standing) {
-        (Some(inst), Some(Standing::Up)) if inst.is_leaving => ("leaving", None),
-        (_, Some(Standing::Up)) => ("serving", None),
-        (_, Some(Standing::New(_))) => ("starting", None),
-        (_, Some(Standing::Away(why) | Standing::Deposed(why))) => ("away", Some(why.as_str())),
-        (Some(_), None) => ("starting", None),
-        (None, None) => ("stopped", None),
-    };
+    let NodeView { member, volumes, leads, .. } = view;
+    let (status, reason) = view.status();
     let mut fields = vec![
         Element::text("nodeName", &member.name),
         Element::text("number", member.number.0),

@@ -29,11 +29,13 @@ const fn source(source: Source) -> &'static str {
 
 /// The error for a shortage of capacity.
 pub(super) fn error(shortfall: &Shortfall) -> ApiError {
-    let Shortfall { asked, oversell, source: from, resource, needed, left, fits, .. } = shortfall;
+    let Shortfall { asked, oversell, source: from, row, resource, needed, left, fits, .. } =
+        shortfall;
+    let row = row.words().map(|words| format!(" {words}")).unwrap_or_default();
     let (from, unit, volume_type) = (source(*from), unit(*resource), asked.volume_type);
     let mut text = format!(
-        "There is not enough {resource} left to sell ({from}) for {volume}: it reserves what is \
-         worth {needed} {unit}, {left} are left, short by {}.",
+        "There is not enough {resource}{row} left to sell ({from}) for {volume}: it reserves what \
+         is worth {needed} {unit}, {left} are left, short by {}.",
         needed.saturating_sub(*left),
         volume = described(asked),
     );

@@ -13,7 +13,9 @@ use prometheus_client::registry::Unit;
 
 use crate::scrub::ScrubState;
 
-use super::{HostNow, Snapshot, SpaceNow, VolumeNow, WebhookNow, assured, filled, real};
+use super::{
+    Counts, HostNow, NodeNow, Snapshot, SpaceNow, VolumeNow, WebhookNow, assured, filled, real,
+};
 
 /// Bounds of histograms, as powers of two in nanoseconds: 131 us, 262 us, 524 us, 1.05 ms, 4.2 ms,
 /// 16.8 ms, 134 ms, 1.07 s. Powers of two end buckets of [`Histogram`], so every count is exact.
@@ -108,6 +110,31 @@ fn host_labels(host: &HostNow) -> [(&'static str, &str); 2] {
 
 fn webhooks(snapshot: &Snapshot) -> &[WebhookNow] {
     snapshot.events.as_ref().map_or(&[], |events| &events.webhooks)
+}
+
+fn nodes(snapshot: &Snapshot) -> &[NodeNow] {
+    snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.nodes)
+}
+
+/// One sample for each node of the cluster that has the value.
+fn of_nodes(
+    snapshot: &Snapshot,
+    metric: &mut MetricEncoder<'_>,
+    value: fn(&NodeNow) -> Option<Value>,
+) -> fmt::Result {
+    nodes(snapshot).iter().try_for_each(|node| match value(node) {
+        Some(value) => level(metric, &[("node", node.name.as_str())], value),
+        None => Ok(()),
+    })
+}
+
+fn of_cluster(
+    snapshot: &Snapshot,
+    metric: &mut MetricEncoder<'_>,
+    value: fn(&Counts) -> u64,
+) -> fmt::Result {
+    let Some(cluster) = &snapshot.cluster else { return Ok(()) };
+    metric.encode_counter::<NoLabelSet, _, u64>(&value(&cluster.counts), None)
 }
 
 fn webhook_labels(webhook: &WebhookNow) -> [(&'static str, &str); 1] {
@@ -367,6 +394,67 @@ pub(super) const ALL: &[Family] = &[
         help: "Which volume is attached to which instance, under which device name.",
         of: Of::Each(attachments),
     },
+    Family {
+        name: "volume_node",
+        kind: MetricType::Info,
+        help: "Which node of the cluster serves the volume.",
+        of: Of::Each(|snapshot, metric| {
+            let at = |v: &VolumeNow| Some((v.name.clone(), v.node.clone()?));
+            snapshot.volumes.iter().filter_map(at).try_for_each(|(volume, node)| {
+                metric.encode_info(&[("volume_id", volume.as_str()), ("node", node.as_str())])
+            })
+        }),
+    },
+    Family::gauge(
+        "node_up",
+        "1 if the node serves, or is about to leave and still does; 0 if it is away, is starting \
+         or has stopped.",
+        Of::Each(|snapshot, metric| {
+            nodes(snapshot).iter().try_for_each(|node| {
+                let is_up = matches!(node.status, "serving" | "leaving");
+                let labels = [("node", node.name.as_str()), ("status", node.status)];
+                level(metric, &labels, Value::Count(is_up.into()))
+            })
+        }),
+    ),
+    Family::gauge(
+        "node_leads",
+        "1 if the node runs the control plane.",
+        Of::Each(|snapshot, metric| {
+            of_nodes(snapshot, metric, |node| Some(Value::Count(node.leads.into())))
+        }),
+    ),
+    Family::gauge(
+        "node_volumes",
+        "Volumes whose home the node is.",
+        Of::Each(|snapshot, metric| {
+            of_nodes(snapshot, metric, |node| u64::try_from(node.volumes).ok().map(Value::Count))
+        }),
+    ),
+    Family::gauge(
+        "node_device_part_ratio",
+        "The part of the pool's window that the node has now, with what others lend it: 0 to 1.",
+        Of::Each(|snapshot, metric| {
+            of_nodes(snapshot, metric, |node| {
+                node.part_ppm.map(|ppm| Value::Real(f64::from(ppm) / 1e6))
+            })
+        }),
+    ),
+    Family::counter(
+        "cluster_moves",
+        "Volumes that moved from one node to another, since this leader leads.",
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.moves)),
+    ),
+    Family::counter(
+        "cluster_takeovers",
+        "Volumes that were taken over from a node that was lost, since this leader leads.",
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.takeovers)),
+    ),
+    Family::counter(
+        "cluster_fences",
+        "Nodes that were fenced at the Ceph cluster, since this leader leads.",
+        Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.fences)),
+    ),
     Family::gauge(
         "volumes",
         "Volumes that exist, by state.",

@@ -21,6 +21,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
+use crate::cluster::fleet::{Counts, Fleet, NodeView};
+use crate::cluster::nodes::State;
 use crate::events::Feed;
 use crate::events::webhook::Delivery;
 use crate::model::{Attachment, Model, UnixMs};
@@ -66,6 +68,7 @@ impl Scraper {
                 drain_per_second: self.trend.drain(report.id),
                 latencies: latencies.remove(&report.id),
                 is_stalled: health.of(report.id).is_stalled(),
+                node: plane.fleet().and_then(|fleet| fleet.home_name(report.id)),
                 report,
             })
         });
@@ -90,6 +93,7 @@ impl Scraper {
             background: Some(background),
             scrub: plane.scrub(),
             events: events(plane.feed()),
+            cluster: plane.fleet().map(|fleet| cluster(fleet)),
             recording: plane
                 .recording()
                 .map(|it| RecordingNow { written_bytes: it.written_bytes(), lost: it.lost() }),
@@ -97,6 +101,18 @@ impl Scraper {
         drop(model);
         Ok(snapshot.encoded())
     }
+}
+
+fn cluster(fleet: &Fleet) -> ClusterNow {
+    let node = |view: NodeView| NodeNow {
+        status: view.status().0,
+        part_ppm: fleet.part_ppm(view.member.number),
+        volumes: view.volumes,
+        leads: view.leads,
+        name: view.member.name,
+    };
+    let nodes = fleet.nodes().into_iter().filter(|view| view.member.state != State::Removed);
+    ClusterNow { nodes: nodes.map(node).collect(), counts: fleet.counts() }
 }
 
 fn events(feed: &Feed) -> Option<EventsNow> {
@@ -219,6 +235,8 @@ struct VolumeNow {
     floor_iops: u32,
     report: VolumeReport,
     is_stalled: bool,
+    /// The node of a cluster that serves it.
+    node: Option<String>,
     /// `None` if it has had no requests.
     latencies: Option<Box<Latencies>>,
     /// Credits spent per second; `None` until there are two samples.
@@ -276,6 +294,27 @@ struct Snapshot {
     events: Option<EventsNow>,
     /// `None` if volumes are not recorded.
     recording: Option<RecordingNow>,
+    /// `None` if this server serves alone.
+    cluster: Option<ClusterNow>,
+}
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug)]
+struct ClusterNow {
+    nodes: Vec<NodeNow>,
+    /// Since this process leads.
+    counts: Counts,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug)]
+struct NodeNow {
+    name: String,
+    status: &'static str,
+    volumes: usize,
+    leads: bool,
+    /// The part of the device's window that is its own now, in millionths.
+    part_ppm: Option<u32>,
 }
 
 /// What was recorded of volumes since the server's start.

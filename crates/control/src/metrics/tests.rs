@@ -27,6 +27,7 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
         pacing: Pacing { operations, bytes, ..Pacing::UNLIMITED },
         floor_iops: 300,
         is_stalled: false,
+        node: Some("left".into()),
         report: VolumeReport {
             id,
             balances: Balances { operations: Some(balance), bytes: None },
@@ -101,6 +102,25 @@ fn snapshot() -> Snapshot {
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
+        cluster: Some(ClusterNow {
+            nodes: vec![
+                NodeNow {
+                    name: "left".into(),
+                    status: "serving",
+                    volumes: 3,
+                    leads: true,
+                    part_ppm: Some(750_000),
+                },
+                NodeNow {
+                    name: "right".into(),
+                    status: "stopped",
+                    volumes: 0,
+                    leads: false,
+                    part_ppm: None,
+                },
+            ],
+            counts: Counts { moves: 5, takeovers: 2, fences: 1 },
+        }),
         events: Some(EventsNow {
             written: 8,
             lost: 1,
@@ -321,4 +341,29 @@ fn the_reference_lists_what_is_told_and_nothing_else() {
         reported.insert(name, (kind.clone(), labels));
     }
     assert_eq!(documented(), reported);
+}
+
+#[test]
+fn nodes_tell_what_they_do_and_a_server_alone_has_none() {
+    let read = Read::of(&snapshot().encoded());
+    for (series, value) in [
+        ("evenkeel_node_up{node=\"left\",status=\"serving\"}", 1.0),
+        ("evenkeel_node_up{node=\"right\",status=\"stopped\"}", 0.0),
+        ("evenkeel_node_leads{node=\"left\"}", 1.0),
+        ("evenkeel_node_volumes{node=\"left\"}", 3.0),
+        ("evenkeel_node_device_part_ratio{node=\"left\"}", 0.75),
+        ("evenkeel_cluster_moves_total", 5.0),
+        ("evenkeel_cluster_takeovers_total", 2.0),
+        ("evenkeel_cluster_fences_total", 1.0),
+    ] {
+        assert_eq!(read.get(series), value, "{series}");
+    }
+    let mut snapshot = snapshot();
+    snapshot.cluster = None;
+    snapshot.volumes.iter_mut().for_each(|volume| volume.node = None);
+    let alone = snapshot.encoded();
+    let is_of_cluster = |line: &&str| {
+        !line.starts_with('#') && (line.contains("_node_") || line.contains("_cluster_"))
+    };
+    assert_eq!(alone.lines().find(is_of_cluster), None);
 }

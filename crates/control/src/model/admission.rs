@@ -14,8 +14,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use evenkeel_core::qos::admission::{
-    DomainFloor, Figure, Ledger, Oversell, PPM, Refused, Reserved, Resource, SOLD_SHARE_PPM,
-    Shortage,
+    DeviceFloor, DomainFloor, Figure, Ledger, Oversell, PPM, Refused, Reserved, Resource,
+    SOLD_SHARE_PPM, Shortage,
 };
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, Measured};
@@ -31,12 +31,37 @@ pub enum Source {
     Operator,
 }
 
+/// What must carry what is sold. One server has the first row alone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Row {
+    /// What is there.
+    Present,
+    /// The other nodes of the cluster, should the largest one be lost.
+    WithoutNode,
+    /// Any one node: it serves all of a volume. Nothing is added up in this row.
+    OneNode,
+}
+
+impl Row {
+    /// The row in words that follow a resource; nothing if it is what is there.
+    #[must_use]
+    pub const fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Present => None,
+            Self::WithoutNode => Some("without its largest node"),
+            Self::OneNode => Some("of its largest node alone"),
+        }
+    }
+}
+
 /// Amounts of one resource. Device time is expressed in I/Os of 16 KiB per second, half of them
 /// writes; networks in bytes per second; CPU time in nanoseconds per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
     /// The source of the amount.
     pub source: Source,
+    /// What must carry it.
+    pub row: Row,
     /// The resource.
     pub resource: Resource,
     /// The reserved amount, rounded up.
@@ -64,6 +89,8 @@ pub struct Shortfall {
     pub oversell: Oversell,
     /// The source of the amount.
     pub source: Source,
+    /// What cannot carry it.
+    pub row: Row,
     /// The short resource; amounts as in [`Line`].
     pub resource: Resource,
     /// The amount that the volume needs of it, rounded up.
@@ -90,6 +117,7 @@ pub struct TypeSold {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Book {
     source: Source,
+    row: Row,
     ledger: Ledger,
 }
 
@@ -236,23 +264,29 @@ impl Books {
     /// measured one: a volume must fit into both.
     fn empty(figure: Option<Figure>, capacity: &Capacity) -> Self {
         let measured = match capacity {
-            Capacity::Unknown => None,
-            Capacity::Measured(measured) => Some(Book::measured(measured)),
+            Capacity::Unknown => Vec::new(),
+            Capacity::Measured(measured) => rows(measured),
         };
-        let figure = figure.map(Book::figure);
-        let types = BTreeMap::new();
-        Self { books: measured.into_iter().chain(figure).collect(), types }
+        let measured = measured.into_iter().map(|(row, device, domain)| {
+            let ledger = Ledger::new(device, domain, SOLD_SHARE_PPM);
+            Book { source: Source::Calibration, row, ledger }
+        });
+        Self { books: measured.chain(figure.map(Book::figure)).collect(), types: BTreeMap::new() }
     }
 
     /// The same volumes with another capacity; `None` if the kind of limits changes.
     fn following(mut self, capacity: &Capacity) -> Option<Self> {
-        let book = self.books.iter_mut().find(|book| book.source == Source::Calibration);
-        match (book, capacity) {
-            (Some(book), Capacity::Measured(measured)) => {
-                book.ledger.set_floors(measured.device_now(), measured.domain);
-            }
-            (None, Capacity::Unknown) => {}
-            _ => return None,
+        let rows = match capacity {
+            Capacity::Unknown => Vec::new(),
+            Capacity::Measured(measured) => rows(measured),
+        };
+        let kept = self.books.iter_mut().filter(|book| book.source == Source::Calibration);
+        let mut kept: Vec<&mut Book> = kept.collect();
+        if !kept.iter().map(|book| book.row).eq(rows.iter().map(|(row, ..)| *row)) {
+            return None;
+        }
+        for (book, (_, device, domain)) in kept.iter_mut().zip(rows) {
+            book.ledger.set_floors(device, domain);
         }
         Some(self)
     }
@@ -296,7 +330,7 @@ impl Books {
             sum.volumes += 1;
             sum.operations_per_second += u64::from(reserved.operations_per_second);
             sum.bytes_per_second += u128::from(reserved.bytes_per_second);
-            for book in &mut self.books {
+            for book in self.books.iter_mut().filter(|book| book.row != Row::OneNode) {
                 // Only a ledger's own bounds can refuse it: the model holds no more volumes.
                 let _ = book.ledger.enter(after.id, reserved.reservation(oversell));
             }
@@ -334,6 +368,7 @@ impl Books {
             reserves,
             oversell,
             source: book.source,
+            row: book.row,
             resource,
             needed: book.shown_up(resource, shortage.needed),
             left: book.shown(resource, shortage.available.into()),
@@ -422,21 +457,71 @@ fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option
 #[path = "kept_tests.rs"]
 mod kept_tests;
 
-impl Book {
-    fn measured(measured: &Measured) -> Self {
-        let ledger = Ledger::new(measured.device_now(), measured.domain, SOLD_SHARE_PPM);
-        Self { source: Source::Calibration, ledger }
+/// What is measured, row by row. What the device can do is in all of them; those of nodes count
+/// what the machines can do.
+fn rows(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
+    let device = measured.device_now();
+    let mut rows = vec![(Row::Present, device, measured.domain)];
+    if let Some(others) = without_largest(&measured.domain, &measured.nodes) {
+        rows.push((Row::WithoutNode, device, others));
+        rows.push((Row::OneNode, device, largest_of(&measured.domain, &measured.nodes)));
     }
+    rows
+}
 
+/// What all nodes but the largest have together, each resource by itself; `None` for one node.
+fn without_largest(all: &DomainFloor, nodes: &[DomainFloor]) -> Option<DomainFloor> {
+    (nodes.len() > 1).then(|| {
+        let largest = largest_of(all, nodes);
+        let left = |all: Option<u64>, one: Option<u64>| Some(all?.saturating_sub(one?));
+        DomainFloor {
+            network_in_bytes_per_second: left(
+                all.network_in_bytes_per_second,
+                largest.network_in_bytes_per_second,
+            ),
+            network_out_bytes_per_second: left(
+                all.network_out_bytes_per_second,
+                largest.network_out_bytes_per_second,
+            ),
+            cpu_ns_per_second: left(all.cpu_ns_per_second, largest.cpu_ns_per_second),
+            cpu_costs: all.cpu_costs,
+        }
+    })
+}
+
+/// The most that a node has of each resource. A resource that is not known of all has no limit.
+fn largest_of(all: &DomainFloor, nodes: &[DomainFloor]) -> DomainFloor {
+    let largest = |of: fn(&DomainFloor) -> Option<u64>| {
+        of(all).and_then(|_| nodes.iter().filter_map(of).max())
+    };
+    DomainFloor {
+        network_in_bytes_per_second: largest(|it| it.network_in_bytes_per_second),
+        network_out_bytes_per_second: largest(|it| it.network_out_bytes_per_second),
+        cpu_ns_per_second: largest(|it| it.cpu_ns_per_second),
+        cpu_costs: all.cpu_costs,
+    }
+}
+
+impl Book {
     fn figure(figure: Figure) -> Self {
         let ledger = Ledger::new(figure.floor(), DomainFloor::UNLIMITED, PPM);
-        Self { source: Source::Operator, ledger }
+        Self { source: Source::Operator, row: Row::Present, ledger }
     }
 
+    /// A resource in this row, unless it has no limit, or another row has it.
     fn line(&self, resource: Resource) -> Option<Line> {
+        let is_shown = match self.row {
+            Row::Present => true,
+            Row::WithoutNode => resource != Resource::DeviceTime,
+            Row::OneNode => false,
+        };
+        if !is_shown {
+            return None;
+        }
         let usage = self.ledger.usage(resource);
         Some(Line {
             source: self.source,
+            row: self.row,
             resource,
             sold: self.shown_up(resource, usage.sold),
             for_sale: self.shown(resource, usage.sellable?.into()),

@@ -21,6 +21,7 @@ fn measured(iops: u64) -> Capacity {
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
         domain: DomainFloor::UNLIMITED,
+        nodes: Vec::new(),
         left_ppm: 1_000_000,
     })
 }
@@ -155,6 +156,68 @@ fn the_last_volume_fits_to_the_io_and_the_next_hears_what_would() {
     assert_eq!(short(world.run(&create(2, VolumeType::Io1, 10, Some(100)))).fits, None);
     world.run(&Command::DeleteVolume { id: vol(0) }).unwrap();
     assert_eq!(world.line().sold, 5_000);
+}
+
+/// Nodes with so many nanoseconds of processors a second, of which an I/O of any length takes one,
+/// and a device that has time for ten times what all of them do.
+fn cluster(nodes: &[u64]) -> Capacity {
+    let Capacity::Measured(measured) = measured(100_000) else { unreachable!() };
+    let cost = LinearCost { base: Duration::from_ns(1), byte_ps: 0 };
+    let domain = |ns: u64| DomainFloor {
+        cpu_ns_per_second: Some(ns),
+        cpu_costs: Costs { read: cost, write: cost },
+        ..DomainFloor::UNLIMITED
+    };
+    Capacity::Measured(Measured {
+        domain: domain(nodes.iter().sum()),
+        nodes: nodes.iter().map(|ns| domain(*ns)).collect(),
+        ..measured
+    })
+}
+
+#[test]
+fn what_the_largest_node_carries_must_fit_the_others() {
+    let io2 = |number, iops| create(number, VolumeType::Io2, 1_000, Some(iops));
+    let mut world = World::selling(cluster(&[10_000, 5_000, 5_000]));
+    world.run(&io2(0, 5_000)).unwrap();
+    // Eight tenths of two nodes with 5,000 each.
+    let shortfall = short(world.run(&io2(1, 4_000)));
+    assert_eq!((shortfall.row, shortfall.resource), (Row::WithoutNode, Resource::Cpu));
+    assert_eq!((shortfall.needed, shortfall.left), (4_000, 3_000));
+    assert_eq!(shortfall.fits.unwrap().iops, Some(3_000));
+    world.run(&io2(1, 3_000)).unwrap();
+    let lines = world.model.books(&world.settings, &world.capacity).lines();
+    let lines: Vec<_> =
+        lines.iter().map(|it| (it.row, it.resource, it.sold, it.for_sale)).collect();
+    let (time, cpu) = (Resource::DeviceTime, Resource::Cpu);
+    assert_eq!(
+        lines,
+        [
+            (Row::Present, time, 8_000, 100_000),
+            (Row::Present, cpu, 8_000, 16_000),
+            (Row::WithoutNode, cpu, 8_000, 8_000)
+        ]
+    );
+    // A node that is gone for good: less may be sold than is.
+    world.capacity = cluster(&[10_000, 5_000]);
+    world.keep_books();
+    let lines = world.model.books(&world.settings, &world.capacity).lines();
+    assert_eq!((lines[2].row, lines[2].short_by()), (Row::WithoutNode, 4_000));
+    // Alone there is nothing to be taken over.
+    world.capacity = cluster(&[10_000]);
+    world.keep_books();
+    assert_eq!(world.model.books(&world.settings, &world.capacity).lines().len(), 2);
+}
+
+#[test]
+fn a_volume_must_fit_one_node_whatever_the_others_have() {
+    let mut world = World::selling(cluster(&[1_000; 64]));
+    for number in 0..20 {
+        world.run(&create(number, VolumeType::Io2, 1_000, Some(800))).unwrap();
+    }
+    let shortfall = short(world.run(&create(20, VolumeType::Io2, 1_000, Some(801))));
+    assert_eq!((shortfall.row, shortfall.resource), (Row::OneNode, Resource::Cpu));
+    assert_eq!(shortfall.fits.unwrap().iops, Some(800));
 }
 
 #[test]

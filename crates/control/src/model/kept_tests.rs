@@ -157,18 +157,22 @@ fn capacity() -> impl Strategy<Value = Capacity> {
         })
     };
     let costs = || (cost(), cost()).prop_map(|(read, write)| Costs { read, write });
-    let floors = (1_u64..5, 0_u32..=1_000_000);
+    let cpus = || prop::collection::vec(1_u64..4, 0..4);
+    let floors = (1_u64..5, 0_u32..=1_000_000, cpus());
     let measured =
-        (costs(), costs(), floors).prop_map(|(costs, cpu_costs, (seconds, left_ppm))| {
+        (costs(), costs(), floors).prop_map(|(costs, cpu_costs, (seconds, left_ppm, cpus))| {
+            let domain = |seconds| DomainFloor {
+                cpu_ns_per_second: Some(seconds * 1_000_000_000),
+                cpu_costs,
+                ..DomainFloor::UNLIMITED
+            };
+            let sum = if cpus.is_empty() { seconds } else { cpus.iter().sum() };
             Capacity::Measured(Measured {
                 calibration: "cal-test".into(),
                 date: "2026-11-21T04:00:00.000Z".into(),
                 device: DeviceFloor { time_ns_per_second: seconds * 1_000_000_000, costs },
-                domain: DomainFloor {
-                    cpu_ns_per_second: Some(seconds * 1_000_000_000),
-                    cpu_costs,
-                    ..DomainFloor::UNLIMITED
-                },
+                domain: domain(sum),
+                nodes: cpus.into_iter().map(domain).collect(),
                 left_ppm,
             })
         });
@@ -218,18 +222,45 @@ fn time(settings: &Settings, volume: &Volume, costs: Costs) -> u128 {
     (pairs * 500_000).div_ceil(u128::from(oversell.ppm()))
 }
 
+/// The rows by their definition.
+fn floors(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
+    let device = measured.device_now();
+    let mut rows = vec![(Row::Present, device, measured.domain)];
+    let mut cpus: Vec<u64> = measured.nodes.iter().filter_map(|it| it.cpu_ns_per_second).collect();
+    cpus.sort_unstable();
+    let cpu = |ns| DomainFloor { cpu_ns_per_second: Some(ns), ..measured.domain };
+    if let [others @ .., largest] = &cpus[..]
+        && !others.is_empty()
+    {
+        rows.push((Row::WithoutNode, device, cpu(others.iter().sum())));
+        rows.push((Row::OneNode, device, cpu(*largest)));
+    }
+    rows
+}
+
 fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
     assert!(model.keeps_books(settings, capacity));
     let books = model.books(settings, capacity);
     assert!(matches!(books, Cow::Borrowed(_)), "they are kept");
     let measured = match capacity {
-        Capacity::Measured(measured) => Some((measured.device_now(), measured.domain)),
-        Capacity::Unknown => None,
+        Capacity::Measured(measured) => floors(measured),
+        Capacity::Unknown => Vec::new(),
     };
-    let figure = settings.figure.map(|figure| (figure.floor(), DomainFloor::UNLIMITED));
+    let figure =
+        settings.figure.map(|figure| (Row::Present, figure.floor(), DomainFloor::UNLIMITED));
     let floors: Vec<_> = measured.into_iter().chain(figure).collect();
     assert_eq!(books.books.len(), floors.len());
-    for (book, (device, domain)) in books.books.iter().zip(floors) {
+    for (book, (row, device, domain)) in books.books.iter().zip(floors) {
+        assert_eq!((book.row, *book.ledger.device()), (row, device));
+        assert_eq!(
+            book.ledger.usage(Resource::Cpu).sellable,
+            domain.cpu_ns_per_second.map(|ns| ns / 5 * 4),
+            "{row:?}"
+        );
+        if row == Row::OneNode {
+            assert_eq!(book.ledger.usage(Resource::DeviceTime).sold, 0, "nothing adds up");
+            continue;
+        }
         let sold = || model.volumes.values().filter(|v| !matches!(v.phase, Phase::Binned { .. }));
         let sum = |costs| sold().map(|v| time(settings, v, costs)).sum::<u128>();
         assert_eq!(
@@ -244,7 +275,8 @@ fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
         );
         let for_sale = book.line(Resource::DeviceTime).map(|line| line.for_sale);
         let fresh = model.added_up(settings, capacity);
-        let same = fresh.books.iter().find(|other| other.source == book.source).unwrap();
+        let is_same = |other: &&Book| (other.source, other.row) == (book.source, book.row);
+        let same = fresh.books.iter().find(is_same).unwrap();
         assert_eq!(for_sale, same.line(Resource::DeviceTime).map(|line| line.for_sale));
     }
     for volume_type in VolumeType::ALL {

@@ -61,7 +61,7 @@ use evenkeel_wire::agent::{Capacity, HostAddress};
 
 pub use account::{Account, StoreKey};
 use admission::KeptBooks;
-pub use admission::{Books, Line, Shortfall, Source, TypeSold};
+pub use admission::{Books, Line, Row, Shortfall, Source, TypeSold};
 use attachments::NewAttachment;
 pub use copies::Begins;
 use copies::NewCopy;

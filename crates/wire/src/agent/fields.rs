@@ -76,7 +76,7 @@ records! {
     Latencies { reads, writes }
     Limit { per_second, credit }
     LinearCost { base, byte_ps }
-    Measured { calibration, date, device, domain, left_ppm }
+    Measured { calibration, date, device, domain, nodes, left_ppm }
     NewSnapshot { id, size, parent, is_encrypted }
     NodePart { lasting_ppm, lent_ppm, lent_for, in_flight, window_slots }
     NodeUse { capacity_ns, reserved_ns, in_flight, window_slots, has_waited }

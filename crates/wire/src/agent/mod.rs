@@ -336,6 +336,9 @@ pub struct Measured {
     pub device: DeviceFloor,
     /// The capacity that all devices of this data plane share, as measured.
     pub domain: DomainFloor,
+    /// What each of the machines has that share the device, whose sum is `domain`; empty if one
+    /// machine has it alone.
+    pub nodes: Vec<DomainFloor>,
     /// The part of the device's measured capacity that is available now, in millionths: all of it,
     /// unless the device has become slower.
     pub left_ppm: u32,

@@ -323,19 +323,29 @@ fn capacity() -> impl Strategy<Value = Capacity> {
     let cost =
         || (duration(), any::<u32>()).prop_map(|(base, byte_ps)| LinearCost { base, byte_ps });
     let costs = || (cost(), cost()).prop_map(|(read, write)| Costs { read, write });
-    let floors = any::<(u64, [Option<u64>; 3], u32)>();
+    let floors = any::<(u64, [Option<u64>; 3], u32, u8)>();
     let measured = (".*", ".*", costs(), costs(), floors).prop_map(
-        |(calibration, date, costs, cpu_costs, (time, [read, write, cpu], left_ppm))| Measured {
-            calibration,
-            date,
-            device: DeviceFloor { time_ns_per_second: time, costs },
-            domain: DomainFloor {
-                network_in_bytes_per_second: write,
-                network_out_bytes_per_second: read,
-                cpu_ns_per_second: cpu,
-                cpu_costs,
-            },
-            left_ppm,
+        |(calibration, date, costs, cpu_costs, (time, [read, write, cpu], left_ppm, nodes))| {
+            Measured {
+                calibration,
+                date,
+                device: DeviceFloor { time_ns_per_second: time, costs },
+                domain: DomainFloor {
+                    network_in_bytes_per_second: write,
+                    network_out_bytes_per_second: read,
+                    cpu_ns_per_second: cpu,
+                    cpu_costs,
+                },
+                nodes: vec![
+                    DomainFloor {
+                        cpu_ns_per_second: read,
+                        cpu_costs,
+                        ..DomainFloor::UNLIMITED
+                    };
+                    usize::from(nodes % 4)
+                ],
+                left_ppm,
+            }
         },
     );
     prop_oneof![1 => Just(Capacity::Unknown), 4 => measured.prop_map(Capacity::Measured)]

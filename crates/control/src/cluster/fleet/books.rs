@@ -67,6 +67,17 @@ pub(super) struct Gathering {
     pub(super) things: BTreeSet<Thing>,
 }
 
+/// What has happened since this process leads.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Volumes that moved from a node that served them.
+    pub moves: u64,
+    /// Volumes that were taken over from a node that was lost.
+    pub takeovers: u64,
+    /// Nodes that were fenced at the store.
+    pub fences: u64,
+}
+
 /// See the module's text.
 #[derive(Default)]
 pub(super) struct Books {
@@ -88,6 +99,7 @@ pub(super) struct Books {
     pub(super) unnoted: BTreeSet<VolumeId>,
     /// Volumes a node is the home of.
     loads: BTreeMap<NodeId, usize>,
+    pub(super) counts: Counts,
 }
 
 impl Books {
@@ -154,6 +166,13 @@ impl Books {
             Some(home) => self.homes.insert(id, home),
             None => self.homes.remove(&id),
         };
+        if let (Some(before), Some(home)) = (before, home)
+            && before != home
+        {
+            let is_there = self.seats.get(&before).is_some_and(|seat| seat.node.is_some());
+            let counts = &mut self.counts;
+            *(if is_there { &mut counts.moves } else { &mut counts.takeovers }) += 1;
+        }
         if let Some(load) = before.and_then(|before| self.loads.get_mut(&before)) {
             *load = load.saturating_sub(1);
         }

@@ -185,6 +185,7 @@ impl Fleet {
         }
         let before = {
             let mut books = self.books();
+            books.counts.fences += 1;
             books.lose_hosts(number);
             books.seats.get_mut(&number).and_then(|seat| {
                 // It may be the second time, after nobody could take all of its volumes.

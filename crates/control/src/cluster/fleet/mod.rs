@@ -20,9 +20,11 @@
 //! | `route` | commands of the control plane, by whom they concern |
 //! | `moves` | from one node to another |
 //! | `keeper` | nodes that come, are lost, are drained |
+//! | `capacity` | what may be sold with all nodes together |
 //! | `sharing` | the window of the device below all nodes |
 
 mod books;
+mod capacity;
 mod keeper;
 mod moves;
 mod route;
@@ -38,6 +40,7 @@ use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::admission::DomainFloor;
 use evenkeel_core::qos::sharing::division::Division;
 use evenkeel_wire::agent::{Agent, Failed, FailedKind};
 
@@ -46,6 +49,7 @@ use self::turns::Turns;
 use super::homes::Changes;
 use super::nodes::{Member, State};
 use crate::clock;
+pub use books::Counts;
 pub use keeper::Keeping;
 
 /// How long what was written to etcd may take to be seen.
@@ -110,6 +114,8 @@ pub struct Fleet {
     turns: Turns,
     is_over: AtomicBool,
     division: Mutex<Division>,
+    /// What the machines of nodes have, as they said last.
+    floors: Mutex<BTreeMap<NodeId, DomainFloor>>,
 }
 
 /// A node as lists of them show it.
@@ -125,6 +131,21 @@ pub struct NodeView {
     pub leads: bool,
 }
 
+impl NodeView {
+    /// What it does: `serving`, `leaving`, `starting`, `away` or `stopped`; why it is away.
+    #[must_use]
+    pub fn status(&self) -> (&'static str, Option<&str>) {
+        match (&self.member.inst, &self.standing) {
+            (Some(inst), Some(Standing::Up)) if inst.is_leaving => ("leaving", None),
+            (_, Some(Standing::Up)) => ("serving", None),
+            (_, Some(Standing::New(_))) => ("starting", None),
+            (_, Some(Standing::Away(why) | Standing::Deposed(why))) => ("away", Some(why)),
+            (Some(_), None) => ("starting", None),
+            (None, None) => ("stopped", None),
+        }
+    }
+}
+
 impl Fleet {
     /// A fleet whose volumes have these homes. [`Self::look`] is to be called several times a
     /// second from now on.
@@ -132,8 +153,8 @@ impl Fleet {
     pub fn new(cluster: Arc<dyn Cluster>, homes: BTreeMap<VolumeId, NodeId>) -> Self {
         let books = Mutex::new(Books::new(homes));
         let division = Mutex::new(Division::new(sharing::now()));
-        let (turns, is_over) = Default::default();
-        Self { cluster, books, turns, is_over, division }
+        let (turns, is_over, floors) = Default::default();
+        Self { cluster, books, turns, is_over, division, floors }
     }
 
     /// This process leads no more: nothing is done from now on, and nobody who waits for an answer
@@ -189,6 +210,19 @@ impl Fleet {
             clock::pause(SEEN_LOOK);
         }
         Ok(is_there)
+    }
+
+    /// What has happened since this process leads.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.books().counts
+    }
+
+    /// The name of the node that is a volume's home, if it has one.
+    #[must_use]
+    pub fn home_name(&self, id: VolumeId) -> Option<String> {
+        let books = self.books();
+        books.homes.get(&id).map(|home| books.name(*home))
     }
 
     /// Whether another node than this may have volumes, so that this one can hand over its own.

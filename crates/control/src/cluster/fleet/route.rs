@@ -9,8 +9,8 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_wire::agent::{
-    Agent, Attachment, BackgroundReport, Capacity, Command, CreditReport, Failed, FailedKind,
-    Reply, Report, VolumeState,
+    Agent, Attachment, BackgroundReport, Command, CreditReport, Failed, FailedKind, Reply, Report,
+    VolumeState,
 };
 
 use super::books::{Gathering, overlay};
@@ -244,7 +244,7 @@ impl Fleet {
     }
 
     /// What each node that executes commands answers.
-    fn each(&self, command: &Command) -> Vec<(NodeId, Reply)> {
+    pub(super) fn each(&self, command: &Command) -> Vec<(NodeId, Reply)> {
         let all = self.books().all_up();
         all.into_iter().map(|(number, node)| (number, node.call(command.clone()))).collect()
     }
@@ -356,24 +356,6 @@ impl Fleet {
         }
         all.sort_by_key(|(id, _)| *id);
         Ok(Reply::Latencies(all))
-    }
-
-    /// All nodes have the same device below them: the slowest view of it counts.
-    fn capacity(&self) -> Result<Reply, Failed> {
-        let mut least: Option<Capacity> = None;
-        for (_, reply) in self.each(&Command::Capacity) {
-            let Reply::Capacity(capacity) = reply else { continue };
-            least = match (least, capacity) {
-                (None, capacity) => Some(capacity),
-                (Some(Capacity::Measured(a)), Capacity::Measured(b)) => {
-                    Some(Capacity::Measured(if b.left_ppm < a.left_ppm { b } else { a }))
-                }
-                // Without a calibration a node guarantees nothing.
-                _ => Some(Capacity::Unknown),
-            };
-        }
-        let none = || not_yet("no node of the cluster answers".to_owned());
-        least.map(Reply::Capacity).ok_or_else(none)
     }
 
     fn background(&self) -> Result<Reply, Failed> {

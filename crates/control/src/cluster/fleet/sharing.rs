@@ -49,6 +49,16 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// The part of the device that a node has now, with what is lent to it, in millionths; `None`
+    /// if the device is not divided.
+    #[must_use]
+    pub fn part_ppm(&self, number: NodeId) -> Option<u32> {
+        let division = self.division.lock().unwrap_or_else(PoisonError::into_inner);
+        division.part(number, now()).map(|part| part.lasting_ppm.saturating_add(part.lent_ppm))
+    }
+}
+
 /// Divides the device until the fleet is closed.
 pub(super) fn start(fleet: &Arc<Fleet>) -> io::Result<JoinHandle<()>> {
     let fleet = Arc::downgrade(fleet);

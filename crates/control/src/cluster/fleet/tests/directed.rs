@@ -2,7 +2,7 @@
 
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::time::{Duration, Instant};
-use evenkeel_wire::agent::{Agent, Command, CreditReport, FailedKind, Reply};
+use evenkeel_wire::agent::{Agent, Capacity, Command, CreditReport, FailedKind, Measured, Reply};
 
 use super::super::sharing;
 use super::desk::{CAPACITY, Desk};
@@ -262,4 +262,33 @@ fn the_device_is_divided_by_what_volumes_reserve_wherever_they_are() {
     let left = parts(&desk, later(40), 3);
     assert_eq!((left[0].0 + left[2].0, left[0].1 + left[2].1), (1_000_000, 0));
     assert_eq!(left[0].0, left[2].0, "one volume at each");
+}
+
+fn measured(desk: &Desk) -> Measured {
+    match desk.fleet.call(Command::Capacity) {
+        Reply::Capacity(Capacity::Measured(measured)) => measured,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_machines_have_adds_up_and_the_slowest_view_of_the_device_counts() {
+    let mut desk = desk(3, 1);
+    let all = measured(&desk);
+    let cpus = |all: &Measured| {
+        let each = all.nodes.iter().map(|it| it.cpu_ns_per_second.unwrap());
+        (all.domain.cpu_ns_per_second.unwrap(), each.collect::<Vec<_>>())
+    };
+    assert_eq!(cpus(&all), (6, vec![1, 2, 3]));
+    assert_eq!((all.left_ppm, all.device.time_ns_per_second), (899_998, 8_000));
+    assert_eq!(all.domain.network_in_bytes_per_second, None, "one does not tell it");
+    // One that is away for a moment has what it had.
+    desk.change(2, Life::Alive, Life::Paused);
+    desk.look();
+    assert_eq!(cpus(&measured(&desk)), (6, vec![1, 2, 3]));
+    // One that is to have no volumes has nothing.
+    desk.fleet.set_state(&name(3), State::Draining).unwrap();
+    let left = measured(&desk);
+    assert_eq!(cpus(&left), (3, vec![1, 2]));
+    assert_eq!(left.domain.network_in_bytes_per_second, Some(20));
 }

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_wire::agent::{
-    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Reply,
-    Report, StoredSnapshot, VolumeReport, VolumeState,
+    Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostReport, HostState, Measured,
+    Reply, Report, StoredSnapshot, VolumeReport, VolumeState,
 };
 
 use super::super::{Cluster, Node, Standing};
@@ -356,7 +357,9 @@ impl Things {
                 }
                 Reply::Done
             }
-            Command::Capacity => Reply::Capacity(Capacity::Unknown),
+            Command::Capacity => {
+                Reply::Capacity(Capacity::Measured(measured(at, self.processes[at].node)))
+            }
             Command::Divide(part) => Reply::Use(self.processes[at].divide(part)),
             other => failed(FailedKind::Unsupported, &format!("{other:?}")),
         }
@@ -400,6 +403,23 @@ impl Process {
         };
         let volumes = self.volumes.iter().map(volume).collect();
         Report { volumes, hosts: self.hosts.iter().map(host).collect() }
+    }
+}
+
+/// A node has as many processors as its number says, and only the first two know their network.
+fn measured(at: usize, node: u32) -> Measured {
+    let costs = Costs { read: LinearCost::ZERO, write: LinearCost::ZERO };
+    Measured {
+        calibration: "cal-1".into(),
+        date: "2026-11-21T04:00:00.000Z".into(),
+        device: DeviceFloor { time_ns_per_second: 8_000, costs },
+        domain: DomainFloor {
+            cpu_ns_per_second: Some(u64::from(node)),
+            network_in_bytes_per_second: (node < 3).then_some(10),
+            ..DomainFloor::UNLIMITED
+        },
+        nodes: Vec::new(),
+        left_ppm: 900_000 - u32::try_from(at).unwrap(),
     }
 }
 
