@@ -80,8 +80,8 @@ fn users_with_too_few_rights_are_told_which(cluster: &Cluster, folder: &Path) {
 fn examined(cluster: &Cluster, folder: &Path, flags: &str) -> Vec<(String, Value)> {
     let conf = &cluster.conf;
     let words = format!(
-        "doctor --store rbd --ceph-user {USER} --ceph-conf {conf} --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 \
-         -o json {flags}"
+        "doctor --store rbd --ceph-user {USER} --ceph-conf {conf} --listen 127.0.0.1:0 \
+         --nbd-listen 127.0.0.1:0 -o json {flags}"
     );
     let printed = run(evenkeel(folder).args(words.split_whitespace())).stdout;
     let told: Value = serde_json::from_str(&printed).expect("JSON");

@@ -39,8 +39,8 @@ const LEAD_AGAIN: Duration = Duration::from_secs(2);
 const UNHELD_MAX: Duration = Duration::from_secs(6);
 /// How long a node that is to stop waits for its volumes to move to others.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// How long a node that is to stop may take once it has handed over what it could. Its pool waits for
-/// 20 s itself.
+/// How long a node that is to stop may take once it has handed over what it could. Its pool waits
+/// for 20 s itself.
 const FORCE_AFTER: Duration = Duration::from_secs(45);
 /// How long the last node that stops closes volumes.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
@@ -97,9 +97,9 @@ impl Drop for Ended {
     }
 }
 
-/// Ends the process if the node has not ended some time from now: what waits for a Ceph cluster that
-/// does not answer, in its library, cannot be called back. The next start fences this one, as does
-/// whoever takes its volumes.
+/// Ends the process if the node has not ended some time from now: what waits for a Ceph cluster
+/// that does not answer, in its library, cannot be called back. The next start fences this one, as
+/// does whoever takes its volumes.
 fn end_by_force(has_ended: Arc<AtomicBool>) {
     let wait = move || {
         let deadline = Deadline::after(FORCE_AFTER);

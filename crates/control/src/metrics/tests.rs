@@ -54,6 +54,24 @@ fn volume(bits: u128, balance: u64) -> VolumeNow {
     }
 }
 
+fn cluster() -> ClusterNow {
+    let left = NodeNow {
+        name: "left".into(),
+        status: "serving",
+        volumes: 3,
+        leads: true,
+        part_ppm: Some(750_000),
+    };
+    let right = NodeNow {
+        name: "right".into(),
+        status: "stopped",
+        volumes: 0,
+        leads: false,
+        part_ppm: None,
+    };
+    ClusterNow { nodes: vec![left, right], counts: Counts { moves: 5, takeovers: 2, fences: 1 } }
+}
+
 fn snapshot() -> Snapshot {
     let mut used = volume(1, 250);
     let mut latencies = Latencies::default();
@@ -102,25 +120,7 @@ fn snapshot() -> Snapshot {
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
-        cluster: Some(ClusterNow {
-            nodes: vec![
-                NodeNow {
-                    name: "left".into(),
-                    status: "serving",
-                    volumes: 3,
-                    leads: true,
-                    part_ppm: Some(750_000),
-                },
-                NodeNow {
-                    name: "right".into(),
-                    status: "stopped",
-                    volumes: 0,
-                    leads: false,
-                    part_ppm: None,
-                },
-            ],
-            counts: Counts { moves: 5, takeovers: 2, fences: 1 },
-        }),
+        cluster: Some(cluster()),
         events: Some(EventsNow {
             written: 8,
             lost: 1,
