@@ -3,9 +3,6 @@
 
 mod support;
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::PATIENCE;
@@ -13,9 +10,9 @@ use support::bench::open_folder;
 use support::ceph::Cluster;
 use support::clock::{Deadline, pass};
 use support::databases::{Database, Place, Session};
+use support::etcd::Etcd;
 use support::file_system::{FileSystem, Kind, has_no_mounts};
 use support::machine;
-use support::process::{Running, run, start};
 use support::random::{Random, seed_of};
 use support::server::Server;
 use support::tools::absent;
@@ -279,29 +276,6 @@ fn mariadb_keeps_every_committed_row_through_20_kills() {
     survives_kills(Database::MariaDb, 20, "mariadb_keeps_every_committed_row_through_20_kills");
 }
 
-/// One member of etcd, and its endpoint.
-fn etcd(folder: &Path) -> (Running, String) {
-    // Both at once, or one might be given twice.
-    let ports = [0; 2].map(|port| TcpListener::bind(("127.0.0.1", port)).expect("a free port"));
-    let [clients, peers] = ports.map(|port| {
-        let address = port.local_addr().expect("its address");
-        format!("http://{address}")
-    });
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(folder.join("etcd")).args(["--name", "a"]);
-    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &format!("a={peers}")]);
-    let running = start(&mut command);
-    let answers = || {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &clients, "endpoint", "health"]);
-        run(&mut command).status.success()
-    };
-    Deadline::after(PATIENCE).ask("an answer of etcd", answers);
-    (running, clients)
-}
-
 /// Kills the home of the volume while the database commits, which goes on when another node has
 /// taken over: it waits, and hears of no error.
 #[track_caller]
@@ -338,10 +312,10 @@ fn postgresql_keeps_every_committed_row_on_a_cluster_whose_nodes_are_killed() {
     let _turn = machine::beside_others();
     let folder = open_folder();
     let Some(ceph) = Cluster::start(folder.path()) else { return };
-    let (_etcd, endpoint) = etcd(folder.path());
+    let etcd = Etcd::start(folder.path(), 1);
     let node = |name| {
-        let flags = format!("{} --no-guarantee --etcd {endpoint} --node {name}", ceph.store());
-        Server::start(&flags)
+        let (store, etcd) = (ceph.store(), etcd.endpoints());
+        Server::start(&format!("{store} --no-guarantee --etcd {etcd} --node {name}"))
     };
     let here = node("here");
     let mut others = ["first", "second"].map(node);

@@ -9,14 +9,12 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::PATIENCE;
-use support::ceph::Cluster;
 use support::clock::Deadline;
-use support::etcd::Etcd;
+use support::cluster::{Ground, ground};
 use support::nbd::Client;
 use support::process::{Running, run, start};
 use support::random::Random;
 use support::server::{Server, evenkeel};
-use support::tools::absent;
 
 const UNIT: u64 = 512 << 10;
 const BLOCK: usize = 4_096;
@@ -324,12 +322,7 @@ fn an_encrypted_volume_stays_so_and_may_grow_while_it_is_copied() {
 
 #[test]
 fn a_volume_moves_to_a_cluster_and_back() {
-    if absent(&["etcd", "etcdctl"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(cluster) = Cluster::start(folder.path()) else { return };
-    let etcd = Etcd::start(folder.path(), 1);
+    let Some((_folder, cluster, etcd)) = ground(Ground::SMALL) else { return };
     let flags = format!("{} --etcd {} --node first", cluster.store(), etcd.endpoints());
     let node = Server::start(&flags);
     let local = Server::start("--store local");

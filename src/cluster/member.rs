@@ -73,10 +73,8 @@ pub fn run(
     let listen = server::free(config.listen)?;
     let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
     let mut ready = Some(ready);
-    let has_ended: Arc<AtomicBool> = Arc::default();
-    let _ended = Ended(Arc::clone(&has_ended));
     while !is_stopped.load(Ordering::Acquire) {
-        match life(config, cluster, (is_stopped, &has_ended), &mut ready)? {
+        match life(config, cluster, is_stopped, &mut ready)? {
             End::Stop { .. } => return Ok(()),
             End::Failed(what) => return Err(server::has_failed(&what)),
             End::Fenced => tracing::warn!(
@@ -88,26 +86,13 @@ pub fn run(
     Ok(())
 }
 
-/// Says that a node has ended, when it is dropped.
-struct Ended(Arc<AtomicBool>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Ends the process if the node has not ended some time from now: what waits for a Ceph cluster
-/// that does not answer, in its library, cannot be called back. The next start fences this one, as
-/// does whoever takes its volumes.
-fn end_by_force(has_ended: Arc<AtomicBool>) {
-    let wait = move || {
+/// Ends the process if it still runs some time from now: what waits for a Ceph cluster that does
+/// not answer, in its library, cannot be called back. The next start fences this one, as does
+/// whoever takes its volumes.
+fn end_by_force() {
+    let wait = || {
         let deadline = Deadline::after(FORCE_AFTER);
-        while deadline.pause(LOOK) {
-            if has_ended.load(Ordering::Acquire) {
-                return;
-            }
-        }
+        while deadline.pause(LOOK) {}
         tracing::error!(
             seconds = FORCE_AFTER.as_secs(),
             "the Ceph cluster does not answer, and volumes cannot be closed: this process ends \
@@ -135,8 +120,6 @@ struct Life<'a> {
     config: &'a Config,
     cluster: &'a Cluster,
     is_stopped: &'a AtomicBool,
-    /// Set when the node has ended.
-    has_ended: &'a Arc<AtomicBool>,
     kv: Kv,
     /// The cluster's number.
     id: u128,
@@ -155,7 +138,7 @@ struct Life<'a> {
 fn life(
     config: &Config,
     cluster: &Cluster,
-    (is_stopped, has_ended): (&AtomicBool, &Arc<AtomicBool>),
+    is_stopped: &AtomicBool,
     ready: &mut Option<impl FnOnce(&Addresses)>,
 ) -> Result<End, Failure> {
     let kv = cluster.kv()?;
@@ -177,7 +160,6 @@ fn life(
         config,
         cluster,
         is_stopped,
-        has_ended,
         kv,
         id,
         here,
@@ -255,11 +237,11 @@ impl Life<'_> {
         let told = Arc::clone(&failure);
         engine.when_failed(move |what| *lock(&told) = Some(what));
         let is_over: Arc<AtomicBool> = Arc::default();
+        self.ask_the_store(&is_over)?;
         let ended = std::thread::scope(|scope| {
             let watch = || self.watch(&is_over, &failure);
             let thread = std::thread::Builder::new().name("member-watch".to_owned());
             thread.spawn_scoped(scope, watch).map_err(failed)?;
-            self.ask_the_store(&is_over)?;
             let ended = self.stand(&addresses, ready);
             is_over.store(true, Ordering::Release);
             ended
@@ -330,7 +312,7 @@ impl Life<'_> {
                 // All stop: whoever runs the control plane closes what the others have, too.
                 let waits = self.follows.load(Ordering::Acquire) && !is_late;
                 if (is_last && !waits) || self.is_empty() || is_late {
-                    end_by_force(Arc::clone(self.has_ended));
+                    end_by_force();
                     *lock(&self.end) = Some(End::Stop { is_last });
                     return;
                 }

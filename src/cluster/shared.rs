@@ -7,12 +7,10 @@ use crate::clock::Deadline;
 use crate::message::{Failure, failed};
 use crate::server::Config;
 use evenkeel_control::cluster::kv::Kv;
-use evenkeel_control::credentials;
+use evenkeel_control::{credentials, private};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_store::Pool;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,16 +45,10 @@ pub fn id(kv: &Kv) -> Result<u128, Failure> {
         .map_err(|_| Failure::new(format!("etcd's key {ID} of the cluster is '{text}', no number")))
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |error| Failure::new(format!("{}: {error}", path.display()));
-    let new = path.with_extension("new");
-    // What a crash has left would keep its mode.
-    let _ = fs::remove_file(&new);
-    let mut file = fs::OpenOptions::new();
-    let mut file = file.write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
-    fs::rename(&new, path).map_err(failed)
+/// Writes a file of the data folder, as a whole.
+fn write(data_dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    private::replace(data_dir, name, bytes)
+        .map_err(|error| Failure::new(format!("{}: {error}", data_dir.join(name).display())))
 }
 
 /// Sees to it that the file of the API's access key is the cluster's. Clients sign for every node
@@ -74,7 +66,7 @@ pub fn credentials(kv: &Kv, data_dir: &Path) -> Result<(), Failure> {
     };
     if !path.exists() || read()? != shared {
         tracing::info!("the access key is the cluster's: {}", path.display());
-        write(&path, &shared)?;
+        write(data_dir, credentials::FILE_NAME, &shared)?;
     }
     Ok(())
 }
@@ -94,7 +86,7 @@ pub fn calibration(
         false => kv.get(CALIBRATION).map_err(failed)?,
     };
     if let Some(shared) = shared {
-        write(&path, &shared)?;
+        write(&config.data_dir, calibration::record::FILE, &shared)?;
     }
     let record = calibration::at_start(config, pool, is_stopped)?;
     if record.is_some() && kv.get(CALIBRATION).map_err(failed)?.is_none() {

@@ -18,9 +18,12 @@ pub struct Etcd {
     members: Vec<Option<Running>>,
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
+/// Free ports for so many members. All at once, or one might be given twice.
+fn free_ports(members: usize) -> Vec<[u16; 2]> {
+    let bind = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let all: Vec<[TcpListener; 2]> = (0..members).map(|_| [bind(), bind()]).collect();
+    let port = |listener: &TcpListener| listener.local_addr().expect("its address").port();
+    all.iter().map(|[clients, peers]| [port(clients), port(peers)]).collect()
 }
 
 impl Etcd {
@@ -28,7 +31,7 @@ impl Etcd {
     #[track_caller]
     pub fn start(folder: &Path, members: usize) -> Self {
         let folder = folder.join("etcd");
-        let ports = (0..members).map(|_| [free_port(), free_port()]).collect();
+        let ports = free_ports(members);
         let mut etcd = Self { folder, ports, members: (0..members).map(|_| None).collect() };
         (0..members).for_each(|member| etcd.start_member(member));
         etcd.wait();

@@ -42,7 +42,7 @@ pub mod journal;
 mod metrics;
 pub mod model;
 pub mod plane;
-mod private;
+pub mod private;
 pub mod reconcile;
 pub mod recording;
 pub mod scrub;

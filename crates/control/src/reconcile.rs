@@ -40,9 +40,7 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
         return Command::Delete(volume.id);
     }
     let admitted = volume.attachments.iter().filter(|a| a.state != AttachmentState::Detaching);
-    let hosts = admitted.filter_map(|a| model.hosts.get(&a.instance));
-    let attachments =
-        hosts.map(|host| Attachment { host: host.id, address: host.address }).collect();
+    let attachments = attached(model, admitted.map(|a| a.instance));
     let state = state(settings, volume, start, attachments);
     let grows_from = volume.modification.as_ref().filter(|modification| {
         volume.is_being_modified() && modification.original.size_gib < volume.spec.size_gib
@@ -62,7 +60,12 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
 /// What a volume may be attached to in the data plane: also what it is being detached from.
 #[must_use]
 pub fn may_be_attached(model: &Model, volume: &Volume) -> Vec<Attachment> {
-    let hosts = volume.attachments.iter().filter_map(|a| model.hosts.get(&a.instance));
+    attached(model, volume.attachments.iter().map(|a| a.instance))
+}
+
+/// The hosts that are registered, as the data plane knows them.
+fn attached(model: &Model, hosts: impl Iterator<Item = InstanceId>) -> Vec<Attachment> {
+    let hosts = hosts.filter_map(|id| model.hosts.get(&id));
     hosts.map(|host| Attachment { host: host.id, address: host.address }).collect()
 }
 

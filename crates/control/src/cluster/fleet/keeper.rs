@@ -38,14 +38,14 @@ impl Fleet {
         for member in &self.cluster.members() {
             self.meet(member);
         }
-        let numbers: Vec<NodeId> = self.books().seats.keys().copied().collect();
+        let numbers = self.numbers();
         numbers.iter().for_each(|number| self.listen_to(*number, now));
         numbers.iter().for_each(|number| self.take_over_from(*number, now));
     }
 
     /// Moves some volumes off nodes that are not to have any.
     pub fn move_on(&self) {
-        let numbers: Vec<NodeId> = self.books().seats.keys().copied().collect();
+        let numbers = self.numbers();
         let mut left = MOVES_MAX;
         for number in numbers {
             left -= self.drain(number, left);

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
-use evenkeel_core::qos::sharing::division::DIVIDE_EVERY;
+use evenkeel_core::qos::sharing::division::{DIVIDE_EVERY, Division};
 use evenkeel_core::time::Instant;
 use evenkeel_wire::agent::{Command, Reply};
 use tracing::warn;
@@ -25,6 +25,11 @@ pub(super) fn now() -> Instant {
 }
 
 impl Fleet {
+    fn division(&self) -> MutexGuard<'_, Division> {
+        // Each change of it is whole before anything can panic.
+        self.division.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells a node its part of the device, and takes in how it uses it.
     pub(super) fn divide_with(&self, number: NodeId, now: Instant) {
         let (node, nodes) = {
@@ -38,24 +43,21 @@ impl Fleet {
         };
         let Some(node) = node else { return };
         let part = {
-            let mut division = self.division.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut division = self.division();
             division.set_nodes(&nodes);
             division.part(number, now)
         };
         if let Reply::Use(said) = node.call(Command::Divide(part)) {
-            let mut division = self.division.lock().unwrap_or_else(PoisonError::into_inner);
-            division.heard(number, now, &said);
+            self.division().heard(number, now, &said);
         }
     }
-}
 
-impl Fleet {
     /// The part of the device that a node has now, with what is lent to it, in millionths; `None`
     /// if the device is not divided.
     #[must_use]
     pub fn part_ppm(&self, number: NodeId) -> Option<u32> {
-        let division = self.division.lock().unwrap_or_else(PoisonError::into_inner);
-        division.part(number, now()).map(|part| part.lasting_ppm.saturating_add(part.lent_ppm))
+        let part = self.division().part(number, now());
+        part.map(|part| part.lasting_ppm.saturating_add(part.lent_ppm))
     }
 }
 
