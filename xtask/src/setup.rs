@@ -21,7 +21,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 40] = [
+const NEEDS: [Need; 41] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -60,6 +60,7 @@ const NEEDS: [Need; 40] = [
     Need { what: What::Program("ceph-osd"), package: "ceph-osd" },
     Need { what: What::Program("etcd"), package: "etcd-server" },
     Need { what: What::Program("etcdctl"), package: "etcd-client" },
+    Need { what: What::Program("openssl"), package: "openssl" },
     Need { what: What::PythonModule("venv"), package: "python3-venv" },
     Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
 ];
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(missing_packages(|_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 32);
+        assert_eq!(missing_packages(|_| false).len(), 33);
     }
 
     #[test]
