@@ -1,19 +1,17 @@
 //! What etcd has below a prefix, kept up to date in memory by a thread that watches it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, Read as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::kv::{Found, Kv, PATIENCE};
+use super::kv::{Found, Kv};
 use crate::clock;
-use crate::journal::etcd::client::{EtcdError, LINE_BYTES_MAX};
-use crate::journal::etcd::gateway::{Streamed, WatchAnswer, watch};
+use crate::journal::etcd::client::EtcdError;
+use crate::journal::etcd::gateway::WatchAnswer;
+use crate::journal::etcd::watching::{Ended, span};
 
-/// How long one stream is read.
-const SPAN: Duration = Duration::from_secs(5);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -120,35 +118,29 @@ impl<T> Watcher<T> {
 
     /// Reads one stream to its end.
     fn span(&mut self, shared: &Shared<T>) -> Result<(), String> {
-        // A member that is cut off from the others does not answer this, and another one is asked.
-        self.kv.get(self.prefix).map_err(|error| error.to_string())?;
-        let prefix = self.kv.name(self.prefix);
-        let request = watch(&prefix, self.next);
-        let stream = self.kv.client.stream("watch", &request, SPAN, PATIENCE);
-        let mut stream = stream.map_err(|error| error.to_string())?;
-        loop {
-            let mut line = Vec::new();
-            let read = (&mut stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-            if !read.is_ok_and(|bytes| bytes > 0) || line.last() != Some(&b'\n') {
-                return Ok(());
-            }
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let Ok(Streamed { result: Some(answer), .. }) =
-                serde_json::from_slice::<Streamed<WatchAnswer>>(&line)
-            else {
-                return Err("its watch says something unexpected".to_owned());
-            };
-            if answer.compact_revision.0 > 0 || answer.canceled {
-                let load = shared.load(&self.kv, self.prefix);
-                self.next = load.map_err(|error| error.to_string())?;
-                return Ok(());
-            }
-            shared.take(&prefix, &answer);
-            if let Some(last) = answer.events.last() {
-                self.next = last.kv.mod_revision.0.saturating_add(1);
-            }
+        let (client, prefix) = (self.kv.client.clone(), self.kv.name(self.prefix));
+        match span(&client, &prefix, self.next, |answer| self.take(shared, &prefix, answer)) {
+            Ok(_) => Ok(()),
+            Err(Ended::Failed(why)) => Err(why),
+            Err(Ended::Stopped(loaded)) => loaded,
         }
+    }
+
+    /// Takes a message in; `Err` is a watch that has ended, with how it was to read all again.
+    fn take(
+        &mut self,
+        shared: &Shared<T>,
+        prefix: &[u8],
+        answer: &WatchAnswer,
+    ) -> Result<(), Result<(), String>> {
+        if answer.compact_revision.0 > 0 || answer.canceled {
+            let load = shared.load(&self.kv, self.prefix);
+            return Err(load.map(|next| self.next = next).map_err(|error| error.to_string()));
+        }
+        shared.take(prefix, answer);
+        if let Some(last) = answer.events.last() {
+            self.next = last.kv.mod_revision.0.saturating_add(1);
+        }
+        Ok(())
     }
 }

@@ -1,33 +1,33 @@
 //! Watching the commits of another server: how a follower keeps its model up to date.
 //!
-//! A thread reads etcd's watch in spans of a few seconds. Each begins with a read that needs a
-//! majority, so a member that is cut off from the others is left for another one. A transaction's
-//! events come in one message; those of one commit become one change. What somebody has removed or
-//! written beside a commit (tokens whose lease has ended) goes with the next one.
+//! A thread reads etcd's watch. A transaction's events come in one message; those of one commit
+//! become one change. What somebody has removed or written beside a commit (tokens whose lease has
+//! ended) goes with the next one.
 
-use std::io::{BufRead, Read as _};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::client::{Client, LINE_BYTES_MAX};
-use super::gateway::{self, RangeAnswer, Streamed, WatchAnswer, WatchEvent};
+use super::client::Client;
+use super::gateway::{WatchAnswer, WatchEvent};
 use super::keys::{Keys, Thing};
 use super::values;
+use super::watching::{Ended, span};
 use crate::clock;
 use crate::journal::{Change, Committed, JournalError, Revision, Subject, format};
 
-/// How long one stream is read.
-const SPAN: Duration = Duration::from_secs(5);
-/// How long etcd may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The end of a watch: its queue is closed, and the watcher has to load again.
-struct Ended;
+/// Why a watch goes on with another stream, or not at all.
+enum Stop {
+    /// Its queue is closed, and the watcher has to load again.
+    Ended,
+    /// The member ends it.
+    Canceled,
+}
 
 /// The thread of one watch.
 pub(super) struct Follower {
@@ -44,74 +44,39 @@ pub(super) struct Follower {
 impl Follower {
     pub fn run(mut self) {
         while self.there.strong_count() > 0 {
-            match self.span() {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.client.turn_away();
-                    clock::pause(PAUSE);
+            let (client, prefix) = (self.client.clone(), self.keys.prefix());
+            let is_well = match span(&client, &prefix, self.next, |answer| self.message(answer)) {
+                Ok(has_begun) => has_begun,
+                Err(Ended::Failed(error)) => {
+                    warn!(error, "the leader's commits are not seen");
+                    false
                 }
-                Err(Ended) => return,
-            }
-        }
-    }
-
-    /// Reads one stream to its end. Returns whether it was one.
-    fn span(&mut self) -> Result<bool, Ended> {
-        let revision = gateway::get(&self.keys.key(&Thing::Revision));
-        if let Err(error) = self.client.call::<RangeAnswer>("kv/range", &revision, PATIENCE) {
-            warn!(%error, "the leader's commits are not seen");
-            return Ok(false);
-        }
-        let request = gateway::watch(&self.keys.prefix(), self.next);
-        let mut stream = match self.client.stream("watch", &request, SPAN, PATIENCE) {
-            Ok(stream) => stream,
-            Err(error) => {
-                warn!(%error, "the leader's commits are not seen");
-                return Ok(false);
-            }
-        };
-        let mut has_begun = false;
-        loop {
-            let mut line = Vec::new();
-            let read = (&mut stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-            // The end of the span, or of the member: the next stream begins where this one ended.
-            if !read.is_ok_and(|bytes| bytes > 0) || line.last() != Some(&b'\n') {
-                return Ok(has_begun);
-            }
-            if line.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let Ok(Streamed { result: Some(answer), .. }) =
-                serde_json::from_slice::<Streamed<WatchAnswer>>(&line)
-            else {
-                let line = String::from_utf8_lossy(&line[..line.len().min(300)]).into_owned();
-                warn!(line, "etcd's watch says something unexpected");
-                return Ok(false);
+                Err(Ended::Stopped(Stop::Canceled)) => false,
+                Err(Ended::Stopped(Stop::Ended)) => return,
             };
-            has_begun = true;
-            self.message(&answer)?;
-            if answer.canceled {
-                return Ok(false);
+            if !is_well {
+                self.client.turn_away();
+                clock::pause(PAUSE);
             }
         }
     }
 
-    fn message(&mut self, answer: &WatchAnswer) -> Result<(), Ended> {
+    fn message(&mut self, answer: &WatchAnswer) -> Result<(), Stop> {
         if answer.compact_revision.0 > 0 {
             warn!(from = self.next, "commits that were not seen are no longer kept; loading again");
-            return Err(Ended);
+            return Err(Stop::Ended);
         }
         let committed = self.commits.take(&self.keys, &answer.events).map_err(|error| {
             warn!(%error, "a commit cannot be read");
-            Ended
+            Stop::Ended
         })?;
         for one in committed {
-            self.queue.try_send(Arc::new(one)).map_err(|_| Ended)?;
+            self.queue.try_send(Arc::new(one)).map_err(|_| Stop::Ended)?;
         }
         if let Some(last) = answer.events.last() {
             self.next = last.kv.mod_revision.0.saturating_add(1);
         }
-        Ok(())
+        if answer.canceled { Err(Stop::Canceled) } else { Ok(()) }
     }
 }
 

@@ -26,6 +26,7 @@ pub mod gateway;
 pub mod keys;
 mod plan;
 mod values;
+pub mod watching;
 
 #[cfg(test)]
 mod tests;
