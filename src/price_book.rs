@@ -30,7 +30,7 @@ pub fn load(path: &Path) -> Result<PriceBook, Failure> {
 
 fn floor(path: &Path) -> Result<DeviceFloor, String> {
     match Record::load(path) {
-        Ok(Some(record)) => Ok(record.calibration().device_floor()),
+        Ok(Some(record)) => Ok(record.sold_floor()),
         Ok(None) => Err(format!("{}: there is no such calibration record", path.display())),
         Err(failure) => Err(failure.message),
     }

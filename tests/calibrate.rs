@@ -8,9 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::PATIENCE;
+use support::ceph::Cluster;
 use support::clock::Deadline;
+use support::cluster::{Ground, ground};
 use support::process::{Output, run, start};
-use support::server::Server;
+use support::server::{Server, new_folder};
 
 const DEVICE: &str = "faulty:memory,channels=4,read_us=500,write_us=1000";
 
@@ -187,4 +189,88 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
     let server = Server::start_in(folder, data_dir.clone(), "--store files");
     assert!(!volume(&data_dir).exists());
     assert_eq!(server.list("volume ls").len(), 0);
+}
+
+/// A pool of three devices, of which each is a failure domain: measured healthy, without one, and
+/// while it makes up for what that one has missed. What a server and nodes sell is there in all of
+/// them.
+#[test]
+#[ignore = "full: crates/control/src/model/admission_tests.rs::what_is_sold_must_be_there_without_a_failure_domain_and_while_the_pool_recovers stays"]
+fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
+    let on = Ground { ceph: "--osds 3", ..Ground::SMALL };
+    let Some((_folder, ceph, etcd)) = ground(on) else { return };
+    let (folder, data_dir) = new_folder();
+    let measure = |flags: &str| {
+        let store = format!("{} --rbd-namespace calibration {flags}", ceph.store());
+        quick(&data_dir, &store)
+    };
+    let refused = measure("--as degraded").fails_with(1);
+    assert!(refused.contains("--as degraded: the pool is healthy"), "{refused}");
+    assert!(refused.contains("ceph osd set noout"), "{refused}");
+    measure("").ok();
+    let healthy = record(&data_dir);
+    assert_eq!(healthy["device"]["pool"]["devices"], 3, "{healthy}");
+    assert_eq!(healthy["device"]["pool"]["domain"], "osd");
+
+    // What is written without the device keeps it busy when it comes back: half a second a piece.
+    ceph.ask("osd set noout");
+    ceph.ask("config set osd osd_recovery_sleep 0.5");
+    ceph.signal_osd(0, "-TERM");
+    let states = |word: &str| ceph.ask("status --format json").contains(word);
+    assert!(
+        Deadline::after(PATIENCE).comes(|| states("active+undersized")),
+        "{}",
+        ceph.ask("status")
+    );
+    let refused = measure("").fails_with(1);
+    assert!(refused.contains("the pool is degraded: osd.0 with osd.0 lost"), "{refused}");
+    let told = measure("--as degraded").ok();
+    assert!(told.contains("\ndegraded on 2"), "{told}");
+    write_objects(&ceph, 200);
+    let _osd = ceph.start_osd(0);
+    let recovers = || states("active+recovering");
+    assert!(Deadline::after(PATIENCE).comes(recovers), "{}", ceph.ask("status"));
+    measure("--as recovering").ok();
+    ceph.ask("config rm osd osd_recovery_sleep");
+    ceph.ask("osd unset noout");
+    let all = record(&data_dir);
+    let names: Vec<&Value> =
+        all["states"].as_array().unwrap().iter().map(|state| &state["state"]).collect();
+    assert_eq!(names, ["degraded", "recovering"]);
+    assert_eq!(all["curve"], healthy["curve"], "the base stays");
+    ceph.is_well(3);
+
+    // Nodes share the record that the first one brings, and a newer one from then on.
+    let flags = |node| format!("{} --etcd {} --node {node}", ceph.store(), etcd.endpoints());
+    let capacity_of = |server: &Server| -> Value {
+        let told = server.evenkeel("volume capacity -o json").ok();
+        serde_json::from_str::<Value>(&told).expect("JSON")["capacity"].clone()
+    };
+    let mut first = Server::start_in(folder, data_dir.clone(), &flags("a"));
+    let capacity = capacity_of(&first);
+    let rows: Vec<&Value> =
+        capacity["sold"].as_array().unwrap().iter().map(|it| &it["row"]).collect();
+    let has = |row: &str| rows.iter().any(|it| *it == row);
+    assert!(has("without its largest failure domain"), "{capacity}");
+    assert!(has("while the pool recovers"), "{capacity}");
+    let mut second = Server::start(&flags("b"));
+    assert_eq!(record(second.data_dir())["id"], all["id"]);
+    first.stop();
+    second.stop();
+    measure("").ok();
+    let newer = record(&data_dir);
+    assert_ne!(newer["id"], all["id"]);
+    assert_eq!(newer["states"], all["states"], "they are kept");
+    first.restart();
+    second.restart();
+    assert_eq!(record(second.data_dir())["id"], newer["id"]);
+    assert_eq!(capacity_of(&second)["calibration"]["calibration_id"], newer["id"]);
+}
+
+/// Writes so many objects of 4 MiB to the pool of volumes.
+fn write_objects(ceph: &Cluster, objects: u32) {
+    let mut command = Command::new("rados");
+    command.args(["-c", &ceph.conf, "-p", "evenkeel", "bench", "300", "write", "--no-cleanup"]);
+    command.args(["--max-objects", &objects.to_string(), "-t", "4"]);
+    run(&mut command).ok();
 }

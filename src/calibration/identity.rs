@@ -2,6 +2,7 @@
 
 use crate::cli::{Bytes, StoreKind};
 use evenkeel_store::Pool;
+use evenkeel_store::layout::Layout;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,6 +19,9 @@ pub struct Identity {
     pub serial: Option<String>,
     /// Size of the device.
     pub bytes: Option<u64>,
+    /// What a pool of several machines is made of.
+    #[serde(default, rename = "pool", skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
 }
 
 impl Identity {
@@ -27,6 +31,8 @@ impl Identity {
             Bytes::Rbd => Self {
                 filesystem: "Ceph".to_owned(),
                 serial: Some(pool.describe()),
+                // What cannot be found out does not differ either.
+                layout: pool.look_around().ok().flatten().map(|seen| seen.layout),
                 ..Self::default()
             },
             Bytes::Local | Bytes::Files => Self::of_path(folder),
@@ -57,12 +63,16 @@ impl Identity {
             serial: named(&["device/serial", "serial", "device/wwid", "wwid"]),
             bytes: sectors.map(|sectors| sectors.saturating_mul(512)),
             device: Some(device),
+            layout: None,
         }
     }
 
-    /// Whether both may be the same device. Device numbers change when a machine restarts, serial
+    /// Whether both may be the same device or pool. Device numbers change when a machine restarts, serial
     /// numbers do not. If neither decides, the devices count as the same.
     pub fn is_same(&self, other: &Self) -> bool {
+        if let (Some(one), Some(other)) = (&self.layout, &other.layout) {
+            return (&one.cluster, &one.pool) == (&other.cluster, &other.pool);
+        }
         let differ = |one: &Option<String>, other: &Option<String>| {
             one.is_some() && other.is_some() && one != other
         };
@@ -125,6 +135,7 @@ mod tests {
             model: Some("M".to_owned()),
             serial: serial.map(str::to_owned),
             bytes: Some(1 << 40),
+            layout: None,
         };
         let first = device("259:0", Some("a"));
         assert!(first.is_same(&device("259:3", Some("a"))));

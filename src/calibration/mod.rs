@@ -2,6 +2,7 @@
 
 pub mod identity;
 pub mod record;
+pub mod state;
 #[cfg(test)]
 mod tests;
 
@@ -11,9 +12,10 @@ use crate::message::Failure;
 use crate::server::{self, Config};
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
 use evenkeel_store::Pool;
+use evenkeel_store::layout::PoolState;
 use identity::Identity;
 pub use record::Record;
-use record::{FILE, Method};
+use record::{FILE, Found, InState, Method, StateName};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -40,6 +42,24 @@ pub fn measure(
     let method = Method::of(plan, io.name());
     let record = Record::new(&measured, store, device.clone(), method, clock::unix_s());
     record.map_err(CalibrateError::Unusable)
+}
+
+/// Measures the state that the pool is in, to be added to a record.
+pub fn measure_state(
+    subject: &Subject<'_>,
+    (state, lost): (StateName, Option<String>),
+    stop: &AtomicBool,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<InState, CalibrateError> {
+    let Subject { pool, io, plan, .. } = subject;
+    let measured = calibrate::measure(*pool, (*io).into(), plan, stop, progress)?;
+    Ok(InState {
+        state,
+        lost,
+        date: record::timestamp(clock::unix_s()),
+        method: Method::of(plan, io.name()),
+        found: Found::of(&measured).map_err(CalibrateError::Unusable)?,
+    })
 }
 
 /// The space that is missing in `folder` for a plan; `None` if there is enough.
@@ -90,6 +110,13 @@ pub fn at_start(
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {
             None => {
+                for change in record.changes(&device) {
+                    tracing::warn!(
+                        "the calibration {} may not hold any more: {change}; run `evenkeel \
+                         calibrate` when nothing uses the pool",
+                        record.id
+                    );
+                }
                 log_record(&record);
                 return Ok(Some(record));
             }
@@ -109,6 +136,12 @@ pub fn at_start(
         return Ok(None);
     }
     tracing::info!("calibrating the store, for three seconds and only at the first start");
+    if let Ok(Some(seen)) = pool.look_around()
+        && seen.state != PoolState::Healthy
+    {
+        let is = state::words(&seen.state);
+        tracing::warn!("the pool is {is}: what is measured now is less than it can do");
+    }
     let subject = Subject { pool, store: config.store, device, io: config.io, plan };
     match measure(&subject, stop, &mut |_| {}) {
         Ok(record) => {

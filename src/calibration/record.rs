@@ -8,13 +8,16 @@ use crate::message::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };
-use evenkeel_core::qos::admission::{Costs, LinearCost, PPM, SOLD_SHARE_PPM};
+use evenkeel_core::qos::admission::{
+    Costs, DeviceFloor, LinearCost, PPM, SOLD_SHARE_PPM, STRAINED_SHARE_PPM, Strain,
+};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
 use evenkeel_lab::files;
 use evenkeel_sim::text::thousands;
 use evenkeel_wire::agent::{Capacity, Measured};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -42,6 +45,18 @@ pub struct Record {
     pub store: String,
     pub device: Identity,
     pub method: Method,
+    /// What was measured when all was well.
+    #[serde(flatten)]
+    pub found: Found,
+    /// What was measured in other states, each at most once. Only a pool of several machines has
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<InState>,
+}
+
+/// What a measurement has found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Found {
     pub channels: u32,
     pub read: Cost,
     pub write: Cost,
@@ -54,6 +69,29 @@ pub struct Record {
     pub writes_settled: bool,
     pub curve: Vec<Point>,
     pub read_depths: Vec<Depth>,
+}
+
+/// A measurement of a pool in a state in which it delivers less.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InState {
+    /// `degraded` or `recovering`.
+    pub state: StateName,
+    /// What was lost, in words; not known while the pool recovers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+    /// When the measurement ended, in UTC.
+    pub date: String,
+    pub method: Method,
+    #[serde(flatten)]
+    pub found: Found,
+}
+
+/// The states of [`InState`], in the order of a record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateName {
+    Degraded,
+    Recovering,
 }
 
 /// The method of the measurement.
@@ -125,15 +163,207 @@ impl Record {
         method: Method,
         unix_s: u64,
     ) -> Result<Self, Unusable> {
-        let found = Calibration::of(measured)?;
         let mut record = Self {
             schema: SCHEMA.to_owned(),
             id: String::new(),
-            date: evenkeel_wire::aws::timestamp::extended(unix_s.saturating_mul(1_000)),
+            date: timestamp(unix_s),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store: store.to_string(),
             device,
             method,
+            found: Found::of(measured)?,
+            states: Vec::new(),
+        };
+        record.id = record.right_id();
+        Ok(record)
+    }
+
+    /// Takes in a measurement in another state, in place of an earlier one in the same.
+    pub fn add(&mut self, state: InState) {
+        self.states.retain(|it| it.state != state.state);
+        self.states.push(state);
+        self.states.sort_by_key(|it| it.state);
+        self.id = self.right_id();
+    }
+
+    /// Keeps what an earlier record of the same has found in other states.
+    pub fn keep_states(&mut self, earlier: &Self) {
+        if earlier.misfit_of(&self.store, &self.device).is_none()
+            && self.changes(&earlier.device).is_empty()
+        {
+            earlier.states.iter().for_each(|state| self.add(state.clone()));
+        }
+    }
+
+    /// The time of the newest measurement in it. ISO 8601, so that later ones are greater.
+    pub fn newest(&self) -> &str {
+        let states = self.states.iter().map(|state| state.date.as_str());
+        states.chain([self.date.as_str()]).max().unwrap_or_default()
+    }
+
+    /// The figures for the scheduler and the ledger.
+    pub fn calibration(&self) -> Calibration {
+        self.found.calibration()
+    }
+
+    /// The device in other states, as the ledger must know it.
+    pub fn strained(&self) -> Vec<(Strain, DeviceFloor)> {
+        let floor = |state: &InState| {
+            let strain = match state.state {
+                StateName::Degraded => Strain::Degraded,
+                StateName::Recovering => Strain::Recovering,
+            };
+            (strain, state.found.calibration().device_floor())
+        };
+        self.states.iter().map(floor).collect()
+    }
+
+    /// The device for a ledger with one row, which sells [`SOLD_SHARE_PPM`] of it: as it is when
+    /// all is well, or less, so that no more is sold than another state leaves.
+    pub fn sold_floor(&self) -> DeviceFloor {
+        let whole = self.calibration().device_floor();
+        let time_ns = |(_, strained): (Strain, DeviceFloor)| {
+            let operations = strained.reference_operations(strained.time_ns_per_second.into());
+            let sold = u128::from(operations) * u128::from(STRAINED_SHARE_PPM);
+            let ns = sold * self.calibration().mixed_ns() / u128::from(SOLD_SHARE_PPM);
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        };
+        let least = self.strained().into_iter().map(time_ns).min().unwrap_or(u64::MAX);
+        DeviceFloor { time_ns_per_second: whole.time_ns_per_second.min(least), ..whole }
+    }
+
+    /// The part of the device that may be sold, with this many cores.
+    pub fn capacity(&self, cores: u16) -> Capacity {
+        let calibration = self.calibration();
+        Capacity::Measured(Measured {
+            calibration: self.id.clone(),
+            date: self.date.clone(),
+            device: calibration.device_floor(),
+            domain: calibration.domain_floor(cores),
+            nodes: Vec::new(),
+            strained: self.strained(),
+            left_ppm: PPM,
+        })
+    }
+
+    /// The capacity that may be sold in words, with this many cores.
+    pub fn words(&self, cores: u16) -> String {
+        let calibration = Calibration {
+            floor_ns_per_second: self.sold_floor().time_ns_per_second,
+            ..self.calibration()
+        };
+        let sold = calibration.sells_up_to(cores, SOLD_SHARE_PPM);
+        format!("{}; sells up to {}", self.found.words(), thousands(sold.into()))
+    }
+
+    /// Remarks on the result.
+    pub fn reservations(&self) -> Vec<String> {
+        let mut texts = self.found.reservations(&self.method);
+        for state in &self.states {
+            let of_state = state.found.reservations(&state.method);
+            texts.extend(of_state.into_iter().map(|text| format!("{}: {text}", state.state)));
+        }
+        if self.device.layout.is_some() {
+            let missing = [StateName::Degraded, StateName::Recovering]
+                .into_iter()
+                .filter(|name| self.states.iter().all(|state| state.state != *name));
+            texts.extend(missing.map(|name| {
+                format!(
+                    "not measured {}: what is sold may be missing then; see `evenkeel calibrate \
+                     --as {name}`",
+                    name.when()
+                )
+            }));
+        }
+        texts
+    }
+
+    /// What has changed below a pool since it was measured; empty for a device.
+    pub fn changes(&self, now: &Identity) -> Vec<String> {
+        match (&self.device.layout, &now.layout) {
+            (Some(before), Some(now)) => before.changes(now),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Why the record is not of this store on this device; `None` if it is.
+    pub fn misfit(&self, store: &StoreKind, device: &Identity) -> Option<String> {
+        self.misfit_of(&store.to_string(), device)
+    }
+
+    fn misfit_of(&self, store: &str, device: &Identity) -> Option<String> {
+        if self.store != store {
+            return Some(format!("it is of the store \"{}\", this is \"{store}\"", self.store));
+        }
+        (!self.device.is_same(device)).then(|| {
+            format!("it was made on {}, this is {}", self.device.describe(), device.describe())
+        })
+    }
+
+    /// Reads the record of a data folder; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the record cannot be read, or was changed.
+    pub fn load(path: &Path) -> Result<Option<Self>, Failure> {
+        let failed = |why: String| {
+            Failure::new(format!("{}: {why}", path.display()))
+                .hint("remove it, and the next start calibrates anew; or run `evenkeel calibrate`")
+        };
+        let mut text = String::new();
+        match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)),
+        }
+        .map_err(|error| failed(error.to_string()))?;
+        Self::parse(&text).map(Some).map_err(failed)
+    }
+
+    /// The record in a text, or what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let unreadable = |error| format!("not a calibration record: {error}");
+        let value: serde_json::Value = serde_json::from_str(text).map_err(unreadable)?;
+        match value.get("schema").and_then(serde_json::Value::as_str) {
+            Some(SCHEMA) => {}
+            Some(other) => return Err(format!("a record of the form {other}; {SCHEMA} is read")),
+            None => return Err("not a calibration record: it has no schema".to_owned()),
+        }
+        let record: Self = serde_json::from_value(value).map_err(unreadable)?;
+        if record.id != record.right_id() {
+            return Err(format!("changed since it was written: {} is not its id", record.id));
+        }
+        let all = record.states.iter().map(|state| &state.found).chain([&record.found]);
+        if let Some(odd) = all.map(|it| it.channels).find(|it| !(1..=CHANNELS_MAX).contains(it)) {
+            return Err(format!("{odd} channels; 1 to {CHANNELS_MAX} can be"));
+        }
+        Ok(record)
+    }
+
+    /// Writes the record atomically.
+    pub fn save(&self, path: &Path) -> Result<(), Failure> {
+        let text = message::json(&serde_json::to_value(self).unwrap_or_default());
+        Ok(files::write_whole(path, &text)?)
+    }
+
+    /// FNV-1a over all fields but the id: records with equal content have equal ids, and an edited
+    /// record is detected.
+    fn right_id(&self) -> String {
+        let bare = Self { id: String::new(), ..self.clone() };
+        let text = serde_json::to_string(&bare).unwrap_or_default();
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        format!("cal-{hash:016x}")
+    }
+}
+
+impl Found {
+    /// What the measurements mean.
+    ///
+    /// # Errors
+    /// If too little was measured.
+    pub fn of(measured: &Measurements) -> Result<Self, Unusable> {
+        let found = Calibration::of(measured)?;
+        Ok(Self {
             channels: found.channels,
             read: found.costs.read.into(),
             write: found.costs.write.into(),
@@ -159,13 +389,10 @@ impl Record {
                 .iter()
                 .map(|rate| Depth { depth: rate.depth, iops: rate.per_second() })
                 .collect(),
-        };
-        record.id = record.right_id();
-        Ok(record)
+        })
     }
 
-    /// The figures for the scheduler and the ledger.
-    pub fn calibration(&self) -> Calibration {
+    fn calibration(&self) -> Calibration {
         Calibration {
             channels: self.channels,
             costs: Costs { read: self.read.into(), write: self.write.into() },
@@ -176,114 +403,60 @@ impl Record {
         }
     }
 
-    /// The part of the device that may be sold, with this many cores.
-    pub fn capacity(&self, cores: u16) -> Capacity {
-        let calibration = self.calibration();
-        Capacity::Measured(Measured {
-            calibration: self.id.clone(),
-            date: self.date.clone(),
-            device: calibration.device_floor(),
-            domain: calibration.domain_floor(cores),
-            nodes: Vec::new(),
-            left_ppm: PPM,
-        })
-    }
-
-    /// The capacity that may be sold in words, with this many cores.
-    pub fn words(&self, cores: u16) -> String {
-        let sold = self.calibration().sells_up_to(cores, SOLD_SHARE_PPM);
+    /// What is there, in words.
+    pub fn words(&self) -> String {
         let target = match self.p99_target_ns {
             Some(ns) => format!("at p99 <= {} ms", ns / 1_000_000),
             None => "at a p99 above 1 s".to_owned(),
         };
-        let (iops, sold) = (thousands(self.mixed_iops), thousands(sold.into()));
-        format!("{iops} mixed 16 KiB IOPS {target}; sells up to {sold}")
+        format!("{} mixed 16 KiB IOPS {target}", thousands(self.mixed_iops))
     }
 
-    /// Remarks on the result.
-    pub fn reservations(&self) -> Vec<&'static str> {
+    /// Remarks on a measurement by this method.
+    fn reservations(&self, method: &Method) -> Vec<String> {
         let mut texts = Vec::new();
-        if self.method.plan == QUICK {
+        if method.plan == QUICK {
             texts.push(
                 "measured in seconds: a write cache that takes longer to fill is not seen; \
-                 `evenkeel calibrate` without --quick takes a minute",
+                 `evenkeel calibrate` without --quick takes a minute"
+                    .to_owned(),
             );
         }
         if !self.writes_settled {
-            texts.push("writes had not found their lasting rate when the time was over");
+            texts.push("writes had not found their lasting rate when the time was over".to_owned());
         }
         if self.cost_off_ppm > 250_000 {
-            texts.push("no straight line fits the costs: some lengths are off by more than 25 %");
+            texts.push(
+                "no straight line fits the costs: some lengths are off by more than 25 %"
+                    .to_owned(),
+            );
         }
         texts
     }
+}
 
-    /// Why the record is not of this store on this device; `None` if it is.
-    pub fn misfit(&self, store: &StoreKind, device: &Identity) -> Option<String> {
-        let store = store.to_string();
-        if self.store != store {
-            return Some(format!("it is of the store \"{}\", this is \"{store}\"", self.store));
+impl StateName {
+    /// When a pool is in it, in words.
+    pub const fn when(self) -> &'static str {
+        match self {
+            Self::Degraded => "without its largest failure domain",
+            Self::Recovering => "while it recovers",
         }
-        (!self.device.is_same(device)).then(|| {
-            format!("it was made on {}, this is {}", self.device.describe(), device.describe())
+    }
+}
+
+impl fmt::Display for StateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Degraded => "degraded",
+            Self::Recovering => "recovering",
         })
     }
+}
 
-    /// Reads the record of a data folder; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the record cannot be read, or was changed.
-    pub fn load(path: &Path) -> Result<Option<Self>, Failure> {
-        let failed = |why: String| {
-            Failure::new(format!("{}: {why}", path.display()))
-                .hint("remove it, and the next start calibrates anew; or run `evenkeel calibrate`")
-        };
-        let mut text = String::new();
-        match File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)),
-        }
-        .map_err(|error| failed(error.to_string()))?;
-        let value: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|error| failed(format!("not a calibration record: {error}")))?;
-        match value.get("schema").and_then(serde_json::Value::as_str) {
-            Some(SCHEMA) => {}
-            Some(other) => {
-                return Err(failed(format!("a record of the form {other}; {SCHEMA} is read")));
-            }
-            None => return Err(failed("not a calibration record: it has no schema".to_owned())),
-        }
-        let record: Self = serde_json::from_value(value)
-            .map_err(|error| failed(format!("not a calibration record: {error}")))?;
-        if record.id != record.right_id() {
-            return Err(failed(format!(
-                "changed since it was written: {} is not its id",
-                record.id
-            )));
-        }
-        if !(1..=CHANNELS_MAX).contains(&record.channels) {
-            let message = format!("{} channels; 1 to {CHANNELS_MAX} can be", record.channels);
-            return Err(failed(message));
-        }
-        Ok(Some(record))
-    }
-
-    /// Writes the record atomically.
-    pub fn save(&self, path: &Path) -> Result<(), Failure> {
-        let text = message::json(&serde_json::to_value(self).unwrap_or_default());
-        Ok(files::write_whole(path, &text)?)
-    }
-
-    /// FNV-1a over all fields but the id: records with equal content have equal ids, and an edited
-    /// record is detected.
-    fn right_id(&self) -> String {
-        let bare = Self { id: String::new(), ..self.clone() };
-        let text = serde_json::to_string(&bare).unwrap_or_default();
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        format!("cal-{hash:016x}")
-    }
+/// A time of a record.
+pub fn timestamp(unix_s: u64) -> String {
+    evenkeel_wire::aws::timestamp::extended(unix_s.saturating_mul(1_000))
 }
 
 /// The value of [`Method::plan`].

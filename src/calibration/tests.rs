@@ -1,9 +1,14 @@
 //! Records are read as they were written, and not otherwise; their words are golden.
 
-use super::record::{Cost, Method, Point, Record};
+use super::record::{Cost, Found, InState, Method, Point, Record, StateName};
 use super::*;
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::calibration::{CurvePoint, Measurements, MixedPart, Rate};
+use evenkeel_core::qos::admission::{DomainFloor, Ledger, Reservation};
 use evenkeel_core::time::Duration;
+use evenkeel_sim::text::thousands;
+use evenkeel_store::layout::Layout;
+use evenkeel_wire::agent::Capacity;
 
 fn rate(length: u32, per_second: u64) -> Rate {
     let elapsed = Duration::from_secs(1);
@@ -74,7 +79,8 @@ fn a_record_that_is_not_what_was_written_is_refused() {
         refused(&newer),
         "a record of the form evenkeel.calibration/2; evenkeel.calibration/1 is read"
     );
-    let better = Record { read: Cost { base_ns: 1, byte_ps: 0 }, ..good.clone() };
+    let mut better = good.clone();
+    better.found.read = Cost { base_ns: 1, byte_ps: 0 };
     assert_eq!(
         refused(&text(&better)),
         format!("changed since it was written: {} is not its id", good.id)
@@ -89,13 +95,14 @@ fn a_record_says_in_words_what_may_be_sold() {
         full.words(8),
         format!(
             "{} mixed 16 KiB IOPS at p99 <= 1 ms; sells up to {}",
-            evenkeel_sim::text::thousands(full.mixed_iops),
-            evenkeel_sim::text::thousands(full.mixed_iops * 8 / 10),
+            evenkeel_sim::text::thousands(full.found.mixed_iops),
+            evenkeel_sim::text::thousands(full.found.mixed_iops * 8 / 10),
         )
     );
-    assert_eq!(full.reservations(), [""; 0]);
+    assert_eq!(full.reservations(), Vec::<String>::new());
     assert_eq!(record(&Plan::QUICK).reservations().len(), 1);
-    let never = Record { p99_target_ns: None, ..full };
+    let mut never = full;
+    never.found.p99_target_ns = None;
     assert!(never.words(8).contains("IOPS at a p99 above 1 s; sells"), "{}", never.words(8));
 }
 
@@ -112,9 +119,125 @@ fn a_record_of_another_store_or_device_does_not_count() {
     assert_eq!(full.misfit(&local, &other).unwrap(), "it was made on xfs, this is ext4");
 }
 
+/// The pool of a record, of this many devices.
+fn pool(devices: u32) -> Identity {
+    let layout = Layout {
+        cluster: "c".to_owned(),
+        pool: "volumes".to_owned(),
+        rule: "apart".to_owned(),
+        domain: "host".to_owned(),
+        copies: 3,
+        copies_min: 2,
+        devices,
+        recovery: None,
+    };
+    Identity { filesystem: "Ceph".to_owned(), layout: Some(layout), ..Identity::default() }
+}
+
+/// The pool as measured in a state in which only this part of the requests end.
+fn state(state: StateName, percent: u64, date: &str) -> InState {
+    let mut measured = measurements();
+    for rate in measured.reads.iter_mut().chain(&mut measured.writes).chain(&mut measured.depths) {
+        rate.requests = rate.requests * percent / 100;
+    }
+    for part in &mut measured.lasting {
+        (part.reads, part.writes) = (part.reads * percent / 100, part.writes * percent / 100);
+    }
+    InState {
+        state,
+        lost: None,
+        date: date.to_owned(),
+        method: Method::of(&Plan::FULL, "auto"),
+        found: Found::of(&measured).unwrap(),
+    }
+}
+
+fn pool_record() -> Record {
+    let store: StoreKind = "rbd".parse().unwrap();
+    let method = Method::of(&Plan::FULL, "auto");
+    Record::new(&measurements(), &store, pool(12), method, 1_800_000_000).unwrap()
+}
+
+/// Ids of records that were written before there were states must stay what they are: the fields
+/// are written in the order of the first version, and those that came later only if they are used.
+#[test]
+fn a_device_s_record_has_the_form_of_the_first_version() {
+    let text = serde_json::to_string(&record(&Plan::FULL)).unwrap();
+    let keys: Vec<&str> =
+        text.split('"').filter(|part| text.contains(&format!("\"{part}\":"))).collect();
+    assert_eq!(
+        keys[..24].join(" "),
+        "schema id date version store device filesystem device model serial bytes method plan io \
+         time_ns span_bytes channels read base_ns byte_ps write base_ns byte_ps cost_off_ppm",
+        "{text}"
+    );
+    assert!(!text.contains("states") && !text.contains("pool"), "{text}");
+}
+
+#[test]
+fn what_a_pool_sells_is_there_in_every_state_it_was_measured_in() {
+    let mut record = pool_record();
+    let mixed = record.found.mixed_iops;
+    let sold = |record: &Record| {
+        let Capacity::Measured(measured) = record.capacity(64) else { unreachable!() };
+        let ledger = |floor, share| Ledger::new(floor, DomainFloor::UNLIMITED, share);
+        let most = |ledger: Ledger| {
+            u64::from(ledger.per_second_max(VolumeId::from_bits(0), &Reservation::of_iops(0)))
+        };
+        let strained = measured.strained.iter().map(|(_, floor)| ledger(*floor, 950_000));
+        let rows = strained.chain([ledger(measured.device, 800_000)]);
+        (rows.map(most).min().unwrap(), most(ledger(record.sold_floor(), 800_000)))
+    };
+    let about = |(rows, one): (u64, u64), expected: u64| {
+        assert!(rows.abs_diff(expected) <= expected / 200, "{rows}, {expected}");
+        assert!(one.abs_diff(rows) <= 2, "one row says {one}, all of them {rows}");
+    };
+    about(sold(&record), mixed * 80 / 100);
+    assert!(record.reservations()[0].contains("--as degraded"), "{:?}", record.reservations());
+    let bare = record.id.clone();
+    record.add(state(StateName::Recovering, 70, "2027-01-15T09:00:00.000Z"));
+    about(sold(&record), mixed * 665 / 1_000);
+    record.add(state(StateName::Degraded, 50, "2027-01-15T08:30:00.000Z"));
+    about(sold(&record), mixed * 475 / 1_000);
+    assert!(record.words(64).ends_with(&thousands(sold(&record).1)), "{}", record.words(64));
+    assert_eq!(record.reservations(), Vec::<String>::new());
+    assert_eq!(record.newest(), "2027-01-15T09:00:00.000Z");
+    // One state that takes the place of an earlier measurement of it.
+    record.add(state(StateName::Degraded, 60, "2027-01-16T08:30:00.000Z"));
+    about(sold(&record), mixed * 57 / 100);
+    assert_eq!(record.newest(), "2027-01-16T08:30:00.000Z");
+    let names: Vec<StateName> = record.states.iter().map(|state| state.state).collect();
+    assert_eq!(names, [StateName::Degraded, StateName::Recovering]);
+    assert_ne!(record.id, bare);
+    // A state in which it is faster sells no more than the base does.
+    record.states.clear();
+    record.add(state(StateName::Degraded, 200, "2027-01-16T08:30:00.000Z"));
+    about(sold(&record), mixed * 80 / 100);
+    let text = serde_json::to_string(&record).unwrap();
+    assert_eq!(Record::parse(&text).unwrap(), record, "{text}");
+}
+
+#[test]
+fn a_pool_s_states_are_kept_as_long_as_it_is_made_of_the_same() {
+    let mut earlier = pool_record();
+    earlier.add(state(StateName::Degraded, 50, "2027-01-15T08:30:00.000Z"));
+    let mut again = pool_record();
+    again.keep_states(&earlier);
+    assert_eq!(again.states, earlier.states);
+    // One OSD more is the same pool, which may do more or less now.
+    assert_eq!(earlier.misfit(&"rbd".parse().unwrap(), &pool(13)), None);
+    assert_eq!(earlier.changes(&pool(13)), ["the number of OSDs was 12 and is 13"]);
+    let mut larger = Record { device: pool(13), ..pool_record() };
+    larger.keep_states(&earlier);
+    assert_eq!(larger.states, []);
+    let mut elsewhere = pool(12);
+    elsewhere.layout.as_mut().unwrap().cluster = "d".to_owned();
+    assert!(earlier.misfit(&"rbd".parse().unwrap(), &elsewhere).is_some());
+}
+
 #[test]
 fn the_curve_is_a_table_too() {
-    let points: Vec<Point> = record(&Plan::FULL).curve;
+    let points: Vec<Point> = record(&Plan::FULL).found.curve;
     assert_eq!(
         crate::message::listing(&points, crate::message::Format::Csv, ""),
         "depth,iops,p50_us,p99_us\n1,5000,105,210\n16,41000,450,900\n"

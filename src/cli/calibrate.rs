@@ -1,6 +1,7 @@
 //! The flags of `evenkeel calibrate`.
 
 use super::{Io, LocalStore, Output, RbdStore, StoreKind, store};
+use crate::calibration::state::As;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -15,6 +16,12 @@ pub struct Calibrate {
     /// write cache.
     #[arg(long)]
     pub quick: bool,
+
+    /// The state that the pool of the store `rbd` is in: it is measured healthy first, then without
+    /// its largest failure domain, then while it recovers, one command each; the record has all.
+    /// Whoever runs the pool brings it there; it is an error if it is in another state.
+    #[arg(long = "as", default_value = "healthy", value_name = "STATE")]
+    pub state: As,
 
     /// The store to calibrate, as for `serve`.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]

@@ -1,6 +1,7 @@
 //! Files that all nodes of a cluster share: the first node makes them, etcd keeps them, and each
 //! node has a copy in its data folder.
 
+use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
 use crate::cli::CalibrateWhen;
 use crate::clock::Deadline;
@@ -24,6 +25,9 @@ const CALIBRATION: &str = "calibration";
 /// The key of the node that calibrates.
 const CALIBRATES: &str = "calibrates";
 
+/// A key that stays.
+const NO_LEASE: u64 = 0;
+
 /// How long another node may take to calibrate.
 const OTHERS_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
@@ -45,6 +49,11 @@ pub fn id(kv: &Kv) -> Result<u128, Failure> {
         .map_err(|_| Failure::new(format!("etcd's key {ID} of the cluster is '{text}', no number")))
 }
 
+/// A file of the data folder.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
 /// Writes a file of the data folder, as a whole.
 fn write(data_dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
     private::replace(data_dir, name, bytes)
@@ -55,23 +64,22 @@ fn write(data_dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
 /// with the same one.
 pub fn credentials(kv: &Kv, data_dir: &Path) -> Result<(), Failure> {
     let path = data_dir.join(credentials::FILE_NAME);
-    let read =
-        || fs::read(&path).map_err(|error| Failure::new(format!("{}: {error}", path.display())));
     let shared = match kv.get(CREDENTIALS).map_err(failed)? {
         Some(shared) => shared,
         None => {
             credentials::load_or_create(data_dir).map_err(failed)?;
-            kv.once(CREDENTIALS, &read()?).map_err(failed)?
+            kv.once(CREDENTIALS, &read(&path)?).map_err(failed)?
         }
     };
-    if !path.exists() || read()? != shared {
+    if !path.exists() || read(&path)? != shared {
         tracing::info!("the access key is the cluster's: {}", path.display());
         write(data_dir, credentials::FILE_NAME, &shared)?;
     }
     Ok(())
 }
 
-/// The cluster's calibration: measured by one node while no volume is in use yet, and shared.
+/// The cluster's calibration: measured by one node while no volume is in use yet, and shared. A
+/// newer one that a node brings in its data folder is the cluster's from then on.
 pub fn calibration(
     kv: &Kv,
     here: NodeId,
@@ -85,16 +93,30 @@ pub fn calibration(
         true => measured(kv, here, is_stopped)?,
         false => kv.get(CALIBRATION).map_err(failed)?,
     };
-    if let Some(shared) = shared {
-        write(&config.data_dir, calibration::record::FILE, &shared)?;
+    match shared {
+        Some(shared) if !is_newer_here(config, pool, &shared)? => {
+            write(&config.data_dir, calibration::record::FILE, &shared)?;
+        }
+        Some(_) => {
+            tracing::info!("the calibration in {} is the cluster's now", path.display());
+            kv.put(CALIBRATION, &read(&path)?, NO_LEASE).map_err(failed)?;
+        }
+        None => {}
     }
     let record = calibration::at_start(config, pool, is_stopped)?;
     if record.is_some() && kv.get(CALIBRATION).map_err(failed)?.is_none() {
-        let measured = fs::read(&path)
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-        kv.once(CALIBRATION, &measured).map_err(failed)?;
+        kv.once(CALIBRATION, &read(&path)?).map_err(failed)?;
     }
     Ok(record)
+}
+
+/// Whether the pool was calibrated in this node's data folder after the cluster's record was made.
+fn is_newer_here(config: &Config, pool: &dyn Pool, shared: &[u8]) -> Result<bool, Failure> {
+    let path = config.data_dir.join(calibration::record::FILE);
+    let shared = Record::parse(&String::from_utf8_lossy(shared));
+    let (Some(here), Ok(shared)) = (Record::load(&path)?, shared) else { return Ok(false) };
+    let place = Identity::of_store(&config.store, pool, &config.data_dir);
+    Ok(here.newest() > shared.newest() && here.misfit(&config.store, &place).is_none())
 }
 
 /// The record that another node has measured; `None` if this one is to measure. Two that measured

@@ -3,6 +3,7 @@
 use super::serve;
 use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
+use crate::calibration::state::{self, When};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
 use crate::message::{self, Exit, Failure, Format, failed};
@@ -60,6 +61,8 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
         let hint = if arguments.quick { "make room" } else { "make room, or take --quick" };
         return Err(Failure::new(why).hint(hint));
     }
+    let lost = state::expect(&*target.pool, arguments.state, When::Before)?;
+    let earlier = earlier(arguments, &target)?;
     let subject = Subject {
         pool: &*target.pool,
         store: arguments.store,
@@ -67,7 +70,22 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
         io: arguments.io,
         plan,
     };
-    let measured = calibration::measure(&subject, &stop, &mut |what| eprintln!("{what}"));
+    let mut progress = |what: &str| eprintln!("{what}");
+    let measured = match (arguments.state.name(), earlier) {
+        (None, earlier) => {
+            calibration::measure(&subject, &stop, &mut progress).map(|mut record| {
+                earlier.iter().for_each(|earlier| record.keep_states(earlier));
+                record
+            })
+        }
+        (Some(name), Some(mut record)) => {
+            calibration::measure_state(&subject, (name, lost), &stop, &mut progress).map(|state| {
+                record.add(state);
+                record
+            })
+        }
+        (Some(_), None) => return Err(no_base(arguments, "there is no record of it yet")),
+    };
     let record = match measured {
         Err(CalibrateError::Stopped) => {
             drop(target);
@@ -76,14 +94,47 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
         }
         measured => measured.map_err(failed)?,
     };
+    state::expect(&*target.pool, arguments.state, When::After)?;
     if let Some(path) = &target.record {
         record.save(path)?;
     }
     message::print(&match arguments.output.format {
         Format::Json => message::json(&serde_json::to_value(&record).unwrap_or_default()),
-        Format::Csv => message::listing(&record.curve, Format::Csv, ""),
+        Format::Csv => message::listing(&record.found.curve, Format::Csv, ""),
         Format::Text => text(&record, &target),
     })
+}
+
+/// The record that there is, if what is measured now belongs to it.
+///
+/// # Errors
+/// A state is to be measured, and the record is of something else.
+fn earlier(arguments: &Calibrate, target: &Target) -> Result<Option<Record>, Failure> {
+    let is_base = arguments.state.name().is_none();
+    let found = match target.record.as_deref().map(Record::load).transpose() {
+        Ok(found) => found.flatten(),
+        // A base replaces whatever is there.
+        Err(_) if is_base => None,
+        Err(failure) => return Err(failure),
+    };
+    let Some(record) = found else { return Ok(None) };
+    let mut changes = record.changes(&target.device);
+    changes.extend(record.misfit(&arguments.store, &target.device));
+    match changes.first() {
+        None => Ok(Some(record)),
+        Some(_) if is_base => Ok(None),
+        Some(_) => Err(no_base(arguments, &format!("since the last time {}", changes.join(", ")))),
+    }
+}
+
+/// A state is measured beside the pool as it is when all is well.
+fn no_base(arguments: &Calibrate, why: &str) -> Failure {
+    let folder = arguments.target.display();
+    Failure::new(format!(
+        "--as {}: {folder} has no calibration of the pool: {why}",
+        arguments.state
+    ))
+    .hint("calibrate it while it is healthy first")
 }
 
 /// A flag that becomes true at the first signal to stop. A second signal ends the process at once.
@@ -176,7 +227,7 @@ fn only_disks(arguments: &Calibrate, path: &Path) -> Result<(), Failure> {
 const BAR_COLUMNS: u64 = 40;
 
 fn text(record: &Record, target: &Target) -> String {
-    let Record { id, date, method, store, device, .. } = record;
+    let Record { id, date, method, store, device, found, .. } = record;
     let mut text = format!("calibration {id} of {date}\n");
     let _ = writeln!(text, "  store     {store}, {} below", device.describe());
     let time = Duration::from_ns(method.time_ns);
@@ -187,12 +238,12 @@ fn text(record: &Record, target: &Target) -> String {
         thousands(method.span_bytes >> 20),
         method.io
     );
-    let _ = writeln!(text, "  channels  {}", record.channels);
-    for (name, cost) in [("read", record.read), ("write", record.write)] {
+    let _ = writeln!(text, "  channels  {}", found.channels);
+    for (name, cost) in [("read", found.read), ("write", found.write)] {
         let cost = LinearCost::from(cost);
         let per_second = |length: u32| {
             let ns = u64::try_from(cost.ns(length)).unwrap_or(u64::MAX).max(1);
-            thousands(u64::from(record.channels) * 1_000_000_000 / ns)
+            thousands(u64::from(found.channels) * 1_000_000_000 / ns)
         };
         let _ = writeln!(
             text,
@@ -206,8 +257,8 @@ fn text(record: &Record, target: &Target) -> String {
     }
     text.push_str("\n  mixed 16 KiB, half of them writes\n");
     let _ = writeln!(text, "  {:>5} {:>12} {:>10} {:>10}", "DEPTH", "IOPS", "P50", "P99");
-    let best = record.curve.iter().map(|point| point.iops).max().unwrap_or(0).max(1);
-    for point in &record.curve {
+    let best = found.curve.iter().map(|point| point.iops).max().unwrap_or(0).max(1);
+    for point in &found.curve {
         let bar = "#".repeat(usize::try_from(point.iops * BAR_COLUMNS / best).unwrap_or(0));
         let _ = writeln!(
             text,
@@ -217,6 +268,10 @@ fn text(record: &Record, target: &Target) -> String {
             latency(point.p50_ns),
             latency(point.p99_ns),
         );
+    }
+    for state in &record.states {
+        let lost = state.lost.as_ref().map(|lost| format!(", {lost} lost")).unwrap_or_default();
+        let _ = write!(text, "\n{} on {}{lost}: {}", state.state, state.date, state.found.words());
     }
     let _ = writeln!(text, "\n{}", record.words(server::cores()));
     for reservation in record.reservations() {

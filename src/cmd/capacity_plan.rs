@@ -318,7 +318,7 @@ fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
             None => DomainFloor::UNLIMITED,
         };
         let device = Device {
-            floor: calibration.device_floor(),
+            floor: record.sold_floor(),
             domain: network(flags, domain),
             sold_share_ppm: SOLD_SHARE_PPM,
             space_gib,

@@ -5,13 +5,16 @@ use super::capacity::MEASURE;
 use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::api::model::{Unowned, VolumeDescription};
+use crate::calibration::identity::Identity;
+use crate::calibration::record::{FILE, Record};
 use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
 use crate::endpoint;
 use crate::message::{self, Exit, Failure, Item};
 use crate::store_options::StoreOptions;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
+use evenkeel_store::layout::PoolSeen;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::rbd::examine::{Finding, Weight, examine};
+use evenkeel_store::rbd::examine::{Finding, Weight, examine, look_around};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -116,6 +119,11 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
     checks.extend(data_folder(&arguments.data_dir));
     checks.push(fio());
     checks.extend(options.place.iter().flat_map(examine).map(Check::from));
+    let record = Record::load(&arguments.data_dir.join(FILE));
+    checks.extend(options.place.iter().filter_map(|place| match &record {
+        Ok(record) => Some(pool_calibration(record.as_ref()?, look_around(place).ok()?)),
+        Err(failure) => Some(Check::fail(POOL_CALIBRATION, &failure.message, "see the message")),
+    }));
     if let Some(api) = api {
         let client = client(arguments, api);
         let of_server = |ask: fn(&Client) -> Result<Check, Failure>, what| {
@@ -132,6 +140,21 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::new(format!("{failed} of {} checks failed", checks.len())).exit(Exit::Failed))
+    }
+}
+
+const POOL_CALIBRATION: &str = "Ceph calibration";
+
+/// Whether a record is still of the pool, and covers the states that it may be in.
+fn pool_calibration(record: &Record, seen: PoolSeen) -> Check {
+    const AGAIN: &str = "calibrate again when nothing uses the pool: docs/operating/calibrate.md";
+    let now = Identity { layout: Some(seen.layout), ..record.device.clone() };
+    let changes = record.changes(&now);
+    let remarks = record.reservations();
+    match (changes.is_empty(), remarks.is_empty()) {
+        (false, _) => Check::warn(POOL_CALIBRATION, changes.join("; "), AGAIN),
+        (true, false) => Check::warn(POOL_CALIBRATION, remarks.join("; "), AGAIN),
+        (true, true) => Check::ok(POOL_CALIBRATION, record.id.clone()),
     }
 }
 

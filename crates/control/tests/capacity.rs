@@ -23,6 +23,7 @@ fn measured(iops: u64, left_ppm: u32) -> Capacity {
         device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
         domain: DomainFloor::UNLIMITED,
         nodes: Vec::new(),
+        strained: Vec::new(),
         left_ppm,
     })
 }

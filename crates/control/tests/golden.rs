@@ -154,6 +154,7 @@ fn capacity() -> Capacity {
         device: DeviceFloor { time_ns_per_second: 5_000_000_000, costs },
         domain: DomainFloor::UNLIMITED,
         nodes: Vec::new(),
+        strained: Vec::new(),
         left_ppm: 900_000,
     })
 }

@@ -455,6 +455,7 @@ fn what_may_be_sold_is_told_as_it_was_set_last() {
             device: DeviceFloor { time_ns_per_second: 8_000_000_000, costs },
             domain: DomainFloor::UNLIMITED,
             nodes: Vec::new(),
+            strained: Vec::new(),
             left_ppm,
         });
         served.engine.as_ref().unwrap().set_capacity(measured.clone());

@@ -30,6 +30,7 @@ pub mod encryption;
 pub mod faulty;
 pub mod files;
 pub mod folder;
+pub mod layout;
 pub mod local;
 pub mod memory;
 pub mod migrate;
@@ -41,6 +42,7 @@ use disk::{Disk, DiskDone};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
+use layout::PoolSeen;
 use snapshots::Snapshots;
 use std::fmt;
 use std::io;
@@ -204,6 +206,14 @@ pub trait Pool: Send + Sync {
     /// # Errors
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
+
+    /// What the pool is made of and how it is; `None` if it is on one machine.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn look_around(&self) -> Result<Option<PoolSeen>, StoreError> {
+        Ok(None)
+    }
 
     /// Waits until a volume whose store was dropped is closed to the end: another process can open
     /// it. Done at once where a store is closed when it is dropped, and if it was not open.

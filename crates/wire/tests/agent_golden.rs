@@ -9,7 +9,9 @@ use std::fmt::Write;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Latencies, Stage};
 use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
+use evenkeel_core::qos::admission::{
+    Costs, DeviceFloor, DomainFloor, LinearCost, Reserved, Strain,
+};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
@@ -157,6 +159,9 @@ fn measured() -> Measured {
             cpu_costs: Costs { read: WRITE, write: READ },
         },
         nodes: vec![DomainFloor { cpu_ns_per_second: Some(1), ..DomainFloor::UNLIMITED }],
+        strained: [(Strain::Degraded, 5), (Strain::Recovering, 4)]
+            .map(|(strain, time_ns_per_second)| (strain, DeviceFloor { time_ns_per_second, costs }))
+            .to_vec(),
         left_ppm: 750_000,
     }
 }
@@ -355,7 +360,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 10 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 11 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

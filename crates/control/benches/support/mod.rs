@@ -146,6 +146,7 @@ fn capacity() -> Capacity {
         device: DeviceFloor { time_ns_per_second: u64::MAX, costs },
         domain: DomainFloor::UNLIMITED,
         nodes: Vec::new(),
+        strained: Vec::new(),
         left_ppm: 1_000_000,
     })
 }

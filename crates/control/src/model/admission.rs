@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::qos::admission::{
     DeviceFloor, DomainFloor, Figure, Ledger, Oversell, PPM, Refused, Reserved, Resource,
-    SOLD_SHARE_PPM, Shortage,
+    SOLD_SHARE_PPM, STRAINED_SHARE_PPM, Shortage, Strain,
 };
 use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, Measured};
@@ -40,6 +40,8 @@ pub enum Row {
     WithoutNode,
     /// Any one node: it serves all of a volume. Nothing is added up in this row.
     OneNode,
+    /// The device in a state in which it delivers less. Machines are not counted in this row.
+    Strained(Strain),
 }
 
 impl Row {
@@ -50,6 +52,16 @@ impl Row {
             Self::Present => None,
             Self::WithoutNode => Some("without its largest node"),
             Self::OneNode => Some("of its largest node alone"),
+            Self::Strained(Strain::Degraded) => Some("without its largest failure domain"),
+            Self::Strained(Strain::Recovering) => Some("while the pool recovers"),
+        }
+    }
+
+    /// How much of what was measured may be sold.
+    const fn sold_share_ppm(self) -> u32 {
+        match self {
+            Self::Present | Self::WithoutNode | Self::OneNode => SOLD_SHARE_PPM,
+            Self::Strained(_) => STRAINED_SHARE_PPM,
         }
     }
 }
@@ -268,7 +280,7 @@ impl Books {
             Capacity::Measured(measured) => rows(measured),
         };
         let measured = measured.into_iter().map(|(row, device, domain)| {
-            let ledger = Ledger::new(device, domain, SOLD_SHARE_PPM);
+            let ledger = Ledger::new(device, domain, row.sold_share_ppm());
             Book { source: Source::Calibration, row, ledger }
         });
         Self { books: measured.chain(figure.map(Book::figure)).collect(), types: BTreeMap::new() }
@@ -466,6 +478,13 @@ fn rows(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
         rows.push((Row::WithoutNode, device, others));
         rows.push((Row::OneNode, device, largest_of(&measured.domain, &measured.nodes)));
     }
+    // Not less by what the device has lost now: it may have lost it by being in that very state.
+    rows.extend(
+        measured
+            .strained
+            .iter()
+            .map(|(strain, device)| (Row::Strained(*strain), *device, DomainFloor::UNLIMITED)),
+    );
     rows
 }
 
@@ -514,6 +533,7 @@ impl Book {
             Row::Present => true,
             Row::WithoutNode => resource != Resource::DeviceTime,
             Row::OneNode => false,
+            Row::Strained(_) => resource == Resource::DeviceTime,
         };
         if !is_shown {
             return None;

@@ -2,7 +2,7 @@
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::{
-    Costs, DeviceFloor, DomainFloor, Figure, LinearCost, Oversell, Resource,
+    Costs, DeviceFloor, DomainFloor, Figure, LinearCost, Oversell, Resource, Strain,
 };
 use evenkeel_core::time::Duration;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
@@ -22,6 +22,7 @@ fn measured(iops: u64) -> Capacity {
         device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
         domain: DomainFloor::UNLIMITED,
         nodes: Vec::new(),
+        strained: Vec::new(),
         left_ppm: 1_000_000,
     })
 }
@@ -218,6 +219,50 @@ fn a_volume_must_fit_one_node_whatever_the_others_have() {
     let shortfall = short(world.run(&create(20, VolumeType::Io2, 1_000, Some(801))));
     assert_eq!((shortfall.row, shortfall.resource), (Row::OneNode, Resource::Cpu));
     assert_eq!(shortfall.fits.unwrap().iops, Some(800));
+}
+
+#[test]
+fn what_is_sold_must_be_there_without_a_failure_domain_and_while_the_pool_recovers() {
+    let io2 = |number, iops| create(number, VolumeType::Io2, 1_000, Some(iops));
+    // 10,000 for sale when all is well. Degraded, a request takes twice the time, and of what is
+    // there then 95 of 100 parts are for sale: 7,600. While it recovers 8,550.
+    let Capacity::Measured(whole) = measured(10_000) else { unreachable!() };
+    let slow = LinearCost { base: Duration::ZERO, byte_ps: 2_000 };
+    let degraded = DeviceFloor {
+        time_ns_per_second: 8_000 * 2 * 16_384,
+        costs: Costs { read: slow, write: slow },
+    };
+    let recovering = DeviceFloor { time_ns_per_second: 9_000 * 16_384, ..whole.device };
+    let strained = |left_ppm| {
+        Capacity::Measured(Measured {
+            strained: vec![(Strain::Degraded, degraded), (Strain::Recovering, recovering)],
+            left_ppm,
+            ..whole.clone()
+        })
+    };
+    let mut world = World::selling(strained(1_000_000));
+    world.run(&io2(0, 5_000)).unwrap();
+    let shortfall = short(world.run(&io2(1, 2_601)));
+    assert_eq!(shortfall.row, Row::Strained(Strain::Degraded));
+    assert_eq!((shortfall.resource, shortfall.left), (Resource::DeviceTime, 2_600));
+    assert_eq!(shortfall.fits.unwrap().iops, Some(2_600));
+    world.run(&io2(1, 2_600)).unwrap();
+    let lines = world.model.books(&world.settings, &world.capacity).lines();
+    assert_eq!(
+        lines.iter().map(|it| (it.row, it.sold, it.for_sale)).collect::<Vec<_>>(),
+        [
+            (Row::Present, 7_600, 10_000),
+            (Row::Strained(Strain::Degraded), 7_600, 7_600),
+            (Row::Strained(Strain::Recovering), 7_600, 8_550),
+        ]
+    );
+    // When it is degraded, the device is found slower: that is not lost twice.
+    world.capacity = strained(700_000);
+    world.keep_books();
+    let lines = world.model.books(&world.settings, &world.capacity).lines();
+    assert_eq!(lines.iter().map(|it| it.for_sale).collect::<Vec<_>>(), [7_000, 7_600, 8_550]);
+    let shortfall = short(world.run(&io2(2, 100)));
+    assert_eq!(shortfall.row, Row::Present);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
-use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost};
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost, Strain};
 use evenkeel_core::time::Duration;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::Rules;
@@ -158,9 +158,9 @@ fn capacity() -> impl Strategy<Value = Capacity> {
     };
     let costs = || (cost(), cost()).prop_map(|(read, write)| Costs { read, write });
     let cpus = || prop::collection::vec(1_u64..4, 0..4);
-    let floors = (1_u64..5, 0_u32..=1_000_000, cpus());
-    let measured =
-        (costs(), costs(), floors).prop_map(|(costs, cpu_costs, (seconds, left_ppm, cpus))| {
+    let floors = (1_u64..5, 0_u32..=1_000_000, cpus(), 0_usize..3);
+    let measured = (costs(), costs(), floors).prop_map(
+        |(costs, cpu_costs, (seconds, left_ppm, cpus, strains))| {
             let domain = |seconds| DomainFloor {
                 cpu_ns_per_second: Some(seconds * 1_000_000_000),
                 cpu_costs,
@@ -173,9 +173,19 @@ fn capacity() -> impl Strategy<Value = Capacity> {
                 device: DeviceFloor { time_ns_per_second: seconds * 1_000_000_000, costs },
                 domain: domain(sum),
                 nodes: cpus.into_iter().map(domain).collect(),
+                strained: [Strain::Degraded, Strain::Recovering][..strains]
+                    .iter()
+                    .map(|strain| {
+                        // A request takes more there, and not only of what there is less.
+                        let costs = Costs { read: costs.write, write: costs.read };
+                        let time_ns_per_second = seconds * 500_000_000;
+                        (*strain, DeviceFloor { time_ns_per_second, costs })
+                    })
+                    .collect(),
                 left_ppm,
             })
-        });
+        },
+    );
     prop_oneof![1 => Just(Capacity::Unknown), 4 => measured]
 }
 
@@ -235,6 +245,9 @@ fn floors(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
         rows.push((Row::WithoutNode, device, cpu(others.iter().sum())));
         rows.push((Row::OneNode, device, cpu(*largest)));
     }
+    let unlimited = DomainFloor::UNLIMITED;
+    let strained = |(of, device): &(Strain, DeviceFloor)| (Row::Strained(*of), *device, unlimited);
+    rows.extend(measured.strained.iter().map(strained));
     rows
 }
 
@@ -252,6 +265,11 @@ fn compare_books(model: &Model, settings: &Settings, capacity: &Capacity) {
     assert_eq!(books.books.len(), floors.len());
     for (book, (row, device, domain)) in books.books.iter().zip(floors) {
         assert_eq!((book.row, *book.ledger.device()), (row, device));
+        if book.source == Source::Calibration {
+            let percent = if matches!(row, Row::Strained(_)) { 95 } else { 80 };
+            let for_sale = u64::try_from(u128::from(device.time_ns_per_second) * percent / 100);
+            assert_eq!(book.ledger.usage(Resource::DeviceTime).sellable, for_sale.ok(), "{row:?}");
+        }
         assert_eq!(
             book.ledger.usage(Resource::Cpu).sellable,
             domain.cpu_ns_per_second.map(|ns| ns / 5 * 4),

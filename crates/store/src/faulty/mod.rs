@@ -11,6 +11,7 @@ pub mod setup;
 mod volume;
 
 use crate::clock;
+use crate::layout::PoolSeen;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
 use device::Device;
@@ -85,6 +86,10 @@ impl Pool for FaultyPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.below.space()
+    }
+
+    fn look_around(&self) -> Result<Option<PoolSeen>, StoreError> {
+        self.below.look_around()
     }
 
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {

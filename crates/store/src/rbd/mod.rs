@@ -24,6 +24,7 @@ use crate::encryption::NO_KEY;
 use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::{Keys, from_hex, hex};
 use crate::folder::Folder;
+use crate::layout::PoolSeen;
 use crate::local::BLOCK_BYTES;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
@@ -512,6 +513,10 @@ impl Pool for RbdPool {
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.shared.cluster.space().map(Some)
+    }
+
+    fn look_around(&self) -> Result<Option<PoolSeen>, StoreError> {
+        examine::pool_seen(&self.shared.cluster).map(Some)
     }
 
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {

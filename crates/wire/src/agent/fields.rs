@@ -7,7 +7,9 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Histogram, Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
+use evenkeel_core::qos::admission::{
+    Costs, DeviceFloor, DomainFloor, LinearCost, Reserved, Strain,
+};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
@@ -76,7 +78,7 @@ records! {
     Latencies { reads, writes }
     Limit { per_second, credit }
     LinearCost { base, byte_ps }
-    Measured { calibration, date, device, domain, nodes, left_ppm }
+    Measured { calibration, date, device, domain, nodes, strained, left_ppm }
     NewSnapshot { id, size, parent, is_encrypted }
     NodePart { lasting_ppm, lent_ppm, lent_for, in_flight, window_slots }
     NodeUse { capacity_ns, reserved_ns, in_flight, window_slots, has_waited }
@@ -222,6 +224,24 @@ impl Wire for Capacity {
             1 => Measured::read(from).map(Self::Measured),
             kind => unknown(from, kind),
         }
+    }
+}
+
+impl Wire for Strain {
+    fn write(&self, to: &mut Writer) {
+        let number: u8 = match self {
+            Self::Degraded => 1,
+            Self::Recovering => 2,
+        };
+        number.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match u8::read(from)? {
+            1 => Self::Degraded,
+            2 => Self::Recovering,
+            kind => return unknown(from, kind),
+        })
     }
 }
 

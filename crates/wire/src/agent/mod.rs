@@ -27,8 +27,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::Latencies;
 use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::admission::Reserved;
-use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor};
+use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor, Reserved, Strain};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
@@ -36,7 +35,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -339,6 +338,9 @@ pub struct Measured {
     /// What each of the machines has that share the device, whose sum is `domain`; empty if one
     /// machine has it alone.
     pub nodes: Vec<DomainFloor>,
+    /// The device as measured in states that it may be in and must carry what is sold, each at
+    /// most once; empty for one that was measured whole only.
+    pub strained: Vec<(Strain, DeviceFloor)>,
     /// The part of the device's measured capacity that is available now, in millionths: all of it,
     /// unless the device has become slower.
     pub left_ppm: u32,

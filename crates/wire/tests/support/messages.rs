@@ -3,7 +3,9 @@
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::latency::{Latencies, Latency, Stage};
 use evenkeel_core::qos::Exceeded;
-use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Reserved};
+use evenkeel_core::qos::admission::{
+    Costs, DeviceFloor, DomainFloor, LinearCost, Reserved, Strain,
+};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
@@ -344,6 +346,11 @@ fn capacity() -> impl Strategy<Value = Capacity> {
                     };
                     usize::from(nodes % 4)
                 ],
+                strained: [Strain::Degraded, Strain::Recovering]
+                    .map(|of| (of, DeviceFloor { time_ns_per_second: time / 2, costs }))
+                    .into_iter()
+                    .skip(usize::from(nodes % 3))
+                    .collect(),
                 left_ppm,
             }
         },

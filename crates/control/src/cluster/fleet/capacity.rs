@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use evenkeel_core::fencing::NodeId;
-use evenkeel_core::qos::admission::DomainFloor;
+use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor, SOLD_SHARE_PPM, STRAINED_SHARE_PPM};
 use evenkeel_wire::agent::{Capacity, Command, Failed, Measured, Reply};
 
 use super::{Fleet, not_yet};
 use crate::cluster::nodes::State;
 
 impl Fleet {
-    /// The slowest view of the device counts. What the machines have adds up: those of the nodes
+    /// The slowest view of the device counts: one node may find it slower than another, or goes by
+    /// an older calibration until it is started again. What the machines have adds up: those of the nodes
     /// that are to have volumes, with what one that is away has said last.
     pub(super) fn capacity(&self) -> Result<Reply, Failed> {
         let replies = self.each(&Command::Capacity);
@@ -25,7 +26,7 @@ impl Fleet {
             least = match (least, capacity) {
                 (None, capacity) => Some(capacity),
                 (Some(Capacity::Measured(a)), Capacity::Measured(b)) => {
-                    Some(Capacity::Measured(if b.left_ppm < a.left_ppm { b } else { a }))
+                    Some(Capacity::Measured(if rank(&b) < rank(&a) { b } else { a }))
                 }
                 // Without a calibration a node guarantees nothing.
                 _ => Some(Capacity::Unknown),
@@ -44,6 +45,17 @@ impl Fleet {
         let none = || not_yet("no node of the cluster answers".to_owned());
         least.map(Reply::Capacity).ok_or_else(none)
     }
+}
+
+/// What may be sold of the device as a node sees it, in I/Os of 16 KiB a second, half writes; and
+/// of a device that does any number, what of it is there.
+fn rank(measured: &Measured) -> (u64, u32) {
+    let part = |floor: DeviceFloor, share_ppm| {
+        floor.reference_operations(floor.part(share_ppm).time_ns_per_second.into())
+    };
+    let strained = measured.strained.iter().map(|(_, floor)| part(*floor, STRAINED_SHARE_PPM));
+    let for_sale = strained.chain([part(measured.device_now(), SOLD_SHARE_PPM)]).min().unwrap_or(0);
+    (for_sale, measured.left_ppm)
 }
 
 /// Counts what all nodes have. Of a resource that one of them does not tell, nothing is known.

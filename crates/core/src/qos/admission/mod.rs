@@ -23,7 +23,7 @@ pub use answer::{InvalidReservation, Refused, Resource, Shortage, Usage};
 pub use figure::{Figure, FigureDisagrees};
 pub use model::{
     Costs, DeviceFloor, DomainFloor, LinearCost, Oversell, PPM, REFERENCE_BYTES, Reservation,
-    SOLD_SHARE_PPM, VOLUMES_MAX,
+    SOLD_SHARE_PPM, STRAINED_SHARE_PPM, Strain, VOLUMES_MAX,
 };
 pub use oversell::MalformedOversell;
 pub use reserved::Reserved;

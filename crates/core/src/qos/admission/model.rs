@@ -12,6 +12,10 @@ pub const REFERENCE_BYTES: u32 = 16 << 10;
 /// what a floor measured once does not show.
 pub const SOLD_SHARE_PPM: u32 = 800_000;
 
+/// What may be sold of a floor that was measured while the device was [strained](Strain): 95 %. The
+/// state is rare, so less is set aside for what one measurement does not show.
+pub const STRAINED_SHARE_PPM: u32 = 950_000;
+
 /// Volumes a ledger knows at most. A sum of so many reservations cannot overflow: each is below
 /// 2^97.
 pub const VOLUMES_MAX: usize = 1 << 20;
@@ -59,6 +63,15 @@ pub struct DeviceFloor {
     pub time_ns_per_second: u64,
     /// Channel time of its requests.
     pub costs: Costs,
+}
+
+/// A state in which a device of many machines delivers less, and yet must deliver what is sold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Strain {
+    /// The largest part of it that may fail at once is gone.
+    Degraded,
+    /// It makes up for a loss, with clients served meanwhile.
+    Recovering,
 }
 
 /// What a machine has beside its device. `None` is not limited.

@@ -25,7 +25,7 @@ pub(super) struct OsdDump {
 
 #[derive(Deserialize)]
 pub(super) struct PoolDump {
-    pool_name: String,
+    pub(super) pool_name: String,
     #[serde(rename = "type")]
     kind: u32,
     size: u32,
@@ -38,6 +38,15 @@ pub(super) struct PoolDump {
 struct Osd {
     osd: i64,
     up: u8,
+    #[serde(default, rename = "in")]
+    is_in: u8,
+}
+
+impl PoolDump {
+    /// Copies of each byte, and how many are needed to write.
+    pub(super) const fn copies(&self) -> (u32, u32) {
+        (self.size, self.min_size)
+    }
 }
 
 impl OsdDump {
@@ -47,6 +56,11 @@ impl OsdDump {
 
     pub(super) fn is_up(&self, number: i64) -> bool {
         self.osds.iter().any(|osd| osd.osd == number && osd.up == 1)
+    }
+
+    /// Whether bytes are on it and it serves them.
+    pub(super) fn is_in_use(&self, number: i64) -> bool {
+        self.osds.iter().any(|osd| osd.osd == number && osd.up == 1 && osd.is_in == 1)
     }
 }
 
@@ -60,6 +74,10 @@ pub(super) struct Crush {
 #[derive(Deserialize)]
 struct Bucket {
     id: i64,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    type_name: String,
     items: Vec<Member>,
 }
 
@@ -71,6 +89,8 @@ struct Member {
 #[derive(Deserialize)]
 struct Rule {
     rule_id: i64,
+    #[serde(default)]
+    rule_name: String,
     steps: Vec<Step>,
 }
 
@@ -88,27 +108,58 @@ impl Crush {
         self.rules.iter().find(|rule| rule.rule_id == id)
     }
 
+    /// The rule's name.
+    pub(super) fn rule_name(&self, id: i64) -> Option<&str> {
+        self.rule(id).map(|rule| rule.rule_name.as_str())
+    }
+
     /// The OSDs that a rule may choose.
     pub(super) fn osds(&self, rule: i64) -> BTreeSet<i64> {
+        self.below(self.taken(rule)).into_iter().filter(|id| *id >= 0).collect()
+    }
+
+    /// Where a rule begins to choose.
+    fn taken(&self, rule: i64) -> Vec<i64> {
+        let steps = self.rule(rule).map(|rule| rule.steps.as_slice()).unwrap_or_default();
+        steps.iter().filter(|step| step.op == "take").map(|step| step.item).collect()
+    }
+
+    /// These and all that is in them. OSDs have numbers from 0 on, buckets negative ones.
+    fn below(&self, mut open: Vec<i64>) -> BTreeSet<i64> {
         let members: BTreeMap<i64, &[Member]> =
             self.buckets.iter().map(|bucket| (bucket.id, bucket.items.as_slice())).collect();
-        let takes = self.rule(rule).map(|rule| rule.steps.as_slice()).unwrap_or_default();
-        let mut open: Vec<i64> =
-            takes.iter().filter(|step| step.op == "take").map(|step| step.item).collect();
-        let (mut osds, mut visited) = (BTreeSet::new(), BTreeSet::new());
+        let mut visited = BTreeSet::new();
         while let Some(id) = open.pop() {
-            if id >= 0 {
-                osds.insert(id);
-            } else if visited.insert(id) {
+            if visited.insert(id) {
                 let inside = members.get(&id).copied().unwrap_or_default();
                 open.extend(inside.iter().map(|member| member.id));
             }
         }
-        osds
+        visited
+    }
+
+    /// The parts that a rule keeps copies apart in, each with its name and its OSDs.
+    pub(super) fn domains(&self, rule: i64) -> Vec<(String, BTreeSet<i64>)> {
+        let Some(domain) = self.domain(rule) else { return Vec::new() };
+        let below = self.below(self.taken(rule));
+        if domain == "osd" {
+            let osds = below.into_iter().filter(|id| *id >= 0);
+            return osds.map(|id| (format!("osd.{id}"), BTreeSet::from([id]))).collect();
+        }
+        let buckets = self.buckets.iter().filter(|it| below.contains(&it.id));
+        let domains = buckets.filter(|it| it.type_name == domain);
+        domains
+            .map(|it| {
+                // A shadow of the bucket for one class of devices has the class behind its name.
+                let name = it.name.split('~').next().unwrap_or_default();
+                let osds = self.below(vec![it.id]).into_iter().filter(|id| *id >= 0).collect();
+                (format!("{domain} {name}"), osds)
+            })
+            .collect()
     }
 
     /// What two copies never share, such as `host`; the first choice of a rule is the widest.
-    fn domain(&self, rule: i64) -> Option<&str> {
+    pub(super) fn domain(&self, rule: i64) -> Option<&str> {
         let steps = &self.rule(rule)?.steps;
         let choice = steps.iter().find(|step| step.op.starts_with("choose"))?;
         Some(choice.domain.as_str())

@@ -2,9 +2,11 @@
 //! looks: nothing is made, set or written.
 
 mod judge;
+mod state;
 
 use super::cluster::{Cluster, Df, Place};
 use crate::StoreError;
+use crate::layout::PoolSeen;
 use judge::{Crush, Health, OsdDump, Seen};
 use serde::Deserialize;
 
@@ -69,14 +71,7 @@ fn seen(cluster: &Cluster) -> Result<Seen, StoreError> {
     let df: Df = cluster.monitors_json("df")?;
     let monitors: MonDump = cluster.monitors_json("mon dump")?;
     let pool = cluster.place().pool.clone();
-    let of_osds: Vec<String> = osds
-        .pool(&pool)
-        .map(|pool| crush.osds(pool.crush_rule))
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|osd| osds.is_up(*osd))
-        .map(|osd| format!("osd.{osd}"))
-        .collect();
+    let of_osds = up_osds(&osds, &crush, &pool);
     let of_monitors: Vec<String> =
         monitors.mons.into_iter().map(|mon| format!("mon.{}", mon.name)).collect();
     Ok(Seen {
@@ -91,6 +86,40 @@ fn seen(cluster: &Cluster) -> Result<Seen, StoreError> {
         health,
         df,
     })
+}
+
+/// What the pool of a place is made of, and how it is now.
+///
+/// # Errors
+/// The cluster cannot be reached, or has no such pool.
+pub fn look_around(place: &Place) -> Result<PoolSeen, StoreError> {
+    pool_seen(&Cluster::look(place)?)
+}
+
+/// What the pool is made of, and how it is now.
+pub(super) fn pool_seen(cluster: &Cluster) -> Result<PoolSeen, StoreError> {
+    let osds: OsdDump = cluster.monitors_json("osd dump")?;
+    let crush: Crush = cluster.monitors_json("osd crush dump")?;
+    let status = cluster.monitors_json("status")?;
+    let name = &cluster.place().pool;
+    let missing = || StoreError::Cluster { why: format!("the monitors know no pool {name}") };
+    let pool = osds.pool(name).ok_or_else(missing)?;
+    let of_pool = up_osds(&osds, &crush, name);
+    // Not known to a user without the right, and the same on all devices of a well-kept cluster.
+    let setting = |key| Some(settings(cluster, &of_pool, key).ok()?.join(" and "));
+    let recovery = setting("osd_op_queue").and_then(|queue| match queue.as_str() {
+        "mclock_scheduler" => Some(format!("{queue}, {}", setting("osd_mclock_profile")?)),
+        _ => Some(queue),
+    });
+    let layout = state::layout(cluster.fsid(), pool, &crush, recovery);
+    Ok(PoolSeen { layout, state: state::state(pool, &osds, &crush, &status) })
+}
+
+/// The names of the pool's OSDs that run.
+fn up_osds(osds: &OsdDump, crush: &Crush, pool: &str) -> Vec<String> {
+    let of_pool = osds.pool(pool).map(|pool| crush.osds(pool.crush_rule)).unwrap_or_default();
+    let up = of_pool.into_iter().filter(|osd| osds.is_up(*osd));
+    up.map(|osd| format!("osd.{osd}")).collect()
 }
 
 /// The values that daemons have for a setting, each once; the manager knows them.

@@ -419,6 +419,7 @@ fn measured(at: usize, node: u32) -> Measured {
             ..DomainFloor::UNLIMITED
         },
         nodes: Vec::new(),
+        strained: Vec::new(),
         left_ppm: 900_000 - u32::try_from(at).unwrap(),
     }
 }

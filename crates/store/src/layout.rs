@@ -1,0 +1,114 @@
+//! What a pool of several machines is made of, and how it is. A calibration says what such a pool
+//! delivers as long as it is made of the same, and is measured in more than one state.
+
+use serde::{Deserialize, Serialize};
+
+/// What a pool is made of. The fields are also those of a calibration's record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Layout {
+    /// The number of the cluster.
+    pub cluster: String,
+    /// The pool's name.
+    pub pool: String,
+    /// The name of the rule that places its bytes.
+    pub rule: String,
+    /// What two copies never share, such as `host`.
+    pub domain: String,
+    /// Copies of each byte.
+    pub copies: u32,
+    /// Copies without which nothing is written.
+    pub copies_min: u32,
+    /// Devices that the rule may choose, whether they are up or not.
+    pub devices: u32,
+    /// What decides between clients and recovery on the devices, in the cluster's words; `None` if
+    /// it is not told.
+    pub recovery: Option<String>,
+}
+
+impl Layout {
+    /// What differs in `now` of what counts for a calibration; empty if nothing does. What one of
+    /// both does not know does not differ.
+    #[must_use]
+    pub fn changes(&self, now: &Self) -> Vec<String> {
+        let names = |it: &Self| format!("{} of {}", it.pool, it.cluster);
+        let recovery = match (&self.recovery, &now.recovery) {
+            (Some(before), Some(now)) => [before.clone(), now.clone()],
+            _ => Default::default(),
+        };
+        [
+            ("the pool", [names(self), names(now)]),
+            ("the CRUSH rule", [self.rule.clone(), now.rule.clone()]),
+            ("the failure domain", [self.domain.clone(), now.domain.clone()]),
+            ("the number of copies", [self.copies, now.copies].map(|it| it.to_string())),
+            ("min_size", [self.copies_min, now.copies_min].map(|it| it.to_string())),
+            ("the number of OSDs", [self.devices, now.devices].map(|it| it.to_string())),
+            ("what holds recovery back", recovery),
+        ]
+        .into_iter()
+        .filter(|(_, [before, now])| before != now)
+        .map(|(what, [before, now])| format!("{what} was {before} and is {now}"))
+        .collect()
+    }
+}
+
+/// How a pool is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PoolState {
+    /// All devices serve, and nothing is to be made up for.
+    Healthy,
+    /// The largest failure domain is lost, and nothing is copied to make up for it yet.
+    Degraded {
+        /// What is lost, in words.
+        lost: String,
+    },
+    /// Copies are being made, while clients are served.
+    Recovering,
+    /// Anything else, in words.
+    Other(String),
+}
+
+/// A pool, and how it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolSeen {
+    /// What it is made of.
+    pub layout: Layout,
+    /// How it is.
+    pub state: PoolState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_named_and_what_is_unknown_did_not_change() {
+        let before = Layout {
+            cluster: "c".to_owned(),
+            pool: "p".to_owned(),
+            rule: "r".to_owned(),
+            domain: "host".to_owned(),
+            copies: 3,
+            copies_min: 2,
+            devices: 12,
+            recovery: Some("wpq".to_owned()),
+        };
+        assert_eq!(before.changes(&before), [""; 0]);
+        assert_eq!(before.changes(&Layout { recovery: None, ..before.clone() }), [""; 0]);
+        let now = Layout {
+            rule: "s".to_owned(),
+            devices: 13,
+            recovery: Some("mclock_scheduler, balanced".to_owned()),
+            ..before.clone()
+        };
+        assert_eq!(
+            before.changes(&now),
+            [
+                "the CRUSH rule was r and is s",
+                "the number of OSDs was 12 and is 13",
+                "what holds recovery back was wpq and is mclock_scheduler, balanced",
+            ]
+        );
+        let elsewhere = Layout { cluster: "d".to_owned(), ..before.clone() };
+        assert_eq!(before.changes(&elsewhere), ["the pool was p of c and is p of d"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! What a pool is made of and how it is, from what the monitors have answered.
+
+use super::judge::{Crush, OsdDump, PoolDump};
+use crate::layout::{Layout, PoolState};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// Parts of a placement group's state in which copies are made.
+const MAKES_COPIES: [&str; 2] = ["recovering", "backfilling"];
+/// Parts in which copies are missing, or in other places than they should be.
+const MISSES_COPIES: [&str; 3] = ["degraded", "undersized", "remapped"];
+/// Parts that come and go in a cluster where all is well.
+const IDLE: [&str; 7] =
+    ["active", "clean", "scrubbing", "deep", "snaptrim", "snaptrim_wait", "laggy"];
+/// OSDs that a message names.
+const NAMED_MAX: usize = 8;
+
+/// The answer to `status`.
+#[derive(Deserialize)]
+pub(super) struct Status {
+    pgmap: PgMap,
+}
+
+#[derive(Deserialize)]
+struct PgMap {
+    #[serde(default)]
+    pgs_by_state: Vec<PgsInState>,
+}
+
+#[derive(Deserialize)]
+struct PgsInState {
+    state_name: String,
+    count: u64,
+}
+
+/// What the pool is made of. `recovery` is what decides between clients and recovery.
+pub(super) fn layout(
+    fsid: &str,
+    pool: &PoolDump,
+    crush: &Crush,
+    recovery: Option<String>,
+) -> Layout {
+    let (copies, copies_min) = pool.copies();
+    Layout {
+        cluster: fsid.to_owned(),
+        pool: pool.pool_name.clone(),
+        rule: crush.rule_name(pool.crush_rule).unwrap_or("none").to_owned(),
+        domain: crush.domain(pool.crush_rule).unwrap_or("none").to_owned(),
+        copies,
+        copies_min,
+        devices: u32::try_from(crush.osds(pool.crush_rule).len()).unwrap_or(u32::MAX),
+        recovery,
+    }
+}
+
+/// How the pool is. The placement groups are those of all pools: the monitors do not tell them
+/// apart without telling of each one.
+pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Status) -> PoolState {
+    let groups = &status.pgmap.pgs_by_state;
+    let has = |parts: &[&str]| {
+        groups.iter().any(|it| it.state_name.split('+').any(|part| parts.contains(&part)))
+    };
+    let named = |is_named: &dyn Fn(&str) -> bool| {
+        let named = groups.iter().filter(|it| is_named(&it.state_name));
+        let named: Vec<String> = named
+            .map(|it| format!("{} of its placement groups {}", it.count, it.state_name))
+            .collect();
+        named.join(", ")
+    };
+    let serves = |name: &str| name.split('+').any(|part| part == "active");
+    let is_idle = |name: &str| name.split('+').all(|part| IDLE.contains(&part));
+    let down: BTreeSet<i64> =
+        crush.osds(pool.crush_rule).into_iter().filter(|osd| !osds.is_in_use(*osd)).collect();
+    if !groups.iter().all(|it| serves(&it.state_name)) {
+        return PoolState::Other(named(&|name| !serves(name)));
+    }
+    if has(&MAKES_COPIES) {
+        return PoolState::Recovering;
+    }
+    if has(&MISSES_COPIES) && !down.is_empty() {
+        return degraded(pool, crush, &down);
+    }
+    if groups.iter().all(|it| is_idle(&it.state_name)) {
+        return match down.is_empty() {
+            true => PoolState::Healthy,
+            false => PoolState::Other(format!(
+                "{} away, and what was there is elsewhere: bring it back, or take it out of the \
+                 CRUSH map",
+                listed(&down)
+            )),
+        };
+    }
+    PoolState::Other(named(&|name| !is_idle(name)))
+}
+
+/// A pool without these devices: without its largest failure domain, or with less lost than may be.
+fn degraded(pool: &PoolDump, crush: &Crush, down: &BTreeSet<i64>) -> PoolState {
+    let domains = crush.domains(pool.crush_rule);
+    let most = domains.iter().map(|(_, osds)| osds.len()).max().unwrap_or(0);
+    let largest: Vec<_> = domains.iter().filter(|(_, osds)| osds.len() == most).collect();
+    if let Some((name, osds)) = largest.iter().find(|(_, osds)| osds.is_subset(down)) {
+        return PoolState::Degraded { lost: format!("{name} with {}", listed(osds)) };
+    }
+    let why = match largest.first() {
+        Some((name, osds)) => format!(
+            "without {}, which is less than its largest failure domain: that is {name} with {}",
+            listed(down),
+            listed(osds)
+        ),
+        None => format!("without {}", listed(down)),
+    };
+    PoolState::Other(why)
+}
+
+fn listed(osds: &BTreeSet<i64>) -> String {
+    let mut names: Vec<String> =
+        osds.iter().take(NAMED_MAX).map(|number| format!("osd.{number}")).collect();
+    if osds.len() > NAMED_MAX {
+        names.push(format!("{} more", osds.len() - NAMED_MAX));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;
