@@ -195,7 +195,7 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
 /// while it makes up for what that one has missed. What a server and nodes sell is there in all of
 /// them.
 #[test]
-#[ignore = "full: crates/control/src/model/admission_tests.rs::what_is_sold_must_be_there_without_a_failure_domain_and_while_the_pool_recovers stays"]
+#[ignore = "full: crates/control/src/model/admission_tests.rs::states_of_a_pool_have_rows stays"]
 fn a_pool_is_calibrated_healthy_degraded_and_recovering() {
     let on = Ground { ceph: "--osds 3", ..Ground::SMALL };
     let Some((_folder, ceph, etcd)) = ground(on) else { return };

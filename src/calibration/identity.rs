@@ -67,8 +67,8 @@ impl Identity {
         }
     }
 
-    /// Whether both may be the same device or pool. Device numbers change when a machine restarts, serial
-    /// numbers do not. If neither decides, the devices count as the same.
+    /// Whether both may be the same device or pool. Device numbers change when a machine restarts,
+    /// serial numbers do not. If neither decides, the devices count as the same.
     pub fn is_same(&self, other: &Self) -> bool {
         if let (Some(one), Some(other)) = (&self.layout, &other.layout) {
             return (&one.cluster, &one.pool) == (&other.cluster, &other.pool);

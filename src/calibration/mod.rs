@@ -110,13 +110,7 @@ pub fn at_start(
     if let Some(record) = Record::load(&path)? {
         match record.misfit(&config.store, &device) {
             None => {
-                for change in record.changes(&device) {
-                    tracing::warn!(
-                        "the calibration {} may not hold any more: {change}; run `evenkeel \
-                         calibrate` when nothing uses the pool",
-                        record.id
-                    );
-                }
+                warn_of_changes(&record, &device);
                 log_record(&record);
                 return Ok(Some(record));
             }
@@ -159,6 +153,16 @@ pub fn at_start(
             tracing::warn!(%error, "the store is not calibrated: run `evenkeel calibrate`");
             Ok(None)
         }
+    }
+}
+
+fn warn_of_changes(record: &Record, now: &Identity) {
+    for change in record.changes(now) {
+        tracing::warn!(
+            "the calibration {} may not hold any more: {change}; run `evenkeel calibrate` when \
+             nothing uses the pool",
+            record.id
+        );
     }
 }
 

@@ -235,7 +235,7 @@ impl Record {
     /// The part of the device that may be sold, with this many cores.
     pub fn capacity(&self, cores: u16) -> Capacity {
         let calibration = self.calibration();
-        Capacity::Measured(Measured {
+        Capacity::Measured(Box::new(Measured {
             calibration: self.id.clone(),
             date: self.date.clone(),
             device: calibration.device_floor(),
@@ -243,7 +243,7 @@ impl Record {
             nodes: Vec::new(),
             strained: self.strained(),
             left_ppm: PPM,
-        })
+        }))
     }
 
     /// The capacity that may be sold in words, with this many cores.

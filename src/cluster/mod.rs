@@ -78,14 +78,14 @@ impl Cluster {
     pub fn with_network(&self, capacity: Capacity) -> Capacity {
         let bytes = self.network_mbps.map(|mbps| u64::from(mbps) * MEGABIT_BYTES / 2);
         match capacity {
-            Capacity::Measured(measured) => Capacity::Measured(Measured {
+            Capacity::Measured(measured) => Capacity::Measured(Box::new(Measured {
                 domain: DomainFloor {
                     network_in_bytes_per_second: bytes,
                     network_out_bytes_per_second: bytes,
                     ..measured.domain
                 },
-                ..measured
-            }),
+                ..*measured
+            })),
             Capacity::Unknown => Capacity::Unknown,
         }
     }

@@ -17,7 +17,7 @@ use support::{Client, FakeAgent, Server, config, create, local_instance, text};
 fn measured(iops: u64, left_ppm: u32) -> Capacity {
     let cost = LinearCost { base: Duration::ZERO, byte_ps: 1_000 };
     let costs = Costs { read: cost, write: cost };
-    Capacity::Measured(Measured {
+    Capacity::Measured(Box::new(Measured {
         calibration: "cal-0123".into(),
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: iops * 16_384 * 5 / 4, costs },
@@ -25,7 +25,7 @@ fn measured(iops: u64, left_ppm: u32) -> Capacity {
         nodes: Vec::new(),
         strained: Vec::new(),
         left_ppm,
-    })
+    }))
 }
 
 fn agent(capacity: Capacity) -> Arc<FakeAgent> {

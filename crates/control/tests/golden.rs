@@ -148,7 +148,7 @@ fn hidden(text: &str, name: &str) -> String {
 fn capacity() -> Capacity {
     let cost = LinearCost { base: Duration::ZERO, byte_ps: 1_000 };
     let costs = Costs { read: cost, write: cost };
-    Capacity::Measured(Measured {
+    Capacity::Measured(Box::new(Measured {
         calibration: "cal-0123".into(),
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: 5_000_000_000, costs },
@@ -156,7 +156,7 @@ fn capacity() -> Capacity {
         nodes: Vec::new(),
         strained: Vec::new(),
         left_ppm: 900_000,
-    })
+    }))
 }
 
 fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {

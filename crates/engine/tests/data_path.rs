@@ -449,7 +449,7 @@ fn what_may_be_sold_is_told_as_it_was_set_last() {
     let cost = LinearCost { base: Duration::from_us(80), byte_ps: 4_000 };
     let costs = Costs { read: cost, write: cost };
     for left_ppm in [1_000_000, 750_000] {
-        let measured = Capacity::Measured(Measured {
+        let measured = Capacity::Measured(Box::new(Measured {
             calibration: "cal-1".to_owned(),
             date: "2026-11-21T04:00:00.000Z".into(),
             device: DeviceFloor { time_ns_per_second: 8_000_000_000, costs },
@@ -457,7 +457,7 @@ fn what_may_be_sold_is_told_as_it_was_set_last() {
             nodes: Vec::new(),
             strained: Vec::new(),
             left_ppm,
-        });
+        }));
         served.engine.as_ref().unwrap().set_capacity(measured.clone());
         assert_eq!(told(), Reply::Capacity(measured));
     }

@@ -277,7 +277,7 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("unknown space", Reply::Space(None)),
         ("known space", Reply::Space(Some(space))),
         ("unknown capacity", Reply::Capacity(Capacity::Unknown)),
-        ("measured capacity", Reply::Capacity(Capacity::Measured(measured()))),
+        ("measured capacity", Reply::Capacity(Capacity::Measured(Box::new(measured())))),
         failed("no space", NoSpace),
         failed("not found", NotFound),
         failed("damaged", Damaged),

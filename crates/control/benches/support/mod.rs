@@ -140,7 +140,7 @@ fn report(volume: &VolumeState) -> VolumeReport {
 fn capacity() -> Capacity {
     let cost = LinearCost { base: time::Duration::from_ns(1), byte_ps: 1 };
     let costs = Costs { read: cost, write: cost };
-    Capacity::Measured(Measured {
+    Capacity::Measured(Box::new(Measured {
         calibration: "cal-bench".into(),
         date: "2026-11-21T04:00:00.000Z".into(),
         device: DeviceFloor { time_ns_per_second: u64::MAX, costs },
@@ -148,7 +148,7 @@ fn capacity() -> Capacity {
         nodes: Vec::new(),
         strained: Vec::new(),
         left_ppm: 1_000_000,
-    })
+    }))
 }
 
 /// The time.

@@ -167,7 +167,7 @@ fn capacity() -> impl Strategy<Value = Capacity> {
                 ..DomainFloor::UNLIMITED
             };
             let sum = if cpus.is_empty() { seconds } else { cpus.iter().sum() };
-            Capacity::Measured(Measured {
+            Capacity::Measured(Box::new(Measured {
                 calibration: "cal-test".into(),
                 date: "2026-11-21T04:00:00.000Z".into(),
                 device: DeviceFloor { time_ns_per_second: seconds * 1_000_000_000, costs },
@@ -183,7 +183,7 @@ fn capacity() -> impl Strategy<Value = Capacity> {
                     })
                     .collect(),
                 left_ppm,
-            })
+            }))
         },
     );
     prop_oneof![1 => Just(Capacity::Unknown), 4 => measured]
@@ -206,7 +206,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
 
 #[derive(Clone, Debug)]
 enum BooksStep {
-    Apply(Event),
+    Apply(Box<Event>),
     /// Keep books for these terms from now on.
     Keep((Settings, Capacity)),
     /// Change the available part of the measured capacity.
@@ -215,7 +215,7 @@ enum BooksStep {
 
 fn step() -> impl Strategy<Value = BooksStep> {
     prop_oneof![
-        12 => event().prop_map(BooksStep::Apply),
+        12 => event().prop_map(|event| BooksStep::Apply(Box::new(event))),
         1 => terms().prop_map(BooksStep::Keep),
         2 => (0_u32..1_000_000).prop_map(BooksStep::Drift),
     ]
@@ -400,7 +400,7 @@ proptest! {
         model.keep_books(&settings, &capacity);
         for step in steps {
             match step {
-                BooksStep::Apply(event) => model.apply(event),
+                BooksStep::Apply(event) => model.apply(*event),
                 BooksStep::Keep(terms) => {
                     (settings, capacity) = terms;
                     model.keep_books(&settings, &capacity);

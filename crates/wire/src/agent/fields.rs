@@ -221,7 +221,7 @@ impl Wire for Capacity {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         match u8::read(from)? {
             0 => Ok(Self::Unknown),
-            1 => Measured::read(from).map(Self::Measured),
+            1 => Ok(Self::Measured(Wire::read(from)?)),
             kind => unknown(from, kind),
         }
     }

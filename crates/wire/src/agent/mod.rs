@@ -321,7 +321,7 @@ pub enum Capacity {
     #[default]
     Unknown,
     /// A calibration is in force.
-    Measured(Measured),
+    Measured(Box<Measured>),
 }
 
 /// The result of a calibration, and the part of it that is available now.

@@ -355,7 +355,8 @@ fn capacity() -> impl Strategy<Value = Capacity> {
             }
         },
     );
-    prop_oneof![1 => Just(Capacity::Unknown), 4 => measured.prop_map(Capacity::Measured)]
+    let measured = measured.prop_map(|measured| Capacity::Measured(Box::new(measured)));
+    prop_oneof![1 => Just(Capacity::Unknown), 4 => measured]
 }
 
 /// Any reply.

@@ -11,9 +11,9 @@ use super::{Fleet, not_yet};
 use crate::cluster::nodes::State;
 
 impl Fleet {
-    /// The slowest view of the device counts: one node may find it slower than another, or goes by
-    /// an older calibration until it is started again. What the machines have adds up: those of the nodes
-    /// that are to have volumes, with what one that is away has said last.
+    /// The slowest view of the device counts: one node finds it slower than another, or goes by
+    /// an older calibration until it is started again. What the machines have adds up: those of the
+    /// nodes that are to have volumes, with what one that is away has said last.
     pub(super) fn capacity(&self) -> Result<Reply, Failed> {
         let replies = self.each(&Command::Capacity);
         let mut floors = self.floors.lock().unwrap_or_else(PoisonError::into_inner);

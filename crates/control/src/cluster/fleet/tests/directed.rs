@@ -266,7 +266,7 @@ fn the_device_is_divided_by_what_volumes_reserve_wherever_they_are() {
 
 fn measured(desk: &Desk) -> Measured {
     match desk.fleet.call(Command::Capacity) {
-        Reply::Capacity(Capacity::Measured(measured)) => measured,
+        Reply::Capacity(Capacity::Measured(measured)) => *measured,
         other => panic!("{other:?}"),
     }
 }

@@ -358,7 +358,7 @@ impl Things {
                 Reply::Done
             }
             Command::Capacity => {
-                Reply::Capacity(Capacity::Measured(measured(at, self.processes[at].node)))
+                Reply::Capacity(Capacity::Measured(Box::new(measured(at, self.processes[at].node))))
             }
             Command::Divide(part) => Reply::Use(self.processes[at].divide(part)),
             other => failed(FailedKind::Unsupported, &format!("{other:?}")),
