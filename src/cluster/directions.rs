@@ -5,13 +5,13 @@ use evenkeel_control::cluster::nodes::{Entry, Nodes};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_engine::Entrance;
-use evenkeel_relay::{Home, Homes, Local};
+use evenkeel_engine::lending as engine;
+use evenkeel_relay::{Home, Homes, Inside, Lender, Loan, Local, Returned};
 use evenkeel_wire::agent::HostAddress;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::sync::Weak;
+use std::sync::Arc;
 
 /// See the module's text.
 pub struct Directions {
@@ -53,7 +53,26 @@ fn relay_of(nodes: &BTreeMap<String, Entry>, number: NodeId) -> Option<SocketAdd
 }
 
 impl Local for Directions {
-    fn connect(&self, peer: HostAddress) -> io::Result<(UnixStream, Weak<()>)> {
-        self.entrance.connect(peer)
+    fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
+        let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
+        Ok(Inside { stream, held, lender: Some(Arc::new(ToEngine(lender))) })
+    }
+}
+
+/// Hands clients over to the data plane, in its own words.
+struct ToEngine(engine::Lender);
+
+impl Lender for ToEngine {
+    fn lend(&self, loan: Loan) {
+        let Loan { client, unread, back } = loan;
+        let back = Box::new(move |returned| {
+            let engine::Returned { client, unsent, unread, skipped } = returned;
+            back(Returned { client, unsent, unread, skipped });
+        });
+        self.0.lend(engine::Loan { client, unread, back });
+    }
+
+    fn recall(&self) {
+        self.0.recall();
     }
 }

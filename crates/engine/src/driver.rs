@@ -110,6 +110,10 @@ pub trait Driver {
     /// `connection` is seen.
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr);
 
+    /// Tells a send that was begun not to wait any more: it ends soon, with what has left or with
+    /// [`Errno::CANCELED`]. Nothing happens if none is under way.
+    fn cancel_send(&mut self, connection: u32);
+
     /// Begins to watch for the end of a connection, once, for when nothing is received there. Shut
     /// the socket down to end it: the descriptor must stay open until [`Event::HungUp`] is seen.
     fn watch(&mut self, connection: u32, fd: RawFd);
@@ -176,6 +180,7 @@ pub(crate) mod conformance {
         a_slow_reader_gets_all(with().0);
         a_closed_connection_ends_a_receive(with().0);
         a_receive_that_is_cancelled_takes_nothing(with().0);
+        a_send_that_is_cancelled_tells_how_much_has_left(with().0);
         the_end_of_a_connection_is_told_without_receiving(&|| with().0);
         another_thread_wakes_it_again_and_again(with());
         many_disk_operations_all_end_with_their_buffers(with().0);
@@ -276,6 +281,34 @@ pub(crate) mod conformance {
         unsafe { driver.receive(3, ours.as_raw_fd(), &raw mut header) };
         assert!(matches!(next(&mut driver), Event::Received(3, Ok(5))));
         assert_eq!(&memory[..5], b"hello");
+    }
+
+    fn a_send_that_is_cancelled_tells_how_much_has_left<D: Driver>(mut driver: D) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut payload: Vec<u8> = (0..4 << 20).map(|at: u32| (at >> 4) as u8).collect();
+        let mut sent = 0;
+        // The socket takes some, then nothing.
+        for round in 0..6 {
+            let mut parts = [part(&mut payload[sent..])];
+            let header = message(&mut parts);
+            // SAFETY: all memory lives until the event was seen.
+            unsafe { driver.send(4, ours.as_raw_fd(), &raw const header) };
+            driver.wait(Some(Duration::from_ms(1)), false).unwrap();
+            driver.cancel_send(4);
+            match next(&mut driver) {
+                Event::Sent(4, Ok(count)) => sent += count as usize,
+                Event::Sent(4, Err(Errno::CANCELED)) => assert!(round > 0, "there was room"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(sent > 0 && sent < payload.len());
+        driver.cancel_send(4);
+        driver.wait(Some(Duration::from_ms(1)), false).unwrap();
+        assert!(driver.poll().is_none(), "nobody sends");
+        drop(ours);
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).unwrap();
+        assert!(got == payload[..sent], "{} of {sent} have left", got.len());
     }
 
     /// What arrives meanwhile is no end; a receive beside it gets its bytes.

@@ -1,6 +1,7 @@
 //! Connections that were accepted elsewhere: by who relays the bytes of clients.
 
 use crate::directory::Directory;
+use crate::lending::{Kept, Lender};
 use crate::listener::hand_over_kept;
 use crate::reactor::Inbox;
 use evenkeel_core::ids::VolumeId;
@@ -40,6 +41,17 @@ pub struct Entrance {
     pub(crate) next: Arc<AtomicU16>,
 }
 
+/// A connection that was made through the entrance.
+pub struct Inside {
+    /// Its end outside.
+    pub stream: UnixStream,
+    /// Dead when nothing that the connection has asked for is under way any more, which may be
+    /// later than its end: what a store works on is not taken back.
+    pub held: Weak<()>,
+    /// Lends a client's own socket in its place.
+    pub lender: Lender,
+}
+
 impl Entrance {
     /// Whether the data plane serves a volume, attached or not.
     #[must_use]
@@ -47,16 +59,14 @@ impl Entrance {
         self.directory.get(id).is_some()
     }
 
-    /// A new connection of a client at `peer`. What comes with it is dead when nothing that the
-    /// connection has asked for is under way any more, which may be later than its end: what a
-    /// store works on is not taken back.
+    /// A new connection of a client at `peer`.
     ///
     /// # Errors
     /// - `NotConnected`: the doors are not open yet, or not any more.
     /// - `PermissionDenied`: no volume is attached to the address.
     /// - `ResourceBusy`: there is no place; the text says why.
     /// - Any other: the system refuses a socket.
-    pub fn connect(&self, peer: HostAddress) -> io::Result<(UnixStream, Weak<()>)> {
+    pub fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
         match self.doors.0.load(Ordering::SeqCst) {
             OPEN => {}
             CLOSED => return Err(refused(ErrorKind::NotConnected, "the data plane is stopping")),
@@ -67,13 +77,14 @@ impl Entrance {
             return Err(refused(ErrorKind::PermissionDenied, why));
         }
         let (inside, outside) = UnixStream::pair()?;
-        let kept = Arc::new(());
-        let held = Arc::downgrade(&kept);
+        let kept = Kept::default();
+        let (held, desk) = (Arc::downgrade(&kept.alive), Arc::clone(&kept.desk));
         let core = self.next.fetch_add(1, Ordering::Relaxed) % self.inboxes.len() as u16;
         let shared = (&*self.inboxes, &*self.directory);
-        hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
+        let ticket = hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
             .map_err(|why| refused(ErrorKind::ResourceBusy, &why.to_string()))?;
-        Ok((outside, held))
+        let lender = Lender { desk, inboxes: Arc::clone(&self.inboxes), ticket };
+        Ok(Inside { stream: outside, held, lender })
     }
 }
 
@@ -83,6 +94,7 @@ fn refused(kind: ErrorKind, why: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::Inside;
     use crate::{Engine, EngineConfig, IoMode, UnixAccess};
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_wire::agent::HostAddress;
@@ -101,7 +113,7 @@ mod tests {
         engine.open_doors();
         let stranger = HostAddress::Remote([10, 0, 0, 1].into());
         assert_eq!(refused(stranger), Some(ErrorKind::PermissionDenied));
-        let (mut stream, held) = entrance.connect(HostAddress::Local).unwrap();
+        let Inside { mut stream, held, .. } = entrance.connect(HostAddress::Local).unwrap();
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
         assert_eq!(&greeting[..8], b"NBDMAGIC");
@@ -109,7 +121,8 @@ mod tests {
         // The data plane's end is closed, and let go.
         stream.write_all(&[0xff; 4]).unwrap();
         assert_eq!(stream.read(&mut greeting).unwrap(), 0);
-        let (_stream, of_another) = entrance.connect(HostAddress::Local).unwrap();
+        let another = entrance.connect(HostAddress::Local).unwrap();
+        let of_another = another.held;
         engine.close_doors();
         assert_eq!(refused(HostAddress::Local), Some(ErrorKind::NotConnected));
         engine.open_doors();

@@ -5,6 +5,7 @@ use crate::EngineError;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::Waker;
+use crate::lending::Kept;
 use crate::notices::{Notice, Notices};
 use crate::reactor::{Inbox, Message};
 use crate::slots::NoPlace;
@@ -196,23 +197,25 @@ pub(crate) fn hand_over(
     peer: HostAddress,
     core: u16,
 ) -> Result<(), NoPlace> {
-    hand_over_kept((inboxes, directory), fd, (peer, core), None)
+    hand_over_kept((inboxes, directory), fd, (peer, core), None).map(drop)
 }
 
 /// The same; `kept` is let go when nothing that the connection has asked for is under way any more.
+/// The connection's number.
 pub(crate) fn hand_over_kept(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
     (peer, core): (HostAddress, u16),
-    kept: Option<Arc<()>>,
-) -> Result<(), NoPlace> {
+    kept: Option<Kept>,
+) -> Result<u64, NoPlace> {
     let (mut slot, evicted) = directory.slots().greet(peer, core)?;
     slot.kept = kept;
+    let ticket = slot.ticket;
     inboxes[usize::from(core)].post(Message::Connection(fd, peer, slot));
     if let Some(evicted) = evicted {
         inboxes[usize::from(evicted.core)].post(Message::Evict(evicted.ticket));
     }
-    Ok(())
+    Ok(ticket)
 }
 
 /// What a failed accept means.

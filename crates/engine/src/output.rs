@@ -97,6 +97,18 @@ impl Output {
         }
     }
 
+    /// Appends a copy of all that waits to `bytes`.
+    pub fn copy_to(&self, bytes: &mut Vec<u8>) {
+        let mut skip = self.sent;
+        for part in &self.parts {
+            let memory = match part {
+                Part::Head(start, end) => &self.arena[*start..*end],
+                Part::Payload { buffer, length, .. } => &buffer.bytes()[..*length as usize],
+            };
+            bytes.extend_from_slice(&memory[std::mem::take(&mut skip)..]);
+        }
+    }
+
     /// Drops everything; hands back the buffers, each with its volume's slot.
     pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
         for part in self.parts.drain(..) {
@@ -157,6 +169,9 @@ mod tests {
         // SAFETY: the iovec points at the arena's last four bytes.
         let rest = unsafe { std::slice::from_raw_parts(iovecs[0].iov_base.cast::<u8>(), 4) };
         assert_eq!(rest, b"cdef");
+        let mut copy = Vec::new();
+        output.copy_to(&mut copy);
+        assert_eq!((&copy[..4], copy.len()), (&b"cdef"[..], 104));
         let mut returned = Vec::new();
         output.advance(104, |volume, _| returned.push(volume));
         assert_eq!((returned, output.bytes, output.parts.len()), (vec![7], 0, 0));

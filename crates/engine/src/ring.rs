@@ -202,6 +202,11 @@ impl Driver for Ring {
         self.push(entry.user_data(user_data(KIND_SEND, connection)));
     }
 
+    fn cancel_send(&mut self, connection: u32) {
+        let entry = opcode::AsyncCancel::new(user_data(KIND_SEND, connection)).build();
+        self.push(entry.user_data(user_data(KIND_CANCEL, connection)));
+    }
+
     fn watch(&mut self, connection: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), HangUp::INTEREST).build();
         self.push(entry.user_data(user_data(KIND_WATCH, connection)));

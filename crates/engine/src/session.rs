@@ -1,6 +1,7 @@
 //! One connection: a [`Transport`] that moves its bytes, a [`Protocol`] that knows what they mean,
 //! and what the reactor remembers of it: how much of it is in the server, and what it waits for.
 
+use crate::lending::Kept;
 use crate::protocol::{Outcome, Protocol};
 use crate::slots::Slot;
 use crate::transport::Transport;
@@ -27,6 +28,8 @@ pub enum Stage {
         /// The core.
         home: u16,
     },
+    /// A lent client's socket takes this one's place once its last reply has left.
+    Exchanging,
     /// No more requests are taken; it ends when nothing is outstanding.
     Closing,
     /// Both directions are shut; its slot is freed when the driver lets go.
@@ -98,6 +101,11 @@ pub struct Session {
     outstanding: u32,
     /// Their payload bytes.
     outstanding_bytes: u32,
+    /// Requests that were taken, ever.
+    taken: u64,
+    /// Of a lent client: those that another data plane is to begin, by their numbers in `taken`,
+    /// and the one that was arriving.
+    left: Vec<(u64, Vec<u8>)>,
 }
 
 impl Session {
@@ -118,6 +126,8 @@ impl Session {
             memory_of: None,
             outstanding: 0,
             outstanding_bytes: 0,
+            taken: 0,
+            left: Vec::new(),
         }
     }
 
@@ -156,6 +166,13 @@ impl Session {
         self.stage = Stage::Moving { volume, home };
     }
 
+    /// A lent client's socket is to take this one's place.
+    pub fn begin_to_exchange(&mut self) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Exchanging;
+        }
+    }
+
     /// Takes no more requests from now on.
     pub fn begin_to_close(&mut self) {
         if self.stage != Stage::Shut {
@@ -182,6 +199,20 @@ impl Session {
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.is_handed_over
+    }
+
+    /// Whether the connection is a client's that was lent.
+    #[inline]
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.slot.kept.as_ref().is_some_and(Kept::is_lent)
+    }
+
+    /// Whether it is a lent client's that is to go back to who has lent it.
+    #[inline]
+    #[must_use]
+    pub fn goes_back(&self) -> bool {
+        self.is_handed_over && self.stage == Stage::Closing && self.is_lent()
     }
 
     /// Shuts both directions.
@@ -223,6 +254,25 @@ impl Session {
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
         self.outstanding > 0
+    }
+
+    /// The number of a request that is about to be taken: a later one's is larger.
+    #[inline]
+    pub fn next_number(&mut self) -> u64 {
+        self.taken += 1;
+        self.taken
+    }
+
+    /// Keeps a request that another data plane is to begin, or the beginning of one.
+    pub fn leave_to_others(&mut self, number: u64, request: Vec<u8>) {
+        self.left.push((number, request));
+    }
+
+    /// What another data plane is to begin with, in the order in which it came.
+    pub fn take_left(&mut self) -> Vec<u8> {
+        let mut left = std::mem::take(&mut self.left);
+        left.sort_unstable_by_key(|(number, _)| *number);
+        left.into_iter().flat_map(|(_, request)| request).collect()
     }
 
     /// Notes a request of `payload_bytes` that is now in the server.

@@ -7,6 +7,7 @@
 //! and the volume no more of what its host may hold than that leaves free. However many are greedy,
 //! one more finds room.
 
+use crate::lending::Kept;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{
     CONNECTIONS_PER_CORE_MAX, CONNECTIONS_PER_VOLUME_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX,
@@ -130,8 +131,8 @@ pub struct Slot {
     /// Its number: a later one is larger.
     pub ticket: u64,
     volume: Option<VolumeId>,
-    /// Kept for as long as anything of the connection is under way, for who wants to know.
-    pub kept: Option<Arc<()>>,
+    /// Kept for as long as anything of the connection is under way, for who made it.
+    pub kept: Option<Kept>,
 }
 
 impl Slots {

@@ -197,6 +197,14 @@ impl Driver for Threads {
         self.advance(connection, EventFlags::empty());
     }
 
+    fn cancel_send(&mut self, connection: u32) {
+        let Some(pending) = self.pending.get_mut(connection as usize) else { return };
+        if pending.send.take().is_some() {
+            self.ready.push_back(Event::Sent(connection, Err(Errno::CANCELED)));
+            self.wait_for_the_rest(connection);
+        }
+    }
+
     fn watch(&mut self, connection: u32, fd: RawFd) {
         self.pending(connection, fd).watched = true;
         self.advance(connection, EventFlags::empty());

@@ -396,6 +396,15 @@ impl Transport {
         self.sending = Sending::Idle;
     }
 
+    /// A copy of what has not left.
+    #[must_use]
+    pub fn unsent(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.unsent_bytes());
+        self.departing.copy_to(&mut bytes);
+        self.output.copy_to(&mut bytes);
+        bytes
+    }
+
     /// Drops what has not left; hands back the buffers, each with its volume's slot.
     pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
         self.output.abandon(&mut done);

@@ -1,6 +1,7 @@
 //! Clients that the fronts of other nodes relay: their bytes go to this node's data plane, or they
 //! are refused. Where the volume's home is is not asked again, so nothing goes around in circles.
 
+use crate::Inside;
 use crate::front::Shared;
 use crate::notices::Notice;
 use crate::preamble::{Malformed, PREAMBLE_BYTES, Preamble, Verdict};
@@ -138,7 +139,7 @@ async fn enter(
     let patience = shared.config.timing.handshake / 2;
     timeout(patience, over(&former)).await.map_err(|_| Verdict::NotNow)?;
     let connected = shared.config.local.connect(preamble.peer);
-    let (stream, held) = connected.map_err(|error| match error.kind() {
+    let Inside { stream, held, .. } = connected.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Verdict::Stranger,
         io::ErrorKind::ResourceBusy => Verdict::NoPlace,
         _ => Verdict::NotNow,

@@ -253,6 +253,12 @@ impl Book {
         self.requests.len()
     }
 
+    /// Whether anything is to be sent to the data plane.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.rest.is_some() || self.requests.range(self.unsent..).next().is_some()
+    }
+
     /// What is to be sent next to the data plane, as far as `slices` has room; their number.
     pub fn to_send<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;

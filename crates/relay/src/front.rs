@@ -41,6 +41,8 @@ pub struct Figures {
     pub relayed: u64,
     /// Times that a client went on over another connection to a data plane.
     pub reconnected: u64,
+    /// Connections of clients that this node's data plane serves itself.
+    pub lent: u64,
     /// Bytes of requests and replies that are held.
     pub held_bytes: u64,
 }
@@ -50,6 +52,7 @@ pub(crate) struct Counters {
     clients: AtomicU64,
     relayed: AtomicU64,
     pub reconnected: AtomicU64,
+    pub lent: AtomicU64,
     held_bytes: AtomicU64,
 }
 
@@ -173,6 +176,7 @@ impl Front {
             clients: read(&self.figures.clients),
             relayed: read(&self.figures.relayed),
             reconnected: read(&self.figures.reconnected),
+            lent: read(&self.figures.lent),
             held_bytes: read(&self.figures.held_bytes),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::Home;
 use crate::front::Shared;
-use crate::upstream::{Caller, Stream, Target, Trouble};
+use crate::upstream::{Caller, Target, Trouble, Upstream};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::constants::base_allocation::CONTEXT_ID;
@@ -26,7 +26,7 @@ pub(crate) struct Agreed {
     pub plan: ClientPlan,
     pub export: RemoteExport,
     pub target: Target,
-    pub upstream: Box<dyn Stream>,
+    pub upstream: Upstream,
     /// What the client has sent after the handshake.
     pub rest: Vec<u8>,
 }
@@ -37,7 +37,7 @@ struct Opened {
     plan: ClientPlan,
     export: RemoteExport,
     target: Target,
-    upstream: Box<dyn Stream>,
+    upstream: Upstream,
 }
 
 /// Agrees on an export with a client.
@@ -160,7 +160,7 @@ async fn find(
     caller: &mut Caller,
     volume: VolumeId,
     plan: &ClientPlan,
-) -> Result<(Target, Box<dyn Stream>, RemoteExport), Trouble> {
+) -> Result<(Target, Upstream, RemoteExport), Trouble> {
     let timing = &shared.config.timing;
     let mut why = None;
     let searched = timeout(timing.first_contact, async {
@@ -197,8 +197,8 @@ async fn find(
         (Ok(found), _) => found,
         (Err(_), Some(why)) => Err(Trouble::Passing(why)),
         (Err(_), None) => {
-            let (stream, step) = caller.call(shared, Target::Local, plan.clone()).await?;
-            Ok((Target::Local, stream, export_of(step)?))
+            let (upstream, step) = caller.call(shared, Target::Local, plan.clone()).await?;
+            Ok((Target::Local, upstream, export_of(step)?))
         }
     }
 }

@@ -78,6 +78,27 @@ impl Intake {
         }
     }
 
+    /// Whether none of a request's payload was taken.
+    #[must_use]
+    pub fn is_before_payload(&self) -> bool {
+        !matches!(self.state, State::Payload { .. })
+    }
+
+    /// What of a request has arrived and was taken, as long as none of its payload was.
+    #[must_use]
+    pub fn beginning(&self) -> Option<Vec<u8>> {
+        match &self.state {
+            State::Head { bytes, length } => Some(bytes[..*length].to_vec()),
+            State::Waiting(header, _) => Some(header.encode().to_vec()),
+            State::Payload { .. } => None,
+        }
+    }
+
+    /// Begins anew with input whose beginning [`Self::beginning`] has told.
+    pub fn reset(&mut self) {
+        self.state = EMPTY;
+    }
+
     /// Takes input up to the end of the next request. `admit` is asked whether there is room.
     ///
     /// # Errors

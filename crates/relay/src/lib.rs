@@ -40,6 +40,7 @@ mod error;
 mod front;
 mod handshake;
 mod intake;
+mod lending;
 mod memory;
 mod notices;
 mod outbox;
@@ -51,6 +52,7 @@ mod upstream;
 
 pub use error::RelayError;
 pub use front::{Figures, Front};
+pub use lending::{LOAN_BYTES_MAX, Lender, Loan, Returned};
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
@@ -87,16 +89,25 @@ pub trait Homes: Send + Sync {
     fn home(&self, volume: VolumeId) -> Home;
 }
 
+/// A connection to this node's data plane.
+pub struct Inside {
+    /// Its end outside.
+    pub stream: UnixStream,
+    /// Dead when nothing that the connection has asked for is under way any more.
+    pub held: Weak<()>,
+    /// Lends a client's own socket in its place, if the data plane takes any.
+    pub lender: Option<Arc<dyn Lender>>,
+}
+
 /// The data plane of this node.
 pub trait Local: Send + Sync {
-    /// A new connection of a client with this address. What comes with it is dead when nothing that
-    /// the connection has asked for is under way any more. Does not wait.
+    /// A new connection of a client with this address. Does not wait.
     ///
     /// # Errors
     /// - `PermissionDenied`: no volume is attached to the address.
     /// - `ResourceBusy`: there is no place for another connection.
     /// - Any other: not now.
-    fn connect(&self, peer: HostAddress) -> io::Result<(UnixStream, Weak<()>)>;
+    fn connect(&self, peer: HostAddress) -> io::Result<Inside>;
 }
 
 /// How long the front waits.

@@ -3,20 +3,23 @@
 use crate::Home;
 use crate::front::Shared;
 use crate::handshake::{Agreed, agree, keeps_terms, longer, rest, target};
+use crate::lending::{Lender, Loan, Returned};
 use crate::memory::Share;
 use crate::notices::Notice;
 use crate::places::Place;
-use crate::traffic::{End, Traffic};
-use crate::upstream::{Caller, Stream, Target, Trouble};
+use crate::traffic::{End, Ready, Traffic};
+use crate::upstream::{Caller, Target, Trouble, Upstream};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::nbd::handshake::{ClientPlan, ClientStep, RemoteExport};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// What a client has, wherever it is served.
@@ -74,6 +77,10 @@ async fn carry(
             End::Done => return None,
             End::Client(why) => return Some(why),
             End::Upstream(why) => why,
+            End::Idle => match lend(shared, traffic, (volume, at)).await {
+                Ok(why) => why,
+                Err(why) => return Some(why),
+            },
         };
         traffic.disconnect();
         let what = "a volume's connection is lost, and made anew";
@@ -83,6 +90,7 @@ async fn carry(
             end = poll_fn(|cx| traffic.poll(cx)) => match end {
                 End::Done => return None,
                 End::Client(why) | End::Upstream(why) => return Some(why),
+                End::Idle => return Some("nobody is there to lend it to".to_owned()),
             },
         };
         match again {
@@ -96,6 +104,81 @@ async fn carry(
                 shared.notices.tell(Notice::Client, what, &volume, &why);
                 return Some(why);
             }
+        }
+    }
+}
+
+/// Lends a client to this node's data plane until that gives it back; why it does. As the front
+/// itself would, it leaves the data plane when the volume has another home.
+///
+/// # Errors
+/// Why the client's connection has ended.
+async fn lend(
+    shared: &Shared,
+    traffic: &mut Traffic,
+    (volume, at): (VolumeId, Target),
+) -> Result<String, String> {
+    let Some(Ready { client, unread, lender, upstream }) = traffic.lend() else {
+        return Err("there is nothing to lend".to_owned());
+    };
+    let client = client.into_std().and_then(|client| {
+        client.set_nonblocking(false)?;
+        Ok(client)
+    });
+    let client = client.map_err(|error| error.to_string())?.into();
+    let (back, returned) = oneshot::channel::<Returned>();
+    // Nobody waits for it where the front has ended: then the client's connection ends, too.
+    let back = Box::new(move |returned| drop(back.send(returned)));
+    lender.lend(Loan { client, unread, back });
+    drop(upstream);
+    shared.figures.lent.fetch_add(1, Ordering::Relaxed);
+    let mut lent = Lent { lender, returned, has_ended: false, lent: &shared.figures.lent };
+    let came = lent.until_returned(shared, (volume, at)).await;
+    let returned = came.ok_or("its connection to the data plane ended")?;
+    traffic.take_back(returned).map_err(|error| error.to_string())?;
+    Ok("the data plane gives its client back".to_owned())
+}
+
+/// A client that is lent.
+struct Lent<'a> {
+    lender: Arc<dyn Lender>,
+    returned: oneshot::Receiver<Returned>,
+    has_ended: bool,
+    lent: &'a AtomicU64,
+}
+
+impl Lent<'_> {
+    async fn until_returned(
+        &mut self,
+        shared: &Shared,
+        (volume, at): (VolumeId, Target),
+    ) -> Option<Returned> {
+        let mut look = interval(shared.config.timing.look.max(Duration::from_millis(1)));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                returned = &mut self.returned => {
+                    self.has_ended = true;
+                    return returned.ok();
+                }
+                _ = look.tick() => {}
+            }
+            match shared.config.homes.home(volume) {
+                Home::Unsettled | Home::Nowhere => {}
+                home if target(shared, home) == at => {}
+                _ => self.lender.recall(),
+            }
+        }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
+        if !self.has_ended {
+            // The front stops, and its clients' connections end with it.
+            self.lender.recall();
         }
     }
 }
@@ -131,7 +214,7 @@ async fn reconnect(
     shared: &Shared,
     caller: &mut Caller,
     bond: &Bond,
-) -> Result<(Target, Box<dyn Stream>), String> {
+) -> Result<(Target, Upstream), String> {
     let timing = &shared.config.timing;
     let mut last = "nobody serves the volume".to_owned();
     let attempts = timeout(timing.reconnect, async {

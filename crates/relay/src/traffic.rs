@@ -4,12 +4,14 @@
 use crate::book::{Book, charge};
 use crate::front::Scratch;
 use crate::intake::{Intake, Taken};
+use crate::lending::{LOAN_BYTES_MAX, Lender, Returned};
 use crate::memory::Share;
-use crate::upstream::Stream;
+use crate::upstream::{Stream, Upstream};
 use evenkeel_wire::nbd::constants::command;
-use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
+use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, Terms};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -32,20 +34,37 @@ pub(crate) enum End {
     Client(String),
     /// The connection to the data plane is lost.
     Upstream(String),
+    /// The client can be lent: nothing of it is under way.
+    Idle,
+}
+
+/// A client that can be lent.
+pub(crate) struct Ready {
+    pub client: TcpStream,
+    /// What it has sent that was not taken.
+    pub unread: Vec<u8>,
+    pub lender: Arc<dyn Lender>,
+    /// The connection whose place the client takes when this is dropped.
+    pub upstream: Box<dyn Stream>,
 }
 
 type Step = Result<bool, End>;
 
 /// See the module's text.
 pub(crate) struct Traffic {
-    client: TcpStream,
+    /// While it is not lent.
+    client: Option<TcpStream>,
     upstream: Option<Box<dyn Stream>>,
+    /// The client is to be lent as soon as that can be.
+    lender: Option<Arc<dyn Lender>>,
     unflushed: bool,
     book: Book,
     intake: Intake,
     share: Share,
     /// What was received and there was no room for.
     pending: Vec<u8>,
+    /// So many bytes that the client sends next are nobody's.
+    skipped: usize,
     scratch: Scratch,
     /// The client has said that it sends nothing more.
     ending: bool,
@@ -65,13 +84,15 @@ impl Traffic {
         pending: Vec<u8>,
     ) -> Self {
         Self {
-            client,
+            client: Some(client),
             upstream: None,
+            lender: None,
             unflushed: false,
             book: Book::new(terms.structured_replies),
             intake: Intake::new(terms),
             share,
             pending,
+            skipped: 0,
             scratch,
             ending: false,
             deaf: false,
@@ -81,14 +102,59 @@ impl Traffic {
     }
 
     /// Goes on over this connection to a data plane.
-    pub fn connect(&mut self, upstream: Box<dyn Stream>) {
-        (self.upstream, self.unflushed) = (Some(upstream), false);
+    pub fn connect(&mut self, Upstream { stream, lender }: Upstream) {
+        (self.upstream, self.unflushed) = (Some(stream), false);
+        self.lender = lender;
     }
 
     /// Leaves the data plane; what is not answered will be sent to the next one.
     pub fn disconnect(&mut self) {
-        self.upstream = None;
+        (self.upstream, self.lender) = (None, None);
         self.book.lost();
+    }
+
+    /// Takes the client out after [`End::Idle`].
+    pub fn lend(&mut self) -> Option<Ready> {
+        let mut unread = self.intake.beginning()?;
+        let (lender, upstream) = (self.lender.take()?, self.upstream.take()?);
+        let client = self.client.take()?;
+        self.intake.reset();
+        unread.append(&mut self.pending);
+        Some(Ready { client, unread, lender, upstream })
+    }
+
+    /// Goes on with a client that was lent.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn take_back(&mut self, returned: Returned) -> io::Result<()> {
+        let Returned { client, unsent, unread, skipped } = returned;
+        let client = std::net::TcpStream::from(client);
+        client.set_nonblocking(true)?;
+        self.client = Some(TcpStream::from_std(client)?);
+        (self.pending, self.skipped) = (unread, skipped as usize);
+        // It is there already, so it counts for nobody; there is no more of it than a connection
+        // may have.
+        if !unsent.is_empty() {
+            self.book.outbox.push_whole(unsent, 0);
+        }
+        Ok(())
+    }
+
+    /// Whether a client that is to be lent leaves nothing for the front to read or to take.
+    fn rests(&self, pending: usize) -> bool {
+        self.lender.is_some()
+            && self.skipped == 0
+            && pending <= LOAN_BYTES_MAX - REQUEST_BYTES
+            && self.intake.is_before_payload()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.rests(self.pending.len())
+            && !self.ending
+            && self.book.unanswered() == 0
+            && self.book.outbox.bytes() == 0
+            && !self.book.has_unsent()
     }
 
     /// Requests that are not answered.
@@ -123,12 +189,15 @@ impl Traffic {
             if self.ending && self.book.unanswered() == 0 && self.book.outbox.bytes() == 0 {
                 return Err(End::Done);
             }
+            if self.is_idle() {
+                return Err(End::Idle);
+            }
         }
         Ok(())
     }
 
     fn hear_client(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.ending {
+        if self.ending || self.rests(self.pending.len()) {
             return Ok(false);
         }
         if !self.pending.is_empty() {
@@ -144,10 +213,11 @@ impl Traffic {
             }
             return Ok(taken > 0);
         }
+        let Some(client) = &mut self.client else { return Ok(false) };
         let scratch = std::rc::Rc::clone(&self.scratch);
         let mut scratch = scratch.borrow_mut();
         let mut buffer = ReadBuf::new(&mut scratch);
-        match Pin::new(&mut self.client).poll_read(cx, &mut buffer) {
+        match Pin::new(client).poll_read(cx, &mut buffer) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Err(error)) => return Err(End::Client(error.to_string())),
             Poll::Ready(Ok(())) => {}
@@ -157,6 +227,9 @@ impl Traffic {
             return Err(End::Client("it has gone".to_owned()));
         }
         self.moved = true;
+        let skipped = self.skipped.min(rest.len());
+        self.skipped -= skipped;
+        rest = &rest[skipped..];
         self.take(&mut rest)?;
         if !self.ending {
             self.pending.extend_from_slice(rest);
@@ -166,8 +239,11 @@ impl Traffic {
 
     /// Takes requests from the front of what has arrived, as far as there is room for them.
     fn take(&mut self, input: &mut &[u8]) -> Result<(), End> {
-        let Self { book, intake, share, .. } = self;
         loop {
+            if self.rests(input.len()) {
+                return Ok(());
+            }
+            let Self { book, intake, share, .. } = self;
             let admit =
                 |header: &RequestHeader| book.has_room(header) && share.take(charge(header));
             match intake.take(input, admit) {
@@ -237,7 +313,8 @@ impl Traffic {
         if count == 0 {
             return Ok(false);
         }
-        let sent = Pin::new(&mut self.client).poll_write_vectored(cx, &slices[..count]);
+        let Some(client) = &mut self.client else { return Ok(false) };
+        let sent = Pin::new(client).poll_write_vectored(cx, &slices[..count]);
         match sent.map(whole) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(sent)) => {

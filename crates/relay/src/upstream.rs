@@ -2,6 +2,7 @@
 
 use crate::front::Shared;
 use crate::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use crate::{Inside, Lender};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::nbd::constants::reply;
@@ -9,7 +10,7 @@ use evenkeel_wire::nbd::handshake::{Client, ClientClose, ClientPlan, ClientStep}
 use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -31,6 +32,13 @@ const HANDSHAKE_READ_BYTES: usize = 4 << 10;
 /// What bytes go over.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// A connection to a data plane.
+pub(crate) struct Upstream {
+    pub stream: Box<dyn Stream>,
+    /// Lends the client to it, if it is this node's.
+    pub lender: Option<Arc<dyn Lender>>,
+}
 
 /// Which data plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,30 +91,28 @@ impl Caller {
         shared: &Shared,
         target: Target,
         plan: ClientPlan,
-    ) -> Result<(Box<dyn Stream>, ClientStep), Trouble> {
+    ) -> Result<(Upstream, ClientStep), Trouble> {
         let all = async {
-            let mut stream = self.connect(shared, target).await?;
-            let answer = shake(&mut stream, plan).await?;
-            Ok((stream, answer))
+            let mut upstream = self.connect(shared, target).await?;
+            let answer = shake(&mut upstream.stream, plan).await?;
+            Ok((upstream, answer))
         };
         let late = |_| Trouble::Passing("it is too slow".to_owned());
         timeout(shared.config.timing.handshake, all).await.map_err(late)?
     }
 
-    async fn connect(
-        &mut self,
-        shared: &Shared,
-        target: Target,
-    ) -> Result<Box<dyn Stream>, Trouble> {
+    async fn connect(&mut self, shared: &Shared, target: Target) -> Result<Upstream, Trouble> {
         match target {
             Target::Local => {
                 over(&self.former).await;
-                let (stream, held) = shared.config.local.connect(self.peer).map_err(local)?;
+                let inside = shared.config.local.connect(self.peer).map_err(local)?;
+                let Inside { stream, held, lender } = inside;
                 self.former.retain(|former| former.strong_count() > 0);
                 self.former.push(held);
                 let setting = passing("a socket cannot be used");
                 stream.set_nonblocking(true).map_err(&setting)?;
-                Ok(Box::new(UnixStream::from_std(stream).map_err(&setting)?))
+                let stream = Box::new(UnixStream::from_std(stream).map_err(&setting)?);
+                Ok(Upstream { stream, lender })
             }
             Target::Node(node, address) => {
                 let tcp = TcpStream::connect(address).await.map_err(passing("no connection"))?;
@@ -123,7 +129,7 @@ impl Caller {
                 let cluster = shared.config.cluster;
                 let preamble = Preamble { cluster, node, session: self.session, peer: self.peer };
                 introduce(&mut stream, &preamble).await?;
-                Ok(stream)
+                Ok(Upstream { stream, lender: None })
             }
         }
     }

@@ -228,6 +228,22 @@ impl Protocol {
         }
     }
 
+    /// A request that was accepted, as a client asks for it, without its payload.
+    #[must_use]
+    pub fn ask_again(&self, tag: Tag, request: &Request) -> Vec<u8> {
+        match self {
+            Self::Nbd(nbd) => nbd.ask_again(tag, request),
+        }
+    }
+
+    /// Payload of a request that was refused which is still to be thrown away.
+    #[must_use]
+    pub fn unskipped(&self) -> u32 {
+        match self {
+            Self::Nbd(nbd) => nbd.unskipped(),
+        }
+    }
+
     /// Replies to what was returned as [`Next::Answer`]; the bytes of input to consume.
     pub fn answer(&mut self, output: &mut Output) -> usize {
         match self {

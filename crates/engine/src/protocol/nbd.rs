@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::transport::Stretch;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
-use evenkeel_core::request::Operation;
+use evenkeel_core::request::{Operation, Request};
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::handshake::{Listed, Server, ServerStep};
@@ -166,6 +166,17 @@ impl Nbd {
         {
             let total = command.request.length;
             serving.ahead = Ahead::Payload(Stretch { handle, received: 0, total });
+        }
+    }
+
+    pub fn ask_again(&self, tag: Tag, request: &Request) -> Vec<u8> {
+        RequestHeader::new(tag.id, request, tag.note == ONE_EXTENT).encode().to_vec()
+    }
+
+    pub fn unskipped(&self) -> u32 {
+        match self {
+            Self::Serving(Serving { ahead: Ahead::Rest(left), .. }) => *left,
+            _ => 0,
         }
     }
 

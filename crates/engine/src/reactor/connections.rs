@@ -2,6 +2,7 @@
 
 use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
 use crate::driver::{Driver, send_now};
+use crate::lending::Kept;
 use crate::notices::Notice;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
 use crate::session::{Bound, Connection, Session, Stage};
@@ -86,7 +87,8 @@ impl<D: Driver> Reactor<D> {
             return self.try_free(id);
         }
         if count == 0 && !is_cancelled {
-            return self.close(id);
+            let has_loan = session.slot.kept.as_ref().is_some_and(Kept::has_loan);
+            return if has_loan { self.exchange(id) } else { self.close(id) };
         }
         if session.is_closing() {
             // A write that was arriving when the volume was given up has not begun.
@@ -103,7 +105,7 @@ impl<D: Driver> Reactor<D> {
             if session.is_closing() || session.transport.is_receiving_payload() {
                 return self.try_free(id);
             }
-            if matches!(session.stage(), Stage::Moving { .. }) {
+            if matches!(session.stage(), Stage::Moving { .. } | Stage::Exchanging) {
                 return self.sends(id);
             }
             let went_on = match session.protocol.is_bound() {
@@ -248,12 +250,22 @@ impl<D: Driver> Reactor<D> {
         self.left(id);
     }
 
-    pub(super) fn sent(&mut self, id: u32, count: u32) {
+    pub(super) fn sent(&mut self, id: u32, result: Result<u32, Errno>) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        if result == Err(Errno::CANCELED) {
+            session.transport.send_failed();
+            return self.try_free(id);
+        }
+        let count = result.unwrap_or(0);
         let shares = (&mut self.pool, &mut self.volumes);
         memory::left(session, count as usize, self.now, shares);
         if count == 0 {
             return self.close(id);
+        }
+        // The rest of it goes back with the client.
+        let goes_back = self.sessions[id as usize].goes_back();
+        if goes_back && !self.sessions[id as usize].has_outstanding() {
+            return self.try_free(id);
         }
         self.send(id);
     }
@@ -270,8 +282,10 @@ impl<D: Driver> Reactor<D> {
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }
-        if let Stage::Moving { volume, home } = session.stage() {
-            self.move_home(id, volume, home);
+        match session.stage() {
+            Stage::Moving { volume, home } => self.move_home(id, volume, home),
+            Stage::Exchanging => self.exchange(id),
+            _ => {}
         }
     }
 
@@ -300,6 +314,9 @@ impl<D: Driver> Reactor<D> {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         if session.is_closing() && session.has_outstanding() {
             return self.watch_other_end(id);
+        }
+        if session.goes_back() {
+            return self.return_client(id);
         }
         if !session.is_closing() || session.transport.is_in_send() {
             return;
@@ -371,6 +388,11 @@ impl<D: Driver> Reactor<D> {
         for id in ids {
             // The end of one may be the end of another.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
+            if session.is_lent() {
+                session.begin_to_hand_over();
+                self.hand_over(id);
+                continue;
+            }
             session.begin_to_close();
             if session.transport.payload().is_some() {
                 // Its request cannot be finished, and the stream not be resumed behind it.

@@ -2,7 +2,8 @@
 //!
 //! A client that hears nothing asks again where the volume is served next; one that gets an error
 //! passes it on to whoever uses its disk. So what was not begun is not answered, and what the store
-//! works on is finished and answered before the connection is closed.
+//! works on is finished and answered before the connection is closed. A client that was lent is not
+//! disconnected: it goes back to who has lent it, with all that was not begun.
 
 use super::Reactor;
 use super::volumes::Farewell;
@@ -46,7 +47,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Has a connection end with the replies to what has begun.
-    fn hand_over(&mut self, id: u32) {
+    pub(super) fn hand_over(&mut self, id: u32) {
         // The end of one may be the end of another.
         let Some(session) = self.sessions.get(id as usize) else { return };
         if session.transport.is_receiving_payload() {

@@ -6,8 +6,9 @@
 
 use super::Reactor;
 use crate::driver::{Driver, HangUp};
+use crate::lending::Kept;
 use crate::protocol::FAREWELL_BYTES;
-use crate::session::{Bound, Session};
+use crate::session::{Bound, Session, Stage};
 use crate::transport::OtherEnd;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,6 +48,12 @@ impl<D: Driver> Reactor<D> {
         if session.is_shut() {
             return self.try_free(id);
         }
+        if session.stage() == Stage::Exchanging {
+            return self.exchange(id);
+        }
+        if session.goes_back() && how != Ok(HangUp::Reset) {
+            return self.try_free(id);
+        }
         // While something is received, that tells of the end in its place.
         if let Ok(how) = how
             && !session.transport.is_receiving()
@@ -59,6 +66,10 @@ impl<D: Driver> Reactor<D> {
     /// client has not ended it as its protocol says.
     fn mourn(&mut self, id: u32, how: HangUp) {
         let session = &self.sessions[id as usize];
+        // Not its end: the client's own socket is to take its place.
+        if session.slot.kept.as_ref().is_some_and(Kept::has_loan) {
+            return;
+        }
         if how == HangUp::Reset || !session.is_closing() && !takes_leave(session) {
             self.close(id);
         }

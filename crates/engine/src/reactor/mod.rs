@@ -12,6 +12,7 @@
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
+//! | `lending.rs` | clients that are lent by who accepted them, and go back |
 //! | `handover.rs` | volumes that are given up for another data plane |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
@@ -25,6 +26,7 @@ mod contract;
 mod errors;
 mod handover;
 mod hang_up;
+mod lending;
 mod memory;
 mod moves;
 mod requests;
@@ -36,6 +38,7 @@ use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
+use crate::lending::Kept;
 use crate::notices::Notices;
 use crate::session::{Connection, Session};
 use crate::shared_device::SharedDevice;
@@ -82,6 +85,8 @@ pub enum Message {
     Connection(OwnedFd, HostAddress, Slot),
     /// The handshake with this ticket has to make room for another.
     Evict(u64),
+    /// Give the lent client of the connection with this ticket back, if it is here.
+    Recall(u64),
     /// No more handshakes: those under way are closed, too.
     CloseDoors,
     /// A connection to this volume, which is at home here.
@@ -243,6 +248,8 @@ pub struct Reactor<D: Driver> {
     departures: Vec<Departure>,
     /// Volumes that are given up and still have connections.
     handovers: Vec<Handover>,
+    /// Lent clients of whose requests a store has said that it is served elsewhere.
+    elsewhere: Vec<u32>,
     /// Whose turn it is to clear a range.
     turn: clears::Turn,
     background: Background,
@@ -302,6 +309,7 @@ impl<D: Driver> Reactor<D> {
             buffer_waiters: BufferWaiters::default(),
             departures: Vec::new(),
             handovers: Vec::new(),
+            elsewhere: Vec::new(),
             turn: clears::Turn::default(),
             background: Background::default(),
             ready: Vec::new(),
@@ -331,6 +339,7 @@ impl<D: Driver> Reactor<D> {
             self.send_all();
             self.depart_when_quiet();
             self.end_handovers();
+            self.return_elsewhere();
             self.sweep();
             self.judge_second();
             if self.is_finished() {
@@ -355,7 +364,8 @@ impl<D: Driver> Reactor<D> {
     fn timeout(&self) -> Option<Duration> {
         let may_grant = self.buffer_waiters.may_be_granted(self.pool.gave_back());
         let may_clear = self.turn.is_due();
-        if !self.ready.is_empty() || !self.to_send.is_empty() || may_grant || may_clear {
+        let has_more = !(self.ready.is_empty() && self.elsewhere.is_empty());
+        if has_more || !self.to_send.is_empty() || may_grant || may_clear {
             return Some(Duration { ns: 0 });
         }
         let departs_by = self.departures.iter().map(|departure| departure.by).min();
@@ -369,7 +379,7 @@ impl<D: Driver> Reactor<D> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Received(id, result) => self.received(id, result),
-            Event::Sent(id, result) => self.sent(id, result.unwrap_or(0)),
+            Event::Sent(id, result) => self.sent(id, result),
             Event::HungUp(id, how) => self.hung_up(id, how),
             Event::Disk(slot, done) => {
                 let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
@@ -388,6 +398,7 @@ impl<D: Driver> Reactor<D> {
         match message {
             Message::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
             Message::Evict(ticket) => self.evict(ticket),
+            Message::Recall(ticket) => self.recall(ticket),
             Message::CloseDoors => self.close_doors(),
             Message::Moved(volume, connection) => self.arrive(volume, *connection),
             Message::Apply(state, store, ack) => self.apply(*state, store, ack),
@@ -448,7 +459,9 @@ impl<D: Driver> Reactor<D> {
 impl<D: Driver> Drop for Reactor<D> {
     /// What the kernel may still touch must outlive us, in a panic, too.
     fn drop(&mut self) {
-        for session in std::mem::take(&mut self.sessions).drain() {
+        for mut session in std::mem::take(&mut self.sessions).drain() {
+            // Who has lent it learns that it has ended, whatever becomes of the rest.
+            drop(session.slot.kept.as_mut().and_then(Kept::take_back));
             if session.transport.is_receiving_payload() {
                 // It writes to the request's buffers.
                 std::mem::forget(std::mem::take(&mut self.active));

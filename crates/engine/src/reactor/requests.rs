@@ -21,8 +21,10 @@ use evenkeel_store::{Completion, Extent, Submission};
 /// A request that is in the server.
 pub(super) struct Active {
     session: u32,
+    /// Its place among all requests of its connection.
+    pub(super) number: u64,
     pub(super) volume: u32,
-    tag: Tag,
+    pub(super) tag: Tag,
     pub(super) request: Request,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
     pub(super) buffers: Vec<Option<Buffer>>,
@@ -137,8 +139,10 @@ impl<D: Driver> Reactor<D> {
             return false;
         }
         let clear = Clear::of(&request, &*self.volumes[slot as usize].store);
+        let number = self.sessions[id as usize].next_number();
         let handle = self.active.insert(Active {
             session: id,
+            number,
             volume: slot,
             tag,
             request,
@@ -250,6 +254,10 @@ impl<D: Driver> Reactor<D> {
             return;
         }
         if let Some(stretch) = session.transport.end_payload() {
+            if session.goes_back() {
+                self.leave_to_others(stretch.handle, stretch.received);
+            }
+            let session = &mut self.sessions[id as usize];
             session.ended(self.active[stretch.handle as usize].request.payload_bytes());
             self.release(stretch.handle);
         }
@@ -399,20 +407,24 @@ impl<D: Driver> Reactor<D> {
         if let Some(failure) = active.failure {
             volume.errors.count(volume.state.id, &request, failure);
         }
-        let session = &mut self.sessions[id as usize];
-        session.ended(request.payload_bytes());
-        let outcome = Outcome {
-            tag: active.tag,
-            volume: slot,
-            request,
-            result: active.failure.map_or(Ok(()), Err),
-            extents: &active.extents,
-        };
         // Nothing of it was begun, or not all: it is to be asked for again.
-        let is_left = active.failure == Some(Failure::ShuttingDown) && session.is_handed_over();
-        if !is_left {
+        if active.failure == Some(Failure::ShuttingDown) && self.is_left_to_others(id) {
+            self.leave_to_others(handle, request.payload_bytes());
+            self.sessions[id as usize].ended(request.payload_bytes());
+        } else {
+            let active = &mut self.active[handle as usize];
+            let session = &mut self.sessions[id as usize];
+            session.ended(request.payload_bytes());
+            let outcome = Outcome {
+                tag: active.tag,
+                volume: slot,
+                request,
+                result: active.failure.map_or(Ok(()), Err),
+                extents: &active.extents,
+            };
             session.reply(&outcome, &mut active.buffers);
         }
+        let session = &self.sessions[id as usize];
         if session.parked == Some(Bound::Connection) {
             self.ready.push(id);
         }

@@ -281,11 +281,19 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Closes connections of hosts the volume is no longer attached to.
+    /// Closes connections of hosts the volume is no longer attached to. Clients that were lent go
+    /// back to who has lent them, who knows whether the volume is elsewhere.
     pub(super) fn disconnect_strangers(&mut self, slot: u32) {
         let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
-            if self.is_stranger(id, slot) {
+            if !self.is_stranger(id, slot) {
+                continue;
+            }
+            let session = &mut self.sessions[id as usize];
+            if session.is_lent() && !session.is_handed_over() {
+                session.begin_to_hand_over();
+                self.hand_over(id);
+            } else {
                 self.close(id);
             }
         }

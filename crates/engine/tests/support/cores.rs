@@ -68,6 +68,10 @@ impl<D: Driver> Driver for Watched<D> {
         self.driver.cancel_receive(connection);
     }
 
+    fn cancel_send(&mut self, connection: u32) {
+        self.driver.cancel_send(connection);
+    }
+
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
         // SAFETY: the caller's promise is passed on.
         unsafe { self.driver.send(connection, fd, message) }

@@ -4,8 +4,11 @@ use crate::support::{Nbd, Served, unlimited};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
+use evenkeel_engine::lending as engine;
 use evenkeel_engine::{Entrance, IoMode};
-use evenkeel_relay::{Bounds, Front, FrontConfig, Home, Homes, Local, Timing};
+use evenkeel_relay::{
+    Bounds, Front, FrontConfig, Home, Homes, Inside, Lender, Loan, Local, Returned, Timing,
+};
 use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;
@@ -183,13 +186,37 @@ impl Homes for View {
 pub struct Own {
     entrance: Entrance,
     held: Mutex<Vec<Weak<()>>>,
+    /// Whether clients at home are handed over to the engine.
+    lends: bool,
 }
 
 impl Local for Own {
-    fn connect(&self, peer: HostAddress) -> io::Result<(UnixStream, Weak<()>)> {
-        let connected = self.entrance.connect(peer)?;
-        self.held.lock().unwrap().push(Weak::clone(&connected.1));
-        Ok(connected)
+    fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
+        let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
+        self.held.lock().unwrap().push(Weak::clone(&held));
+        let lender: Option<Arc<dyn Lender>> = match self.lends {
+            true => Some(Arc::new(ToEngine(lender))),
+            false => None,
+        };
+        Ok(Inside { stream, held, lender })
+    }
+}
+
+/// Hands clients over to the data plane, in its own words.
+struct ToEngine(engine::Lender);
+
+impl Lender for ToEngine {
+    fn lend(&self, loan: Loan) {
+        let Loan { client, unread, back } = loan;
+        let back = Box::new(move |returned| {
+            let engine::Returned { client, unsent, unread, skipped } = returned;
+            back(Returned { client, unsent, unread, skipped });
+        });
+        self.0.lend(engine::Loan { client, unread, back });
+    }
+
+    fn recall(&self) {
+        self.0.recall();
     }
 }
 
@@ -241,6 +268,20 @@ impl Cluster {
 
     /// The same on a device like this, with fronts as they are changed to be.
     pub fn with(nodes: u32, device: &str, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
+        Self::made(nodes, device, true, change)
+    }
+
+    /// The same where all clients are relayed, those at home too.
+    pub fn relayed(nodes: u32, device: &str, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
+        Self::made(nodes, device, false, change)
+    }
+
+    fn made(
+        nodes: u32,
+        device: &str,
+        lends: bool,
+        change: impl Fn(FrontConfig) -> FrontConfig,
+    ) -> Self {
         let mut pool: Arc<dyn Pool> = Arc::new(Common::default());
         if !device.is_empty() {
             pool = Arc::new(FaultyPool::new(pool, &device.parse().unwrap()));
@@ -250,7 +291,7 @@ impl Cluster {
             let id = NodeId(number);
             let served = Served::new(IoMode::Auto, Arc::clone(&pool));
             let entrance = served.engine.as_ref().unwrap().entrance();
-            let own = Arc::new(Own { entrance, held: Mutex::default() });
+            let own = Arc::new(Own { entrance, held: Mutex::default(), lends });
             let local = Arc::clone(&own) as Arc<dyn Local>;
             let front = Front::start(change(config(id, &map, local))).unwrap();
             map.divert(id, front.node_address());

@@ -6,13 +6,13 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::Operation;
 use evenkeel_link::TlsFiles;
 use evenkeel_relay::preamble::{Preamble, VERDICT_BYTES, Verdict};
-use evenkeel_relay::{Front, FrontConfig, Local, RelayError};
+use evenkeel_relay::{Front, FrontConfig, Inside, Local, RelayError};
 use evenkeel_wire::agent::HostAddress;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 const NODE: NodeId = NodeId(1);
 
@@ -71,12 +71,12 @@ struct Fake {
 }
 
 impl Local for Fake {
-    fn connect(&self, _: HostAddress) -> io::Result<(UnixStream, Weak<()>)> {
+    fn connect(&self, _: HostAddress) -> io::Result<Inside> {
         let (inside, outside) = UnixStream::pair()?;
         let kept = Arc::new(());
         let held = Arc::downgrade(&kept);
         self.held.lock().unwrap().push((inside, kept));
-        Ok((outside, held))
+        Ok(Inside { stream: outside, held, lender: None })
     }
 }
 
