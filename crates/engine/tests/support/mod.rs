@@ -185,6 +185,18 @@ impl Nbd {
         Some(Self { stream, reader, input, sent, next_cookie: 0 })
     }
 
+    /// Goes on over another connection, with what was agreed on over this one.
+    pub fn over_to(self, stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+        stream.set_write_timeout(Some(ANSWER_MAX)).unwrap();
+        Self { stream, ..self }
+    }
+
+    /// Expects the reply to a request that was sent by other means.
+    pub fn expect(&mut self, cookie: u64, request: Request) {
+        self.sent.insert(cookie, request);
+    }
+
     /// Sends a request; its cookie.
     pub fn send(&mut self, operation: Operation, offset: u64, length: u32, payload: &[u8]) -> u64 {
         self.try_send(operation, offset, length, payload).unwrap()

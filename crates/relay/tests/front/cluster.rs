@@ -268,18 +268,22 @@ impl Cluster {
 
     /// The same on a device like this, with fronts as they are changed to be.
     pub fn with(nodes: u32, device: &str, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
-        Self::made(nodes, device, true, change)
+        Self::made((nodes, IoMode::Auto, true), device, change)
+    }
+
+    /// The same with engines that call the kernel in this way.
+    pub fn on(io: IoMode, nodes: u32, device: &str) -> Self {
+        Self::made((nodes, io, true), device, |config| config)
     }
 
     /// The same where all clients are relayed, those at home too.
-    pub fn relayed(nodes: u32, device: &str, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
-        Self::made(nodes, device, false, change)
+    pub fn relayed(nodes: u32, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
+        Self::made((nodes, IoMode::Auto, false), "", change)
     }
 
     fn made(
-        nodes: u32,
+        (nodes, io, lends): (u32, IoMode, bool),
         device: &str,
-        lends: bool,
         change: impl Fn(FrontConfig) -> FrontConfig,
     ) -> Self {
         let mut pool: Arc<dyn Pool> = Arc::new(Common::default());
@@ -289,7 +293,7 @@ impl Cluster {
         let map = Arc::new(Map::default());
         let start = |number| {
             let id = NodeId(number);
-            let served = Served::new(IoMode::Auto, Arc::clone(&pool));
+            let served = Served::new(io, Arc::clone(&pool));
             let entrance = served.engine.as_ref().unwrap().entrance();
             let own = Arc::new(Own { entrance, held: Mutex::default(), lends });
             let local = Arc::clone(&own) as Arc<dyn Local>;
@@ -311,6 +315,15 @@ impl Cluster {
         let state = self.state.lock().unwrap().clone();
         let nobody = VolumeState { attachments: Vec::new(), ..state };
         assert_eq!(self.nodes[from].served.call(Command::Apply(nobody)), Reply::Done);
+        self.nodes[from].drain();
+    }
+
+    /// What a node is told when the volume moves: what it had begun is answered, and its clients
+    /// are to ask elsewhere for the rest.
+    pub fn give_up(&self, from: usize) {
+        self.map.set(ID, Place::Unsettled);
+        let told = self.nodes[from].served.call(Command::Release(ID));
+        assert!(matches!(told, Reply::Balances(_)), "{told:?}");
         self.nodes[from].drain();
     }
 

@@ -29,19 +29,26 @@ pub struct Load {
     under_way: BTreeMap<u64, (u64, Option<u64>)>,
     random: Random,
     has_extents: bool,
+    depth: usize,
 }
 
 impl Load {
     pub fn new(client: Nbd, (part, parts): (u64, u64), has_extents: bool) -> Self {
         let blocks = (0..BLOCKS).filter(|block| block % parts == part).collect();
         let (writes, under_way) = (BTreeMap::new(), BTreeMap::new());
-        Self { client, blocks, writes, under_way, random: Random(part), has_extents }
+        let random = Random(part);
+        Self { client, blocks, writes, under_way, random, has_extents, depth: DEPTH }
     }
 
-    /// Requests with so many at once, until it is told to stop. Each answer is counted.
-    pub fn run(&mut self, depth: usize, stop: &AtomicBool, answers: &AtomicU64) {
+    /// The same with so many requests under way.
+    pub fn deep(self, depth: usize) -> Self {
+        Self { depth, ..self }
+    }
+
+    /// Requests, until it is told to stop. Each answer is counted.
+    pub fn run(&mut self, stop: &AtomicBool, answers: &AtomicU64) {
         while !stop.load(Ordering::SeqCst) {
-            while self.under_way.len() < depth {
+            while self.under_way.len() < self.depth {
                 self.ask();
             }
             self.hear();
@@ -115,7 +122,7 @@ pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&[AtomicU64])) {
         for (mut load, answers) in loads.into_iter().zip(&answers) {
             let stop = &stop;
             scope.spawn(move || {
-                load.run(DEPTH, stop, answers);
+                load.run(stop, answers);
                 load.check();
             });
         }

@@ -5,6 +5,7 @@
 mod agreed;
 mod cluster;
 mod homes;
+mod lending;
 #[path = "../../../link/tests/support/mod.rs"]
 mod link;
 mod load;

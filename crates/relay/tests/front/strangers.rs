@@ -277,7 +277,7 @@ fn half_a_request_and_half_a_handshake_end() {
         ..config
     };
     // Where the data plane serves the client itself, it is that one's patience that ends.
-    let cluster = Cluster::relayed(1, "", short);
+    let cluster = Cluster::relayed(1, short);
     let mut client = cluster.connect(0, true);
     let request = Request { operation: WRITE, offset: 0, length: 4_096 };
     client.stream.write_all(&RequestHeader::new(1, &request, false).encode()).unwrap();

@@ -1,0 +1,377 @@
+//! Clients that are lent to the data plane, and come back when their volume is given up: with each
+//! request either answered or not begun, to the byte.
+//!
+//! A case is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use evenkeel_core::device::ServiceTime;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::request::{Operation, Request};
+use evenkeel_engine::IoMode;
+use evenkeel_engine::lending::{LOAN_BYTES_MAX, Lender, Loan, Returned};
+use evenkeel_store::Pool;
+use evenkeel_store::faulty::FaultyPool;
+use evenkeel_store::faulty::setup::Setup;
+use evenkeel_store::memory::MemoryPool;
+use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
+use evenkeel_wire::nbd::constants::command;
+use evenkeel_wire::nbd::transmission::RequestHeader;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use support::{ANSWER_MAX, Answer, Nbd, Random, Served, paced, unlimited};
+
+const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
+const ID: VolumeId = VolumeId::from_bits(3);
+const SIZE: u64 = 4 << 20;
+const WRITE: Operation = Operation::Write { fua: false };
+/// Cases of a plain run, for each way to call the kernel.
+const CASES: u64 = 60;
+
+/// A client that is lent, after so many bytes of what it sends have arrived elsewhere.
+struct Lent {
+    client: Nbd,
+    lender: Lender,
+    back: Receiver<Returned>,
+}
+
+fn lend(served: &Served, unread: &[u8]) -> Lent {
+    let entrance = served.engine.as_ref().unwrap().entrance();
+    let inside = entrance.connect(HostAddress::Local).unwrap();
+    let first = Nbd::over(inside.stream, ID, true).expect("the export is there");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (told, back) = channel();
+    let back_to = Box::new(move |returned| drop(told.send(returned)));
+    let loan = Loan { client: theirs.into(), unread: unread.to_vec(), back: back_to };
+    inside.lender.lend(loan);
+    // The end of the first connection is the signal.
+    Lent { client: first.over_to(ours), lender: inside.lender, back }
+}
+
+/// A device that takes long, so that there is always something in it.
+fn slow(base_ns: u64) -> Arc<dyn Pool> {
+    let setup = Setup::new(2, ServiceTime { base_ns, ns_per_kib: 0 });
+    Arc::new(FaultyPool::new(Arc::new(MemoryPool::new()), &setup))
+}
+
+fn seeds(cases: u64) -> std::ops::Range<u64> {
+    match std::env::var("EVENKEEL_SEED").map(|seed| seed.parse().expect("a number")) {
+        Ok(seed) => seed..seed + 1,
+        Err(_) => 1..cases + 1,
+    }
+}
+
+/// What a client sends: a request, and whether it is refused at once.
+struct Sent {
+    request: Request,
+    bytes: Vec<u8>,
+    is_refused: bool,
+}
+
+fn any_request(random: &mut Random, cookie: u64) -> Sent {
+    let length = match random.below(8) {
+        // More than one quantum: some of it may be in the store, and some not.
+        0 => 512 * (1 + random.below(1_400) as u32),
+        _ => 512 * (1 + random.below(16) as u32),
+    };
+    let fua = random.below(4) == 0;
+    let operation = match random.below(10) {
+        0 => Operation::Flush,
+        1 => Operation::BlockStatus,
+        2 => Operation::Discard { fua },
+        3 => Operation::WriteZeroes { fua, keep_allocated: true, only_if_fast: false },
+        4 | 5 => Operation::Read,
+        _ => Operation::Write { fua },
+    };
+    let is_write = matches!(operation, Operation::Write { .. });
+    let is_refused = is_write && random.below(6) == 0;
+    let offset = match operation {
+        Operation::Flush => 0,
+        // Beyond the end: answered with an error, and its payload is thrown away.
+        _ if is_refused => SIZE,
+        _ => 512 * random.below((SIZE - u64::from(length)) / 512 + 1),
+    };
+    let length = if operation == Operation::Flush { 0 } else { length };
+    let request = Request { operation, offset, length };
+    let mut bytes = RequestHeader::new(cookie, &request, random.below(2) == 0).encode().to_vec();
+    if is_write {
+        bytes.extend((0..length).map(|at| (cookie + u64::from(at / 7)) as u8));
+    }
+    Sent { request, bytes, is_refused }
+}
+
+/// What is in a socket.
+fn in_socket(stream: &mut UnixStream) -> Vec<u8> {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+fn give_up(served: &Served) {
+    assert!(matches!(served.call(Command::Release(ID)), Reply::Balances(_)));
+}
+
+/// The stream is cut anywhere, so also in each place of a head and of a payload; the volume is
+/// given up when anything between nothing and all of it has been done.
+#[test]
+fn what_comes_back_is_what_was_not_begun_to_the_byte() {
+    let mut seen = [0; 4];
+    for io in MODES {
+        let served = Served::new(io, slow(1_000_000));
+        for seed in seeds(CASES) {
+            let before =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one_case(&served, seed)));
+            let kinds = before.unwrap_or_else(|panic| {
+                eprintln!(
+                    "{io:?}: EVENKEEL_SEED={seed} cargo test -p evenkeel-engine --test lending \
+                     what_comes_back"
+                );
+                std::panic::resume_unwind(panic)
+            });
+            seen.iter_mut().zip(kinds).for_each(|(seen, kind)| *seen += u32::from(kind));
+        }
+    }
+    if seeds(CASES).count() > 1 {
+        // Something was unsent, not begun, cut in a payload, and to be thrown away.
+        assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    }
+}
+
+fn one_case(served: &Served, seed: u64) -> [bool; 4] {
+    let mut random = Random(seed);
+    let limited = match random.below(2) {
+        0 => unlimited(ID, SIZE),
+        // By its limit most of them wait.
+        _ => paced(ID, SIZE, 2_000),
+    };
+    served.apply(VolumeState { ..limited });
+    let sent: Vec<Sent> =
+        (0..1 + random.below(40)).map(|at| any_request(&mut random, at)).collect();
+    let stream: Vec<u8> = sent.iter().flat_map(|sent| sent.bytes.clone()).collect();
+    let last = sent.last().unwrap().bytes.len();
+    // Within the last request, most often in its head.
+    let cut_back = match random.below(3) {
+        0 => random.below(last as u64 + 1) as usize,
+        1 => last - last.min(random.below(29) as usize),
+        _ => last.min(random.below(3) as usize),
+    };
+    let end = stream.len() - cut_back;
+    let before = (random.below(LOAN_BYTES_MAX as u64 + 1) as usize).min(end);
+    let before = if random.below(2) == 0 { 0 } else { before };
+    let Lent { mut client, back, .. } = lend(served, &stream[..before]);
+    for (cookie, sent) in (0..).zip(&sent) {
+        client.expect(cookie, sent.request);
+    }
+    let mut answered = BTreeMap::new();
+    let reads = random.below(2) == 0;
+    let wanted = random.below(sent.len() as u64) as usize;
+    let mut writer = client.stream.try_clone().unwrap();
+    let rest = stream[before..end].to_vec();
+    let writer = std::thread::spawn(move || writer.write_all(&rest).unwrap());
+    // What stays unread by the client stays in the data plane, or in the socket.
+    while reads && answered.len() < wanted {
+        let (cookie, answer) = client.receive().unwrap();
+        assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
+    }
+    give_up(served);
+    let Returned { client: fd, unsent, mut unread, skipped } =
+        back.recv_timeout(ANSWER_MAX).unwrap();
+    let mut socket = UnixStream::from(fd);
+    let mut after = Vec::new();
+    while !writer.is_finished() {
+        after.append(&mut in_socket(&mut socket));
+        std::thread::yield_now();
+    }
+    writer.join().unwrap();
+    after.append(&mut in_socket(&mut socket));
+    let thrown_away = after.len().min(skipped as usize);
+    let skipped_after = skipped as usize - thrown_away;
+    unread.extend(after.drain(..).skip(thrown_away));
+    socket.set_nonblocking(false).unwrap();
+    let has_unsent = !unsent.is_empty();
+    let farewell = std::thread::spawn(move || {
+        socket.write_all(&unsent).unwrap();
+        drop(socket);
+    });
+    while let Some((cookie, answer)) = client.receive() {
+        assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
+    }
+    farewell.join().unwrap();
+    let mut expected = Vec::new();
+    let (mut at, mut expected_skipped) = (0, 0);
+    for (cookie, sent) in (0..).zip(&sent) {
+        let arrived = end.saturating_sub(at).min(sent.bytes.len());
+        at += sent.bytes.len();
+        match answered.remove(&cookie) {
+            None => expected.extend_from_slice(&sent.bytes[..arrived]),
+            Some(answer) => {
+                assert_eq!(matches!(answer, Answer::Failed(_)), sent.is_refused, "{cookie}");
+                expected_skipped = sent.bytes.len() - arrived;
+            }
+        }
+    }
+    assert!(unread == expected, "{} bytes came back, not {}", unread.len(), expected.len());
+    assert_eq!(skipped_after, expected_skipped);
+    let is_head = |bytes: &[u8]| RequestHeader::decode(bytes.first_chunk().unwrap()).is_ok();
+    let in_payload = cut_back > 0 && last - cut_back > 28 && is_head(&sent.last().unwrap().bytes);
+    [has_unsent, !unread.is_empty(), in_payload, skipped > 0]
+}
+
+/// However much a client leaves unread, it comes back with it, and the volume waits for nobody.
+#[test]
+fn replies_that_nobody_fetches_come_back() {
+    for io in MODES {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(unlimited(ID, SIZE));
+        let Lent { mut client, back, .. } = lend(&served, &[]);
+        let (reads, length) = (16_u64, 1 << 20);
+        let pattern: Vec<u8> = (0..length).map(|at: u32| (at / 5) as u8).collect();
+        assert_eq!(client.ask(WRITE, 0, length, &pattern), Answer::Done(Vec::new()));
+        for _ in 0..reads {
+            client.send(Operation::Read, 0, length, &[]);
+        }
+        // Something of the first one is in the socket, and the store has done others.
+        client.stream.set_nonblocking(true).unwrap();
+        while client.stream.peek_one().is_none() {}
+        client.stream.set_nonblocking(false).unwrap();
+        give_up(&served);
+        let returned = back.recv_timeout(ANSWER_MAX).unwrap();
+        assert!(!returned.unsent.is_empty());
+        let heads = returned.unread.chunks(28);
+        let left = heads.map(|head| RequestHeader::decode(head.try_into().unwrap()).unwrap());
+        let left: Vec<u64> = left.map(|header| header.cookie).collect();
+        let mut socket = UnixStream::from(returned.client);
+        let (unsent, mut answered) = (returned.unsent, 0);
+        let after = std::thread::spawn(move || socket.write_all(&unsent).unwrap());
+        while let Some((cookie, answer)) = client.receive() {
+            assert!(answer == Answer::Done(pattern.clone()), "{cookie}");
+            assert!(!left.contains(&cookie));
+            answered += 1;
+        }
+        after.join().unwrap();
+        assert_eq!(answered + left.len() as u64, reads);
+    }
+}
+
+trait PeekOne {
+    fn peek_one(&self) -> Option<()>;
+}
+
+impl PeekOne for UnixStream {
+    /// Whether there is anything to read.
+    fn peek_one(&self) -> Option<()> {
+        let flags = rustix::net::RecvFlags::PEEK;
+        let mut byte = [0];
+        rustix::net::recv(self, &mut byte[..], flags).ok().map(drop)
+    }
+}
+
+#[test]
+fn a_client_that_has_taken_its_leave_or_asks_again_is_given_back_with_that() {
+    for io in MODES {
+        let served = Served::new(io, slow(5_000_000));
+        served.apply(paced(ID, SIZE, 100));
+        let Lent { mut client, back, .. } = lend(&served, &[]);
+        for block in 0..60_u64 {
+            client.send(WRITE, block * 4_096, 4_096, &[7; 4_096]);
+        }
+        client.disconnect();
+        assert!(client.receive().is_some());
+        give_up(&served);
+        let returned = back.recv_timeout(ANSWER_MAX).unwrap();
+        let last = returned.unread.last_chunk::<28>().unwrap();
+        assert_eq!(RequestHeader::decode(last).unwrap().command, command::DISC);
+        assert!(returned.unread.len() > 28, "most of it waited");
+        assert_eq!((returned.unread.len() - 28) % (28 + 4_096), 0);
+    }
+}
+
+#[test]
+fn a_client_is_given_back_when_it_is_asked_for_when_its_host_goes_and_when_the_engine_ends() {
+    for io in MODES {
+        let mut served = Served::new(io, Arc::new(MemoryPool::new()));
+        served.apply(unlimited(ID, SIZE));
+        for how in 0..3 {
+            let Lent { mut client, lender, back } = lend(&served, &[]);
+            assert_eq!(client.ask(WRITE, 0, 512, &[1; 512]), Answer::Done(Vec::new()));
+            assert_eq!(
+                back.recv_timeout(Default::default()).err(),
+                Some(RecvTimeoutError::Timeout)
+            );
+            match how {
+                0 => lender.recall(),
+                1 => {
+                    let nobody = VolumeState { attachments: Vec::new(), ..unlimited(ID, SIZE) };
+                    served.apply(nobody);
+                    served.apply(unlimited(ID, SIZE));
+                }
+                _ => drop(served.engine.take()),
+            }
+            let returned = back.recv_timeout(ANSWER_MAX).unwrap();
+            assert!(returned.unsent.is_empty() && returned.unread.is_empty());
+            // It is open, and nobody here reads it.
+            client.send(WRITE, 0, 512, &[1; 512]);
+            assert_eq!(in_socket(&mut UnixStream::from(returned.client)).len(), 28 + 512);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_lent_comes_back_as_it_was() {
+    let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
+    served.apply(unlimited(ID, SIZE));
+    let Lent { back, .. } = lend(&served, &vec![1; LOAN_BYTES_MAX + 1]);
+    let returned = back.recv_timeout(ANSWER_MAX).unwrap();
+    assert_eq!((returned.unread.len(), returned.skipped), (LOAN_BYTES_MAX + 1, 0));
+    // Nothing was agreed on.
+    let entrance = served.engine.as_ref().unwrap().entrance();
+    let lend_to = |inside: evenkeel_engine::Inside| {
+        let (_ours, theirs) = UnixStream::pair().unwrap();
+        let (told, back) = channel();
+        let back_to = Box::new(move |returned: Returned| drop(told.send(returned)));
+        inside.lender.lend(Loan { client: theirs.into(), unread: vec![5; 3], back: back_to });
+        drop(inside.stream);
+        back.recv_timeout(ANSWER_MAX).unwrap().unread
+    };
+    assert_eq!(lend_to(entrance.connect(HostAddress::Local).unwrap()), [5; 3]);
+    // The connection has ended before.
+    let mut inside = entrance.connect(HostAddress::Local).unwrap();
+    inside.stream.write_all(&[0xff; 4]).unwrap();
+    let _ = inside.stream.read_to_end(&mut Vec::new());
+    assert_eq!(lend_to(inside), [5; 3]);
+}
+
+/// Whoever has lent a client learns of its end, also when that comes while the volume is given up.
+#[test]
+fn a_client_that_goes_is_not_given_back() {
+    for io in MODES {
+        let served = Served::new(io, slow(2_000_000));
+        served.apply(paced(ID, SIZE, 500));
+        for round in 0..20 {
+            let Lent { mut client, back, .. } = lend(&served, &[]);
+            for block in 0..round * 3 {
+                client.send(WRITE, block * 4_096, 4_096, &[7; 4_096]);
+            }
+            if round % 2 == 0 {
+                drop(client);
+                give_up(&served);
+            } else {
+                let gone = std::thread::spawn(move || drop(client));
+                give_up(&served);
+                gone.join().unwrap();
+            }
+            match back.recv_timeout(ANSWER_MAX) {
+                // It was given back first: the socket tells the same.
+                Ok(returned) => drop(in_socket(&mut UnixStream::from(returned.client))),
+                Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) => panic!("{io:?}: nobody hears of its end"),
+            }
+            served.apply(paced(ID, SIZE, 500));
+        }
+    }
+}
