@@ -3,9 +3,12 @@
 //! error.
 //!
 //! ```text
-//!  client ── Front ─┬─ socket pair ── the data plane of this node
-//!                   └─ TCP, TLS ── Front of the home ── socket pair ── its data plane
+//!  client ── the data plane of this node
+//!  client ── Front ── TCP, TLS ── Front of the home ── socket pair ── its data plane
 //! ```
+//!
+//! A client whose volume is at home here is served by the data plane itself, which gets its socket
+//! from the front and gives it back when the volume goes ([`Lender`]). All others are relayed.
 //!
 //! The front is a server of NBD to the client and a client of NBD to the data plane, with the state
 //! machines that both use themselves. It keeps every request until its reply is whole. When the
@@ -21,6 +24,12 @@
 //!   connection of the same client is let in when nothing of the earlier one is under way: the
 //!   front sees to it where the data plane is its own, and otherwise the front of the home, which
 //!   knows both by the number of the session in the preamble ([`preamble`]).
+//!
+//! Why the front needs no copy of the requests of a client at home: the data plane that has them is
+//! in the same process, so they are lost together. On a planned move the data plane answers what it
+//! has begun, and gives the rest back with the socket, from replies that were not sent to the first
+//! bytes of a head. A client is lent when nothing of it is under way; until then, as after it has
+//! come home, it is relayed over a socket pair, and nothing new is read from it.
 //!
 //! What holds:
 //!

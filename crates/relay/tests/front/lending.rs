@@ -118,7 +118,7 @@ fn is_telling(cut: usize, requests: &[(Request, Vec<u8>)]) -> bool {
     for (_, payload) in requests {
         let end = begin + 28 + payload.len();
         if cut <= end {
-            return cut <= begin + 30 || cut + 2 >= end || cut % 23 == 0;
+            return cut <= begin + 30 || cut + 2 >= end || cut.is_multiple_of(23);
         }
         begin = end;
     }
@@ -134,11 +134,10 @@ fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
         let (requests, _) = a_bit_of_all(0);
         let length: usize = requests.iter().map(|(_, payload)| 28 + payload.len()).sum();
         let mut cookies = 1_000_000;
-        let mut moves = 0;
         // Of a payload's inner bytes one is as good as another.
-        for cut in (0..=length).filter(|cut| is_telling(*cut, &requests)) {
+        let cuts = (0..=length).filter(|cut| is_telling(*cut, &requests));
+        for (moves, cut) in cuts.enumerate() {
             let (home, next) = (moves % 2, (moves + 1) % 2);
-            moves += 1;
             let (requests, refused) = a_bit_of_all(cut as u64);
             let mut bytes = Vec::new();
             for (at, (request, payload)) in (0..).zip(&requests) {
