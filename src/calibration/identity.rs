@@ -84,6 +84,12 @@ impl Identity {
 
     /// A description in one line.
     pub fn describe(&self) -> String {
+        if let Some(Layout { cluster, pool, domain, copies, devices, .. }) = &self.layout {
+            return format!(
+                "the pool {pool} of the Ceph cluster {cluster}, {devices} OSDs, {copies} copies, \
+                 each in a {domain} of its own"
+            );
+        }
         let mut text = self.filesystem.clone();
         if let Some(device) = &self.device {
             text.push_str(&format!(" on device {device}"));

@@ -232,7 +232,12 @@ fn a_pool_s_states_are_kept_as_long_as_it_is_made_of_the_same() {
     assert_eq!(larger.states, []);
     let mut elsewhere = pool(12);
     elsewhere.layout.as_mut().unwrap().cluster = "d".to_owned();
-    assert!(earlier.misfit(&"rbd".parse().unwrap(), &elsewhere).is_some());
+    assert_eq!(
+        earlier.misfit(&"rbd".parse().unwrap(), &elsewhere).unwrap(),
+        "it was made on the pool volumes of the Ceph cluster c, 12 OSDs, 3 copies, each in a host \
+         of its own, this is the pool volumes of the Ceph cluster d, 12 OSDs, 3 copies, each in a \
+         host of its own"
+    );
 }
 
 #[test]
