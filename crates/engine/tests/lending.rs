@@ -23,6 +23,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
 use support::{ANSWER_MAX, Answer, Nbd, Random, Served, paced, unlimited};
 
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
@@ -179,20 +180,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
         assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
     }
     give_up(served);
-    let Returned { client: fd, unsent, mut unread, skipped } =
-        back.recv_timeout(ANSWER_MAX).unwrap();
-    let mut socket = UnixStream::from(fd);
-    let mut after = Vec::new();
-    while !writer.is_finished() {
-        after.append(&mut in_socket(&mut socket));
-        std::thread::yield_now();
-    }
-    writer.join().unwrap();
-    after.append(&mut in_socket(&mut socket));
-    let thrown_away = after.len().min(skipped as usize);
-    let skipped_after = skipped as usize - thrown_away;
-    unread.extend(after.drain(..).skip(thrown_away));
-    socket.set_nonblocking(false).unwrap();
+    let CameBack { mut socket, unsent, unread, skipped, still_skipped } = come_back(&back, writer);
     let has_unsent = !unsent.is_empty();
     let farewell = std::thread::spawn(move || {
         socket.write_all(&unsent).unwrap();
@@ -202,12 +190,52 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
         assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
     }
     farewell.join().unwrap();
+    judge(&sent, end, &answered, (&unread, still_skipped));
+    let is_head = |bytes: &[u8]| RequestHeader::decode(bytes.first_chunk().unwrap()).is_ok();
+    let in_payload = cut_back > 0 && last - cut_back > 28 && is_head(&sent.last().unwrap().bytes);
+    [has_unsent, !unread.is_empty(), in_payload, skipped > 0]
+}
+
+/// All of what a client gets back, with what was still on its way.
+struct CameBack {
+    socket: UnixStream,
+    unsent: Vec<u8>,
+    unread: Vec<u8>,
+    /// Bytes to be thrown away, and those of them that were not sent yet.
+    skipped: u32,
+    still_skipped: usize,
+}
+
+fn come_back(back: &Receiver<Returned>, writer: JoinHandle<()>) -> CameBack {
+    let returned = back.recv_timeout(ANSWER_MAX).unwrap();
+    let Returned { client, unsent, mut unread, skipped } = returned;
+    let mut socket = UnixStream::from(client);
+    let mut after = Vec::new();
+    while !writer.is_finished() {
+        after.append(&mut in_socket(&mut socket));
+        std::thread::yield_now();
+    }
+    writer.join().unwrap();
+    after.append(&mut in_socket(&mut socket));
+    let thrown_away = after.len().min(skipped as usize);
+    unread.extend(after.drain(..).skip(thrown_away));
+    socket.set_nonblocking(false).unwrap();
+    CameBack { socket, unsent, unread, skipped, still_skipped: skipped as usize - thrown_away }
+}
+
+/// What came back of a stream that was cut at `end` is what of it was not answered.
+fn judge(
+    sent: &[Sent],
+    end: usize,
+    answered: &BTreeMap<u64, Answer>,
+    (unread, still_skipped): (&[u8], usize),
+) {
     let mut expected = Vec::new();
     let (mut at, mut expected_skipped) = (0, 0);
-    for (cookie, sent) in (0..).zip(&sent) {
+    for (cookie, sent) in (0..).zip(sent) {
         let arrived = end.saturating_sub(at).min(sent.bytes.len());
         at += sent.bytes.len();
-        match answered.remove(&cookie) {
+        match answered.get(&cookie) {
             None => expected.extend_from_slice(&sent.bytes[..arrived]),
             Some(answer) => {
                 assert_eq!(matches!(answer, Answer::Failed(_)), sent.is_refused, "{cookie}");
@@ -216,10 +244,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
         }
     }
     assert!(unread == expected, "{} bytes came back, not {}", unread.len(), expected.len());
-    assert_eq!(skipped_after, expected_skipped);
-    let is_head = |bytes: &[u8]| RequestHeader::decode(bytes.first_chunk().unwrap()).is_ok();
-    let in_payload = cut_back > 0 && last - cut_back > 28 && is_head(&sent.last().unwrap().bytes);
-    [has_unsent, !unread.is_empty(), in_payload, skipped > 0]
+    assert_eq!(still_skipped, expected_skipped);
 }
 
 /// However much a client leaves unread, it comes back with it, and the volume waits for nobody.
