@@ -1,7 +1,8 @@
 //! Clients that are lent to the data plane, and come back when their volume is given up: with each
 //! request either answered or not begun, to the byte.
 //!
-//! A case is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names.
+//! A case is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names, and
+//! `EVENKEEL_FUZZ_CASES=<n>` tries so many.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -60,9 +61,10 @@ fn slow(base_ns: u64) -> Arc<dyn Pool> {
 }
 
 fn seeds(cases: u64) -> std::ops::Range<u64> {
-    match std::env::var("EVENKEEL_SEED").map(|seed| seed.parse().expect("a number")) {
-        Ok(seed) => seed..seed + 1,
-        Err(_) => 1..cases + 1,
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match number("EVENKEEL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..number("EVENKEEL_FUZZ_CASES").unwrap_or(cases) + 1,
     }
 }
 
