@@ -115,8 +115,11 @@ fn is_newer_here(config: &Config, pool: &dyn Pool, shared: &[u8]) -> Result<bool
     let path = config.data_dir.join(calibration::record::FILE);
     let shared = Record::parse(&String::from_utf8_lossy(shared));
     let (Some(here), Ok(shared)) = (Record::load(&path)?, shared) else { return Ok(false) };
+    if here.newest() <= shared.newest() {
+        return Ok(false);
+    }
     let place = Identity::of_store(&config.store, pool, &config.data_dir);
-    Ok(here.newest() > shared.newest() && here.misfit(&config.store, &place).is_none())
+    Ok(here.misfit(&config.store, &place).is_none())
 }
 
 /// The record that another node has measured; `None` if this one is to measure. Two that measured

@@ -167,8 +167,12 @@ fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     let options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
     let (pool, folder) = server::open_pool(&arguments.store, &options, &path)?;
     let below = options.pool.as_deref().unwrap_or(&path);
+    let mut device = Identity::of_store(&arguments.store, &*pool, below);
+    if let Some(layout) = &mut device.layout {
+        layout.recovery = pool.recovery();
+    }
     Ok(Target {
-        device: Identity::of_store(&arguments.store, &*pool, below),
+        device,
         pool,
         record: Some(path.join(FILE)),
         folder: path,

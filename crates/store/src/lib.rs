@@ -207,12 +207,20 @@ pub trait Pool: Send + Sync {
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
 
-    /// What the pool is made of and how it is; `None` if it is on one machine.
+    /// What the pool is made of and how it is; `None` if it is on one machine. Asks nobody who may
+    /// be away while the store serves, so [`Layout::recovery`](layout::Layout::recovery) is left
+    /// out.
     ///
     /// # Errors
     /// When the store below fails.
     fn look_around(&self) -> Result<Option<PoolSeen>, StoreError> {
         Ok(None)
+    }
+
+    /// What decides between clients and recovery, if that is known. May wait without end, so a
+    /// server does not ask.
+    fn recovery(&self) -> Option<String> {
+        None
     }
 
     /// Waits until a volume whose store was dropped is closed to the end: another process can open

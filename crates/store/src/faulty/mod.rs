@@ -92,6 +92,10 @@ impl Pool for FaultyPool {
         self.below.look_around()
     }
 
+    fn recovery(&self) -> Option<String> {
+        self.below.recovery()
+    }
+
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
         self.below.wait_closed(id)
     }

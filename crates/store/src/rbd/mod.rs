@@ -519,6 +519,10 @@ impl Pool for RbdPool {
         examine::pool_seen(&self.shared.cluster).map(Some)
     }
 
+    fn recovery(&self) -> Option<String> {
+        examine::recovery(&self.shared.cluster)
+    }
+
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
         self.shared.wait_closed(id)
     }

@@ -93,10 +93,13 @@ fn seen(cluster: &Cluster) -> Result<Seen, StoreError> {
 /// # Errors
 /// The cluster cannot be reached, or has no such pool.
 pub fn look_around(place: &Place) -> Result<PoolSeen, StoreError> {
-    pool_seen(&Cluster::look(place)?)
+    let cluster = Cluster::look(place)?;
+    let mut seen = pool_seen(&cluster)?;
+    seen.layout.recovery = recovery(&cluster);
+    Ok(seen)
 }
 
-/// What the pool is made of, and how it is now.
+/// What the pool is made of, and how it is now, as far as the monitors know.
 pub(super) fn pool_seen(cluster: &Cluster) -> Result<PoolSeen, StoreError> {
     let osds: OsdDump = cluster.monitors_json("osd dump")?;
     let crush: Crush = cluster.monitors_json("osd crush dump")?;
@@ -104,15 +107,24 @@ pub(super) fn pool_seen(cluster: &Cluster) -> Result<PoolSeen, StoreError> {
     let name = &cluster.place().pool;
     let missing = || StoreError::Cluster { why: format!("the monitors know no pool {name}") };
     let pool = osds.pool(name).ok_or_else(missing)?;
-    let of_pool = up_osds(&osds, &crush, name);
-    // Not known to a user without the right, and the same on all devices of a well-kept cluster.
-    let setting = |key| Some(settings(cluster, &of_pool, key).ok()?.join(" and "));
-    let recovery = setting("osd_op_queue").and_then(|queue| match queue.as_str() {
-        "mclock_scheduler" => Some(format!("{queue}, {}", setting("osd_mclock_profile")?)),
-        _ => Some(queue),
-    });
-    let layout = state::layout(cluster.fsid(), pool, &crush, recovery);
+    let layout = state::layout(cluster.fsid(), pool, &crush);
     Ok(PoolSeen { layout, state: state::state(pool, &osds, &crush, &status) })
+}
+
+/// What decides between clients and recovery on the pool's devices; `None` for a user who may not
+/// ask the manager. Waits for as long as there is no manager.
+pub(super) fn recovery(cluster: &Cluster) -> Option<String> {
+    let osds: OsdDump = cluster.monitors_json("osd dump").ok()?;
+    let crush: Crush = cluster.monitors_json("osd crush dump").ok()?;
+    let of_pool = up_osds(&osds, &crush, &cluster.place().pool);
+    // The same on all devices of a well-kept cluster.
+    let setting = |key| Some(settings(cluster, &of_pool, key).ok()?.join(" and "));
+    match setting("osd_op_queue")? {
+        queue if queue == "mclock_scheduler" => {
+            Some(format!("{queue}, {}", setting("osd_mclock_profile")?))
+        }
+        queue => Some(queue),
+    }
 }
 
 /// The names of the pool's OSDs that run.

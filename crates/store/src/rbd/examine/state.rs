@@ -33,13 +33,8 @@ struct PgsInState {
     count: u64,
 }
 
-/// What the pool is made of. `recovery` is what decides between clients and recovery.
-pub(super) fn layout(
-    fsid: &str,
-    pool: &PoolDump,
-    crush: &Crush,
-    recovery: Option<String>,
-) -> Layout {
+/// What the pool is made of, but for what the monitors do not know.
+pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
     let (copies, copies_min) = pool.copies();
     Layout {
         cluster: fsid.to_owned(),
@@ -49,7 +44,7 @@ pub(super) fn layout(
         copies,
         copies_min,
         devices: u32::try_from(crush.osds(pool.crush_rule).len()).unwrap_or(u32::MAX),
-        recovery,
+        recovery: None,
     }
 }
 

@@ -107,7 +107,7 @@ fn what_it_is_made_of_counts_what_the_rule_may_choose() {
     let osds = osds(&[0], &[]);
     let pool = osds.pool("volumes").expect("the pool");
     assert_eq!(
-        layout("fsid", pool, &crush("host"), Some("wpq".to_owned())),
+        layout("fsid", pool, &crush("host")),
         Layout {
             cluster: "fsid".to_owned(),
             pool: "volumes".to_owned(),
@@ -116,7 +116,7 @@ fn what_it_is_made_of_counts_what_the_rule_may_choose() {
             copies: 3,
             copies_min: 2,
             devices: 5,
-            recovery: Some("wpq".to_owned()),
+            recovery: None,
         }
     );
 }
