@@ -8,9 +8,7 @@ use crate::message::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };
-use evenkeel_core::qos::admission::{
-    Costs, DeviceFloor, LinearCost, PPM, SOLD_SHARE_PPM, STRAINED_SHARE_PPM, Strain,
-};
+use evenkeel_core::qos::admission::{Costs, DeviceFloor, LinearCost, PPM, SOLD_SHARE_PPM, Strain};
 use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::Plan;
 use evenkeel_lab::files;
@@ -222,13 +220,12 @@ impl Record {
     /// all is well, or less, so that no more is sold than another state leaves.
     pub fn sold_floor(&self) -> DeviceFloor {
         let whole = self.calibration().device_floor();
-        let time_ns = |(_, strained): (Strain, DeviceFloor)| {
-            let operations = strained.reference_operations(strained.time_ns_per_second.into());
-            let sold = u128::from(operations) * u128::from(STRAINED_SHARE_PPM);
-            let ns = sold * self.calibration().mixed_ns() / u128::from(SOLD_SHARE_PPM);
-            u64::try_from(ns).unwrap_or(u64::MAX)
+        let time_ns = |operations: u64| {
+            let ns = u128::from(operations).saturating_mul(self.calibration().mixed_ns());
+            let whole = ns.saturating_mul(PPM.into()) / u128::from(SOLD_SHARE_PPM);
+            u64::try_from(whole).unwrap_or(u64::MAX)
         };
-        let least = self.strained().into_iter().map(time_ns).min().unwrap_or(u64::MAX);
+        let least = Strain::for_sale(&self.strained()).map_or(u64::MAX, time_ns);
         DeviceFloor { time_ns_per_second: whole.time_ns_per_second.min(least), ..whole }
     }
 

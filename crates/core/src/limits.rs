@@ -74,6 +74,9 @@ pub const CONNECTION_REQUESTS_MAX: usize = 1_024;
 /// back. A client that does not read its replies cannot hold more.
 pub const CONNECTION_BYTES_MAX: u32 = 32 << 20;
 
+/// What a client may have sent that nobody has served when it is lent to the data plane.
+pub const LENT_UNREAD_BYTES_MAX: usize = 32 << 10;
+
 /// Payload memory of one core. A volume may hold no more of it than it leaves free: seven of its
 /// connections may each hold all they may before one waits.
 pub const CORE_PAYLOAD_BYTES_MAX: u32 = 512 << 20;

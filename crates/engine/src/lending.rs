@@ -9,12 +9,10 @@
 //! signal to take it: it comes after all that was sent there, on whichever core the connection is.
 
 use crate::reactor::{Inbox, Message};
+use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The most bytes of [`Loan::unread`].
-pub const LOAN_BYTES_MAX: usize = 64 << 10;
 
 /// Who goes on with a client that was lent.
 pub type Back = Box<dyn FnOnce(Returned) + Send>;
@@ -23,7 +21,7 @@ pub type Back = Box<dyn FnOnce(Returned) + Send>;
 pub struct Loan {
     /// Its socket, which must block.
     pub client: OwnedFd,
-    /// What it has sent that is not served yet.
+    /// What it has sent that is not served yet: at most [`LENT_UNREAD_BYTES_MAX`].
     pub unread: Vec<u8>,
     /// Called once when the connection comes back; dropped when it has ended. It must not block.
     pub back: Back,
@@ -78,7 +76,7 @@ impl Desk {
     fn put(&self, loan: Loan) {
         let mut lying = self.lock();
         let refused = match &*lying {
-            Lying::Nothing if loan.unread.len() <= LOAN_BYTES_MAX => {
+            Lying::Nothing if loan.unread.len() <= LENT_UNREAD_BYTES_MAX => {
                 *lying = Lying::Loan(loan);
                 None
             }
@@ -156,7 +154,7 @@ impl Lender {
     /// Has a client's socket take the connection's place. To be called when the connection is bound
     /// to a volume and everything on it is answered and read; then the connection is to be closed.
     /// What cannot be lent comes back at once, or when the connection has ended: if more than
-    /// [`LOAN_BYTES_MAX`] were sent that are not served, or the connection has ended.
+    /// [`LENT_UNREAD_BYTES_MAX`] were sent that are not served, or the connection has ended.
     pub fn lend(&self, loan: Loan) {
         self.desk.put(loan);
     }

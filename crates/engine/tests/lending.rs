@@ -9,9 +9,10 @@ mod support;
 
 use evenkeel_core::device::ServiceTime;
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
-use evenkeel_engine::lending::{LOAN_BYTES_MAX, Lender, Loan, Returned};
+use evenkeel_engine::lending::{Lender, Loan, Returned};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;
@@ -164,7 +165,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
         _ => last.min(random.below(3) as usize),
     };
     let end = stream.len() - cut_back;
-    let before = (random.below(LOAN_BYTES_MAX as u64 + 1) as usize).min(end);
+    let before = (random.below(LENT_UNREAD_BYTES_MAX as u64 + 1) as usize).min(end);
     let before = if random.below(2) == 0 { 0 } else { before };
     let Lent { mut client, back, .. } = lend(served, &stream[..before]);
     for (cookie, sent) in (0..).zip(&sent) {
@@ -352,9 +353,9 @@ fn a_client_is_given_back_when_it_is_asked_for_when_its_host_goes_and_when_the_e
 fn what_cannot_be_lent_comes_back_as_it_was() {
     let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
     served.apply(unlimited(ID, SIZE));
-    let Lent { back, .. } = lend(&served, &vec![1; LOAN_BYTES_MAX + 1]);
+    let Lent { back, .. } = lend(&served, &vec![1; LENT_UNREAD_BYTES_MAX + 1]);
     let returned = back.recv_timeout(ANSWER_MAX).unwrap();
-    assert_eq!((returned.unread.len(), returned.skipped), (LOAN_BYTES_MAX + 1, 0));
+    assert_eq!((returned.unread.len(), returned.skipped), (LENT_UNREAD_BYTES_MAX + 1, 0));
     // Nothing was agreed on.
     let entrance = served.engine.as_ref().unwrap().entrance();
     let lend_to = |inside: evenkeel_engine::Inside| {

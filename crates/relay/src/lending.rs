@@ -7,9 +7,6 @@
 
 use std::os::fd::OwnedFd;
 
-/// The most bytes of [`Loan::unread`].
-pub const LOAN_BYTES_MAX: usize = 32 << 10;
-
 /// Lends a client in place of one connection to the data plane.
 pub trait Lender: Send + Sync {
     /// Has a client's socket take the connection's place when that ends. Everything on it is
@@ -25,7 +22,8 @@ pub trait Lender: Send + Sync {
 pub struct Loan {
     /// Its socket, which blocks.
     pub client: OwnedFd,
-    /// What it has sent that is not served yet.
+    /// What it has sent that is not served yet: at most
+    /// [`evenkeel_core::limits::LENT_UNREAD_BYTES_MAX`].
     pub unread: Vec<u8>,
     /// To be called when the connection comes back; to be dropped when it has ended.
     pub back: Box<dyn FnOnce(Returned) + Send>,

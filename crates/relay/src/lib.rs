@@ -61,7 +61,7 @@ mod upstream;
 
 pub use error::RelayError;
 pub use front::{Figures, Front};
-pub use lending::{LOAN_BYTES_MAX, Lender, Loan, Returned};
+pub use lending::{Lender, Loan, Returned};
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;

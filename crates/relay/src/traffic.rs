@@ -4,9 +4,10 @@
 use crate::book::{Book, charge};
 use crate::front::Scratch;
 use crate::intake::{Intake, Taken};
-use crate::lending::{LOAN_BYTES_MAX, Lender, Returned};
+use crate::lending::{Lender, Returned};
 use crate::memory::Share;
 use crate::upstream::{Stream, Upstream};
+use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use evenkeel_wire::nbd::constants::command;
 use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, Terms};
 use std::io::{self, IoSlice};
@@ -145,7 +146,7 @@ impl Traffic {
     fn rests(&self, pending: usize) -> bool {
         self.lender.is_some()
             && self.skipped == 0
-            && pending <= LOAN_BYTES_MAX - REQUEST_BYTES
+            && pending <= LENT_UNREAD_BYTES_MAX - REQUEST_BYTES
             && self.intake.is_before_payload()
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use evenkeel_core::fencing::NodeId;
-use evenkeel_core::qos::admission::{DeviceFloor, DomainFloor, SOLD_SHARE_PPM, STRAINED_SHARE_PPM};
+use evenkeel_core::qos::admission::{DomainFloor, SOLD_SHARE_PPM, Strain};
 use evenkeel_wire::agent::{Capacity, Command, Failed, Measured, Reply};
 
 use super::{Fleet, not_yet};
@@ -50,12 +50,9 @@ impl Fleet {
 /// What may be sold of the device as a node sees it, in I/Os of 16 KiB a second, half writes; and
 /// of a device that does any number, what of it is there.
 fn rank(measured: &Measured) -> (u64, u32) {
-    let part = |floor: DeviceFloor, share_ppm| {
-        floor.reference_operations(floor.part(share_ppm).time_ns_per_second.into())
-    };
-    let strained = measured.strained.iter().map(|(_, floor)| part(*floor, STRAINED_SHARE_PPM));
-    let for_sale = strained.chain([part(measured.device_now(), SOLD_SHARE_PPM)]).min().unwrap_or(0);
-    (for_sale, measured.left_ppm)
+    let now = measured.device_now().for_sale(SOLD_SHARE_PPM);
+    let strained = Strain::for_sale(&measured.strained).unwrap_or(now);
+    (now.min(strained), measured.left_ppm)
 }
 
 /// Counts what all nodes have. Of a resource that one of them does not tell, nothing is known.

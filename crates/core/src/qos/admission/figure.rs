@@ -97,6 +97,12 @@ impl DeviceFloor {
         Self { time_ns_per_second: u64::try_from(part).unwrap_or(u64::MAX), ..self }
     }
 
+    /// How many I/Os of 16 KiB a second, half of them writes, so many millionths of it deliver.
+    #[must_use]
+    pub fn for_sale(self, ppm: u32) -> u64 {
+        self.reference_operations(self.part(ppm).time_ns_per_second.into())
+    }
+
     /// How many I/Os of 16 KiB, half of them writes, `ns` of channel time are worth: rounded down.
     /// Whatever number it is, if they take no time at all.
     #[must_use]

@@ -74,6 +74,15 @@ pub enum Strain {
     Recovering,
 }
 
+impl Strain {
+    /// What may be sold of a device that must deliver it in each of these states, too, in requests
+    /// of [`REFERENCE_BYTES`] per second, half of them writes; `None` without a state.
+    #[must_use]
+    pub fn for_sale(strained: &[(Self, DeviceFloor)]) -> Option<u64> {
+        strained.iter().map(|(_, floor)| floor.for_sale(STRAINED_SHARE_PPM)).min()
+    }
+}
+
 /// What a machine has beside its device. `None` is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DomainFloor {
