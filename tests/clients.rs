@@ -283,6 +283,7 @@ fn fio_verifies_memory_with_io_uring() {
 }
 
 #[test]
+#[ignore = "full: tests/clients.rs::fio_verifies_memory_with_io_uring stays"]
 fn fio_verifies_memory_with_plain_calls() {
     fio_verifies("--store memory --io pread");
 }
@@ -293,6 +294,7 @@ fn fio_verifies_files_with_io_uring() {
 }
 
 #[test]
+#[ignore = "full: tests/clients.rs::fio_verifies_files_with_io_uring stays"]
 fn fio_verifies_files_with_plain_calls() {
     fio_verifies("--store files --io pread");
 }

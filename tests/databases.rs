@@ -250,6 +250,7 @@ fn postgresql_keeps_every_committed_row() {
 }
 
 #[test]
+#[ignore = "full: tests/databases.rs::postgresql_keeps_every_committed_row stays"]
 fn mariadb_keeps_every_committed_row() {
     survives_kills(Database::MariaDb, 2, "mariadb_keeps_every_committed_row");
 }
@@ -271,7 +272,7 @@ fn postgresql_keeps_every_committed_row_through_20_kills() {
 }
 
 #[test]
-#[ignore = "full: tests/databases.rs::mariadb_keeps_every_committed_row stays"]
+#[ignore = "full: tests/databases.rs::postgresql_keeps_every_committed_row stays"]
 fn mariadb_keeps_every_committed_row_through_20_kills() {
     survives_kills(Database::MariaDb, 20, "mariadb_keeps_every_committed_row_through_20_kills");
 }

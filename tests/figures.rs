@@ -4,8 +4,8 @@
 mod support;
 
 use serde_json::Value;
+use support::bench::run_long;
 use support::machine::{alone, beside_others};
-use support::process::run;
 use support::server::evenkeel;
 use support::tools::absent;
 
@@ -14,7 +14,7 @@ fn bench(words: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let mut command = evenkeel(folder.path());
     command.arg("bench").args(words.split(' ')).args(["-o", "json"]);
-    let output = run(&mut command);
+    let output = run_long(command);
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"))
 }
 

@@ -73,6 +73,7 @@ fn database_run(folder: &Path, name: &str) -> Option<Running> {
 }
 
 #[test]
+#[ignore = "full: tests/leftovers.rs::a_database_that_a_killed_run_left_is_stopped stays"]
 fn a_database_is_stopped_when_its_run_is_interrupted() {
     let _turn = machine::mounts();
     for name in DATABASES {

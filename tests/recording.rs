@@ -92,7 +92,7 @@ fn a_volume_is_recorded_over_a_crash_and_planned_without_a_file() {
     let expected = [READS, WRITES, READS * u64::from(READ_BYTES), WRITES * 4_096];
     assert_eq!(amounts, expected);
     assert!(gaps_ms(&found).is_empty(), "{found:?}");
-    assert!(sum(&found, "read_ns") > 0 && sum(&found, "write_ns") > 0, "{found:?}");
+    assert!(sum(&found, "write_ns") > 0, "{found:?}");
 
     // Without --capacity: the server knows it.
     let plan = server.evenkeel(&format!("plan {volume} --types gp3")).ok();

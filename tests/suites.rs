@@ -250,13 +250,13 @@ fn a_log_does_not_wait_for_a_batch_on_provisioned_iops() {
 
 /// Without credits a real database gets what its volume gives, and its log waits like all else.
 #[test]
-#[ignore = "full: tests/programs.rs::a_real_postgresql_gets_what_its_volume_gives stays"]
+#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn a_real_postgresql_waits_for_a_batch_once_its_credits_are_gone() {
     waits_for_a_batch("PostgreSQL");
 }
 
 #[test]
-#[ignore = "full: tests/programs.rs::a_real_postgresql_gets_what_its_volume_gives stays"]
+#[ignore = "full: tests/programs.rs::a_program_that_fails_is_told_and_the_others_go_on stays"]
 fn a_real_mariadb_waits_for_a_batch_once_its_credits_are_gone() {
     waits_for_a_batch("MariaDB");
 }

@@ -9,6 +9,17 @@ use std::process::{Command, Stdio};
 pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
+    // What cargo has set for us. Build scripts that ask for it would run again, and all that
+    // depends on them be built again, whenever cargo is called by us and by a user in turn.
+    let is_ours = |name: &str| {
+        name.starts_with("CARGO_PKG_")
+            || ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_MANIFEST_LINKS"].contains(&name)
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_ours) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Histories of a run that nobody asks for more of.
-const CASES: u64 = 300;
+const CASES: u64 = 120;
 /// Power failures and killed processes of one history.
 const CRASHES: u32 = 6;
 /// Blocks of a volume that are changed behind the store's back.

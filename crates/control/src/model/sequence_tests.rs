@@ -430,6 +430,8 @@ fn policy() -> impl Strategy<Value = ModifyPolicy> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn whatever_is_asked_the_rules_hold(
         steps in steps(), has_key: bool, bin_days in 0..2_u32, policy in policy(),

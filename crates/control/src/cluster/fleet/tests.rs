@@ -218,7 +218,7 @@ impl Desk {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
     fn every_volume_is_served_once_and_nothing_is_given_away(

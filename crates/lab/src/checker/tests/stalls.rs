@@ -216,6 +216,8 @@ fn a_run_that_stood_still_for_long_is_not_judged() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
     /// A volume that is paced rightly passes, whatever the machine does.
     #[test]
     fn stalls_alone_never_break_a_promise(

@@ -191,7 +191,7 @@ fn all_of(space: &Space, volume_type: VolumeType, gib: u32, volumes: u32) -> Vec
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     /// The oracle sends every layout's requests, from the cheapest on: types of 2014, which have
     /// small ranges. By a list or a book, striped or with a hot volume, on none or some instances.

@@ -113,13 +113,14 @@ fn credits_told_wrongly() {
         let units = [Some(units), None];
         Event::Sampled { at: end, sample: Sample::VolumeBalances { volume: 0, units } }
     };
-    let right = (0..5_000).find(|units| {
+    let passes = |units: u64| {
         let mut events = events.clone();
-        events.push(reported(*units));
+        events.push(reported(units));
         judge(&system, &events).pass()
-    });
-    let right = right.unwrap();
-    assert!((1_900..2_100).contains(&right), "{right}");
+    };
+    let right = (1_900..2_100).find(|units| passes(*units)).unwrap();
+    assert!(right > 1_900, "{right}");
+    assert!((0..right).step_by(97).all(|units| !passes(units)));
     events.push(reported(right + 1));
     breaks(Rule::Credits, &system, events);
 }
