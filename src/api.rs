@@ -16,6 +16,7 @@ pub mod capacity;
 pub mod direct;
 pub mod endpoints;
 pub mod events;
+pub mod history;
 pub mod model;
 pub mod nodes;
 pub mod recording;

@@ -15,8 +15,10 @@ use support::PATIENCE;
 use support::clock::{Deadline, Stopwatch, pass};
 use support::cluster::{A, B, C, Ground, Nodes, ground, name, signal_server, told};
 use support::nbd::{Client, WRITE};
+use support::process::run;
 use support::proxy::Proxy;
-use support::tools::absent;
+use support::server::Server;
+use support::tools::{absent, in_venv};
 use support::wall_clock::WallClock;
 use support::writer::{self, BLOCK_BYTES, STRIDE, Writer};
 
@@ -675,4 +677,59 @@ fn moves(nodes: &Nodes, count: usize) {
     assert!((least..=most).contains(&error), "{error} credits, {least} to {most}");
     assert_eq!(client.ended(), 0, "its connection stays");
     client.finish(through);
+}
+
+/// Metrics are of whole minutes, so this takes two of them.
+#[test]
+#[ignore = "full: crates/control/src/history.rs::what_one_server_has_another_takes_over stays"]
+fn what_was_recorded_outlives_the_leader() {
+    let aws = in_venv("aws");
+    if absent(&[&aws]) {
+        return;
+    }
+    let _turn = turn();
+    let Some(mut nodes) = Nodes::start(Ground::SMALL) else { return };
+    let volume = nodes.at(C).attached(GP3);
+    nodes.place(C, &volume, B);
+    let client = Writer::start(&volume, 0, &[nodes.at(C).nbd]);
+    let created = events(nodes.at(C));
+    // Two whole minutes, and what is taken over of them.
+    seconds(150);
+    let first = minutes(nodes.at(C), &volume);
+    assert!(first >= 1, "{first} minutes");
+    let led = nodes.leader(C).expect("who leads");
+    let recorded = nodes.at(C).evenkeel(&format!("record {volume}")).ok().lines().count();
+    nodes.all[led].kill_9();
+    changes_are_made(&nodes, C);
+    let now = nodes.at(C).evenkeel(&format!("record {volume}")).ok().lines().count();
+    println!("of {recorded} recorded seconds the next leader has {now}");
+    assert!(now + 30 >= recorded, "{recorded} seconds, then {now}");
+    assert!(minutes(nodes.at(C), &volume) >= first);
+    let all = events(nodes.at(C));
+    assert!(created.len() > 1 && all.starts_with(&created), "{created:?}, then {all:?}");
+    assert!(all.is_sorted_by_key(|(number, _)| *number), "{all:?}");
+    client.finish(nodes.at(C).nbd);
+}
+
+/// Numbers of all events that a node tells of, with what they say.
+#[track_caller]
+fn events(server: &Server) -> Vec<(u64, String)> {
+    let text = server.evenkeel("events -o csv").ok();
+    let event = |line: &str| {
+        let (number, rest) = line.split_once(',').expect("columns");
+        (number.parse().expect("a number"), rest.to_owned())
+    };
+    text.lines().skip(1).map(event).collect()
+}
+
+/// Minutes of which CloudWatch has the writes of a volume.
+#[track_caller]
+fn minutes(server: &Server, volume: &str) -> usize {
+    let script = format!(
+        "aws cloudwatch get-metric-statistics --namespace AWS/EBS --metric-name VolumeWriteOps \
+             --dimensions Name=VolumeId,Value={volume} --statistics Sum --period 60 \
+             --start-time $(date -u -d yesterday +%FT%TZ) --end-time $(date -u +%FT%TZ) \
+             --query 'length(Datapoints)' --output text"
+    );
+    run(&mut server.shell(&script)).ok().trim().parse().expect("a number")
 }

@@ -4,6 +4,7 @@
 
 use super::around::Around;
 use super::directions::Directions;
+use super::history::TakingOver;
 use super::{Cluster, shared};
 use crate::api_relay::ApiRelay;
 use crate::clock::Deadline;
@@ -48,6 +49,9 @@ const CLOSE_MAX: Duration = Duration::from_secs(30);
 const GENERATION_FILE: &str = "agent-generation";
 /// Where a process is that cannot be reached yet.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// Where the API of the node is that leads; `None` if none does, or this one.
+pub type LeaderAddress = Arc<Mutex<Option<SocketAddr>>>;
 
 /// Why a life ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -358,7 +362,7 @@ impl Life<'_> {
         addresses: &Addresses,
         ready: &mut Option<impl FnOnce(&Addresses)>,
     ) -> Result<End, Failure> {
-        let leader: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
+        let leader = LeaderAddress::default();
         let noted = Noted::new(&self.config.data_dir, addresses.api);
         let _noted = noted.inspect_err(|error| {
             tracing::warn!(%error, "other verbs need --endpoint http://{}", addresses.api);
@@ -369,7 +373,7 @@ impl Life<'_> {
             address: reachable(addresses.api, self.cluster.listen[0]).to_string(),
         };
         let election = Election::new(self.kv.client.clone(), self.kv.keys.clone(), candidate);
-        let (mut relay, mut told) = (None, String::new());
+        let (mut relay, mut history, mut told) = (None, None, String::new());
         loop {
             if let Some(end) = self.end() {
                 return Ok(end);
@@ -379,8 +383,8 @@ impl Life<'_> {
                 Ok(None) => self.follows.store(false, Ordering::Release),
                 Ok(Some(Standing::Leads(leadership))) => {
                     self.follows.store(false, Ordering::Release);
-                    // It lets go of the address.
-                    drop(relay.take());
+                    // They let go of the address and of the data folder.
+                    drop((relay.take(), history.take()));
                     let greet = ready.take();
                     let greet = || _ = greet.map(|ready| ready(addresses));
                     if let Err(failure) = self.lead(addresses, &leadership, greet) {
@@ -406,6 +410,9 @@ impl Life<'_> {
                 }
             }
             *lock(&leader) = following;
+            if following.is_some() {
+                history.get_or_insert_with(|| TakingOver::start(self.config, Arc::clone(&leader)));
+            }
             if relay.is_none() {
                 let of_relay = Arc::clone(&leader);
                 let to = Arc::new(move || *lock(&of_relay));

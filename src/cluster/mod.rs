@@ -1,9 +1,11 @@
 //! A server that is a node of a cluster: volumes are on Ceph, books in etcd, and any node serves
 //! any volume. The flags are read here. The life of a node is in [`member`], what it does for the
-//! fleet when it leads in [`around`], where clients find their volumes in [`directions`].
+//! fleet when it leads in [`around`], where clients find their volumes in [`directions`], what it
+//! takes over from a node that leads in [`history`].
 
 pub mod around;
 pub mod directions;
+pub mod history;
 pub mod member;
 pub mod shared;
 

@@ -37,6 +37,7 @@ mod direct;
 mod endpoint;
 pub mod events;
 pub mod health;
+pub mod history;
 mod http;
 pub mod journal;
 mod metrics;
@@ -62,7 +63,7 @@ use tracing::info;
 pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
 pub use http::{CONNECTIONS_MAX, Timeouts};
-pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey};
+pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey, UnixMs};
 
 use crate::api::Api;
 use crate::cloudwatch::{CloudWatch, Sampling};

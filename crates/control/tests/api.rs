@@ -167,6 +167,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
             vec![("VolumeId", of.volume), ("AutoEnableIO.Value", "true")]
         }
         "DescribeVolumeRecording" | "EnableVolumeIO" => vec![("VolumeId", of.volume)],
+        "DescribeHistory" => vec![("Kind", "events")],
         "ModifyNode" => vec![("Node", "a"), ("State", "up")],
         "MoveVolume" => vec![("VolumeId", of.volume), ("Node", "a")],
         "RestoreVolumeFromRecycleBin" | "PurgeVolume" => vec![("VolumeId", of.binned)],

@@ -30,7 +30,7 @@ use support::{FakeAgent, execute};
 /// Histories of a plain run.
 const CASES: u64 = 8;
 /// Requests of each.
-const REQUESTS: u32 = 250;
+const REQUESTS: u32 = 280;
 /// Actions that need so much that they may fail every time.
 const NEVER_MAX: usize = 4;
 /// No reply is larger: a thousand of what is listed, each of a few hundred bytes.

@@ -27,8 +27,8 @@ const ABSENT_VOLUME: &str = "vol-00000000000000fff";
 const ABSENT_SNAPSHOT: &str = "snap-00000000000000fff";
 const ABSENT_INSTANCE: &str = "i-00000000000000fff";
 /// Elements whose text depends on the moment.
-const VOLATILE: [&str; 5] =
-    ["lastSequence", "nextToken", "sampleTimeMs", "soldBytes", "verifiedBytes"];
+const VOLATILE: [&str; 6] =
+    ["lastSequence", "nextToken", "sampleTimeMs", "soldBytes", "timeMs", "verifiedBytes"];
 
 /// Calls, and writes down what was asked and answered.
 struct Script {
@@ -378,6 +378,11 @@ fn hosts(script: &mut Script, volume: &str, host: &str) {
     script.no("PurgeVolume", &[of]);
     script.ok("DescribeCapacity", &[]);
     script.no("DescribeCapacity", &[("Bogus", "1")]);
+    let since = ("StartTime", "2020-01-01T00:00:00Z");
+    script.no("DescribeHistory", &[since]);
+    script.no("DescribeHistory", &[("Kind", "rumours"), since]);
+    script.no("DescribeHistory", &[("Kind", "metrics"), ("StartTime", "yesterday")]);
+    script.ok("DescribeHistory", &[("Kind", "events"), ("AfterSequence", "100000")]);
     script.ok("DescribeNodes", &[]);
     script.no("DescribeNodes", &[("Bogus", "1")]);
     script.no("MoveVolume", &[("VolumeId", "vol-00000000000000abd"), ("Node", "a")]);

@@ -134,10 +134,12 @@ fn tests(root: &Path, extent: Extent, report: &mut Report) -> Result<(), String>
 
 /// Seed-driven tests whose every case writes files and waits for the disk, or reads a database of
 /// minutes: thousands of them would take an hour. They have as many cases as they say.
-const WITH_FILES: [&str; 4] = [
+const WITH_FILES: [&str; 6] = [
     "cloudwatch::actions::tests::pages_of_data_are_what_a_map_of_all_minutes_has",
+    "cloudwatch::store::tests::what_is_taken_over_is_what_there_was",
     "cloudwatch::store::tests::what_is_read_is_what_a_map_has",
     "events::tests::a_log_keeps_what_was_whole",
+    "recording::copies::tests::who_takes_over_has_what_was_recorded",
     "recording::tests::sums_are_those_of_the_counters",
 ];
 

@@ -49,7 +49,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 }
 
 /// A time as EC2 writes it.
-fn time(args: &mut Args, name: &str) -> Result<Option<UnixMs>, ApiError> {
+pub(super) fn time(args: &mut Args, name: &str) -> Result<Option<UnixMs>, ApiError> {
     let Some(text) = args.text(name) else { return Ok(None) };
     let wrong = || {
         ApiError::value(format!(

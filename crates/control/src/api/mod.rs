@@ -30,6 +30,7 @@ mod describe_availability_zones;
 mod describe_capacity;
 mod describe_endpoints;
 mod describe_events;
+mod describe_history;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_regions;
@@ -119,6 +120,7 @@ pub const ACTIONS: &[Action] = &[
     describe_endpoints::ACTION,
     describe_events::ACTION,
     fast_restores::DESCRIBE,
+    describe_history::ACTION,
     instance_attribute::DESCRIBE,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
@@ -179,6 +181,8 @@ pub struct Call<'a> {
     pub plane: &'a Plane,
     /// The addresses of the data plane.
     pub endpoints: &'a [Endpoint],
+    /// The metrics of volumes; `None` if there are none.
+    pub cloudwatch: Option<&'a CloudWatch>,
     /// The parameters that have not been read yet.
     pub args: Args,
     /// Hash of all parameters that define the request.
@@ -328,6 +332,7 @@ impl Api {
         let mut call = Call {
             plane: &self.plane,
             endpoints: &self.endpoints,
+            cloudwatch: self.cloudwatch.as_deref(),
             args,
             fingerprint,
             dry_run,

@@ -82,7 +82,7 @@ impl Page {
 }
 
 /// Encodes a token in hexadecimal, which discourages clients from parsing or building tokens.
-fn encoded(key: &str) -> String {
+pub(super) fn encoded(key: &str) -> String {
     key.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 

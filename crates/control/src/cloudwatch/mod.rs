@@ -25,7 +25,7 @@ mod metrics;
 mod query;
 mod record;
 mod sampler;
-mod store;
+pub(crate) mod store;
 mod value;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -52,7 +52,7 @@ use crate::{clock, reconcile};
 pub const METRICS_SPACE: ByteCount = ByteCount(256 << 20);
 
 const MINUTE_S: u64 = 60;
-const HOUR_S: u64 = 3_600;
+pub(crate) const HOUR_S: u64 = 3_600;
 const MINUTE_MS: u64 = MINUTE_S * 1_000;
 /// The length of a step, in milliseconds.
 const STEP_MS: u64 = 10_000;
@@ -149,7 +149,7 @@ impl CloudWatch {
         }
     }
 
-    fn store(&self) -> MutexGuard<'_, Store> {
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         // Every change of it is a transaction, so a poisoned lock is still consistent.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

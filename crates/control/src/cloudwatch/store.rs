@@ -6,6 +6,7 @@
 //! lost, with a warning.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::ids::VolumeId;
@@ -14,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use tracing::{error, warn};
 
 use super::record::{Block, Record};
-use super::{HOUR_S, MINUTE_S};
+use super::{HOUR_S, MINUTE_S, metrics};
 use crate::journal::sqlite::make_private;
 
 /// The file in the data folder.
@@ -45,6 +46,22 @@ pub struct Listed {
     pub hour: u64,
     /// A bit for each metric that it had then.
     pub metrics: u32,
+}
+
+/// Minutes of one volume in one hour.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The hour since 1970.
+    pub hour: u64,
+    /// Whose.
+    pub id: VolumeId,
+    /// The minutes.
+    pub block: Block,
+}
+
+/// The block of these bytes. What is malformed in it counts as not there.
+pub const fn block(bytes: Vec<u8>) -> Block {
+    Block(bytes)
 }
 
 /// The minutes of all volumes.
@@ -184,6 +201,98 @@ impl Store {
             minutes.extend(records.filter(|(start, _)| (from_s..until_s).contains(start)));
         }
         Ok(minutes)
+    }
+
+    /// Minutes that begin from this second of Unix time on, by hour and volume, after this one of
+    /// them: at most so many bytes, but one part at least if there is any.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn parts(
+        &self,
+        from_s: u64,
+        after: Option<(u64, VolumeId)>,
+        bytes_max: usize,
+    ) -> rusqlite::Result<Vec<Part>> {
+        // Before all volumes of the first hour.
+        let after = after.map(|(hour, id)| (hour, id.to_string()));
+        let (hour, name) = after.unwrap_or_else(|| (from_s / HOUR_S, String::new()));
+        let find = "SELECT hour, volume_id, records FROM minutes
+            WHERE hour >= ?1 AND (hour, volume_id) > (?1, ?2) ORDER BY hour, volume_id";
+        let mut find = self.connection.prepare_cached(find)?;
+        let mut rows = find.query(params![to_i64(hour), name])?;
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            if bytes >= bytes_max {
+                break;
+            }
+            let hour = u64::try_from(row.get::<_, i64>(0)?).unwrap_or_default();
+            let Ok(id) = row.get::<_, String>(1)?.parse() else { continue };
+            let whole = Block(row.get(2)?);
+            let mut block = Block::default();
+            for (place, record) in whole.records() {
+                if hour * HOUR_S + u64::from(place) * MINUTE_S >= from_s {
+                    block.set(place, &record);
+                }
+            }
+            if !block.0.is_empty() {
+                bytes += block.0.len();
+                parts.push(Part { hour, id, block });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Takes minutes that another server has. What it has otherwise counts, and nothing is taken of
+    /// hours that are too old or to come.
+    pub fn merge(&mut self, now_hour: u64, parts: &[Part]) {
+        let kept = now_hour.saturating_sub(HOURS_MAX - 1)..=now_hour;
+        let merged = self.make_room(now_hour).and_then(|()| self.try_merge(&kept, parts));
+        match merged {
+            Ok(listed) => {
+                self.is_failing = false;
+                self.volumes.extend(listed);
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Returns the volumes that have later minutes than before.
+    fn try_merge(
+        &mut self,
+        kept: &RangeInclusive<u64>,
+        parts: &[Part],
+    ) -> rusqlite::Result<BTreeMap<VolumeId, Listed>> {
+        let mut later = BTreeMap::new();
+        let tx = self.connection.transaction()?;
+        {
+            let find = "SELECT records FROM minutes WHERE hour = ? AND volume_id = ?";
+            let mut find = tx.prepare_cached(find)?;
+            let mut set = tx.prepare_cached("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?)")?;
+            let mut list = tx.prepare_cached("INSERT OR REPLACE INTO volumes VALUES (?, ?, ?)")?;
+            for Part { hour, id, block } in parts.iter().filter(|part| kept.contains(&part.hour)) {
+                let name = id.to_string();
+                let found = find.query_row(params![to_i64(*hour), name], |row| row.get(0));
+                let mut own = Block(found.optional()?.unwrap_or_default());
+                let known: BTreeMap<u8, Record> = own.records().collect();
+                let new = block.records().filter(|(place, it)| known.get(place) != Some(it));
+                let new: Vec<(u8, Record)> = new.collect();
+                new.iter().for_each(|(place, record)| own.set(*place, record));
+                if !new.is_empty() {
+                    set.execute(params![to_i64(*hour), name, own.0])?;
+                }
+                let listed = later.get(id).or_else(|| self.volumes.get(id));
+                let is_later = listed.is_none_or(|listed| listed.hour <= *hour);
+                let last = own.records().max_by_key(|(place, _)| *place);
+                if let Some((_, last)) = last.filter(|_| is_later) {
+                    let metrics = metrics::mask(&last);
+                    list.execute(params![name, to_i64(*hour), metrics])?;
+                    later.insert(*id, Listed { hour: *hour, metrics });
+                }
+            }
+        }
+        tx.commit()?;
+        Ok(later)
     }
 
     /// Deletes what is too old or of a time to come, and the oldest hours until there is room.
@@ -359,8 +468,8 @@ fn to_i64(hour: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloudwatch::METRICS_SPACE;
     use crate::cloudwatch::record::tests::record;
-    use crate::cloudwatch::{METRICS_SPACE, metrics};
     use proptest::prelude::*;
 
     /// An hour of 2023.
@@ -413,6 +522,29 @@ mod tests {
         assert_eq!(all(&mut store, 2), []);
         assert_eq!(all(&mut store, 1), expected[1..]);
         assert_eq!(store.volumes().map(|(id, _)| id).collect::<Vec<_>>(), [id(1), id(9)]);
+    }
+
+    #[test]
+    fn nothing_is_taken_over_that_is_too_old_to_come_or_malformed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(&folder);
+        let mut good = Block::default();
+        good.set(5, &record(1));
+        let part = |hour, bytes: &[u8]| Part { hour, id: id(1), block: block(bytes.to_vec()) };
+        let whole = good.0.as_slice();
+        let torn = [whole, &[6, 200, 1, 2]].concat();
+        let parts = [
+            part(H0 - HOURS_MAX, whole),
+            part(H0 - HOURS_MAX + 1, whole),
+            part(H0 - 1, &torn),
+            part(H0, &[9, 9, 9]),
+            part(H0 + 1, whole),
+        ];
+        store.merge(H0, &parts);
+        store.merge(H0, &parts);
+        let at = |hour: u64| (hour * HOUR_S + 5 * MINUTE_S, record(1));
+        assert_eq!(all(&mut store, 1), [at(H0 - HOURS_MAX + 1), at(H0 - 1)]);
+        assert_eq!(store.volumes().map(|(_, it)| it.hour).collect::<Vec<_>>(), [H0 - 1]);
     }
 
     #[test]
@@ -510,6 +642,46 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Two servers record in turn, and who does not takes over what the other one has. The
+        /// oracle is a map of all minutes.
+        #[test]
+        fn what_is_taken_over_is_what_there_was(
+            terms in proptest::collection::vec((any::<bool>(), 1..90_u64), 1..12),
+            bytes_max in 1..2_000_usize,
+        ) {
+            let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let mut stores = [open(&folders[0]), open(&folders[1])];
+            let (mut oracle, mut minute, mut since) = (BTreeMap::new(), H0 * 60 + 7, 0);
+            for (seed, (leads, length)) in (0..).zip(terms) {
+                let leads = usize::from(leads);
+                for _ in 0..length {
+                    let (start, number) = (minute * MINUTE_S, seed * 90 + minute);
+                    // One of them now and then only.
+                    let bits = if minute.is_multiple_of(7) { 2 } else { 1 };
+                    write(&mut stores[leads], start, &[(bits, number)]);
+                    oracle.insert((bits, start), record(number));
+                    minute += 1;
+                }
+                let mut after = None;
+                loop {
+                    let parts = stores[leads].parts(since, after, bytes_max).unwrap();
+                    stores[1 - leads].merge(minute / 60, &parts);
+                    let Some(last) = parts.last() else { break };
+                    after = Some((last.hour, last.id));
+                }
+                since = minute.saturating_sub(3) * MINUTE_S;
+                for bits in 1..=2 {
+                    let of_it = oracle.iter().filter(|((of, _), _)| *of == bits);
+                    let expected: Vec<_> = of_it.map(|((_, at), r)| (*at, *r)).collect();
+                    for store in &mut stores {
+                        prop_assert_eq!(&all(store, bits), &expected);
+                    }
+                }
+                let [one, other] = &stores;
+                prop_assert!(one.volumes().eq(other.volumes()));
+            }
+        }
 
         /// The oracle is a map of all minutes. The clock may be set; what is of a time to come is
         /// forgotten.

@@ -29,8 +29,12 @@ pub const FILE_BYTES: u64 = 8 << 20;
 pub const FILES_MAX: usize = 8;
 /// The most bytes that one call reads.
 const READ_BYTES_MAX: u64 = 8 << 20;
+/// The most events of [`Log::some_after`].
+const SOME: usize = 1_000;
 /// Bytes between two places of a file that are remembered.
 const MARK_BYTES: u64 = 64 << 10;
+/// Numbers that are left free when another server goes on with a log.
+const SKIP: u64 = 1_000;
 const BEFORE: &str = "{\"sequence\":";
 const BETWEEN: &str = ",\"event\":";
 
@@ -170,6 +174,14 @@ impl Log {
         self.state().current.next - 1
     }
 
+    /// Some events after a sequence number, oldest first.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn some_after(&self, after: u64) -> io::Result<Vec<Kept>> {
+        self.read(after, SOME, |_| true).map(|page| page.events)
+    }
+
     /// The number of the oldest event that is kept; of the next one if there is none.
     #[must_use]
     pub fn oldest(&self) -> u64 {
@@ -286,9 +298,46 @@ impl Appender {
     /// # Errors
     /// They could not be written. A later call may succeed.
     pub fn append(&mut self, events: &[String]) -> io::Result<()> {
+        let next = self.log.state().current.next;
+        self.write((next..).zip(events.iter().map(String::as_str)))
+    }
+
+    /// Appends events with the numbers that another server gave them. Those up to the last one here
+    /// are there.
+    ///
+    /// # Errors
+    /// As those of [`Self::append`].
+    pub fn append_kept(&mut self, kept: &[Kept]) -> io::Result<()> {
+        let mut last = self.log.last();
+        let mut is_new = |it: &&Kept| {
+            let is_new = it.sequence > last && it.sequence < u64::MAX;
+            last = last.max(it.sequence);
+            is_new
+        };
+        let new: Vec<&Kept> = kept.iter().filter(&mut is_new).collect();
+        self.write(new.iter().map(|it| (it.sequence, it.event.as_str())))
+    }
+
+    /// Has the next event be the first of a thousand that none of the servers has begun, whose
+    /// events were taken over: the last numbers that another one gave may not be known here.
+    pub fn skip(&mut self) {
+        let mut state = self.log.state();
+        if let last @ 1.. = state.current.next - 1 {
+            state.current.next = (last / SKIP + 2) * SKIP;
+        }
+    }
+
+    /// Appends lines, whose numbers ascend and are not below the next one.
+    fn write<'a>(
+        &mut self,
+        events: impl Iterator<Item = (u64, &'a str)> + Clone,
+    ) -> io::Result<()> {
+        if events.clone().next().is_none() {
+            return Ok(());
+        }
         let (mut current, is_full) = {
             let state = self.log.state();
-            let bytes: u64 = events.iter().map(|event| event.len() as u64 + 40).sum();
+            let bytes: u64 = events.clone().map(|(_, event)| event.len() as u64 + 40).sum();
             let is_full = state.current.bytes + bytes > self.log.bounds.file_bytes;
             (state.current.clone(), is_full && state.current.bytes > 0)
         };
@@ -300,8 +349,8 @@ impl Appender {
             None => cut(private::open(&self.log.folder.join(FILE_NAME))?, current.bytes)?,
         };
         let (mut text, place) = (String::new(), current.bytes);
-        for event in events {
-            let (sequence, from) = (current.next, text.len());
+        for (sequence, event) in events {
+            let from = text.len();
             text.push_str(&format!("{BEFORE}{sequence}{BETWEEN}{event}}}\n"));
             current.add(sequence, (text.len() - from) as u64);
         }

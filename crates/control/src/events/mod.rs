@@ -164,6 +164,16 @@ impl Feed {
         (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
 
+    /// One whose events are in a log, with webhooks that are at this place.
+    #[cfg(test)]
+    pub fn over(log: Arc<Log>, urls: &[&str], position: u64) -> Self {
+        let feed = Self::default();
+        let _ = feed.log.set(log);
+        let deliveries = urls.iter().map(|url| Arc::new(Delivery::at(url, position))).collect();
+        let _ = feed.deliveries.set(deliveries);
+        feed
+    }
+
     /// The webhooks.
     #[must_use]
     pub fn deliveries(&self) -> &[Arc<Delivery>] {
@@ -190,9 +200,12 @@ impl Events {
     #[must_use]
     pub fn start(folder: &Path, plane: &Plane, webhooks: &Webhooks) -> Self {
         let feed = Arc::clone(plane.feed());
-        let (log, appender) = Log::open(folder, Bounds::default());
+        let (log, mut appender) = Log::open(folder, Bounds::default());
         let newest = log.newest();
         let (begins, before) = (log.last(), newest.as_ref().map(Last::of));
+        if plane.fleet().is_some() {
+            appender.skip();
+        }
         let previous = match &before {
             None => "none",
             Some(last) if last.is_stop => "stopped",

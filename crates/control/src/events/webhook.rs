@@ -13,6 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use evenkeel_wire::aws::sigv4::sha256_hex;
 use tracing::{info, warn};
 
 use super::log::{Kept, Log};
@@ -63,6 +64,8 @@ pub struct Webhooks {
 pub struct Delivery {
     /// Its URL, as it may be shown: without what may be secret.
     pub name: String,
+    /// By which servers tell each other whose position they mean, without its URL.
+    pub key: String,
     /// The sequence number of the last event that was accepted or given up.
     position: AtomicU64,
     failures: AtomicU64,
@@ -70,10 +73,27 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// To a URL, after this event.
+    pub(super) fn at(url: &str, position: u64) -> Self {
+        Self {
+            name: shown(url),
+            key: key(url),
+            position: AtomicU64::new(position),
+            failures: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+        }
+    }
+
+    /// The sequence number of the last event that was accepted or given up.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
     /// Events that wait to be posted, of those up to `last`.
     #[must_use]
     pub fn lag(&self, last: u64) -> u64 {
-        last.saturating_sub(self.position.load(Ordering::Relaxed))
+        last.saturating_sub(self.position())
     }
 
     /// Posts that were not accepted since the server's start.
@@ -146,12 +166,7 @@ impl Webhooks {
             if let Err(error) = positions.keep(url, position) {
                 warn!(%error, "where webhooks are cannot be kept: events may come twice");
             }
-            let delivery = Arc::new(Delivery {
-                name: shown(url),
-                position: AtomicU64::new(position),
-                failures: AtomicU64::new(0),
-                given_up: AtomicU64::new(0),
-            });
+            let delivery = Arc::new(Delivery::at(url, position));
             all.push(Arc::clone(&delivery));
             let (url, log, positions) = (url.clone(), Arc::clone(log), Arc::clone(&positions));
             let (alive, saved) = (alive.clone(), UnixMs::default());
@@ -172,6 +187,29 @@ impl Webhooks {
             }
         }
         all
+    }
+}
+
+/// What stands for a URL, which may have secrets.
+fn key(url: &str) -> String {
+    sha256_hex(url.as_bytes())
+}
+
+/// Keeps where these webhooks are at another server that posts: they go on from there should this
+/// one post next.
+///
+/// # Errors
+/// They cannot be written.
+pub fn take_over(
+    folder: &Path,
+    urls: &[String],
+    positions: &BTreeMap<String, u64>,
+) -> std::io::Result<()> {
+    let of = |url: &String| Some((url.clone(), *positions.get(&key(url))?));
+    let known: BTreeMap<String, u64> = urls.iter().filter_map(of).collect();
+    match known.is_empty() {
+        true => Ok(()),
+        false => private::replace(folder, FILE_NAME, &serde_json::to_vec(&known)?),
     }
 }
 

@@ -357,8 +357,30 @@ pub struct Blocks {
 /// Places at which a block seems to begin and none does, that are tried in one file.
 const TRIES_MAX: usize = 4_096;
 
+/// A whole block in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Whole<'a> {
+    /// Its beginning, in milliseconds of Unix time.
+    pub start_ms: u64,
+    /// The first millisecond after its last interval.
+    pub end_ms: u64,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
 /// Reads the blocks of a file, or of its end. What is damaged is passed over.
 pub fn read(file: &[u8]) -> Blocks {
+    walk(file, |_| {})
+}
+
+/// The whole blocks of a file, or of its end, as they are in it.
+pub fn whole(file: &[u8]) -> Vec<Whole<'_>> {
+    let mut all = Vec::new();
+    walk(file, |one| all.push(one));
+    all
+}
+
+fn walk<'a>(file: &'a [u8], mut each: impl FnMut(Whole<'a>)) -> Blocks {
     let mut blocks = Blocks::default();
     let (mut at, mut tries) = (0, 0);
     while tries < TRIES_MAX {
@@ -366,8 +388,15 @@ pub fn read(file: &[u8]) -> Blocks {
         let Some(skipped) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
         at += skipped;
         blocks.damaged_bytes += skipped;
+        let known = blocks.intervals.len();
         match rest.get(skipped..).and_then(|rest| block(rest, &mut blocks.intervals)) {
             Some(length) => {
+                let its = blocks.intervals.get(known..).unwrap_or_default();
+                if let (Some(first), Some(last), Some(bytes)) =
+                    (its.first(), its.last(), file.get(at..at + length))
+                {
+                    each(Whole { start_ms: first.start_ms, end_ms: last.end_ms(), bytes });
+                }
                 at += length;
                 blocks.whole_bytes = at;
             }

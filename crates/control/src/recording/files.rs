@@ -4,7 +4,7 @@
 //! appended. Files are deleted as a whole when they are too old. Nothing is synced: a power failure
 //! may cost what the kernel had not written yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -84,6 +84,40 @@ impl Files {
             warn!("{}: {damaged} bytes are damaged, what they recorded is a gap", path.display());
         }
         Ok(blocks.intervals)
+    }
+
+    /// The volumes of which there is a recording.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn volumes(&self) -> io::Result<BTreeSet<VolumeId>> {
+        Ok(names(&self.folder)?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// The bytes at the end of a day's file that have all whole blocks which end after this moment,
+    /// and some before. Empty if there is no such file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn end(&self, id: VolumeId, day: u64, after_ms: u64) -> io::Result<Vec<u8>> {
+        let path = self.path(id, day);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(at(&path)(error)),
+        };
+        let length = file.metadata().map_err(at(&path))?.len().min(FILE_BYTES_MAX as u64);
+        let mut window = 4 * BLOCK_BYTES_MAX as u64;
+        loop {
+            window = window.min(length);
+            let mut bytes = vec![0; window as usize];
+            file.read_exact_at(&mut bytes, length - window).map_err(at(&path))?;
+            let is_before = codec::whole(&bytes).first().is_some_and(|it| it.end_ms <= after_ms);
+            if is_before || window == length {
+                return Ok(bytes);
+            }
+            window *= 4;
+        }
     }
 
     /// The days between these two, inclusive, on which a volume was recorded.

@@ -10,9 +10,11 @@
 //! | `track` | what a volume did between two looks; pure |
 //! | `codec` | intervals, and their bytes; pure |
 //! | `files` | the files, of bounded size and age |
+//! | `copies` | blocks that other servers take over |
 
 mod codec;
-mod files;
+pub(crate) mod copies;
+pub(crate) mod files;
 mod track;
 
 use std::collections::BTreeMap;
@@ -82,6 +84,11 @@ impl Recording {
     /// Looks and blocks that were dropped since the server's start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// The files that have what is not open any more.
+    pub(crate) const fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Whether something was recorded of a volume.

@@ -1,0 +1,39 @@
+//! DescribeHistory (not an EC2 action): what this server has recorded of volumes, and its events,
+//! in its own form, for the other nodes of a cluster to keep, too.
+
+use evenkeel_wire::aws::xml::Element;
+
+use super::describe_volume_recording::time;
+use super::error::ApiError;
+use super::page::{self, Page as Paged};
+use super::{Action, Call};
+use crate::history::{self, Kind, Page};
+use crate::model::UnixMs;
+
+pub const ACTION: Action = Action { name: "DescribeHistory", mutates: false, run };
+
+fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
+    let name = call.args.required("Kind")?;
+    let since = time(&mut call.args, "StartTime")?.unwrap_or(UnixMs(0));
+    let after = call.args.number("AfterSequence")?.unwrap_or(0);
+    let paged = Paged::new(None, call.args.text("NextToken"))?;
+    call.args.done()?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names = Kind::ALL.map(Kind::name).join(", ");
+        ApiError::value(format!("Value ({name:.40}) for parameter Kind is invalid. Use {names}."))
+    })?;
+    let plane = call.plane;
+    let found = match kind {
+        Kind::Metrics => call.cloudwatch.map(|of| history::metrics(of, since, paged.after())),
+        Kind::Recordings => {
+            plane.recording().map(|of| history::recordings(of, since, call.now, paged.after()))
+        }
+        Kind::Events => Some(history::events(plane.feed(), after)),
+    };
+    // Without any there is nothing to take over.
+    let Page { items, next } =
+        found.unwrap_or_else(|| Ok(Page::default())).map_err(ApiError::internal)?;
+    let mut fields = vec![Element::text("timeMs", call.now.0), Element::list("historySet", items)];
+    fields.extend(next.map(|next| Element::text("nextToken", page::encoded(&next.to_string()))));
+    Ok(fields)
+}

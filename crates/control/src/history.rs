@@ -1,0 +1,364 @@
+//! What was recorded of volumes and what has happened, as servers copy it from each other: of the
+//! nodes of a cluster the one that leads records, the others take over what it has. So a new leader
+//! has the past, too.
+//!
+//! A server is asked for what it has since a moment, page by page
+//! ([`crate::api`]'s DescribeHistory, which is [`page`]); who asks takes it over ([`Copies`]).
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::units::ByteCount;
+use evenkeel_wire::aws::xml::Element;
+use serde::de::IgnoredAny;
+use tracing::warn;
+
+use crate::cloudwatch::store::{self, HOURS_MAX, Store};
+use crate::cloudwatch::{CloudWatch, HOUR_S};
+use crate::events::Feed;
+use crate::events::log::{Appender, Bounds, Kept, Log};
+use crate::events::webhook::{self, Delivery};
+use crate::model::UnixMs;
+use crate::recording::files::Files;
+use crate::recording::{Recording, copies};
+
+/// The most bytes of a page, but for one block that goes beyond.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// What is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The metrics of CloudWatch, by minutes.
+    Metrics,
+    /// The recordings, by seconds.
+    Recordings,
+    /// The events, and where webhooks are.
+    Events,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Metrics, Self::Recordings, Self::Events];
+
+    /// Its name in requests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Recordings => "recordings",
+            Self::Events => "events",
+        }
+    }
+}
+
+/// Where a page ends: hour or day, volume, and where its last block ends, in milliseconds of Unix
+/// time; 0 for metrics, of which a page has whole hours. Of events it is the last one's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(copies::Place);
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self((span, id, end_ms)) = self;
+        write!(f, "{span} {id} {end_ms}")
+    }
+}
+
+impl FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [span, id, end_ms] = *words.as_slice() else { return Err(()) };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| ());
+        Ok(Self((number(span)?, id.parse().map_err(|_| ())?, number(end_ms)?)))
+    }
+}
+
+/// A page of what a server has.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Its parts, one of each hour or day and volume.
+    pub items: Vec<Element>,
+    /// Where the next one begins.
+    pub next: Option<Place>,
+}
+
+/// Minutes since a moment, behind a place.
+///
+/// # Errors
+/// They cannot be read.
+pub fn metrics(of: &CloudWatch, since: UnixMs, after: Option<Place>) -> Result<Page, String> {
+    let after = after.map(|Place((hour, id, _))| (hour, id));
+    let parts = of.store().parts(since.0 / 1_000, after, PAGE_BYTES);
+    let parts = parts.map_err(|error| error.to_string())?;
+    let bytes: usize = parts.iter().map(|part| part.block.0.len()).sum();
+    let last = parts.last().filter(|_| bytes >= PAGE_BYTES);
+    let next = last.map(|part| Place((part.hour, part.id, 0)));
+    let items = parts.iter().map(|it| item(it.hour, it.id, 0, &it.block.0)).collect();
+    Ok(Page { items, next })
+}
+
+/// Recorded seconds between two moments, behind a place.
+///
+/// # Errors
+/// They cannot be read.
+pub fn recordings(
+    of: &Recording,
+    since: UnixMs,
+    now: UnixMs,
+    after: Option<Place>,
+) -> Result<Page, String> {
+    let after = after.map(|Place(place)| place);
+    let parts = copies::parts(of.files(), (since.0, now.0), after, PAGE_BYTES);
+    let parts = parts.map_err(|error| error.to_string())?;
+    let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
+    let last = parts.last().filter(|_| bytes >= PAGE_BYTES);
+    let next = last.map(|part| Place((part.day, part.id, part.end_ms)));
+    let items = parts.iter().map(|it| item(it.day, it.id, it.end_ms, &it.bytes)).collect();
+    Ok(Page { items, next })
+}
+
+/// Events after this one, and where webhooks are.
+///
+/// # Errors
+/// They cannot be read.
+pub fn events(of: &Feed, after: u64) -> Result<Page, String> {
+    let Some(log) = of.log() else { return Ok(Page::default()) };
+    let kept = log.some_after(after).map_err(|error| error.to_string())?;
+    let event = |it: &Kept| {
+        let fields =
+            [Element::text("span", it.sequence), Element::text("data", STANDARD.encode(&it.event))];
+        Element::list("item", fields)
+    };
+    let position = |it: &Arc<Delivery>| {
+        let fields = [Element::text("webhook", &it.key), Element::text("span", it.position())];
+        Element::list("item", fields)
+    };
+    let items = kept.iter().map(event).chain(of.deliveries().iter().map(position)).collect();
+    Ok(Page { items, next: None })
+}
+
+fn item(span: u64, id: VolumeId, end_ms: u64, data: &[u8]) -> Element {
+    let fields = [
+        Element::text("span", span),
+        Element::text("volumeId", id),
+        Element::text("endTimeMs", end_ms),
+        Element::text("data", STANDARD.encode(data)),
+    ];
+    Element::list("item", fields)
+}
+
+fn number(item: &Element, name: &str) -> Option<u64> {
+    item.child_text(name)?.parse().ok()
+}
+
+fn data(item: &Element) -> Option<Vec<u8>> {
+    STANDARD.decode(item.child_text("data")?).ok()
+}
+
+/// Minutes of an item; `None` of something else.
+fn minutes(item: &Element) -> Option<store::Part> {
+    let (hour, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
+    Some(store::Part { hour, id, block: store::block(data(item)?) })
+}
+
+/// Recorded seconds of an item; `None` of something else.
+fn seconds(item: &Element) -> Option<copies::Part> {
+    let (day, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
+    Some(copies::Part { day, id, end_ms: number(item, "endTimeMs")?, bytes: data(item)? })
+}
+
+/// The event of an item; `None` of something else.
+fn event(item: &Element) -> Option<Kept> {
+    let event = String::from_utf8(data(item)?).ok().filter(|event| !event.contains('\n'))?;
+    serde_json::from_str::<IgnoredAny>(&event).ok()?;
+    Some(Kept { sequence: number(item, "span")?, event })
+}
+
+/// A webhook and where it is; `None` of something else.
+fn position(item: &Element) -> Option<(String, u64)> {
+    Some((item.child_text("webhook")?.to_owned(), number(item, "span")?))
+}
+
+/// What is kept of the history in a data folder.
+#[derive(Clone, Debug)]
+pub struct Keeps {
+    /// The space that metrics may take.
+    pub metrics_space: ByteCount,
+    /// The days for which recordings are kept; 0 for none.
+    pub record_days: u32,
+    /// The webhooks to which this server would post.
+    pub webhooks: Vec<String>,
+}
+
+/// The history in the data folder of a server that does not lead, and takes it over from who does.
+/// It must be gone before this server leads.
+#[derive(Debug)]
+pub struct Copies {
+    folder: PathBuf,
+    keeps: Keeps,
+    metrics: Store,
+    recordings: copies::Copies,
+    log: Arc<Log>,
+    appender: Appender,
+    positions: BTreeMap<String, u64>,
+    is_failing: bool,
+}
+
+/// Where to begin to ask for something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Since {
+    /// A moment.
+    Time(UnixMs),
+    /// The event after this one.
+    Event(u64),
+}
+
+impl Copies {
+    /// That of a data folder.
+    ///
+    /// # Errors
+    /// There is no memory for a database. A file that cannot be used is no error: the log says so.
+    pub fn open(folder: &Path, keeps: Keeps) -> rusqlite::Result<Self> {
+        let metrics = Store::open(folder, keeps.metrics_space)?;
+        let recordings = copies::Copies::new(Files::of(folder));
+        let (log, appender) = Log::open(folder, Bounds::default());
+        let positions = BTreeMap::new();
+        let folder = folder.to_owned();
+        Ok(Self { folder, keeps, metrics, recordings, log, appender, positions, is_failing: false })
+    }
+
+    /// Whether this server keeps it at all.
+    #[must_use]
+    pub const fn keeps(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Metrics | Kind::Events => true,
+            Kind::Recordings => self.keeps.record_days > 0,
+        }
+    }
+
+    /// From where on something may be missing in this folder. Pages go from old to new, so it is
+    /// not before the last hour or day of which there is something.
+    #[must_use]
+    pub fn since(&self, kind: Kind, now: UnixMs) -> Since {
+        match kind {
+            Kind::Metrics => {
+                let hour = self.metrics.volumes().map(|(_, listed)| listed.hour).max();
+                let oldest = (now.0 / 1_000 / HOUR_S).saturating_sub(HOURS_MAX);
+                Since::Time(UnixMs(hour.unwrap_or_default().max(oldest) * HOUR_S * 1_000))
+            }
+            Kind::Recordings => {
+                Since::Time(self.recordings.since(now, self.keeps.record_days.into()))
+            }
+            Kind::Events => Since::Event(self.log.last()),
+        }
+    }
+
+    /// Takes over the items of a page.
+    pub fn take(&mut self, kind: Kind, now: UnixMs, items: &[Element]) {
+        match kind {
+            Kind::Metrics => {
+                let parts: Vec<store::Part> = items.iter().filter_map(minutes).collect();
+                self.metrics.merge(now.0 / 1_000 / HOUR_S, &parts);
+            }
+            Kind::Recordings => {
+                let parts: Vec<copies::Part> = items.iter().filter_map(seconds).collect();
+                self.recordings.merge(&parts);
+            }
+            Kind::Events => {
+                let taken = self.take_events(items);
+                let is_failing = taken.is_err();
+                if let Some(error) = taken.err().filter(|_| !self.is_failing) {
+                    warn!("events cannot be taken over from the node that leads: {error}");
+                }
+                self.is_failing = is_failing;
+            }
+        }
+    }
+
+    fn take_events(&mut self, items: &[Element]) -> io::Result<()> {
+        let kept: Vec<Kept> = items.iter().filter_map(event).collect();
+        self.appender.append_kept(&kept)?;
+        let positions: BTreeMap<String, u64> = items.iter().filter_map(position).collect();
+        if positions != self.positions {
+            webhook::take_over(&self.folder, &self.keeps.webhooks, &positions)?;
+            self.positions = positions;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cloudwatch::METRICS_SPACE;
+
+    fn keeps(webhooks: &[&str]) -> Keeps {
+        let webhooks = webhooks.iter().map(|url| (*url).to_owned()).collect();
+        Keeps { metrics_space: METRICS_SPACE, record_days: 15, webhooks }
+    }
+
+    #[test]
+    fn places_are_what_they_were_written_as() {
+        for text in ["472222 vol-00000000000000007 0", "20783 vol-00000000000000abd 17"] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", "1 2", "x vol-00000000000000007 0", "1 vol-7 0 9", "1 vol-00000000000000007 -1"]
+        {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+
+    /// What goes over the API, in all kinds. The parts of each have tests of their own.
+    #[test]
+    fn what_one_server_has_another_takes_over() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let (mine, other) = (folders[0].path(), folders[1].path());
+        let (log, mut appender) = Log::open(mine, Bounds::default());
+        let events: Vec<String> = (0..2_500).map(|n| format!("{{\"n\":{n}}}")).collect();
+        events.chunks(100).for_each(|some| appender.append(some).unwrap());
+        let mut copies = Copies::open(other, keeps(&["http://a/?secret", "http://b/"])).unwrap();
+        let feed = Feed::over(Arc::clone(&log), &["http://b/", "http://c/"], 17);
+        let now = UnixMs(1_700_000_000_000);
+        for round in 1..=3 {
+            assert_eq!(copies.since(Kind::Events, now), Since::Event((round - 1) * 1_000));
+            let Since::Event(after) = copies.since(Kind::Events, now) else { unreachable!() };
+            let page = super::events(&feed, after).unwrap();
+            // As it comes over HTTP.
+            let text = Element::list("historySet", page.items).document();
+            let page = Element::parse(&text).unwrap();
+            copies.take(Kind::Events, now, &page.children);
+        }
+        drop(copies);
+        let (copied, mut appender) = Log::open(other, Bounds::default());
+        assert_eq!(copied.last(), 2_500);
+        let all = |log: &Log| (0..3).flat_map(|it| log.some_after(it * 1_000).unwrap()).collect();
+        let (mine, its): (Vec<Kept>, Vec<Kept>) = (all(&log), all(&copied));
+        assert!(mine == its && mine.len() == 2_500);
+        let positions = std::fs::read(other.join(webhook::FILE_NAME)).unwrap();
+        assert_eq!(positions, br#"{"http://b/":17}"#, "of those that this server has");
+        // Who leads next begins with numbers that nobody has given.
+        appender.skip();
+        appender.append(&["{}".to_owned()]).unwrap();
+        let last = copied.some_after(2_500).unwrap();
+        assert_eq!(last, [Kept { sequence: 4_000, event: "{}".to_owned() }]);
+        drop(appender);
+        let (again, mut appender) = Log::open(other, Bounds::default());
+        assert_eq!(again.last(), 4_000);
+        // What it is told of again changes nothing, nor does what is no event.
+        appender.append_kept(&its).unwrap();
+        assert_eq!(again.last(), 4_000);
+        for text in ["no JSON", "{\n}"] {
+            let data = Element::text("data", STANDARD.encode(text));
+            assert_eq!(event(&Element::list("item", [Element::text("span", 9), data])), None);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The answer to DescribeHistory: what a server has recorded of volumes, and its events.
+
+use super::Client;
+use super::model::number;
+use crate::message::Failure;
+use evenkeel_control::history::{Kind, Since};
+use evenkeel_wire::aws::timestamp;
+use evenkeel_wire::aws::xml::Element;
+
+/// A page of it.
+pub struct Page {
+    answer: Element,
+    /// When the server answered, in milliseconds of Unix time.
+    pub time_ms: u64,
+}
+
+impl Page {
+    /// Its parts, in the form of `evenkeel_control::history`.
+    pub fn items(&self) -> &[Element] {
+        self.answer.items("historySet")
+    }
+
+    /// What the next one is asked for with.
+    pub fn next_token(&self) -> Option<&str> {
+        self.answer.child_text("nextToken")
+    }
+}
+
+/// What a server has of this kind: one page.
+pub fn page(
+    client: &Client,
+    kind: Kind,
+    since: Since,
+    token: Option<&str>,
+) -> Result<Page, Failure> {
+    let (name, since) = match since {
+        Since::Time(since) => ("StartTime", timestamp::extended(since.0)),
+        Since::Event(after) => ("AfterSequence", after.to_string()),
+    };
+    let mut parameters = vec![("Kind", kind.name()), (name, since.as_str())];
+    parameters.extend(token.map(|token| ("NextToken", token)));
+    let answer = client.call("DescribeHistory", &parameters)?;
+    let time_ms = number(&answer, "timeMs").unwrap_or_default();
+    Ok(Page { answer, time_ms })
+}
