@@ -114,4 +114,8 @@ impl fleet::Cluster for Around {
     fn here(&self) -> NodeId {
         self.here
     }
+
+    fn term(&self) -> u64 {
+        self.leadership.created()
+    }
 }

@@ -4,7 +4,7 @@
 use super::member::LeaderAddress;
 use crate::api::{Client, history};
 use crate::clock::{self, Deadline};
-use crate::message::Failure;
+use crate::message::{Failure, failed};
 use crate::server::Config;
 use evenkeel_control::UnixMs;
 use evenkeel_control::history::{Copies, Keeps, Kind, Since};
@@ -17,8 +17,10 @@ const ASK: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two pages, so that who leads has others to serve.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pages of one round; the next one goes on.
-const PAGES_MAX: u32 = 10_000;
+/// So many rounds must fail before the log says so.
+const FAILURES_MAX: u32 = 4;
+/// Pages of one kind at a time: then the other kinds have their turn.
+const PAGES_MAX: u32 = 100;
 /// What is asked for again each time, in milliseconds: something may be written a bit later than
 /// it happened.
 const AGAIN_MS: u64 = 120_000;
@@ -66,74 +68,114 @@ struct Round {
     copies: Arc<Mutex<Option<Copies>>>,
 }
 
+/// How far it is with one kind.
+struct Turn {
+    kind: Kind,
+    /// Where to begin; `None` if that is to be looked up.
+    since: Option<Since>,
+    /// The page that comes next, and when the first one was given out.
+    goes_on: Option<(String, u64)>,
+}
+
+/// What came of a turn.
+enum Came {
+    /// There is all that the leader has.
+    All,
+    /// There is more.
+    More,
+    /// Nobody leads, or that is over.
+    Nobody,
+}
+
 impl Round {
     fn take_over(&self) {
-        let mut since = Kind::ALL.map(|kind| (kind, None));
-        let mut is_failing = false;
+        let mut turns = Kind::ALL.map(|kind| Turn { kind, since: None, goes_on: None });
+        let mut failures = 0;
         loop {
-            let mut failed = None;
-            for (kind, since) in &mut since {
-                match self.of_kind(*kind, *since) {
-                    Ok(Some(until)) => *since = Some(until),
-                    Ok(None) => {}
-                    Err(failure) => failed = Some(failure),
+            let (mut failed, mut is_behind, mut is_done) = (None, false, false);
+            for turn in &mut turns {
+                match self.turn(turn) {
+                    Ok(Came::All) => is_done = true,
+                    Ok(Came::More) => is_behind = true,
+                    Ok(Came::Nobody) => {}
+                    Err(failure) => {
+                        // What is there is looked up again.
+                        (turn.since, turn.goes_on) = (None, None);
+                        failed = Some(failure);
+                    }
                 }
             }
-            // A leader that is lost is told elsewhere.
-            if let Some(failure) = failed.as_ref().filter(|_| !is_failing) {
-                let text = "metrics, recordings and events are not taken over at the moment";
-                tracing::debug!("{text}: {}", failure.message);
+            match &failed {
+                Some(failure) => {
+                    failures += 1;
+                    // A leader that is lost is told elsewhere.
+                    if failures == FAILURES_MAX {
+                        let text = "metrics, recordings and events are not taken over";
+                        tracing::warn!("{text}: {}", failure.message);
+                    }
+                }
+                None if is_done => {
+                    if failures >= FAILURES_MAX {
+                        tracing::info!("metrics, recordings and events are taken over again");
+                    }
+                    failures = 0;
+                }
+                None => {}
             }
-            is_failing = failed.is_some();
-            let deadline = Deadline::after(ASK);
-            while deadline.pause(LOOK) {
+            let deadline = Deadline::after(if is_behind { LOOK } else { ASK });
+            loop {
+                let goes_on = deadline.pause(LOOK);
                 if lock(&self.copies).is_none() {
                     return;
+                }
+                if !goes_on {
+                    break;
                 }
             }
         }
     }
 
-    /// Takes over what there is since then, or since what this folder has; returns where to begin
-    /// the next time. `None` if nobody leads, or that is over.
-    fn of_kind(&self, kind: Kind, since: Option<Since>) -> Result<Option<Since>, Failure> {
+    /// Takes over some pages.
+    fn turn(&self, turn: &mut Turn) -> Result<Came, Failure> {
         let Some(leader) = *self.leader.lock().unwrap_or_else(PoisonError::into_inner) else {
-            return Ok(None);
+            return Ok(Came::Nobody);
         };
+        let kind = turn.kind;
         let now = UnixMs(clock::unix_ms());
-        let mut since = match lock(&self.copies).as_ref().filter(|copies| copies.keeps(kind)) {
-            Some(copies) => since.unwrap_or_else(|| copies.since(kind, now)),
-            None => return Ok(None),
+        let mut since = match lock(&self.copies).as_ref() {
+            Some(copies) if copies.keeps(kind) => {
+                turn.since.unwrap_or_else(|| copies.since(kind, now))
+            }
+            Some(_) => return Ok(Came::All),
+            None => return Ok(Came::Nobody),
         };
         let Config { settings, data_dir, .. } = &self.config;
         let client = Client::of_server(leader, &settings.region, data_dir)?;
-        let (mut token, mut until_ms) = (None::<String>, None);
         for _ in 0..PAGES_MAX {
-            let page = history::page(&client, kind, since, token.as_deref())?;
-            until_ms.get_or_insert(page.time_ms);
-            let now = UnixMs(clock::unix_ms());
+            let token = turn.goes_on.as_ref().map(|(token, _)| token.as_str());
+            let page = history::page(&client, kind, since, token)?;
             let before = since;
-            match &mut *lock(&self.copies) {
-                Some(copies) => {
-                    copies.take(kind, now, page.items());
-                    if kind == Kind::Events {
-                        since = copies.since(kind, now);
-                    }
+            let first_ms = turn.goes_on.as_ref().map_or(page.time_ms, |(_, first_ms)| *first_ms);
+            {
+                let mut copies = lock(&self.copies);
+                let Some(copies) = &mut *copies else { return Ok(Came::Nobody) };
+                copies.take(kind, UnixMs(page.time_ms), page.items()).map_err(Failure::new)?;
+                if kind == Kind::Events {
+                    since = copies.since(kind, now);
                 }
-                None => return Ok(None),
-            }
-            token = page.next_token().map(str::to_owned);
-            if token.is_none() && since == before {
-                break;
+                turn.goes_on = page.next_token().map(|token| (token.to_owned(), first_ms));
+                turn.since = Some(since);
+                if turn.goes_on.is_none() && since == before {
+                    if let Since::Time(_) = since {
+                        let until = UnixMs(first_ms.saturating_sub(AGAIN_MS));
+                        turn.since = Some(Since::Time(until));
+                        copies.completed(kind, until).map_err(failed)?;
+                    }
+                    return Ok(Came::All);
+                }
             }
             Deadline::after(PAUSE).pause(PAUSE);
         }
-        let again = |until_ms: u64| Since::Time(UnixMs(until_ms.saturating_sub(AGAIN_MS)));
-        match since {
-            // What is not there yet is asked for from the beginning of the pages again.
-            Since::Time(_) if token.is_some() => Ok(None),
-            Since::Time(_) => Ok(until_ms.map(again)),
-            Since::Event(_) => Ok(None),
-        }
+        Ok(Came::More)
     }
 }

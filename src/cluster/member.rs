@@ -410,9 +410,6 @@ impl Life<'_> {
                 }
             }
             *lock(&leader) = following;
-            if following.is_some() {
-                history.get_or_insert_with(|| TakingOver::start(self.config, Arc::clone(&leader)));
-            }
             if relay.is_none() {
                 let of_relay = Arc::clone(&leader);
                 let to = Arc::new(move || *lock(&of_relay));
@@ -423,6 +420,9 @@ impl Life<'_> {
                     }
                     Err(failure) => tell(&mut told, failure.message),
                 }
+            }
+            if following.is_some() {
+                history.get_or_insert_with(|| TakingOver::start(self.config, Arc::clone(&leader)));
             }
             Deadline::after(LOOK).pause(LOOK);
         }

@@ -3,7 +3,7 @@
 //! has the past, too.
 //!
 //! A server is asked for what it has since a moment, page by page
-//! ([`crate::api`]'s DescribeHistory, which is [`page`]); who asks takes it over ([`Copies`]).
+//! (DescribeHistory: [`metrics`], [`recordings`], [`events`]); who asks takes it over ([`Copies`]).
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -18,6 +18,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::aws::xml::Element;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::cloudwatch::store::{self, HOURS_MAX, Store};
@@ -26,9 +27,12 @@ use crate::events::Feed;
 use crate::events::log::{Appender, Bounds, Kept, Log};
 use crate::events::webhook::{self, Delivery};
 use crate::model::UnixMs;
-use crate::recording::files::Files;
+use crate::recording::files::{DAY_MS, Files};
 use crate::recording::{Recording, copies};
+use crate::{clock, private};
 
+/// How far [`Complete`] goes on before it is written again, in milliseconds.
+const COMPLETE_MS: u64 = 60_000;
 /// The most bytes of a page, but for one block that goes beyond.
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -44,8 +48,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Metrics, Self::Recordings, Self::Events];
+    /// All of them, in the order of their size.
+    pub const ALL: [Self; 3] = [Self::Events, Self::Metrics, Self::Recordings];
 
     /// Its name in requests.
     #[must_use]
@@ -59,7 +63,7 @@ impl Kind {
 }
 
 /// Where a page ends: hour or day, volume, and where its last block ends, in milliseconds of Unix
-/// time; 0 for metrics, of which a page has whole hours. Of events it is the last one's number.
+/// time; 0 for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(copies::Place);
 
@@ -204,12 +208,34 @@ pub struct Keeps {
 pub struct Copies {
     folder: PathBuf,
     keeps: Keeps,
+    complete: Complete,
     metrics: Store,
     recordings: copies::Copies,
     log: Arc<Log>,
     appender: Appender,
     positions: BTreeMap<String, u64>,
-    is_failing: bool,
+}
+
+/// The file that has [`Complete`].
+const FILE_NAME: &str = "history.json";
+
+/// Until when there is all that others had, in milliseconds of Unix time: what a server records
+/// itself while it leads does not count, since something before it may be missing.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Complete {
+    metrics_ms: u64,
+    recordings_ms: u64,
+}
+
+impl Complete {
+    const fn of(&mut self, kind: Kind) -> Option<&mut u64> {
+        match kind {
+            Kind::Metrics => Some(&mut self.metrics_ms),
+            Kind::Recordings => Some(&mut self.recordings_ms),
+            Kind::Events => None,
+        }
+    }
 }
 
 /// Where to begin to ask for something.
@@ -229,10 +255,20 @@ impl Copies {
     pub fn open(folder: &Path, keeps: Keeps) -> rusqlite::Result<Self> {
         let metrics = Store::open(folder, keeps.metrics_space)?;
         let recordings = copies::Copies::new(Files::of(folder));
+        if keeps.record_days == 0
+            && let Err(error) = Files::of(folder).delete_all()
+        {
+            warn!("{error}; these recordings are not deleted");
+        }
         let (log, appender) = Log::open(folder, Bounds::default());
+        let known = std::fs::read(folder.join(FILE_NAME)).unwrap_or_default();
+        let mut complete: Complete = serde_json::from_slice(&known).unwrap_or_default();
+        if metrics.volumes().next().is_none() {
+            complete.metrics_ms = 0;
+        }
         let positions = BTreeMap::new();
         let folder = folder.to_owned();
-        Ok(Self { folder, keeps, metrics, recordings, log, appender, positions, is_failing: false })
+        Ok(Self { folder, keeps, complete, metrics, recordings, log, appender, positions })
     }
 
     /// Whether this server keeps it at all.
@@ -244,42 +280,55 @@ impl Copies {
         }
     }
 
-    /// From where on something may be missing in this folder. Pages go from old to new, so it is
-    /// not before the last hour or day of which there is something.
+    /// From where on something may be missing in this folder.
     #[must_use]
     pub fn since(&self, kind: Kind, now: UnixMs) -> Since {
-        match kind {
-            Kind::Metrics => {
-                let hour = self.metrics.volumes().map(|(_, listed)| listed.hour).max();
-                let oldest = (now.0 / 1_000 / HOUR_S).saturating_sub(HOURS_MAX);
-                Since::Time(UnixMs(hour.unwrap_or_default().max(oldest) * HOUR_S * 1_000))
-            }
-            Kind::Recordings => {
-                Since::Time(self.recordings.since(now, self.keeps.record_days.into()))
-            }
-            Kind::Events => Since::Event(self.log.last()),
+        let kept_ms = match kind {
+            Kind::Metrics => HOURS_MAX * HOUR_S * 1_000,
+            Kind::Recordings => u64::from(self.keeps.record_days) * DAY_MS,
+            Kind::Events => return Since::Event(self.log.last()),
+        };
+        let complete_ms = { self.complete }.of(kind).map_or(0, |ms| *ms);
+        Since::Time(UnixMs(complete_ms.min(now.0).max(now.0.saturating_sub(kept_ms))))
+    }
+
+    /// Notes that there is all until this moment.
+    ///
+    /// # Errors
+    /// That cannot be stored: after a restart what is there is asked for again.
+    pub fn completed(&mut self, kind: Kind, until: UnixMs) -> io::Result<()> {
+        let Some(complete) = self.complete.of(kind) else { return Ok(()) };
+        let is_due = until.0 < *complete || until.0 - *complete >= COMPLETE_MS;
+        *complete = until.0;
+        match is_due {
+            true => private::replace(&self.folder, FILE_NAME, &serde_json::to_vec(&self.complete)?),
+            false => Ok(()),
         }
     }
 
-    /// Takes over the items of a page.
-    pub fn take(&mut self, kind: Kind, now: UnixMs, items: &[Element]) {
+    /// Takes over the items of a page of a server whose clock says this.
+    ///
+    /// # Errors
+    /// Not all of it could be stored: in words.
+    pub fn take(&mut self, kind: Kind, now: UnixMs, items: &[Element]) -> Result<(), String> {
         match kind {
             Kind::Metrics => {
                 let parts: Vec<store::Part> = items.iter().filter_map(minutes).collect();
-                self.metrics.merge(now.0 / 1_000 / HOUR_S, &parts);
+                let hour = now.0.max(clock::now().0) / 1_000 / HOUR_S;
+                self.metrics.merge(hour, &parts).map_err(|error| {
+                    // A damaged file is begun anew.
+                    if self.metrics.volumes().next().is_none() {
+                        self.complete.metrics_ms = 0;
+                    }
+                    error.to_string()
+                })
             }
             Kind::Recordings => {
                 let parts: Vec<copies::Part> = items.iter().filter_map(seconds).collect();
-                self.recordings.merge(&parts);
+                self.recordings.clean(now, self.keeps.record_days.into());
+                self.recordings.merge(&parts).map_err(|error| error.to_string())
             }
-            Kind::Events => {
-                let taken = self.take_events(items);
-                let is_failing = taken.is_err();
-                if let Some(error) = taken.err().filter(|_| !self.is_failing) {
-                    warn!("events cannot be taken over from the node that leads: {error}");
-                }
-                self.is_failing = is_failing;
-            }
+            Kind::Events => self.take_events(items).map_err(|error| error.to_string()),
         }
     }
 
@@ -303,6 +352,29 @@ mod tests {
     fn keeps(webhooks: &[&str]) -> Keeps {
         let webhooks = webhooks.iter().map(|url| (*url).to_owned()).collect();
         Keeps { metrics_space: METRICS_SPACE, record_days: 15, webhooks }
+    }
+
+    #[test]
+    fn it_is_known_over_restarts_until_when_there_is_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Copies::open(folder.path(), keeps(&[])).unwrap();
+        let now = UnixMs(1_795_651_200_000);
+        let since = |copies: &Copies| match copies.since(Kind::Recordings, now) {
+            Since::Time(UnixMs(ms)) => now.0 - ms,
+            Since::Event(_) => unreachable!(),
+        };
+        let mut copies = open();
+        assert_eq!(since(&copies), 15 * DAY_MS);
+        copies.completed(Kind::Recordings, UnixMs(now.0 - 90_000)).unwrap();
+        copies.completed(Kind::Recordings, UnixMs(now.0 - 60_000)).unwrap();
+        assert_eq!(since(&copies), 60_000);
+        drop(copies);
+        // Not each step is stored.
+        let mut copies = open();
+        assert_eq!(since(&copies), 90_000);
+        // A moment to come is none.
+        copies.completed(Kind::Recordings, UnixMs(now.0 + 7)).unwrap();
+        assert_eq!(since(&copies), 0);
     }
 
     #[test]
@@ -335,7 +407,7 @@ mod tests {
             // As it comes over HTTP.
             let text = Element::list("historySet", page.items).document();
             let page = Element::parse(&text).unwrap();
-            copies.take(Kind::Events, now, &page.children);
+            copies.take(Kind::Events, now, &page.children).unwrap();
         }
         drop(copies);
         let (copied, mut appender) = Log::open(other, Bounds::default());
@@ -346,7 +418,8 @@ mod tests {
         let positions = std::fs::read(other.join(webhook::FILE_NAME)).unwrap();
         assert_eq!(positions, br#"{"http://b/":17}"#, "of those that this server has");
         // Who leads next begins with numbers that nobody has given.
-        appender.skip();
+        appender.begin_with(4_000);
+        assert_eq!(copied.last(), 2_500, "there is nothing yet");
         appender.append(&["{}".to_owned()]).unwrap();
         let last = copied.some_after(2_500).unwrap();
         assert_eq!(last, [Kept { sequence: 4_000, event: "{}".to_owned() }]);

@@ -5,7 +5,7 @@
 //! follow each other. Nothing lies below: what is measured is how long limits hold requests up.
 //!
 //! Requests that come slower than every limit lets them through do not wait, and the credits that
-//! they use are known. So only [stretches](Stretch) in which a [fluid](crate::fluid) waits, or is
+//! they use are known. So only stretches in which a [fluid](crate::fluid) waits, or is
 //! near to it, are sent; the credits at their beginnings are the fluid's.
 
 use std::collections::VecDeque;

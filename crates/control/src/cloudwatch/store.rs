@@ -244,16 +244,23 @@ impl Store {
     }
 
     /// Takes minutes that another server has. What it has otherwise counts, and nothing is taken of
-    /// hours that are too old or to come.
-    pub fn merge(&mut self, now_hour: u64, parts: &[Part]) {
+    /// hours that are too old or to come. The log says once if it fails.
+    ///
+    /// # Errors
+    /// They cannot be stored. A damaged file is set aside, and a new one begun.
+    pub fn merge(&mut self, now_hour: u64, parts: &[Part]) -> rusqlite::Result<()> {
         let kept = now_hour.saturating_sub(HOURS_MAX - 1)..=now_hour;
         let merged = self.make_room(now_hour).and_then(|()| self.try_merge(&kept, parts));
         match merged {
             Ok(listed) => {
                 self.is_failing = false;
                 self.volumes.extend(listed);
+                Ok(())
             }
-            Err(error) => self.failed(&error),
+            Err(error) => {
+                self.failed(&error);
+                Err(error)
+            }
         }
     }
 
@@ -540,8 +547,8 @@ mod tests {
             part(H0, &[9, 9, 9]),
             part(H0 + 1, whole),
         ];
-        store.merge(H0, &parts);
-        store.merge(H0, &parts);
+        store.merge(H0, &parts).unwrap();
+        store.merge(H0, &parts).unwrap();
         let at = |hour: u64| (hour * HOUR_S + 5 * MINUTE_S, record(1));
         assert_eq!(all(&mut store, 1), [at(H0 - HOURS_MAX + 1), at(H0 - 1)]);
         assert_eq!(store.volumes().map(|(_, it)| it.hour).collect::<Vec<_>>(), [H0 - 1]);
@@ -666,7 +673,7 @@ mod tests {
                 let mut after = None;
                 loop {
                     let parts = stores[leads].parts(since, after, bytes_max).unwrap();
-                    stores[1 - leads].merge(minute / 60, &parts);
+                    stores[1 - leads].merge(minute / 60, &parts).unwrap();
                     let Some(last) = parts.last() else { break };
                     after = Some((last.hour, last.id));
                 }

@@ -33,8 +33,6 @@ const READ_BYTES_MAX: u64 = 8 << 20;
 const SOME: usize = 1_000;
 /// Bytes between two places of a file that are remembered.
 const MARK_BYTES: u64 = 64 << 10;
-/// Numbers that are left free when another server goes on with a log.
-const SKIP: u64 = 1_000;
 const BEFORE: &str = "{\"sequence\":";
 const BETWEEN: &str = ",\"event\":";
 
@@ -160,7 +158,7 @@ impl Log {
         let log = Self { folder: folder.into(), bounds, state, changed: Condvar::new() };
         let log = Arc::new(log);
         log.delete_oldest(&mut log.state());
-        (Arc::clone(&log), Appender { log, file })
+        (Arc::clone(&log), Appender { log, first: 1, file })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -288,6 +286,8 @@ impl Log {
 #[derive(Debug)]
 pub struct Appender {
     log: Arc<Log>,
+    /// The least number of an event that this server makes.
+    first: u64,
     /// `None` while there is none.
     file: Option<File>,
 }
@@ -298,7 +298,7 @@ impl Appender {
     /// # Errors
     /// They could not be written. A later call may succeed.
     pub fn append(&mut self, events: &[String]) -> io::Result<()> {
-        let next = self.log.state().current.next;
+        let next = self.log.state().current.next.max(self.first);
         self.write((next..).zip(events.iter().map(String::as_str)))
     }
 
@@ -318,13 +318,9 @@ impl Appender {
         self.write(new.iter().map(|it| (it.sequence, it.event.as_str())))
     }
 
-    /// Has the next event be the first of a thousand that none of the servers has begun, whose
-    /// events were taken over: the last numbers that another one gave may not be known here.
-    pub fn skip(&mut self) {
-        let mut state = self.log.state();
-        if let last @ 1.. = state.current.next - 1 {
-            state.current.next = (last / SKIP + 2) * SKIP;
-        }
+    /// Has the events of this server begin with this number, or the next one.
+    pub const fn begin_with(&mut self, first: u64) {
+        self.first = first;
     }
 
     /// Appends lines, whose numbers ascend and are not below the next one.

@@ -55,6 +55,9 @@ pub const QUEUE_MAX: usize = 4_096;
 const BATCH_MAX: usize = 256;
 /// How long the writer waits for notices.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The numbers of events that a leader of a cluster has for itself: those of its term times this,
+/// and what follows. Terms are revisions of etcd, which count all that is stored there.
+const TERM_EVENTS: u64 = 1_000_000;
 /// How long a stop waits for what webhooks still have to post.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -203,12 +206,15 @@ impl Events {
         let (log, mut appender) = Log::open(folder, Bounds::default());
         let newest = log.newest();
         let (begins, before) = (log.last(), newest.as_ref().map(Last::of));
-        if plane.fleet().is_some() {
-            appender.skip();
+        if let Some(fleet) = plane.fleet() {
+            // What the last leaders have told, and in which numbers, may not be known here.
+            appender.begin_with(fleet.term().saturating_mul(TERM_EVENTS));
         }
         let previous = match &before {
             None => "none",
             Some(last) if last.is_stop => "stopped",
+            // Its last events may not have come here.
+            Some(_) if plane.fleet().is_some() => "unknown",
             Some(_) => "killed",
         };
         let since = before.and_then(|last| last.time);

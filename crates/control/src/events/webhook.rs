@@ -261,10 +261,10 @@ impl Poster {
                     continue;
                 }
             };
-            if let Some(first) = page.first()
-                && first.sequence > position + 1
-            {
-                let missing = first.sequence - position - 1;
+            // Numbers of events that are kept may jump.
+            let oldest = self.log.oldest();
+            if oldest > position + 1 && page.first().is_some_and(|it| it.sequence >= oldest) {
+                let missing = oldest - position - 1;
                 self.give_up(missing, "events were deleted before they could be posted");
             }
             if page.is_empty() && is_stopping {

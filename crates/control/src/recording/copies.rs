@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use evenkeel_core::ids::VolumeId;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::codec::{self, Whole};
 use super::files::{DAY_MS, Files, Writer};
@@ -73,9 +73,20 @@ pub fn parts(
 pub struct Copies {
     files: Files,
     writer: Writer,
-    /// The day of the last file of each volume, and where its last block ends.
-    ends: BTreeMap<VolumeId, (u64, u64)>,
-    is_failing: bool,
+    /// The last day of each volume that something was taken of.
+    known: BTreeMap<VolumeId, Known>,
+    /// The day on which what is too old was deleted last.
+    cleaned: Option<u64>,
+}
+
+/// A day of a volume.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    day: u64,
+    /// Where its last block ends; 0 without one.
+    end_ms: u64,
+    /// What was there when it was looked at first ends here: before it something may be missing.
+    whole_from_ms: u64,
 }
 
 impl Copies {
@@ -83,75 +94,96 @@ impl Copies {
     #[must_use]
     pub fn new(files: Files) -> Self {
         let writer = Writer::new(files.clone());
-        Self { files, writer, ends: BTreeMap::new(), is_failing: false }
+        Self { files, writer, known: BTreeMap::new(), cleaned: None }
     }
 
-    /// The moment from which on something may be missing of what was recorded in the last days.
-    /// Parts are taken by days, so of all days before the newest there is all.
-    pub fn since(&self, now: UnixMs, days: u64) -> UnixMs {
-        let newest = self.newest_day().unwrap_or_else(|error| {
-            warn!("{error}; recordings are taken over anew");
-            None
-        });
-        let oldest = (now.0 / DAY_MS).saturating_sub(days);
-        UnixMs(newest.unwrap_or_default().max(oldest) * DAY_MS)
-    }
-
-    fn newest_day(&self) -> io::Result<Option<u64>> {
-        let mut newest = None;
-        for id in self.files.volumes()? {
-            newest = newest.max(self.files.days(id, newest.unwrap_or_default(), u64::MAX)?.pop());
+    /// Deletes what is of other days than the last ones, once a day.
+    pub fn clean(&mut self, now: UnixMs, days: u64) {
+        let today = now.0 / DAY_MS;
+        if self.cleaned.replace(today) == Some(today) {
+            return;
         }
-        Ok(newest)
+        let oldest = today.saturating_sub(days);
+        if let Err(error) = self.files.delete_before(oldest) {
+            warn!("{error}; this recording is not deleted");
+        }
+        self.known.retain(|_, known| known.day >= oldest);
+        self.writer.keep(|id| self.known.contains_key(&id));
     }
 
-    /// Where the last block of a day ends; 0 without one.
-    fn end_ms(&mut self, id: VolumeId, day: u64) -> io::Result<u64> {
-        if let Some((_, end_ms)) = self.ends.get(&id).filter(|(of, _)| *of == day) {
-            return Ok(*end_ms);
+    /// What is known of a day of a volume.
+    fn known(&mut self, id: VolumeId, day: u64) -> io::Result<Known> {
+        if let Some(known) = self.known.get(&id).filter(|known| known.day == day) {
+            return Ok(*known);
         }
         let end = self.files.end(id, day, u64::MAX)?;
         let end_ms = codec::whole(&end).last().map_or(0, |block| block.end_ms);
-        self.ends.insert(id, (day, end_ms));
-        Ok(end_ms)
+        let known = Known { day, end_ms, whole_from_ms: end_ms };
+        self.known.insert(id, known);
+        Ok(known)
     }
 
-    /// Takes blocks that begin where those of this folder end, or later. Others are there, or are
-    /// of a time that this server recorded itself. One that cannot be written is dropped, and the
-    /// log says so once.
-    pub fn merge(&mut self, parts: &[Part]) {
+    /// Takes blocks that are not there: those of times of which there is nothing.
+    ///
+    /// # Errors
+    /// The first that occurs; what others can be written are nevertheless.
+    pub fn merge(&mut self, parts: &[Part]) -> io::Result<()> {
         if parts.is_empty() {
-            return;
+            return Ok(());
         }
-        let mut result = self.writer.check_room();
+        self.writer.check_room()?;
+        let mut result = Ok(());
         for part in parts {
-            result = result.and_then(|()| self.append(part));
+            result = result.and(self.take(part));
         }
-        match (result, self.is_failing) {
-            (Err(error), false) => {
-                warn!("{error}; no recordings are taken over until that is over")
-            }
-            (Ok(()), true) => info!("recordings are taken over again"),
-            (Err(_), true) | (Ok(()), false) => return,
-        }
-        self.is_failing = !self.is_failing;
+        result
     }
 
-    fn append(&mut self, part: &Part) -> io::Result<()> {
-        let mut end_ms = self.end_ms(part.id, part.day)?;
-        let mut bytes = Vec::new();
-        for Whole { start_ms, end_ms: until_ms, bytes: block } in codec::whole(&part.bytes) {
-            // A clock that was set back has them twice; readers go by what begins first.
-            if start_ms >= end_ms && start_ms / DAY_MS == part.day {
-                bytes.extend(block);
-                end_ms = until_ms;
+    fn take(&mut self, part: &Part) -> io::Result<()> {
+        let Known { day, mut end_ms, whole_from_ms } = self.known(part.id, part.day)?;
+        let (mut later, mut earlier) = (Vec::new(), Vec::new());
+        for block in codec::whole(&part.bytes) {
+            if block.start_ms / DAY_MS != day {
+                continue;
+            }
+            // A clock that was set back has some twice; readers go by what begins first.
+            if block.start_ms >= end_ms {
+                later.extend(block.bytes);
+                end_ms = block.end_ms;
+            } else if block.start_ms < whole_from_ms {
+                earlier.push(block);
             }
         }
-        if !bytes.is_empty() {
-            self.writer.append(part.id, part.day, &bytes)?;
-            self.ends.insert(part.id, (part.day, end_ms));
+        if !earlier.is_empty() {
+            self.fill(part, &earlier)?;
+        }
+        if !later.is_empty() {
+            self.writer.append(part.id, day, &later)?;
+            self.known.insert(part.id, Known { day, end_ms, whole_from_ms });
         }
         Ok(())
+    }
+
+    /// Adds blocks to the middle of a day, if there is nothing of their times.
+    fn fill(&mut self, part: &Part, blocks: &[Whole<'_>]) -> io::Result<()> {
+        let file = self.files.end(part.id, part.day, 0)?;
+        let mut all = codec::whole(&file);
+        all.sort_by_key(|block| block.start_ms);
+        let known = all.len();
+        for block in blocks {
+            let at = all.partition_point(|it| it.start_ms < block.start_ms);
+            let before = at.checked_sub(1).and_then(|at| all.get(at));
+            let is_free = before.is_none_or(|it| it.end_ms <= block.start_ms)
+                && all.get(at).is_none_or(|it| block.end_ms <= it.start_ms);
+            if is_free {
+                all.insert(at, *block);
+            }
+        }
+        if all.len() == known {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = all.iter().flat_map(|block| block.bytes).copied().collect();
+        self.writer.replace(part.id, part.day, &bytes)
     }
 }
 
@@ -202,7 +234,7 @@ mod tests {
             let mut after = None;
             loop {
                 let parts = parts(&self.0, (from_ms, u64::MAX), after, bytes_max).unwrap();
-                to.merge(&parts);
+                to.merge(&parts).unwrap();
                 let Some(last) = parts.last() else { break };
                 after = Some((last.day, last.id, last.end_ms));
             }
@@ -220,22 +252,64 @@ mod tests {
         one.write(2, at(86_000), 7);
         one.write(2, at(86_400), 8);
         let mut copies = Copies::new(Files::of(folders[1].path()));
-        assert_eq!(copies.since(UnixMs(at(86_400) * 1_000), 15).0, (DAY + 1 - 15) * DAY_MS);
         one.give(&mut copies, 0, 100);
         one.give(&mut copies, 0, 1_000_000);
         assert_eq!((one.all(1), one.all(2)), (other.all(1), other.all(2)));
         assert_eq!(other.all(1).len(), 40);
-        let now = UnixMs(at(86_401) * 1_000);
-        assert_eq!(copies.since(now, 15).0, (DAY + 1) * DAY_MS, "the newest day");
         // Asked again after a restart it has the same.
         let mut copies = Copies::new(Files::of(folders[1].path()));
         one.give(&mut copies, 0, 1_000_000);
         assert_eq!(other.all(1).len(), 40);
         // Only of the day it says it is of.
         let bytes = [block(at(90_000), 1), b"EkR1 torn".to_vec(), block(at(1_000), 2)].concat();
-        copies.merge(&[Part { day: DAY, id: id(1), end_ms: 0, bytes }]);
+        copies.merge(&[Part { day: DAY, id: id(1), end_ms: 0, bytes }]).unwrap();
         assert_eq!(other.all(1).last(), Some(&(at(1_000), 2)));
         assert_eq!(other.all(1).len(), 41);
+    }
+
+    /// A server that was away leads for a moment: it has more than what is before and after that.
+    #[test]
+    fn a_hole_in_the_middle_of_a_day_is_filled() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [mut one, mut other] = [&folders[0], &folders[1]].map(Recorder::new);
+        let at = |second: u64| DAY * 86_400 + second;
+        for second in 0..100 {
+            one.write(1, at(second * 10), second);
+        }
+        (0..10).for_each(|second| other.write(1, at(second * 10), second));
+        // Its own blocks are of other moments than the other server's would be.
+        [503, 508, 513].into_iter().for_each(|second| other.write(1, at(second), 7_000 + second));
+        let mut copies = Copies::new(Files::of(folders[1].path()));
+        one.give(&mut copies, 0, 300);
+        let found = other.all(1);
+        assert!(found.is_sorted_by_key(|(start, _)| *start), "{found:?}");
+        let own = |(_, count): &(u64, u64)| *count >= 7_000;
+        assert_eq!(found.iter().filter(|it| own(it)).count(), 3);
+        let taken: Vec<_> = found.into_iter().filter(|it| !own(it)).collect();
+        let all = one.all(1);
+        // What begins within one of its own is of a time that it has.
+        assert_eq!(taken, all);
+        // The same again changes nothing.
+        one.give(&mut copies, 0, 1_000_000);
+        assert_eq!(other.all(1).len(), 103);
+    }
+
+    #[test]
+    fn what_is_too_old_is_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = Recorder::new(&folder);
+        (0..5).for_each(|day| one.write(1, (DAY + day) * 86_400, day));
+        one.write(2, DAY * 86_400, 9);
+        let mut copies = Copies::new(Files::of(folder.path()));
+        copies.clean(UnixMs((DAY + 5) * DAY_MS), 3);
+        let days = |bits| one.0.days(id(bits), 0, u64::MAX).unwrap();
+        assert_eq!((days(1), days(2)), (vec![DAY + 2, DAY + 3, DAY + 4], vec![]));
+        // Once a day is enough.
+        one.write(2, DAY * 86_400, 9);
+        copies.clean(UnixMs((DAY + 6) * DAY_MS - 1), 3);
+        assert!(one.0.has(id(2)));
+        copies.clean(UnixMs((DAY + 6) * DAY_MS), 3);
+        assert!(!one.0.has(id(2)));
     }
 
     #[test]

@@ -9,12 +9,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::aws::timestamp;
 use tracing::{info, warn};
 
 use super::codec::{self, BLOCK_BYTES_MAX, Interval};
+use crate::{clock, private};
 
 /// The folder in the data folder.
 pub const FOLDER_NAME: &str = "recordings";
@@ -25,6 +27,9 @@ pub const DAY_MS: u64 = 86_400_000;
 /// Nothing is written if less than this is free on the disk, or one of so many parts of it.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 const FREE_PART: u64 = 20;
+
+/// A block is in its file so many milliseconds after its end at most.
+const CHANGED_MS: u64 = 600_000;
 
 const EXTENSION: &str = ".rec";
 const DATE_BYTES: usize = "2026-11-25".len();
@@ -106,7 +111,14 @@ impl Files {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(at(&path)(error)),
         };
-        let length = file.metadata().map_err(at(&path))?.len().min(FILE_BYTES_MAX as u64);
+        let metadata = file.metadata().map_err(at(&path))?;
+        let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let changed_ms = changed.map_or(u64::MAX, |at| at.as_millis() as u64);
+        // Most volumes of a page have nothing new.
+        if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::now().0 {
+            return Ok(Vec::new());
+        }
+        let length = metadata.len().min(FILE_BYTES_MAX as u64);
         let mut window = 4 * BLOCK_BYTES_MAX as u64;
         loop {
             window = window.min(length);
@@ -245,6 +257,21 @@ impl Writer {
         }
         self.whole.insert(id, (day, after));
         Ok(())
+    }
+
+    /// Puts other blocks in the place of a day's file.
+    ///
+    /// # Errors
+    /// The file cannot be written, or would be too long; it is as it was.
+    pub fn replace(&mut self, id: VolumeId, day: u64, blocks: &[u8]) -> io::Result<()> {
+        let path = self.files.path(id, day);
+        if blocks.len() > FILE_BYTES_MAX {
+            let text = format!("it is full at {FILE_BYTES_MAX} bytes");
+            return Err(at(&path)(io::Error::other(text)));
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        self.whole.remove(&id);
+        private::replace(folder, &name.to_string_lossy(), blocks).map_err(at(&path))
     }
 
     /// Forgets volumes that are not recorded any more.

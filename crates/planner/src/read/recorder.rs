@@ -6,7 +6,7 @@
 //! ```
 //!
 //! That is one line. The fields are those of [`Interval`]; optional ones may be left out, and
-//! unknown ones are passed over. Times are since 1970. [`line`] writes what [`read`] reads.
+//! unknown ones are passed over. Times are since 1970. [`line()`] writes what [`read`] reads.
 
 use std::io::BufRead;
 

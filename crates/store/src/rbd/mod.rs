@@ -1,9 +1,9 @@
 //! Volumes as images of a Ceph cluster (RBD), which keeps them on several machines. librbd and
 //! librados are loaded when a pool is opened: the program starts without them.
 //!
-//! A volume is an image with 4 MiB objects; [`books`] say which image, and how large it is. Whoever
+//! A volume is an image with 4 MiB objects; `books` say which image, and how large it is. Whoever
 //! serves a volume has its exclusive lock; a lock is broken only after its owner was fenced
-//! ([`fence`]). Writes are on the devices when they are acknowledged: there is no cache.
+//! (`fence`). Writes are on the devices when they are acknowledged: there is no cache.
 
 mod books;
 mod cluster;

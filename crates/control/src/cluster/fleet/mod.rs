@@ -105,6 +105,8 @@ pub trait Cluster: Send + Sync {
     fn set_state(&self, node: &str, state: State) -> Result<bool, String>;
     /// The node of this process.
     fn here(&self) -> NodeId;
+    /// The number of this process's term as the leader: more than that of every earlier one.
+    fn term(&self) -> u64;
 }
 
 /// See the module's text.
@@ -147,6 +149,12 @@ impl NodeView {
 }
 
 impl Fleet {
+    /// The number of this process's term as the leader: more than that of every earlier one.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.cluster.term()
+    }
+
     /// A fleet whose volumes have these homes. [`Self::look`] is to be called several times a
     /// second from now on.
     #[must_use]

@@ -598,6 +598,10 @@ impl Cluster for Seen {
         Ok(true)
     }
 
+    fn term(&self) -> u64 {
+        1
+    }
+
     fn here(&self) -> NodeId {
         NodeId(1)
     }
