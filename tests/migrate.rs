@@ -108,7 +108,8 @@ fn writer(nbd: SocketAddr, volume: &str, ends: &AtomicBool) -> BTreeMap<u64, Vec
                 break;
             }
         }
-        support::clock::pass(std::time::Duration::from_millis(2));
+        // So slowly that it does not write to all units in one round, however long that takes.
+        support::clock::pass(std::time::Duration::from_millis(50));
     }
     written
 }

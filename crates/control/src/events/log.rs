@@ -94,6 +94,8 @@ struct State {
     older: VecDeque<Segment>,
     current: Segment,
     is_stopping: bool,
+    /// Whether the folder is another's.
+    is_left: bool,
 }
 
 /// The events that are durable.
@@ -154,7 +156,7 @@ impl Log {
             Err(error) => (Segment::empty(next), Err(error)),
         };
         let file = file.inspect_err(|error| warn!("{}: {error}", path.display())).ok();
-        let state = Mutex::new(State { older, current, is_stopping: false });
+        let state = Mutex::new(State { older, current, is_stopping: false, is_left: false });
         let log = Self { folder: folder.into(), bounds, state, changed: Condvar::new() };
         let log = Arc::new(log);
         log.delete_oldest(&mut log.state());
@@ -270,6 +272,16 @@ impl Log {
     pub fn stop(&self) {
         self.state().is_stopping = true;
         self.changed.notify_all();
+    }
+
+    /// Leaves the folder to who comes next: who still posts writes nothing there any more.
+    pub fn leave(&self) {
+        self.state().is_left = true;
+    }
+
+    /// Whether the folder is another's.
+    pub(super) fn is_left(&self) -> bool {
+        self.state().is_left
     }
 
     fn delete_oldest(&self, state: &mut State) {

@@ -247,6 +247,7 @@ impl Drop for Events {
         // Ends as soon as all webhooks have posted everything; what they do not is posted by the
         // next server.
         let _ = self.posting.recv_timeout(STOP_WAIT_MAX);
+        self.log.leave();
     }
 }
 

@@ -196,7 +196,7 @@ fn key(url: &str) -> String {
 }
 
 /// Keeps where these webhooks are at another server that posts: they go on from there should this
-/// one post next.
+/// one post next. Others are left as they are.
 ///
 /// # Errors
 /// They cannot be written.
@@ -206,11 +206,14 @@ pub fn take_over(
     positions: &BTreeMap<String, u64>,
 ) -> std::io::Result<()> {
     let of = |url: &String| Some((url.clone(), *positions.get(&key(url))?));
-    let known: BTreeMap<String, u64> = urls.iter().filter_map(of).collect();
-    match known.is_empty() {
-        true => Ok(()),
-        false => private::replace(folder, FILE_NAME, &serde_json::to_vec(&known)?),
+    let new: BTreeMap<String, u64> = urls.iter().filter_map(of).collect();
+    if new.is_empty() {
+        return Ok(());
     }
+    let known = std::fs::read(folder.join(FILE_NAME)).unwrap_or_default();
+    let mut all: BTreeMap<String, u64> = serde_json::from_slice(&known).unwrap_or_default();
+    all.extend(new);
+    private::replace(folder, FILE_NAME, &serde_json::to_vec(&all)?)
 }
 
 /// A URL without user, password and parameters.
@@ -307,6 +310,9 @@ impl Poster {
             self.pause = PAUSE_MIN;
         }
         self.delivery.position.store(kept.sequence, Ordering::Relaxed);
+        if self.log.is_left() {
+            return false;
+        }
         let now = clock::now();
         if now < self.saved || now.ms_since(self.saved) >= SAVE_MS {
             self.save();
@@ -315,6 +321,9 @@ impl Poster {
     }
 
     fn save(&mut self) {
+        if self.log.is_left() {
+            return;
+        }
         self.saved = clock::now();
         let position = self.delivery.position.load(Ordering::Relaxed);
         if let Err(error) = self.positions.keep(&self.url, position) {
@@ -327,6 +336,47 @@ impl Poster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::log::Bounds;
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+    static POSTED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+    struct Taker;
+
+    impl Post for Taker {
+        fn post(&mut self, sequence: u64, _event: &str) -> Result<(), String> {
+            POSTED.lock().unwrap().push(sequence);
+            Ok(())
+        }
+    }
+
+    /// Another leader of a cluster has numbers of its own.
+    #[test]
+    fn numbers_that_jump_are_not_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, mut appender) = Log::open(folder.path(), Bounds::default());
+        let event = ["{}".to_owned()];
+        (0..2).for_each(|_| appender.append(&event).unwrap());
+        appender.begin_with(5_000);
+        let connect: Connect = |_| Ok(Box::new(Taker));
+        let webhooks = Webhooks { urls: vec!["http://a/".to_owned()], connect: Some(connect) };
+        let (alive, ended) = sync_channel(1);
+        let all = webhooks.start(folder.path(), &log, 0, &alive);
+        drop(alive);
+        (0..2).for_each(|_| appender.append(&event).unwrap());
+        log.stop();
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+        assert_eq!(*POSTED.lock().unwrap(), [1, 2, 5_000, 5_001]);
+        assert_eq!((all[0].given_up(), all[0].position()), (0, 5_001));
+        // Who leads next is at the same place, and another webhook stays where it was.
+        let of = |url: &str, at: u64| BTreeMap::from([(key(url), at)]);
+        let urls = ["http://a/", "http://b/"].map(str::to_owned);
+        take_over(folder.path(), &urls, &of("http://b/", 7)).unwrap();
+        take_over(folder.path(), &urls, &of("http://c/", 9)).unwrap();
+        let kept = std::fs::read_to_string(folder.path().join(FILE_NAME)).unwrap();
+        assert_eq!(kept, r#"{"http://a/":5001,"http://b/":7}"#);
+    }
 
     #[test]
     fn what_may_be_secret_is_not_shown() {
