@@ -70,8 +70,7 @@ fn same(one: (&Server, &str), other: (&Server, &str)) {
     }
     let [mut one, mut other] =
         [one, other].map(|(server, volume)| Client::open(server.nbd, volume).expect("an export"));
-    // All that a test writes to, and every eighth of the others.
-    for unit in (0..700).chain((700..2_048).step_by(8)).chain([1_500, 2_047]) {
+    for unit in 0..2_048 {
         let [one, other] =
             [&mut one, &mut other].map(|it| it.read(unit * UNIT, UNIT as u32).expect("data"));
         assert!(one == other, "unit {unit} differs");
