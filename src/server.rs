@@ -19,7 +19,7 @@ use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
-use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
+use evenkeel_engine::{Engine, EngineConfig, IoMode, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use tokio::sync::oneshot;
 
 /// The configuration of a server.
@@ -64,6 +64,9 @@ pub struct Config {
     pub guarantee: bool,
     pub io: Io,
     pub cores: u16,
+    /// Where a handle on the records of the data plane is sent, for a server of this very process
+    /// whose dispatches are judged.
+    pub recorder: Option<mpsc::Sender<Recorder>>,
 }
 
 /// The addresses of a running server.
@@ -103,6 +106,7 @@ impl Config {
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
             cores: arguments.cores.unwrap_or_else(cores),
+            recorder: None,
         })
     }
 }
@@ -246,6 +250,8 @@ pub fn run(
     }
     let guarded = Arc::clone(&pool);
     let engine = data_plane(config, pool, calibration)?;
+    // Whoever waited for it may have given up; the server is none the worse for it.
+    let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
     let control = control_config(config, &nbd)?;
     let mut noted = None;

@@ -3,20 +3,22 @@
 
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
-use crate::cli::{CalibrateWhen, Demo, VolumeCreate, Wait};
-use crate::message::{self, Failure, failed};
+use crate::cli::{CalibrateWhen, Demo, VolumeCreate, VolumeModify, Wait};
+use crate::message::{self, Exit, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
-use evenkeel_engine::UnixAccess;
+use evenkeel_engine::{Recorder, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
-use evenkeel_lab::checker::{Bands, Promise};
-use evenkeel_lab::demo::{self, DemoVolume};
+use evenkeel_lab::checker::{Bands, Outcome, Promise};
+use evenkeel_lab::demo::{self, DemoVolume, Serving};
 use evenkeel_lab::files;
+use evenkeel_lab::report::Report;
+use evenkeel_sim::oracle::recorded::Provisioned;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,6 +42,8 @@ struct Plan {
     read_percent: u8,
     /// Credit balance at the start of the load.
     credits: Option<u64>,
+    /// Whether its IOPS are lowered to what the machine gives.
+    takes_what_is_there: bool,
 }
 
 /// A log with a promise, two general purpose volumes, one at the end of its credits, and a
@@ -52,7 +56,13 @@ fn plans() -> [Plan; 4] {
         throughput_mibps,
         multi_attach: false,
     };
-    let plan = |name, request| Plan { name, request, read_percent: 100, credits: None };
+    let plan = |name, request| Plan {
+        name,
+        request,
+        read_percent: 100,
+        credits: None,
+        takes_what_is_there: false,
+    };
     [
         Plan { read_percent: 70, ..plan("io2", request(VolumeType::Io2, 10, Some(1_000), None)) },
         plan("gp3", request(VolumeType::Gp3, 100, Some(3_000), Some(125))),
@@ -60,12 +70,20 @@ fn plans() -> [Plan; 4] {
             credits: Some(demo::GP2_CREDITS),
             ..plan("gp2", request(VolumeType::Gp2, 100, None, None))
         },
-        plan("greedy", request(VolumeType::Io2, 64, Some(16_000), None)),
+        Plan {
+            takes_what_is_there: true,
+            ..plan("greedy", request(VolumeType::Io2, 64, Some(16_000), None))
+        },
     ]
 }
 
+/// What the general purpose volume's throughput is raised to while it is driven, in MiB/s. Its IOPS
+/// stay as they are, and so a modification must give nothing.
+const RAISED_MIBPS: u32 = 250;
+
 pub fn run(arguments: &Demo) -> Result<(), Failure> {
-    serve::log_to_stderr("warn")?;
+    // That its store is not calibrated, and the like, is of no concern here.
+    serve::log_to_stderr("error")?;
     let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-")?;
     let config = Config {
         data_dir: folder.path().join("data"),
@@ -89,6 +107,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         guarantee: true,
         io: arguments.io,
         cores: server::cores(),
+        recorder: None,
     };
     let running = Running::start(config.clone(), folder.path().to_owned())?;
     eprintln!("server on http://{} and nbd://{}", running.api, running.nbd);
@@ -100,13 +119,17 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
     let html = report.to_html().map_err(failed)?;
     files::write(&arguments.report, &html)?;
     let shown = std::path::absolute(&arguments.report).unwrap_or(arguments.report.clone());
-    message::print(&format!("{}\nreport: {}\n", report.to_text().trim_end(), shown.display()))?;
-    let broken = report.volumes.iter().filter(|volume| !volume.verdict.pass).count();
-    if report.pass {
-        Ok(())
-    } else {
-        let message = format!("{broken} of {} promises were broken", report.volumes.len());
-        Err(Failure::new(message).hint("`evenkeel doctor` checks whether the machine is suitable"))
+    let text = report.to_text();
+    let (figures, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+    message::print(&format!("{figures}\nreport: {}\n{last}\n", shown.display()))?;
+    let hint = "`evenkeel doctor` checks whether the machine is suitable";
+    match report.outcome {
+        Outcome::Kept => Ok(()),
+        Outcome::Undecided => Err(Failure::new("no verdict could be reached")
+            .exit(Exit::Undecided)
+            .hint("run it again when less runs beside it, or for longer with --time")),
+        Outcome::ServerGone => Err(Failure::new("the server is gone").hint(hint)),
+        Outcome::Broken => Err(Failure::new("a promise was broken").hint(hint)),
     }
 }
 
@@ -116,32 +139,112 @@ fn drive(
     config: &Config,
     running: &Running,
     folder: &Path,
-) -> Result<evenkeel_lab::report::Report, Failure> {
+) -> Result<Report, Failure> {
     let client = Client::of_server(running.api, &config.settings.region, &config.data_dir)?;
-    let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
-    let mut volumes = Vec::new();
-    let mut balances = Vec::new();
-    for (plan, seed) in plans().iter().zip(1..) {
-        let volume = volume::create(&client, &create(plan))?;
-        let id = volume.volume_id;
-        eprintln!("{:<7} {id}  {}", plan.name, shown(plan));
-        balances.extend(plan.credits.map(|credits| (id.clone(), credits)));
-        let export = Export { nbd: running.nbd, id: &id };
-        volumes.push(demo_volume(plan, config.settings.rules, &export, Load { seed, duration_s })?);
-    }
-    // Set last, so that few credits are earned until the load begins.
-    for (id, credits) in balances {
-        volume::set_credits(&client, &id, credits)?;
-    }
     let logs = folder.join("fio");
     std::fs::create_dir(&logs)
         .map_err(|error| Failure::new(format!("{}: {error}", logs.display())))?;
+    let mut plans = plans();
+    let mut ids = Vec::new();
+    for plan in &plans {
+        let volume = volume::create(&client, &create(plan))?;
+        eprintln!("{:<7} {}  {}", plan.name, volume.volume_id, shown(plan));
+        ids.push(volume.volume_id);
+    }
+    let duration_s = u32::try_from(arguments.time.as_secs()).unwrap_or(u32::MAX);
+    let place = Place { rules: config.settings.rules, nbd: running.nbd, duration_s };
+    eprintln!("looking for {} s what this machine gives", demo::LOOK_S);
+    let found = demo::available(&place.volumes(&plans, &ids)?, &logs).map_err(failed)?;
+    for ((plan, id), found) in plans.iter_mut().zip(&ids).zip(found) {
+        plan.promise_what_is_there(&client, id, found)?;
+    }
+    let volumes = place.volumes(&plans, &ids)?;
+    // Set last, so that few credits are earned until the load begins.
+    for (plan, id) in plans.iter().zip(&ids) {
+        if let Some(credits) = plan.credits {
+            volume::set_credits(&client, id, credits)?;
+        }
+    }
     let mut progress = Progress::new(u64::from(duration_s));
+    let mut raise = Raise::new(&client, &plans, &ids, duration_s);
+    let show = &mut |volumes: &[VolumeProgress]| {
+        progress.show(volumes);
+        raise.when_due(volumes);
+    };
     let title = "Four volumes driven at once by fio over NBD";
-    let show = &mut |volumes: &[VolumeProgress]| progress.show(volumes);
-    let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, show);
+    let serving = Serving::Here(&running.recorder);
+    let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, serving, show);
     progress.bar.finish_and_clear();
+    raise.finish()?;
     report.map_err(failed)
+}
+
+impl Plan {
+    /// Lowers the IOPS of a volume that has a figure of its own to what the machine gives now.
+    fn promise_what_is_there(
+        &mut self,
+        client: &Client,
+        id: &str,
+        found: u64,
+    ) -> Result<(), Failure> {
+        let Some(wanted) = self.request.iops.filter(|_| self.takes_what_is_there) else {
+            return Ok(());
+        };
+        let affordable = demo::affordable(wanted.into(), found);
+        if affordable >= u64::from(wanted) {
+            return Ok(());
+        }
+        let iops = u32::try_from(affordable).unwrap_or(wanted);
+        eprintln!(
+            "{}: this machine gives {found} of {wanted} IOPS beside what else runs on it: {iops} \
+             are promised",
+            self.name
+        );
+        self.request.iops = Some(iops);
+        modify(client, id, |change| change.iops = Some(iops))
+    }
+}
+
+fn modify(
+    client: &Client,
+    id: &str,
+    change: impl FnOnce(&mut VolumeModify),
+) -> Result<(), Failure> {
+    let volume = id.parse().map_err(|error| Failure::new(format!("{id}: {error}")))?;
+    let wait = Wait { wait: true, timeout: VOLUME_WAIT_MAX };
+    let mut modify =
+        VolumeModify { volume, volume_type: None, size: None, iops: None, throughput: None, wait };
+    change(&mut modify);
+    volume::modify(client, &modify)
+}
+
+/// Raises the throughput of the general purpose volume in the middle of the load.
+struct Raise<'a> {
+    client: &'a Client,
+    id: Option<&'a str>,
+    due_ms: u64,
+    result: Result<(), Failure>,
+}
+
+impl<'a> Raise<'a> {
+    fn new(client: &'a Client, plans: &[Plan], ids: &'a [String], duration_s: u32) -> Self {
+        let raised = plans.iter().position(|plan| plan.raised().is_some());
+        let id = raised.map(|index| ids[index].as_str());
+        Self { client, id, due_ms: u64::from(duration_s) * 500, result: Ok(()) }
+    }
+
+    fn when_due(&mut self, volumes: &[VolumeProgress]) {
+        if volumes.iter().any(|volume| volume.runtime_ms >= self.due_ms)
+            && let Some(id) = self.id.take()
+        {
+            let change = |change: &mut VolumeModify| change.throughput = Some(RAISED_MIBPS);
+            self.result = modify(self.client, id, change);
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.result
+    }
 }
 
 fn create(plan: &Plan) -> VolumeCreate {
@@ -170,44 +273,62 @@ fn shown(plan: &Plan) -> String {
     text
 }
 
-/// The address of a volume of the plan.
-struct Export<'a> {
-    nbd: SocketAddr,
-    id: &'a str,
+impl Plan {
+    /// The request that a modification in the middle of the load makes of it, if there is one.
+    fn raised(&self) -> Option<VolumeRequest> {
+        let throughput_mibps =
+            (self.request.volume_type == VolumeType::Gp3).then_some(RAISED_MIBPS);
+        throughput_mibps
+            .map(|mibps| VolumeRequest { throughput_mibps: Some(mibps), ..self.request })
+    }
 }
 
-/// The parameters of a load that are not in the plan.
-struct Load {
-    seed: u64,
+/// The rules, the server and the length of the load, which all volumes have in common.
+struct Place<'a> {
+    rules: &'a Rules,
+    nbd: SocketAddr,
     duration_s: u32,
 }
 
-fn demo_volume(
-    plan: &Plan,
-    rules: &Rules,
-    export: &Export<'_>,
-    load: Load,
-) -> Result<DemoVolume, Failure> {
-    let spec = rules.resolve(&plan.request).map_err(failed)?;
-    let pacing = rules.pacing(&spec);
-    let iops = pacing.operations.map_or(0, |limit| limit.per_second);
-    let mut workload = demo::workload(plan.read_percent, iops, load.seed);
-    workload.duration_s = load.duration_s;
-    let balances = Balances { operations: plan.credits, bytes: None };
-    Ok(DemoVolume {
-        name: plan.name.to_owned(),
-        volume_type: spec.volume_type.to_string(),
-        size_gib: spec.size_gib,
-        promise: Promise::from_pacing(&pacing, balances),
-        workload,
-        uri: NbdUri::tcp(export.nbd, export.id),
-    })
+impl Place<'_> {
+    fn volumes(&self, plans: &[Plan], ids: &[String]) -> Result<Vec<DemoVolume>, Failure> {
+        plans
+            .iter()
+            .zip(ids)
+            .zip(1..)
+            .map(|((plan, id), seed)| self.volume(plan, id, seed))
+            .collect()
+    }
+
+    fn volume(&self, plan: &Plan, id: &str, seed: u64) -> Result<DemoVolume, Failure> {
+        let spec = self.rules.resolve(&plan.request).map_err(failed)?;
+        let pacing = self.rules.pacing(&spec);
+        let mut pacings = vec![pacing];
+        if let Some(raised) = plan.raised() {
+            pacings.push(self.rules.pacing(&self.rules.resolve(&raised).map_err(failed)?));
+        }
+        let iops = pacing.operations.map_or(0, |limit| limit.per_second);
+        let mut workload = demo::workload(plan.read_percent, iops, seed);
+        workload.duration_s = self.duration_s;
+        let balances = Balances { operations: plan.credits, bytes: None };
+        let volume = id.parse().map_err(|error| Failure::new(format!("{id}: {error}")))?;
+        Ok(DemoVolume {
+            name: plan.name.to_owned(),
+            volume_type: spec.volume_type.to_string(),
+            size_gib: spec.size_gib,
+            promise: Promise::from_pacing(&pacing, balances),
+            workload,
+            uri: NbdUri::tcp(self.nbd, id),
+            provisioned: Some(Provisioned { id: volume, pacings, balances }),
+        })
+    }
 }
 
 /// A server in a thread of this process.
 struct Running {
     api: SocketAddr,
     nbd: SocketAddr,
+    recorder: Recorder,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<(), Failure>>,
 }
@@ -217,6 +338,8 @@ impl Running {
     /// signal to stop.
     fn start(config: Config, folder: PathBuf) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel::<()>();
+        let (to_recorder, recorder) = mpsc::channel();
+        let config = Config { recorder: Some(to_recorder), ..config };
         let (ready, started) = mpsc::channel::<Addresses>();
         let until = async move {
             tokio::select! {
@@ -237,7 +360,8 @@ impl Running {
         match started.recv() {
             Ok(Addresses { api, nbd }) => {
                 let nbd = nbd.first().copied().ok_or_else(unready)?;
-                Ok(Self { api, nbd, stop, thread })
+                let recorder = recorder.try_recv().map_err(|_| unready())?;
+                Ok(Self { api, nbd, recorder, stop, thread })
             }
             Err(_) => Err(thread.join().ok().and_then(Result::err).unwrap_or_else(unready)),
         }
@@ -285,12 +409,15 @@ mod tests {
     #[test]
     fn every_volume_of_the_plan_is_legal_under_the_newest_rules() {
         let nbd = "127.0.0.1:1".parse().unwrap();
+        let place = Place { rules: Rules::newest(), nbd, duration_s: 30 };
         for plan in plans() {
-            let (export, load) = (Export { nbd, id: "vol-1" }, Load { seed: 1, duration_s: 30 });
-            let volume = demo_volume(&plan, Rules::newest(), &export, load).unwrap();
+            let volume = place.volume(&plan, "vol-00000000000000001", 1).unwrap();
             assert_eq!(volume.workload.duration_s, 30);
             assert!(volume.workload.validate().is_ok());
             assert!(volume.promise.operations.is_some(), "{}", plan.name);
+            let pacings = volume.provisioned.unwrap().pacings;
+            assert!(pacings.iter().all(|pacing| pacing.operations == pacings[0].operations));
+            assert_eq!(pacings.len(), if plan.name == "gp3" { 2 } else { 1 });
         }
     }
 

@@ -16,10 +16,10 @@ use evenkeel_core::volume::{Date, Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::{NbdUri, PathKind, Target};
-use evenkeel_lab::checker::Promise;
+use evenkeel_lab::checker::{Outcome, Promise};
 use evenkeel_lab::demo;
 use evenkeel_lab::files::write;
-use evenkeel_lab::prove::{self, HeldUp, Insight, Outcome, Outside, Plan, SECONDS_MIN, Subject};
+use evenkeel_lab::prove::{self, HeldUp, Insight, Outside, Plan, SECONDS_MIN, Subject};
 use evenkeel_wire::aws::xml::Element;
 use serde::Deserialize;
 use std::path::Path;
@@ -65,6 +65,8 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     match proof.outcome {
         Outcome::Kept => Ok(()),
         Outcome::Broken => Err(Failure::new(format!("{} does not keep its promise", subject.name))),
+        Outcome::ServerGone => Err(Failure::new(format!("the server of {} is gone", subject.name))
+            .hint("look at its log, start it, and prove it again")),
         Outcome::Undecided => Err(Failure::new("no verdict could be reached")
             .exit(Exit::Undecided)
             .hint("prove it again on a quiet machine, or for longer with --time")),

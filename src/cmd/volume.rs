@@ -208,7 +208,7 @@ pub fn tag_parameters(prefix: &str, tags: &[(String, String)]) -> Vec<(String, S
     pairs.flatten().collect()
 }
 
-fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
+pub fn modify(client: &Client, change: &VolumeModify) -> Result<(), Failure> {
     let id = change.volume.to_string();
     let parameters: Vec<(&str, String)> = [
         ("VolumeType", change.volume_type.map(|t| t.to_string())),

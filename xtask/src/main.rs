@@ -13,6 +13,7 @@ mod mutations;
 mod run;
 mod setup;
 mod tidy;
+mod trust;
 
 const USAGE: &str = "\
 usage: cargo x <verb>
@@ -29,6 +30,8 @@ usage: cargo x <verb>
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
+  demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
+                   broken, a broken limiter always is (2 h; one run in SHARE of them)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's), `store` (the local store's)
@@ -79,6 +82,11 @@ fn main() -> ExitCode {
         ["fuzz", cases] => match cases.parse() {
             Ok(cases) => ci::fuzz(&root, cases),
             Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
+        },
+        ["demo-trust"] => trust::run(&root, 1),
+        ["demo-trust", share] => match share.parse() {
+            Ok(share) => trust::run(&root, share),
+            Err(_) => Err(format!("demo-trust: {share:?} is not a number")),
         },
         ["scenarios"] => scenarios(&root),
         ["mutations", properties @ ..] => mutations::run(&root, properties),

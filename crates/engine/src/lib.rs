@@ -19,6 +19,7 @@ pub mod patience;
 mod placement;
 pub mod protocol;
 pub mod reactor;
+mod recorder;
 pub mod ring;
 pub mod session;
 pub mod shared_device;
@@ -35,12 +36,12 @@ use directory::Directory;
 use driver::{Driver, Waker};
 use entrance::Doors;
 pub use entrance::{Entrance, Inside};
-use evenkeel_core::qos::trace::Trace;
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
 use listener::{Listeners, Reception, hand_over};
 use reactor::{Inbox, Message, Reactor};
+pub use recorder::Recorder;
 use ring::Ring;
 use shared_device::SharedDevice;
 use slots::Bounds;
@@ -157,6 +158,7 @@ impl std::error::Error for EngineError {
 /// A running data plane. Dropping it stops it too.
 pub struct Engine {
     agent: Arc<EngineAgent>,
+    clock: Clock,
     tcp: Vec<SocketAddr>,
     inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
@@ -207,6 +209,7 @@ impl Engine {
         );
         let mut engine = Self {
             agent: Arc::new(agent),
+            clock,
             tcp,
             inboxes: Arc::clone(&inboxes),
             directory: Arc::clone(&directory),
@@ -306,26 +309,10 @@ impl Engine {
         self.agent.set_capacity(capacity);
     }
 
-    /// Notes from now on what each core's scheduler is asked and answers, so that it can be played
-    /// back: up to so many entries a core, whose memory is taken at once. To be called before there
-    /// is any volume: a replay begins with nothing.
-    pub fn record(&self, entries: usize) {
-        for inbox in &*self.inboxes {
-            inbox.post(Message::Record(entries));
-        }
-    }
-
-    /// Ends the recording; one trace of each core that recorded.
+    /// Records what the schedulers are asked and answer.
     #[must_use]
-    pub fn recorded(&self) -> Vec<Trace> {
-        let mut traces = Vec::new();
-        for inbox in &*self.inboxes {
-            let (ack, answer) = sync_channel(1);
-            inbox.post(Message::Recorded(ack));
-            // A core that has ended answers nothing.
-            traces.extend(answer.recv().ok().flatten().map(|trace| *trace));
-        }
-        traces
+    pub fn recorder(&self) -> Recorder {
+        Recorder { inboxes: Arc::clone(&self.inboxes), clock: self.clock }
     }
 
     /// Calls `tell` with what has happened when a thread of the data plane ends that was not told

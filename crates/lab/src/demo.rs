@@ -8,10 +8,15 @@ use std::path::Path;
 use crate::LabError;
 use crate::bench::NbdUri;
 use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
-use crate::checker::{self, Bands, Promise};
+use crate::checker::record::Record;
+use crate::checker::{self, Bands, Promise, Seen};
+use crate::clock;
 use crate::environment::Environment;
 use crate::report::{Report, VolumeFacts, VolumeReport};
-use crate::stalls::{Observed, Watch};
+use crate::stalls::{Observed, Server, Watch};
+use evenkeel_core::qos::trace;
+use evenkeel_engine::Recorder;
+use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::Workload;
 
 /// How long the demonstration drives its volumes, in seconds: three bursts' worth of the small
@@ -21,6 +26,21 @@ pub const DURATION_S: u32 = 30;
 /// I/O credits that the gp2 volume of the demonstration starts with: at 3,000 IOPS and a baseline
 /// of 300 they last 10 s.
 pub const GP2_CREDITS: u64 = 27_000;
+
+/// What a record holds of each request: that it was submitted, and that it was dispatched.
+const ENTRIES_PER_REQUEST: u64 = 2;
+
+/// Room beside requests, for names and changes of volumes, and for a limiter that lets more pass.
+const ENTRIES_BESIDE: u64 = 1 << 20;
+
+/// The largest record: about 4 GiB, of which only what is used takes memory.
+const ENTRIES_MAX: u64 = 1 << 26;
+
+/// Seconds that fio takes to set up and to end.
+const SETUP_S: u64 = 5;
+
+/// I/Os a second of a volume that has no limit, of which a record is not needed.
+const UNLIMITED_IOPS: u64 = 10_000;
 
 /// One volume of the demonstration.
 #[derive(Clone, Debug)]
@@ -37,6 +57,8 @@ pub struct DemoVolume {
     pub workload: Workload,
     /// Where it is.
     pub uri: NbdUri,
+    /// How it was provisioned, for a server whose dispatches are recorded.
+    pub provisioned: Option<Provisioned>,
 }
 
 /// The workload of the demonstration: 16 KiB, the size at which IOPS are sold, with a queue that is
@@ -47,6 +69,47 @@ pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
     // neighbour pushes harder.
     let queue_depth = if iops > 10_000 { 64 } else { 32 };
     Workload { read_percent, seed, ..Workload::random_read(16 << 10, queue_depth, DURATION_S) }
+}
+
+/// How long [`available`] looks, in seconds.
+pub const LOOK_S: u32 = 2;
+
+/// I/Os a second that each volume gets when all of them are driven at once, as the machine is now.
+/// What volumes may save while they are idle is not counted.
+///
+/// # Errors
+/// When the load cannot be run.
+pub fn available(volumes: &[DemoVolume], folder: &Path) -> Result<Vec<u64>, LabError> {
+    let job = |volume: &DemoVolume| Job {
+        name: volume.name.clone(),
+        target: volume.uri.clone().into(),
+        workload: Workload { duration_s: LOOK_S, ..volume.workload },
+    };
+    let jobs: Vec<Job> = volumes.iter().map(job).collect();
+    let run = fio::run(&jobs, Detail::Totals, folder, &mut |_| {})?;
+    let rate = |volume: &DemoVolume, measured: &Measurement| {
+        let limit = volume.promise.rates_of(&volume.workload).map_or(0.0, |(rate, _)| rate);
+        let saved = (limit * f64::from(volume.promise.tolerance_ms) / 1_000.0) as u64;
+        measured.ios_total.saturating_sub(saved) * 1_000 / measured.runtime_ms.max(1)
+    };
+    Ok(volumes.iter().zip(&run.measurements).map(|(of, measured)| rate(of, measured)).collect())
+}
+
+/// What may be promised to a volume that was to get `wanted` I/Os a second and got `measured` of
+/// them: what it wants if it got that, else four fifths of what it got, in whole hundreds.
+#[must_use]
+pub fn affordable(wanted: u64, measured: u64) -> u64 {
+    if measured * 100 >= wanted * 98 { wanted } else { (measured * 4 / 5 / 100 * 100).max(100) }
+}
+
+/// What is known of the server that the volumes are on.
+#[derive(Clone, Copy)]
+pub enum Serving<'a> {
+    /// Its data plane is in this process, and its dispatches are recorded while the load runs.
+    Here(&'a Recorder),
+    /// The server is another process of this machine, which listens at the volumes' unix socket,
+    /// or it is not known.
+    Elsewhere,
 }
 
 /// Drives all volumes at once, then judges each by `bands`. Credits must have been set right before
@@ -62,6 +125,7 @@ pub fn run(
     volumes: &[DemoVolume],
     bands: &Bands,
     folder: &Path,
+    serving: Serving<'_>,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Report, LabError> {
     let job = |volume: &DemoVolume| Job {
@@ -70,35 +134,88 @@ pub fn run(
         workload: volume.workload,
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
-    let watch = Watch::start();
+    let watch = Watch::start(serving.server(volumes));
+    serving.begin_record(volumes);
     let run = fio::run(&jobs, Detail::EveryIo, folder, progress)?;
+    let record = serving.end_record();
     let observed = placeable(watch.finish(), &run.measurements);
-    let stalls = during_load(&observed, &run.measurements);
+    let during_load = during_load(&observed, &run.measurements);
     let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);
 
+    let mut warnings = run.warnings;
     let mut reports = Vec::with_capacity(volumes.len());
     for (volume, measurement) in volumes.iter().zip(run.measurements) {
         let load_ms = u64::from(volume.workload.duration_s) * 1_000;
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
         let start_us = start_us(&measurement).unwrap_or(0);
-        let volume_stalls = observed.stalls.during(start_us, load_ms * 1_000);
-        let verdict = checker::check(
-            &promise,
-            &volume.workload,
-            &measurement.series,
-            &volume_stalls,
-            measurement.error.as_deref(),
-            bands,
-        )?;
+        let lost = observed.during(start_us, load_ms * 1_000).lost();
+        let recorded = record.as_ref().zip(volume.provisioned.as_ref()).map(|(record, of)| {
+            let queue_depth = volume.workload.queue_depth;
+            record.checks(of, &observed.lost_by_server(), measurement.ios_total, queue_depth)
+        });
+        let of_record = match recorded {
+            Some(Ok(checks)) => Some(checks),
+            Some(Err(why)) => {
+                let name = &volume.name;
+                warnings.push(format!("{name}: judged by its client's log alone: {why}"));
+                None
+            }
+            None => None,
+        };
+        let seen = Seen {
+            series: &measurement.series,
+            lost: &lost,
+            error: measurement.error.as_deref(),
+            gone_after_ms: measurement.gone_after_ms,
+            has_record: of_record.is_some(),
+        };
+        let verdict = checker::check(&promise, &volume.workload, &seen, bands)?;
+        let verdict = verdict.with(of_record.unwrap_or_default());
         let facts = VolumeFacts {
             volume_type: volume.volume_type.clone(),
             size_gib: volume.size_gib,
             promise: volume.promise.to_string(),
         };
-        reports.push(VolumeReport::new(facts, measurement, volume_stalls, verdict));
+        reports.push(VolumeReport::new(facts, measurement, lost, verdict));
     }
     let environment = Environment::read(run.version);
-    Ok(Report::new(title, environment, vec![stalls], reports, vec![run.command], run.warnings))
+    Ok(Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings))
+}
+
+impl Serving<'_> {
+    fn server(self, volumes: &[DemoVolume]) -> Server {
+        match self {
+            Self::Here(_) => Server::Here,
+            Self::Elsewhere => {
+                let process = volumes.first().and_then(|volume| volume.uri.server());
+                process.map_or(Server::Unknown, Server::Process)
+            }
+        }
+    }
+
+    /// Begins a record with room for all requests that the limits allow.
+    fn begin_record(self, volumes: &[DemoVolume]) {
+        let Self::Here(recorder) = self else { return };
+        let iops = |volume: &DemoVolume| {
+            let rates = volume.promise.rates_of(&volume.workload);
+            rates.map_or(UNLIMITED_IOPS, |(burst, _)| burst.ceil() as u64)
+        };
+        let seconds = volumes.iter().map(|volume| volume.workload.duration_s).max().unwrap_or(0);
+        let per_second: u64 = volumes.iter().map(iops).sum();
+        let entries = per_second
+            .saturating_mul(u64::from(seconds) + SETUP_S)
+            .saturating_mul(ENTRIES_PER_REQUEST)
+            .saturating_add(ENTRIES_BESIDE);
+        let entries = entries.min(ENTRIES_MAX);
+        recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), trace::Detail::Requests);
+    }
+
+    fn end_record(self) -> Option<Record> {
+        let Self::Here(recorder) = self else { return None };
+        let origin_unix_ns =
+            (clock::unix_us().saturating_mul(1_000)).saturating_sub(recorder.now().ns);
+        Some(Record { traces: recorder.end(), origin_unix_ns })
+    }
 }
 
 /// When a volume's load began, in microseconds since 1970.
@@ -119,7 +236,7 @@ fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
     let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
     let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
     let length_us = u64::from(length_s.unwrap_or(0)) * 1_000_000;
-    Observed { stalls: observed.stalls.during(from_us, length_us), ..observed.clone() }
+    observed.during(from_us, length_us)
 }
 
 /// One line of progress: every volume's rate, in the volumes' order.
@@ -140,6 +257,15 @@ pub fn progress_line(volumes: &[VolumeProgress]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_machine_does_not_give_is_not_promised() {
+        for (measured, promised) in
+            [(16_003, 16_000), (15_700, 16_000), (15_600, 12_400), (9_000, 7_200), (3, 100)]
+        {
+            assert_eq!(affordable(16_000, measured), promised, "{measured}");
+        }
+    }
 
     #[test]
     fn a_progress_line_keeps_its_columns() {

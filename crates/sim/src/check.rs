@@ -16,6 +16,14 @@ pub struct Check {
     pub value: Option<f64>,
     /// Whether it is as expected.
     pub pass: bool,
+    /// Whether it cannot be known: it is not as expected, and that may be the machine's doing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub undecided: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl Check {
@@ -28,7 +36,7 @@ impl Check {
         pass: bool,
     ) -> Self {
         let (name, expected, measured) = (name.into(), expected.into(), measured.into());
-        Self { name, expected, measured, value: None, pass }
+        Self { name, expected, measured, value: None, pass, undecided: false }
     }
 }
 
@@ -42,7 +50,7 @@ pub(crate) fn expectations<S: Serializer>(checks: &[Check], to: S) -> Result<S::
         value: Option<f64>,
         pass: bool,
     }
-    to.collect_seq(checks.iter().map(|Check { name, expected, measured, value, pass }| {
+    to.collect_seq(checks.iter().map(|Check { name, expected, measured, value, pass, .. }| {
         Expectation { what: name, expected, measured, value: *value, pass: *pass }
     }))
 }

@@ -20,8 +20,9 @@ pub enum Needs {
 
 /// Sources of tests that need more than processor time, by the beginning of their path; the first
 /// that fits counts.
-const NEEDS: [(&str, Needs); 10] = [
+const NEEDS: [(&str, Needs); 11] = [
     ("tests/prove.rs", Needs::Everything),
+    ("crates/lab/tests/trust.rs", Needs::Everything),
     ("tests/suites.rs", Needs::Everything),
     ("tests/", Needs::Share),
     ("crates/control/", Needs::Share),

@@ -80,10 +80,12 @@ mod tests {
     fn every_mutation_fits_the_sources() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let [promise, store, fencing, lending] = LISTS.map(|(_, list)| mutations(list).unwrap());
+        let limiters = mutations(include_str!("limiters.txt")).unwrap();
+        assert_eq!(limiters.len(), 5);
         assert!(promise.len() >= 28 && store.len() >= 70, "{} {}", promise.len(), store.len());
         assert!(fencing.len() >= 12 && lending.len() >= 7, "{}", fencing.len());
         for Mutation { property, file, before, after, .. } in
-            promise.iter().chain(&store).chain(&fencing).chain(&lending)
+            promise.iter().chain(&store).chain(&fencing).chain(&lending).chain(&limiters)
         {
             let source = std::fs::read_to_string(root.join(file)).unwrap();
             assert_eq!(source.matches(before).count(), 1, "property {property}: {before}");

@@ -1,7 +1,7 @@
 //! Does every property test notice when the rule that it guards is broken? Each mutation breaks one
 //! rule in a copy of the sources and runs the test that must fail.
 
-mod list;
+pub mod list;
 
 use self::list::{LISTS, Mutation, mutations};
 use crate::run;
@@ -22,7 +22,7 @@ const SEED: &str = "EVENKEEL_SEED=";
 /// Breaks every rule in turn, or only those of the lists and properties that are named, and prints
 /// a table.
 pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
-    let mut copy = Copy::new(root)?;
+    let mut copy = Copy::new(root, &root.join("target/mutations"))?;
     let mut chosen = Vec::new();
     for (name, list) in LISTS {
         let is_wanted =
@@ -53,7 +53,7 @@ pub fn run(root: &Path, wanted: &[&str]) -> Result<(), String> {
 }
 
 /// A copy of the sources that may be broken.
-struct Copy {
+pub struct Copy {
     folder: PathBuf,
     target: PathBuf,
     /// Tests that pass while nothing is broken.
@@ -61,9 +61,10 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(root: &Path) -> Result<Self, String> {
-        let folder = root.join("target/mutations/sources");
-        let target = root.join("target/mutations/target");
+    /// A copy in `place`, with a target folder of its own beside it.
+    pub fn new(root: &Path, place: &Path) -> Result<Self, String> {
+        let folder = place.join("sources");
+        let target = place.join("target");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let files = run::output(Command::new("git").current_dir(root).args([
@@ -85,9 +86,17 @@ impl Copy {
         Ok(Self { folder, target, passing: BTreeSet::new() })
     }
 
-    /// Whether the test fails while the rule is broken, and passes while it is not; with the seed
-    /// that it failed at, if it says one.
-    fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
+    /// The target folder.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Breaks a rule, calls `then` with the folder of the sources, and mends the rule.
+    pub fn with_broken<T>(
+        &self,
+        mutation: &Mutation<'_>,
+        then: impl FnOnce(&Path) -> T,
+    ) -> Result<T, String> {
         let file = self.folder.join(mutation.file);
         let whole = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         if whole.matches(mutation.before).count() != 1 {
@@ -100,13 +109,22 @@ impl Copy {
         let broken = whole.replace(mutation.before, mutation.after);
         let write = |text: &str| fs::write(&file, text).map_err(|e| format!("{e}"));
         write(&broken)?;
-        let (build, _) = self.cargo(mutation, &["--no-run"])?;
-        if build != Some(0) {
-            write(&whole)?;
-            return Err(format!("property {}: the mutation does not compile", mutation.property));
-        }
-        let (code, seed) = self.cargo(mutation, &[])?;
+        let result = then(&self.folder);
         write(&whole)?;
+        Ok(result)
+    }
+
+    /// Whether the test fails while the rule is broken, and passes while it is not; with the seed
+    /// that it failed at, if it says one.
+    fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
+        let tested = self.with_broken(mutation, |_| {
+            let (build, _) = self.cargo(mutation, &["--no-run"])?;
+            match build {
+                Some(0) => self.cargo(mutation, &[]),
+                _ => Err(format!("property {}: the mutation does not compile", mutation.property)),
+            }
+        })?;
+        let (code, seed) = tested?;
         if code == Some(TIMED_OUT) {
             return Ok(Some(None));
         }

@@ -5,18 +5,26 @@
 //! therefore played back exactly, and in the simulator as exactly as the times of its requests
 //! allow.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
 use super::pacing::{Balances, Pacing};
 use super::scheduler::{Dispatch, Io, Scheduler, Ticket, VolumeIndex};
+use crate::ids::VolumeId;
 use crate::time::Instant;
 
 /// One call of a scheduler, or one of its answers.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Call {
-    /// A volume was added under this name.
-    Add(VolumeIndex, Pacing, Balances),
+    /// A volume was added under this name. Boxed, because it is rare and large.
+    Add(VolumeIndex, Box<(Pacing, Balances)>),
+    /// The volume of this name has this id. Not a call of the scheduler: a replay skips it.
+    Name(VolumeIndex, VolumeId),
+    /// The limits of a volume were replaced.
+    SetLimits(VolumeIndex, Box<Pacing>),
+    /// The credit balances of a volume were replaced.
+    SetBalances(VolumeIndex, Box<Balances>),
     /// A request was taken.
     Submit(VolumeIndex, Io),
     /// What was due was asked for.
@@ -30,7 +38,7 @@ pub enum Call {
 }
 
 /// A call and when it was made.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
     /// As the scheduler was called.
     pub at: Instant,
@@ -38,9 +46,21 @@ pub struct Entry {
     pub call: Call,
 }
 
-/// What a scheduler was asked from its first call on, as far as there is room.
+/// Which calls a trace holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Detail {
+    /// All of them: the trace can be played back.
+    #[default]
+    Calls,
+    /// Requests, dispatches and changes of volumes, which are what a promise is judged by. Polls
+    /// and completions, which are most of a trace, are left out.
+    Requests,
+}
+
+/// What a scheduler was asked, as far as there is room.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Trace {
+    detail: Detail,
     entries: Vec<Entry>,
     room: usize,
     left_out: u64,
@@ -98,14 +118,18 @@ impl fmt::Display for Difference {
 impl core::error::Error for Difference {}
 
 impl Trace {
-    /// An empty one with room for so many entries; what comes later is counted and left out.
+    /// An empty trace with room for `entries` entries; later ones are counted and left out.
     #[must_use]
-    pub fn with_room(entries: usize) -> Self {
-        Self { entries: Vec::with_capacity(entries), room: entries, left_out: 0 }
+    pub fn with_room(entries: usize, detail: Detail) -> Self {
+        Self { detail, entries: Vec::with_capacity(entries), room: entries, left_out: 0 }
     }
 
-    /// Notes a call.
+    /// Notes a call, unless the trace leaves out calls of this kind.
     pub fn push(&mut self, at: Instant, call: Call) {
+        let is_of_requests = !matches!(call, Call::Poll | Call::Complete(_));
+        if self.detail == Detail::Requests && !is_of_requests {
+            return;
+        }
         if self.entries.len() < self.room {
             self.entries.push(Entry { at, call });
         } else {
@@ -135,28 +159,39 @@ impl Trace {
         let mut scheduler = Scheduler::new(start);
         let mut same = 0;
         for (number, entry) in self.entries.iter().enumerate() {
-            let Entry { at, call } = *entry;
+            let at = entry.at;
             // Answers are taken before the next question.
-            let is_question = matches!(call, Call::Submit(..) | Call::Poll);
+            let is_question = matches!(entry.call, Call::Submit(..) | Call::Poll);
             if is_question && let Some(replayed) = scheduler.poll_output() {
                 return Err(Difference::Surplus { after: same, replayed });
             }
-            let is_done = match call {
-                Call::Add(name, pacing, balances) => {
-                    scheduler.add(at, &pacing, balances) == Ok(name)
+            let is_done = match &entry.call {
+                Call::Add(name, with) => {
+                    let (pacing, balances) = **with;
+                    scheduler.add(at, &pacing, balances) == Ok(*name)
                 }
-                Call::Submit(volume, io) => scheduler.submit(at, volume, io).is_ok(),
+                Call::Name(..) => true,
+                Call::SetLimits(name, pacing) => {
+                    scheduler.set_limits(at, *name, pacing);
+                    true
+                }
+                Call::SetBalances(name, balances) => {
+                    scheduler.set_balances(at, *name, **balances);
+                    true
+                }
+                Call::Submit(volume, io) => scheduler.submit(at, *volume, *io).is_ok(),
                 Call::Poll => {
                     scheduler.poll(at);
                     true
                 }
                 Call::Complete(ticket) => {
-                    scheduler.complete(at, ticket);
+                    scheduler.complete(at, *ticket);
                     true
                 }
                 Call::Dispatch(recorded) => {
                     let replayed = scheduler.poll_output();
-                    if replayed != Some(recorded) {
+                    if replayed != Some(*recorded) {
+                        let recorded = *recorded;
                         return Err(Difference::Dispatch { after: same, recorded, replayed });
                     }
                     same += 1;

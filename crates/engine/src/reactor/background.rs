@@ -116,7 +116,7 @@ impl<D: Driver> Reactor<D> {
             None => {
                 let balances = Balances::default();
                 let index = self.scheduler.add(self.now, &pacing, balances).ok()?;
-                note(&mut self.trace, self.now, Call::Add(index, pacing, balances));
+                note(&mut self.trace, self.now, Call::Add(index, Box::new((pacing, balances))));
                 index
             }
         };

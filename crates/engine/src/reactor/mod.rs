@@ -51,7 +51,7 @@ use evenkeel_core::limits::CORE_PAYLOAD_BYTES_MAX;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{InstanceIndex, Scheduler, Ticket};
 use evenkeel_core::qos::sharing::DeviceModel;
-use evenkeel_core::qos::trace::{Call, Trace};
+use evenkeel_core::qos::trace::{Call, Detail, Trace};
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_store::Store;
 use evenkeel_store::buffer::Buffer;
@@ -139,9 +139,9 @@ pub enum Message {
     ReportOf(Vec<VolumeId>, SyncSender<Report>),
     /// Tell the balances that may have changed since the last time.
     Balances(SyncSender<CreditReport>),
-    /// Note from now on what the scheduler is asked and answers, up to so many entries.
-    Record(usize),
-    /// End that, and hand it over.
+    /// Record what the scheduler is asked and answers, up to this number of entries.
+    Record(usize, Detail),
+    /// End the recording and hand it over.
     Recorded(SyncSender<Option<Box<Trace>>>),
     /// Tell where requests spent their time, of the volumes after this one: of as many as one turn
     /// allows.
@@ -427,12 +427,21 @@ impl<D: Driver> Reactor<D> {
             Message::Report(ack) => _ = ack.send(self.report()),
             Message::ReportOf(ids, ack) => _ = ack.send(self.report_of(&ids)),
             Message::Balances(ack) => _ = ack.send(self.credit_report()),
-            Message::Record(entries) => self.trace = Some(Box::new(Trace::with_room(entries))),
+            Message::Record(entries, detail) => self.record(entries, detail),
             Message::Recorded(ack) => _ = ack.send(self.trace.take()),
             Message::Latencies(after, ack) => _ = ack.send(self.latencies(after)),
             Message::LatenciesOf(id, ack) => _ = ack.send(self.latencies_of(id)),
             Message::Stop => self.stop(),
         }
+    }
+
+    /// Begins a record with the names of the volumes that are here.
+    fn record(&mut self, entries: usize, detail: Detail) {
+        let mut trace = Box::new(Trace::with_room(entries, detail));
+        for (_, volume) in &self.volumes {
+            trace.push(self.now, Call::Name(volume.index, volume.state.id));
+        }
+        self.trace = Some(trace);
     }
 
     /// Looks again at connections that were held up by a bound, for as long as that helps.

@@ -165,6 +165,7 @@ impl<D: Driver> Reactor<D> {
         match self.scheduler.import(self.now, released.exported, pacing, (None, None)) {
             Ok(index) => {
                 note(&mut self.trace, self.now, Call::Other("import"));
+                note(&mut self.trace, self.now, Call::Name(index, released.state.id));
                 let slot = self.keep(&released.state, released.store, index);
                 let volume = &mut self.volumes[slot as usize];
                 (volume.latencies, volume.flushes) = (released.latencies, released.flushes);
@@ -200,7 +201,8 @@ impl<D: Driver> Reactor<D> {
         let volume = &mut self.volumes[slot as usize];
         if volume.state.pacing != state.pacing {
             self.scheduler.set_limits(self.now, volume.index, &state.pacing);
-            note(&mut self.trace, self.now, Call::Other("set_limits"));
+            let call = Call::SetLimits(volume.index, Box::new(state.pacing));
+            note(&mut self.trace, self.now, call);
             // What may go now goes before anything is cancelled.
             self.dispatch();
         }
@@ -226,7 +228,9 @@ impl<D: Driver> Reactor<D> {
         let added = self.scheduler.add(self.now, &state.pacing, state.balances);
         let index = added.map_err(|error| error.to_string())?;
         self.scheduler.lease(self.now, index, state.unleased);
-        note(&mut self.trace, self.now, Call::Add(index, state.pacing, state.balances));
+        let with = Box::new((state.pacing, state.balances));
+        note(&mut self.trace, self.now, Call::Add(index, with));
+        note(&mut self.trace, self.now, Call::Name(index, state.id));
         // Not all clients know of blocks.
         Ok(self.keep(state, Box::new(Anywhere::new(store)), index))
     }
@@ -411,7 +415,8 @@ impl<D: Driver> Reactor<D> {
         let Some(&slot) = self.by_id.get(&id) else { return false };
         let index = self.volumes[slot as usize].index;
         self.scheduler.set_balances(self.now, index, balances);
-        note(&mut self.trace, self.now, Call::Other("set_balances"));
+        let call = Call::SetBalances(index, Box::new(balances));
+        note(&mut self.trace, self.now, call);
         self.stir(slot);
         self.dispatch();
         true

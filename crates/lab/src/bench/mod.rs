@@ -118,7 +118,7 @@ impl NbdUri {
     }
 
     /// The process that serves it, where it listens at a unix socket of this machine.
-    fn server(&self) -> Option<u32> {
+    pub(crate) fn server(&self) -> Option<u32> {
         let (_, socket) = self.0.strip_prefix("nbd+unix://")?.split_once("?socket=")?;
         let stream = UnixStream::connect(unescape(socket.split('&').next()?)).ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;

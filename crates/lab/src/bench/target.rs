@@ -91,6 +91,14 @@ impl Target {
         Ok((Self::Path { path: path.to_owned(), direct }, kind))
     }
 
+    /// The process of this machine that serves it, where that can be known.
+    pub(crate) fn server(&self) -> Option<u32> {
+        match self {
+            Self::Nbd(uri) => uri.server(),
+            Self::Path { .. } | Self::Files { .. } => None,
+        }
+    }
+
     /// The options of fio that name it. Nothing is written to a path unless `writes`.
     pub(super) fn fio_options(&self, writes: bool) -> Vec<String> {
         match self {

@@ -16,16 +16,19 @@
 //!
 //! A dimension that does not bind (bytes, for small blocks) is checked for its ceiling alone.
 //!
-//! # When the machine stands still
+//! # When something did not run
 //!
-//! The promise holds as long as the hardware below delivers. Given the [`Stalls`] of the machine,
-//! it is judged by the time that the machine ran; a second without a stall is judged as ever.
+//! The promise holds as long as the hardware below delivers, and a log shows a server as late when
+//! it is the client that is. Given the time in which the machine, the server's threads or the
+//! client's did not run although they had work ([`Stalls`]), a log is judged by the time that they
+//! ran; a second without such a time is judged as ever.
 //!
 //! * **Floor**: the rate of a second, or of the mean, holds for the time without the stalls in it:
 //!   rate x (1 s - lost). Whether a volume made up for a stall or not, both are right.
 //! * **Ceiling of a second**: rate x the stall time in the 200 ms before the second may come in
-//!   addition, for what was held up is served late; but no more than the tolerance, which is all
-//!   that a volume can save. (At the baseline credits are saved instead: there no such limit.)
+//!   addition, for what was held up is served late; but no more than what a volume can save and
+//!   what its client had asked for. (At the baseline credits are saved instead: there no such
+//!   limit.)
 //! * **Any window** that touches a stall or the 200 ms after it may be ahead by that stall more,
 //!   together with those of the 200 ms before its end; of several, by the worst. Windows that touch
 //!   none may not.
@@ -34,10 +37,19 @@
 //! * **Variation** and **10 ms windows**: seconds and windows with a stall in them, or in the 200
 //!   ms before them, are left out.
 //!
-//! A run that lost more than a twentieth of its time is not judged at all.
+//! What the measured time does not explain, but three times as much would, is **undecided**: the
+//! watch may have missed some, or what piled up behind it took as long again. A few seconds of a
+//! run may be undecided. Where more than a twentieth of a run was lost, it excuses nothing, and what it
+//! would have excused is undecided. **Broken** is what no such time explains.
+//!
+//! Where the server's own record of dispatches is at hand, limits are judged by that
+//! (`record`), because nothing between it and the scheduler can be late. Then a client's log is
+//! held to its floors and its mean alone.
 
 mod bands;
+mod lost;
 mod phases;
+pub mod record;
 mod windows;
 
 use std::ops::Range;
@@ -47,7 +59,10 @@ use serde::{Deserialize, Serialize};
 pub use bands::Bands;
 pub use evenkeel_sim::check::Check;
 pub use evenkeel_sim::promise::{CreditPlan, Dimension, Promise, Rate};
+pub(crate) use lost::Lost;
+pub use lost::Outcome;
 
+use self::lost::lies_in;
 use self::phases::{Phase, phases};
 use self::windows::{CATCH_UP_US, every_window};
 use crate::LabError;
@@ -60,15 +75,11 @@ use evenkeel_sim::workload::Workload;
 /// Fewer full seconds than this say nothing about a steady rate.
 const SECONDS_MIN: usize = 3;
 
-/// A run of which more than one part in so many was lost to stalls is not judged: too little of it
-/// would be measured.
-const LOST_PARTS_MAX: u64 = 20;
-
 /// All answers for one volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whether every check passed.
-    pub pass: bool,
+    /// The worst that any check says.
+    pub outcome: Outcome,
     /// The checks, in the order of the specification.
     pub checks: Vec<Check>,
     /// The figures of the summary table.
@@ -117,81 +128,95 @@ pub struct WorstSecond {
     pub deviation: f64,
 }
 
-/// Judges one run of one backlogged volume. `stalls` are those of the machine, counted from time 0
-/// of the series.
+/// What was seen of one run of one backlogged volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Completions as the client stamped them.
+    pub series: &'a Series,
+    /// When the machine, the server or the client did not run, counted from time 0 of the series.
+    pub lost: &'a Stalls,
+    /// What failed, if anything did.
+    pub error: Option<&'a str>,
+    /// After how many milliseconds the server closed the connection, if it did: the full seconds
+    /// before that are judged.
+    pub gone_after_ms: Option<u64>,
+    /// Whether limits are judged elsewhere, by the server's own record: this log then shows floors.
+    pub has_record: bool,
+}
+
+/// Judges one run of one backlogged volume.
 ///
 /// # Errors
-/// [`LabError::Unjudgeable`] when the workload or the promise do not allow a verdict, or when the
-/// machine stood still for too much of the run.
+/// [`LabError::Unjudgeable`] when the workload or the promise do not allow a verdict.
 pub fn check(
     promise: &Promise,
     workload: &Workload,
-    series: &Series,
-    stalls: &Stalls,
-    io_error: Option<&str>,
+    seen: &Seen<'_>,
     bands: &Bands,
 ) -> Result<Verdict, LabError> {
     let loads = promise.loads(workload)?;
+    let series = &match seen.gone_after_ms {
+        Some(ms) => seen.series.first_seconds(ms / 1_000),
+        None => seen.series.clone(),
+    };
     let seconds = series.per_second();
     let mut checks = Vec::new();
     let mut summary = Summary::default();
-    checks.push(Check::new("I/O errors", "none", io_error.unwrap_or("none"), io_error.is_none()));
-    if loads.is_empty() {
+    let error = seen.error.unwrap_or("none");
+    checks.push(Check::new("I/O errors", "none", error, seen.error.is_none()));
+    let lost = &Lost::of(seen.lost, seconds.len() as u64 * 1_000_000);
+    if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);
         summary.phases.push(PhaseSummary { measured_iops, cov, ..PhaseSummary::default() });
         summary.expected_iops = vec![None; seconds.len()];
-    } else if seconds.len() < SECONDS_MIN {
+        return Ok(Verdict::new(checks, summary, seen.gone_after_ms.is_some()));
+    }
+    if seconds.len() < SECONDS_MIN {
         let count = seconds.len();
         let why = format!("{count} full seconds were measured; run for at least {SECONDS_MIN} s");
         return Err(LabError::Unjudgeable(why));
     }
-    let run_us = seconds.len() as u64 * 1_000_000;
-    let stalls = &stalls.during(0, run_us);
-    if !loads.is_empty() && stalls.total_us() * LOST_PARTS_MAX > run_us {
-        let (lost_ms, run_ms) = (whole_ms(stalls.total_us()), run_us / 1_000);
-        let most_ms = run_ms / LOST_PARTS_MAX;
-        return Err(LabError::Unjudgeable(format!(
-            "the machine itself stood still for {lost_ms} ms of {run_ms} ms, at most \
-             {most_ms} ms can be allowed for; run it when the machine's host is less busy"
-        )));
-    }
     for (index, load) in loads.iter().enumerate() {
         // The first is the one that binds.
         if index == 0 {
-            let judge = Judge { load, bands, seconds: &seconds, series, stalls };
+            let queue_depth = workload.queue_depth;
+            let has_record = seen.has_record;
+            let judge =
+                Judge { load, bands, seconds: &seconds, series, lost, queue_depth, has_record };
             summary = judge.rates(&mut checks)?;
         }
-        checks.push(every_window(load, bands, series, stalls));
+        if !seen.has_record {
+            checks.push(every_window(load, bands, series, lost));
+        }
     }
-    let pass = checks.iter().all(|check| check.pass);
-    Ok(Verdict { pass, checks, summary })
+    Ok(Verdict::new(checks, summary, seen.gone_after_ms.is_some()))
 }
 
-/// Judges the sum of several volumes that were driven at once, after the first second: together
-/// they get what was promised to each, within the band of the mean, in the time that the machine
-/// ran. `promised` is the sum in client I/Os per second.
-#[must_use]
-pub fn check_sum(promised: u64, series: &[&Series], stalls: &Stalls, bands: &Bands) -> Check {
-    let seconds = series.iter().map(|series| series.per_second().len()).min().unwrap_or(0);
-    let count = |series: &&Series| series.per_second().iter().take(seconds).skip(1).sum::<u64>();
-    let total: u64 = series.iter().map(count).sum();
-    let measured_s = u64::try_from(seconds.saturating_sub(1)).unwrap_or(u64::MAX);
-    let due = promised.saturating_mul(measured_s);
-    let slack = u128::from(due) * u128::from(bands.mean_ppm) / 1_000_000 + series.len() as u128;
-    let lost_us = stalls.lost_us(1_000_000..seconds as u64 * 1_000_000);
-    let lost = u128::from(promised) * u128::from(lost_us) / 1_000_000;
-    let late_us = stalls.lost_us(1_000_000 - CATCH_UP_US..1_000_000);
-    let late = u128::from(promised) * u128::from(late_us) / 1_000_000;
-    let iops = total as f64 / measured_s.max(1) as f64;
-    Check::new(
-        format!("sum of {} volumes", series.len()),
-        format!("{} IOPS ± {}", thousands(promised), short_percent(bands.mean_ppm)),
-        format!("{} IOPS", text::rate(iops)),
-        measured_s > 0
-            && u128::from(total) + lost + slack >= u128::from(due)
-            && u128::from(total) <= u128::from(due) + late + slack,
-    )
+impl Verdict {
+    fn new(checks: Vec<Check>, summary: Summary, is_gone: bool) -> Self {
+        let mut verdict = Self { outcome: Outcome::Kept, checks: Vec::new(), summary };
+        for check in checks {
+            // The error is that the server is gone, which has a word of its own.
+            let outcome = match is_gone && check.name == "I/O errors" {
+                true => Outcome::ServerGone,
+                false => Outcome::of_check(&check),
+            };
+            verdict.outcome = verdict.outcome.max(outcome);
+            verdict.checks.push(check);
+        }
+        verdict
+    }
+
+    /// The same with more checks.
+    #[must_use]
+    pub fn with(mut self, checks: Vec<Check>) -> Self {
+        for check in checks {
+            self.outcome = self.outcome.max(Outcome::of_check(&check));
+            self.checks.push(check);
+        }
+        self
+    }
 }
 
 /// Everything the checks of the binding dimension look at.
@@ -200,12 +225,15 @@ struct Judge<'a> {
     bands: &'a Bands,
     seconds: &'a [u64],
     series: &'a Series,
-    stalls: &'a Stalls,
+    lost: &'a Lost,
+    queue_depth: u32,
+    /// Whether limits are judged by the server's record.
+    has_record: bool,
 }
 
 impl Judge<'_> {
     fn rates(&self, checks: &mut Vec<Check>) -> Result<Summary, LabError> {
-        let phases = phases(self.load, self.bands, self.stalls, self.seconds.len());
+        let phases = phases(self.load, self.bands, self.lost.known(), self.seconds.len());
         if phases.is_empty() {
             return Err(LabError::Unjudgeable(format!(
                 "credits may end in any of the {} measured seconds; run for longer",
@@ -256,66 +284,72 @@ impl Judge<'_> {
         let most = rate + rate * u128::from(tolerance_ms) / 1_000 + cost + self.bands.over(rate);
         // Where credits may end within it, the first second has no floor of its own.
         let has_floor = phases.first().is_some_and(|phase| phase.covers_first);
-        let least = if has_floor { self.least(self.ran(rate, 0..1)) } else { 0 };
+        let least_with = |stalls: &Stalls| match has_floor {
+            true => self.least(ran(rate, stalls, 0..1)),
+            false => 0,
+        };
         let ios = self.seconds[0];
-        Check::new(
+        let at_most = u128::from(ios) * cost;
+        let holds = |stalls: &Stalls| {
+            self.units_at_most(0, rate) >= least_with(stalls)
+                && (self.has_record || at_most <= most)
+        };
+        self.lost.check(
             "first second",
-            self.range(least, most),
+            self.range(least_with(self.lost.known()), most),
             format!("{}{}", thousands(ios), self.ran_text(0)),
-            self.units_at_most(0, rate) >= least && u128::from(ios) * cost <= most,
+            self.lost.ask(holds),
         )
     }
 
     fn every_second(&self, phase: &Phase, deviant: WorstSecond) -> Check {
         let (least, most) = (self.least(phase.rate), self.most(phase.rate));
-        Check::new(
-            phase.named("every second"),
-            self.range(least, most),
-            format!(
-                "worst {} in second {} ({}){}",
-                thousands(deviant.ios),
-                deviant.second,
-                signed_percent(deviant.deviation),
-                usize::try_from(deviant.second)
-                    .map_or_else(|_| String::new(), |s| self.ran_text(s))
-            ),
-            phase.seconds.clone().all(|second| self.inside(second, phase.rate)),
-        )
+        let holds = |second, stalls: &Stalls| self.inside(second, phase.rate, stalls);
+        let (answer, undecided) = self.lost.ask_each(phase.seconds.clone(), holds);
+        let worst_second = usize::try_from(deviant.second).unwrap_or(usize::MAX);
+        let mut measured = format!(
+            "worst {} in second {} ({}){}",
+            thousands(deviant.ios),
+            deviant.second,
+            signed_percent(deviant.deviation),
+            self.ran_text(worst_second),
+        );
+        if undecided > 0 {
+            measured += &format!("; {undecided} of {} s undecided", phase.seconds.len());
+        }
+        self.lost.check(phase.named("every second"), self.range(least, most), measured, answer)
     }
 
     /// Whether a second after the first has its floor and its ceiling.
-    fn inside(&self, second: usize, rate: u128) -> bool {
-        let least = self.least(self.ran(rate, second..second + 1));
-        let most = self.most(rate) + self.held_up(rate, second);
-        self.units_at_most(second, rate) >= least && self.units_at_least(second) <= most
-    }
-
-    /// What is due in some seconds for the time that the machine ran in them.
-    fn ran(&self, rate: u128, seconds: Range<usize>) -> u128 {
-        let span_us = seconds.start as u64 * 1_000_000..seconds.end as u64 * 1_000_000;
-        let ran_us = span_us.end - span_us.start - self.stalls.lost_us(span_us);
-        rate * u128::from(ran_us) / 1_000_000
+    fn inside(&self, second: usize, rate: u128, stalls: &Stalls) -> bool {
+        let least = self.least(ran(rate, stalls, second..second + 1));
+        let most = match self.has_record {
+            true => u128::MAX,
+            false => self.most(rate) + self.held_up(rate, second, stalls),
+        };
+        lies_in(&(self.units_at_least(second)..=self.units_at_most(second, rate)), least, most)
     }
 
     /// What a stall may have held up just before a second, to be served in it: at most what can be
-    /// saved.
-    fn held_up(&self, rate: u128, second: usize) -> u128 {
+    /// saved, and what the client had asked for when it stopped.
+    fn held_up(&self, rate: u128, second: usize, stalls: &Stalls) -> u128 {
         let edge_us = second as u64 * 1_000_000;
-        let stood_us = self.stalls.lost_us(edge_us.saturating_sub(CATCH_UP_US)..edge_us);
+        let stood_us = stalls.lost_us(edge_us.saturating_sub(CATCH_UP_US)..edge_us);
+        let stood = rate * u128::from(stood_us) / 1_000_000;
         // Below the rate that is paced, at the baseline, it is credits that are saved.
-        let saves_us = match rate == self.load.rate {
-            true => u64::from(self.load.tolerance_ms) * 1_000,
-            false => u64::MAX,
-        };
-        rate * u128::from(stood_us.min(saves_us)) / 1_000_000
+        if rate != self.load.rate {
+            return stood;
+        }
+        let saved = rate * u128::from(self.load.tolerance_ms) / 1_000;
+        stood.min(saved + u128::from(self.queue_depth) * self.load.cost)
     }
 
-    /// How long the machine ran in a second in which it stood still.
+    /// How long everything ran in a second in which something did not.
     fn ran_text(&self, second: usize) -> String {
         let from_us = second as u64 * 1_000_000;
-        match self.stalls.lost_us(from_us..from_us + 1_000_000) {
-            0 => String::new(),
-            lost_us => format!(", the machine ran {} ms of it", 1_000 - whole_ms(lost_us)),
+        match self.lost.known().lost_us(from_us..from_us + 1_000_000) {
+            0..500 => String::new(),
+            lost_us => format!(", {} ms of it were lost", whole_ms(lost_us)),
         }
     }
 
@@ -323,16 +357,19 @@ impl Judge<'_> {
         let total: u128 = counts.iter().map(|&ios| u128::from(ios) * self.load.cost).sum();
         let due = phase.rate * counts.len() as u128;
         let slack = due * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
-        let ran = self.ran(phase.rate, phase.seconds.clone());
-        let held_up = self.held_up(phase.rate, phase.seconds.start);
         let over = self.bands.over(due);
+        let holds = |stalls: &Stalls| {
+            let ran = ran(phase.rate, stalls, phase.seconds.clone());
+            let held_up = self.held_up(phase.rate, phase.seconds.start, stalls);
+            total + slack >= ran && total <= due + held_up + slack + over
+        };
         let iops = self.load.iops(phase.rate);
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-        Check::new(
+        self.lost.check(
             phase.named("mean"),
             format!("{} IOPS {}", text::rate(iops), self.mean_band()),
             format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
-            total + slack >= ran && total <= due + held_up + slack + over,
+            self.lost.ask(holds),
         )
     }
 
@@ -370,7 +407,7 @@ impl Judge<'_> {
         let quiet = |second: &usize| {
             let from_us = *second as u64 * 1_000_000;
             let near = from_us.saturating_sub(CATCH_UP_US)..from_us + 1_000_000;
-            self.stalls.touching(near).is_empty()
+            self.lost.known().touching(near).is_empty()
         };
         let counts: Vec<u64> =
             phase.seconds.clone().filter(quiet).map(|second| self.seconds[second]).collect();
@@ -390,7 +427,7 @@ impl Judge<'_> {
         let credit = self.load.credit?;
         let length_s = self.seconds.len() as u128;
         let served = u128::from(self.series.total()) * self.load.cost;
-        let (_, end_ms_latest) = phases::burst_end_ms(self.load, self.bands, self.stalls)?;
+        let (_, end_ms_latest) = phases::burst_end_ms(self.load, self.bands, self.lost.known())?;
         let earned = credit.refill * length_s;
         let paid = credit.balance_max + earned;
         let most = paid + self.load.cost + self.bands.over(paid);
@@ -398,30 +435,32 @@ impl Judge<'_> {
         // A burst that outlasts the run has spent only part of the balance: then only the most
         // holds.
         let end_us = self.seconds.len() as u64 * 1_000_000;
-        let stood_us = self.stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
-        let unspent = credit.refill * u128::from(stood_us) / 1_000_000;
-        let least_exact = credit.balance_min + earned - unspent;
-        let slack = least_exact * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
-        let least = if ended { least_exact.saturating_sub(slack) } else { 0 };
+        let least_with = |stalls: &Stalls| {
+            let stood_us = stalls.lost_us(end_us.saturating_sub(CATCH_UP_US)..end_us);
+            let unspent = credit.refill * u128::from(stood_us) / 1_000_000;
+            let least_exact = (credit.balance_min + earned).saturating_sub(unspent);
+            let slack = least_exact * u128::from(self.bands.mean_ppm) / 1_000_000 + self.load.cost;
+            if ended { least_exact.saturating_sub(slack) } else { 0 }
+        };
+        let holds = |stalls: &Stalls| (least_with(stalls)..=most).contains(&served);
         let spend = self.load.rate - credit.refill;
         let spent = served.saturating_sub(earned);
         let end_s = spent as f64 / spend as f64;
         let due =
             (credit.balance_min as f64 / spend as f64, credit.balance_max as f64 / spend as f64);
-        checks.push(Check::new(
-            "credits spent",
-            if ended {
-                format!("{} I/Os in all, burst of {}", self.span(least, most), seconds_span(due))
-            } else {
-                format!("at most {} I/Os in all", self.ios_text(most))
-            },
-            if ended {
-                format!("{}, burst of {end_s:.2} s", thousands(self.series.total()))
-            } else {
-                thousands(self.series.total())
-            },
-            (least..=most).contains(&served),
-        ));
+        let total = thousands(self.series.total());
+        let (expected, measured) = match ended {
+            true => {
+                let span = self.span(least_with(self.lost.known()), most);
+                let burst = seconds_span(due);
+                (
+                    format!("{span} I/Os in all, burst of {burst}"),
+                    format!("{total}, burst of {end_s:.2} s"),
+                )
+            }
+            false => (format!("at most {} I/Os in all", self.ios_text(most)), total),
+        };
+        checks.push(self.lost.check("credits spent", expected, measured, self.lost.ask(holds)));
         ended.then_some(end_s)
     }
 
@@ -452,8 +491,9 @@ impl Judge<'_> {
         };
         let size = |second: &WorstSecond| second.deviation.abs();
         // A stall may take more from a second than is wrong with another: that one is shown.
-        let wrong = |second: &usize| !self.inside(*second, phase.rate);
-        let only_wrong = !self.stalls.is_empty() && phase.seconds.clone().any(|s| wrong(&s));
+        let known = self.lost.known();
+        let wrong = |second: &usize| !self.inside(*second, phase.rate, known);
+        let only_wrong = !known.is_empty() && phase.seconds.clone().any(|s| wrong(&s));
         let shown = phase.seconds.clone().filter(|second| !only_wrong || wrong(second));
         // Backwards, because of equals the last is the maximum: the earliest is shown.
         shown.rev().map(of).max_by(|a, b| size(a).total_cmp(&size(b)))
@@ -490,6 +530,13 @@ impl Judge<'_> {
     fn ios_text(&self, units: u128) -> String {
         thousands(u64::try_from(units / self.load.cost).unwrap_or(u64::MAX))
     }
+}
+
+/// What is due in some seconds for the time that is not lost in them.
+fn ran(rate: u128, stalls: &Stalls, seconds: Range<usize>) -> u128 {
+    let span_us = seconds.start as u64 * 1_000_000..seconds.end as u64 * 1_000_000;
+    let ran_us = span_us.end - span_us.start - stalls.lost_us(span_us);
+    rate * u128::from(ran_us) / 1_000_000
 }
 
 fn spread(counts: &[u64]) -> Spread {

@@ -1,5 +1,6 @@
 //! The checks of windows that are no seconds: every window of any length, and every 10 ms.
 
+use super::lost::Lost;
 use super::phases::Phase;
 use super::{Bands, Check, Judge, short_percent};
 use crate::stalls::{Stall, Stalls};
@@ -23,44 +24,66 @@ pub(super) const CATCH_UP_US: u64 = CATCH_UP_MS * 1_000;
 ///
 /// A window that touches stalls may hold in addition what the worst of them held up. So there is a
 /// bucket for each such time: it looks at the windows that touch no worse stall than its own.
-pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) -> Check {
-    let slack_ms = u128::from(load.tolerance_ms) + u128::from(bands.window_slack_ms) + 1;
-    let most = |stall_ms: u64| load.rate * (slack_ms + u128::from(stall_ms)) + load.cost * 1_000;
+pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, lost: &Lost) -> Check {
+    let fullest = fullest_window(load, bands, series, lost.known());
+    let ahead = fullest.level.saturating_sub(load.cost * 1_000) as f64 / load.rate.max(1) as f64;
+    let stood = match fullest.stall_ms {
+        0 => String::new(),
+        stall_ms => format!(" beside {stall_ms} ms of stalls"),
+    };
+    let over = match bands.over_ppm {
+        0 => String::new(),
+        ppm => format!(" + {}", short_percent(ppm)),
+    };
+    let most_ms = window_slack_ms(load, bands) + u128::from(fullest.stall_ms);
+    let holds = |stalls: &Stalls| {
+        let fullest = fullest_window(load, bands, series, stalls);
+        fullest.level <= fullest.most
+    };
+    lost.check(
+        format!("any window, {}", load.dimension),
+        format!("at most {most_ms} ms and one I/O ahead of {}{over}{stood}", load.rate_text()),
+        format!("{ahead:.1} ms ahead"),
+        lost.ask(holds),
+    )
+}
+
+/// The bucket that is fullest compared with what it may hold.
+#[derive(Clone, Copy, Default)]
+struct Fullest {
+    /// The worst stall of the windows that it looks at, in milliseconds.
+    stall_ms: u64,
+    /// Its highest level, in thousandths of a unit.
+    level: u128,
+    /// What it may hold.
+    most: u128,
+}
+
+fn fullest_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) -> Fullest {
+    let slack_ms = window_slack_ms(load, bands);
     // The first bucket is that of no stall. Distinct whole milliseconds: few, even in a long run.
     let mut lengths_ms = vec![0];
     lengths_ms.extend(stalls.as_slice().iter().map(|stall| held_up_ms(stalls, stall)));
     lengths_ms.sort_unstable();
     lengths_ms.dedup();
-    let levels = lengths_ms.into_iter().map(|stall_ms| {
+    let mut fullest = Fullest { most: 1, ..Fullest::default() };
+    for stall_ms in lengths_ms {
         let closed = |ms: u64| {
             let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
             stalls.touching(near).iter().any(|stall| held_up_ms(stalls, stall) > stall_ms)
         };
-        (stall_ms, highest_level(load, load.rate + bands.over(load.rate), series, closed))
-    });
-    // The bucket that is fullest compared with what it may hold.
-    let fullness = |&(stall_ms, highest): &(u64, u128)| (highest, most(stall_ms));
-    let fuller = |a: (u64, u128), b: (u64, u128)| {
-        let ((level_a, most_a), (level_b, most_b)) = (fullness(&a), fullness(&b));
-        if level_b * most_a > level_a * most_b { b } else { a }
-    };
-    let (stall_ms, highest) = levels.reduce(fuller).unwrap_or_default();
-    let ahead = highest.saturating_sub(load.cost * 1_000) as f64 / load.rate.max(1) as f64;
-    let stood = match stall_ms {
-        0 => String::new(),
-        _ => format!(" beside {stall_ms} ms of stalls"),
-    };
-    let most_ms = slack_ms + u128::from(stall_ms);
-    let over = match bands.over_ppm {
-        0 => String::new(),
-        ppm => format!(" + {}", short_percent(ppm)),
-    };
-    Check::new(
-        format!("any window, {}", load.dimension),
-        format!("at most {most_ms} ms and one I/O ahead of {}{over}{stood}", load.rate_text()),
-        format!("{ahead:.1} ms ahead"),
-        highest <= most(stall_ms),
-    )
+        let level = highest_level(load, load.rate + bands.over(load.rate), series, closed);
+        let most = load.rate * (slack_ms + u128::from(stall_ms)) + load.cost * 1_000;
+        if level * fullest.most > fullest.level * most {
+            fullest = Fullest { stall_ms, level, most };
+        }
+    }
+    fullest
+}
+
+/// Time's worth that any window may be ahead, in milliseconds.
+fn window_slack_ms(load: &Load, bands: &Bands) -> u128 {
+    u128::from(load.tolerance_ms) + u128::from(bands.window_slack_ms) + 1
 }
 
 /// For how long the last completion before the end of a stall may have been held up: a host that
@@ -99,7 +122,7 @@ impl Judge<'_> {
             let width_us = SHORT_WINDOW_MS as u64 * 1_000;
             let from_us = *window as u64 * width_us;
             let near = from_us.saturating_sub(CATCH_UP_US)..from_us + width_us;
-            self.stalls.touching(near).is_empty()
+            self.lost.known().touching(near).is_empty()
         };
         let busiest = range.filter(quiet).map(|window| windows[window]).max().unwrap_or(0);
         // In millionths of a unit per second: nothing is rounded. One I/O is always allowed.

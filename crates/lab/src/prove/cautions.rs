@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Measured;
 use crate::bench::Target;
 use crate::bench::fio::Measurement;
-use crate::checker::{Bands, CreditPlan, Dimension, Promise, Verdict};
+use crate::checker::{Bands, CreditPlan, Dimension, Outcome, Promise, Verdict};
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::text;
 
@@ -163,7 +163,8 @@ pub(super) fn write_cache(one: &Measured) -> Option<Caution> {
 
 /// Why a load did not get what was promised, as far as that can be told.
 pub(super) fn reason(one: &Measured, verdict: &Verdict, bands: &Bands) -> Option<String> {
-    if verdict.pass {
+    // A server that is gone, or a machine that did not run, says nothing about speed.
+    if verdict.outcome != Outcome::Broken {
         return None;
     }
     let phase = verdict.summary.phases.first()?;

@@ -25,16 +25,16 @@ use crate::LabError;
 use crate::bench::Target;
 use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
 use crate::bench::guard::Guard;
-use crate::checker::{self, Bands, Promise, Verdict, short_percent};
+use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent};
 use crate::demo;
 use crate::environment::{self, Environment};
 use crate::report::{Report, VolumeFacts, VolumeReport};
-use crate::stalls::{Observed, Watch};
+use crate::stalls::{Observed, Server, Watch};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 
 /// Names the shape of the JSON.
-pub const SCHEMA: &str = "evenkeel.proof/1";
+pub const SCHEMA: &str = "evenkeel.proof/2";
 
 /// The shortest load that says something about a steady rate, in seconds.
 pub const SECONDS_MIN: u32 = 5;
@@ -113,18 +113,6 @@ pub struct HeldUp {
     pub device_s: f64,
 }
 
-/// What came out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// Every line that could be checked was kept.
-    Kept,
-    /// One was not.
-    Broken,
-    /// None was seen to be broken, and not all could be judged.
-    Undecided,
-}
-
 /// The mean of the full seconds after the first, with what it may be off by.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Mean {
@@ -181,6 +169,13 @@ struct Measured {
     guarantees: Option<bool>,
 }
 
+impl Measured {
+    /// Whether the server closed the connection.
+    const fn is_gone(&self) -> bool {
+        self.measurement.gone_after_ms.is_some()
+    }
+}
+
 /// About how long a proof takes, in seconds of load.
 #[must_use]
 pub fn length_s(promise: &Promise, plan: &Plan) -> u64 {
@@ -215,14 +210,27 @@ pub fn run(
     };
     // The same blocks twice: what is cold or cached the first time is not the second.
     let first = prover.measure(steps::alone("first reads", plan.seed), progress)?;
+    if first.is_gone() {
+        let alone = first.measurement.latency;
+        return Ok(prover.proof(vec![first], alone, Vec::new()));
+    }
     let again = prover.measure(steps::alone("reads again", plan.seed), progress)?;
     let alone = again.measurement.latency;
-    let mut measured = Vec::new();
-    for step in steps::loads(&subject.promise, plan, alone.p50_ns) {
-        measured.push(prover.measure(step, progress)?);
-    }
     let mut cautions = cautions::cold(&first.measurement, &again.measurement);
     cautions.extend(cautions::page_cache(&subject.target));
+    if again.is_gone() {
+        return Ok(prover.proof(vec![again], alone, cautions));
+    }
+    let mut measured = Vec::new();
+    for step in steps::loads(&subject.promise, plan, alone.p50_ns) {
+        let load = prover.measure(step, progress)?;
+        let is_gone = load.is_gone();
+        measured.push(load);
+        // Nobody is there to be loaded any more.
+        if is_gone {
+            break;
+        }
+    }
     let others = guard.and_then(|guard| guard.others());
     cautions.extend(cautions::busy(&prover.warnings, others, &measured));
     Ok(prover.proof(measured, alone, cautions))
@@ -253,7 +261,8 @@ impl Prover<'_> {
         };
         let known = self.insight.balances()?;
         let before = self.insight.held_up();
-        let watch = Watch::start();
+        let watch =
+            Watch::start(self.subject.target.server().map_or(Server::Unknown, Server::Process));
         let run = fio::run(&[job], Detail::EveryIo, self.folder, progress)?;
         let observed = demo::placeable(watch.finish(), &run.measurements);
         let after = self.insight.held_up();
@@ -285,8 +294,7 @@ impl Prover<'_> {
             device_s: after.device_s - before.device_s,
         });
         let start_us = demo::start_us(&measurement).unwrap_or(0);
-        let stalls = observed.stalls.during(start_us, load_ms * 1_000);
-        let observed = Observed { stalls, ..observed };
+        let observed = observed.during(start_us, load_ms * 1_000);
         let guarantees = self.insight.guarantees();
         Ok(Measured { step, measurement, observed, promise, held_up, guarantees })
     }
@@ -314,8 +322,8 @@ impl Prover<'_> {
                         size_gib: subject.size_gib,
                         promise: one.promise.to_string(),
                     };
-                    let stalls = one.observed.stalls;
-                    volumes.push(VolumeReport::new(facts, one.measurement, stalls, verdict));
+                    let lost = one.observed.lost();
+                    volumes.push(VolumeReport::new(facts, one.measurement, lost, verdict));
                 }
                 Err(error) => {
                     let (load, why) = (one.step.name.to_owned(), error.to_string());
@@ -324,11 +332,6 @@ impl Prover<'_> {
             }
         }
         cautions.dedup();
-        let outcome = match (volumes.iter().all(|v| v.verdict.pass), unjudged.is_empty()) {
-            (false, _) => Outcome::Broken,
-            (true, true) if !volumes.is_empty() => Outcome::Kept,
-            _ => Outcome::Undecided,
-        };
         let environment = Environment::read(self.version);
         let mut warnings = self.warnings;
         warnings.extend(cautions.iter().map(|caution| caution.text.clone()));
@@ -348,7 +351,7 @@ impl Prover<'_> {
             schema: SCHEMA.to_owned(),
             target: subject.name.clone(),
             promise,
-            outcome,
+            outcome: report.outcome,
             reasons,
             cautions,
             unjudged,
@@ -361,9 +364,14 @@ impl Prover<'_> {
 
 fn judge(one: &Measured, bands: &Bands) -> Result<Verdict, LabError> {
     let Measured { step, measurement, observed, promise, .. } = one;
-    let error = measurement.error.as_deref();
-    let (workload, series) = (&step.workload, &measurement.series);
-    checker::check(promise, workload, series, &observed.stalls, error, bands)
+    let seen = Seen {
+        series: &measurement.series,
+        lost: &observed.lost(),
+        error: measurement.error.as_deref(),
+        gone_after_ms: measurement.gone_after_ms,
+        has_record: false,
+    };
+    checker::check(promise, &step.workload, &seen, bands)
 }
 
 fn mean(one: &Measured) -> Mean {

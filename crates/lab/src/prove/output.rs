@@ -7,18 +7,6 @@ use crate::LabError;
 use evenkeel_sim::figures::stats::Interval;
 use evenkeel_sim::text;
 
-impl Outcome {
-    /// In one word, as it stands in headlines.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Broken => "broken",
-            Self::Undecided => "undecided",
-        }
-    }
-}
-
 impl Proof {
     /// For a terminal.
     #[must_use]
@@ -72,18 +60,19 @@ impl Proof {
     pub fn to_junit(&self) -> String {
         let checks =
             self.report.volumes.iter().map(|load| load.verdict.checks.len()).sum::<usize>();
-        let broken = |load: &crate::report::VolumeReport| {
-            load.verdict.checks.iter().filter(|check| !check.pass).count()
+        let count = |outcome: Outcome| {
+            let checks = self.report.volumes.iter().flat_map(|load| &load.verdict.checks);
+            checks.filter(|check| Outcome::of_check(check) == outcome).count()
         };
-        let failures: usize = self.report.volumes.iter().map(broken).sum();
-        let skipped = self.unjudged.len();
+        let failures = count(Outcome::Broken);
+        let skipped = self.unjudged.len() + count(Outcome::Undecided);
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         let _ = writeln!(
             out,
             "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" \
              timestamp=\"{}\">",
             escaped(&self.report.title),
-            checks + skipped,
+            checks + self.unjudged.len(),
             escaped(self.report.measured_at.trim_end_matches('Z')),
         );
         self.properties(&mut out);
@@ -92,9 +81,12 @@ impl Proof {
                 let (class, name) = (escaped(&load.name), escaped(&check.name));
                 let told =
                     escaped(&format!("expected {}, measured {}", check.expected, check.measured));
-                let found = match check.pass {
-                    true => format!("<system-out>{told}</system-out>"),
-                    false => format!("<failure message=\"{told}\"/>"),
+                let found = match Outcome::of_check(check) {
+                    Outcome::Kept => format!("<system-out>{told}</system-out>"),
+                    Outcome::Undecided => format!("<skipped message=\"undecided: {told}\"/>"),
+                    Outcome::ServerGone | Outcome::Broken => {
+                        format!("<failure message=\"{told}\"/>")
+                    }
                 };
                 let _ = writeln!(
                     out,

@@ -48,6 +48,7 @@ fn measured(promise: Promise, step: Step, seconds: &[u32]) -> Measured {
         runtime_ms: seconds.len() as u64 * 1_000,
         started_unix_ms: Some(0),
         error: None,
+        gone_after_ms: None,
         series,
     };
     let (observed, held_up, guarantees) = (Observed::default(), None, None);
@@ -158,7 +159,9 @@ fn a_write_cache_is_recognized_and_a_burst_is_none() {
 fn a_machine_that_stands_still_leaves_it_undecided() {
     let promise = Promise::iops(1_000);
     let load = step("reads", 100, 10);
-    let mut stopped = measured(promise, load, &[900; 10]);
+    let mut seconds = [1_000; 10];
+    seconds[2] = 0;
+    let mut stopped = measured(promise, load, &seconds);
     let pause = Stall { start_us: 2_000_000, length_us: 1_000_000 };
     stopped.observed.stalls = Stalls::merged(vec![pause]);
     let compiler = Some("others used 42 %".to_owned());
@@ -171,10 +174,43 @@ fn a_machine_that_stands_still_leaves_it_undecided() {
     let undecided = proof(promise, vec![stopped]);
     assert_eq!(undecided.outcome, Outcome::Undecided);
     assert!(undecided.to_text().ends_with("The promise: undecided\n"));
+    assert!(undecided.to_text().contains("undecided: reads: mean: expected"));
     let junit = undecided.to_junit();
     assert!(junit.contains("skipped=\"1\"") && junit.contains("<skipped message="), "{junit}");
     // Nothing measured is no promise kept.
     assert_eq!(proof(promise, vec![]).outcome, Outcome::Undecided);
+}
+
+/// The seconds before the end are judged, nothing is said of speed, and the outcome has a word of
+/// its own.
+#[test]
+fn a_server_that_is_gone_is_said_to_be_gone() {
+    let promise = Promise::iops(1_000);
+    let load = step("reads", 100, 10);
+    let gone = |seconds: &[u32]| {
+        let mut one = measured(promise, load, seconds);
+        one.measurement.gone_after_ms = Some(6_400);
+        one.measurement.error = Some("the server closed the connection after 6.4 s".to_owned());
+        proof(promise, vec![one])
+    };
+    let kept_until_then = gone(&[1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 400, 0, 0, 0]);
+    assert_eq!(kept_until_then.outcome, Outcome::ServerGone, "{}", kept_until_then.to_text());
+    let text = kept_until_then.to_text();
+    assert!(text.contains("the server closed the connection after 6.4 s"), "{text}");
+    assert!(
+        text.contains(" server gone") && text.ends_with("The promise: server gone\n"),
+        "{text}"
+    );
+    assert!(kept_until_then.reasons.is_empty(), "{:?}", kept_until_then.reasons);
+    assert_eq!(kept_until_then.report.volumes[0].gone_after_s, Some(6.4));
+    let too_slow = gone(&[1_000, 1_000, 700, 700, 700, 700, 400, 0, 0, 0]);
+    assert_eq!(too_slow.outcome, Outcome::Broken, "{}", too_slow.to_text());
+    // Too few seconds to judge any of them.
+    let at_once = measured(promise, load, &[1_000, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut at_once = at_once;
+    at_once.measurement.gone_after_ms = Some(1_300);
+    at_once.measurement.error = Some("gone".to_owned());
+    assert_eq!(proof(promise, vec![at_once]).outcome, Outcome::ServerGone);
 }
 
 #[test]
@@ -232,8 +268,8 @@ fn every_form_holds_the_same() {
     assert_eq!(broken.outcome, Outcome::Broken);
     let read = Proof::from_json(&broken.to_json().unwrap()).unwrap();
     assert_eq!(read.to_text(), broken.to_text());
-    let other = broken.to_json().unwrap().replace("proof/1", "proof/2");
-    assert!(Proof::from_json(&other).unwrap_err().to_string().contains("proof/2"));
+    let other = broken.to_json().unwrap().replace("proof/2", "proof/1");
+    assert!(Proof::from_json(&other).unwrap_err().to_string().contains("proof/1"));
     let junit = broken.to_junit();
     for needle in [
         "name=\"first second\"><system-out>expected 990 to 1,051 I/Os, measured 1,000",

@@ -8,12 +8,13 @@ use crate::LabError;
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::{NbdUri, data_plane};
 use crate::checker::{Bands, Promise};
-use crate::demo::{self, DemoVolume};
+use crate::demo::{self, DemoVolume, Serving};
 use crate::report::Report;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::units::{ByteCount, GIB, MIB};
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
+use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::{Pattern, Workload};
 
 /// What the report is called.
@@ -76,12 +77,14 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let engine =
         data_plane::start(EngineConfig { tcp: vec![listen], ..data_plane::in_memory(io) })?;
+    let recorder = engine.recorder();
     fill(&engine, &bench)?;
     let mut whole: Option<Report> = None;
     for row in rows(bench.seconds) {
         bench.report(&format!("{} for {} s", row.name, bench.seconds));
         let volumes = volumes(&engine, &row)?;
-        let report = demo::run(TITLE, &volumes, &Bands::FIGURES, bench.folder, &mut |_| {})?;
+        let (bands, serving) = (&Bands::FIGURES, Serving::Here(&recorder));
+        let report = demo::run(TITLE, &volumes, bands, bench.folder, serving, &mut |_| {})?;
         whole = Some(match whole {
             None => report,
             Some(whole) => whole.followed_by(report),
@@ -128,6 +131,11 @@ fn volumes(engine: &Engine, row: &Row) -> Result<Vec<DemoVolume>, LabError> {
             promise: Promise::from_pacing(&row.pacing, Balances::default()),
             workload: Workload { seed: number.into(), ..row.workload },
             uri: uri(engine, id)?,
+            provisioned: Some(Provisioned {
+                id,
+                pacings: vec![row.pacing],
+                balances: Balances::default(),
+            }),
         })
     };
     (1..=row.volumes).map(volume).collect()

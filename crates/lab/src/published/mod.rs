@@ -23,7 +23,7 @@ use crate::bench::Export;
 use crate::bench::fio::{self, Detail, Job, Measurement};
 use crate::bench::served::{Connect, Served};
 use crate::checker::{Bands, Promise};
-use crate::demo::{self, DemoVolume};
+use crate::demo::{self, DemoVolume, Serving};
 use crate::report::Report;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeRequest;
@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     fn of_report(report: &Report, why: &str) -> Result<Self, LabError> {
-        Self::new(report, format!("{}\n", report.to_text().trim_end()), report.pass, why)
+        Self::new(report, format!("{}\n", report.to_text().trim_end()), report.is_kept(), why)
     }
 }
 
@@ -82,7 +82,7 @@ impl Bench<'_> {
         bands: &Bands,
     ) -> Result<Report, LabError> {
         let progress = &mut *self.progress;
-        demo::run(title, volumes, bands, self.folder, &mut |volumes| {
+        demo::run(title, volumes, bands, self.folder, Serving::Elsewhere, &mut |volumes| {
             progress(&demo::progress_line(volumes));
         })
     }
@@ -112,5 +112,6 @@ fn driven(
         promise: Promise::from_pacing(pacing, Balances::default()),
         workload,
         uri: export.uri(),
+        provisioned: None,
     }
 }

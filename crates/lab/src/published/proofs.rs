@@ -16,7 +16,8 @@ use crate::bench::compare::{nbdkit_limited, qemu_limited};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job};
 use crate::bench::served::{DEVICE, Served, io2, of_size, this_program};
-use crate::prove::{CautionKind, Outcome, Proof};
+use crate::checker::Outcome;
+use crate::prove::{CautionKind, Proof};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_sim::workload::Workload;
 

@@ -9,6 +9,7 @@ use crate::bench::fio::Job;
 use crate::bench::{NbdUri, data_plane};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
+use evenkeel_core::qos::trace::Detail;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_engine::{EngineConfig, IoMode};
 use evenkeel_sim::text;
@@ -52,7 +53,8 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     })?;
     // Two more than it lasts: fio sets up before it begins, and ends in its own time.
     let entries = ENTRIES_PER_SECOND.saturating_mul(u64::from(bench.seconds) + 2);
-    engine.record(usize::try_from(entries).unwrap_or(usize::MAX));
+    let recorder = engine.recorder();
+    recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), Detail::Calls);
     let mut jobs = Vec::new();
     for (number, (name, pacing, read_percent)) in (1_u32..).zip(volumes()) {
         let id = VolumeId::from_bits(number.into());
@@ -66,7 +68,7 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
         jobs.push(Job { name: name.to_owned(), target, workload });
     }
     bench.totals(&jobs)?;
-    let noted = engine.recorded().pop();
+    let noted = recorder.end().pop();
     let trace = noted.ok_or_else(|| LabError::failed("the core recorded nothing"))?;
     engine.shutdown();
     bench.report(&format!("playing back {} entries", trace.entries().len()));

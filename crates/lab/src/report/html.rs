@@ -6,7 +6,7 @@ use super::chart;
 use super::table::{figures, headline, later};
 use super::{Report, VolumeReport};
 use crate::LabError;
-use crate::checker::Check;
+use crate::checker::{Check, Outcome};
 use evenkeel_sim::text::{self, thousands};
 
 /// The page's style, with the colours that the charts refer to.
@@ -60,12 +60,8 @@ pub(super) fn end_page(page: &mut String) {
 }
 
 fn head(page: &mut String, report: &Report) {
-    let is_any_broken = report.volumes.iter().any(|volume| !volume.verdict.pass);
-    let (class, mark) = match report.pass {
-        true => ("kept", "✓"),
-        false if report.unjudged > 0 && !is_any_broken => ("broken", "?"),
-        false => ("broken", "✗"),
-    };
+    let class = class(report.outcome);
+    let mark = mark(report.outcome);
     let _ = write!(
         page,
         "<header>\n<p class=\"brand\">Evenkeel</p>\n<h1>{}</h1>\n<p class=\"note\">{} · {} · \
@@ -86,12 +82,26 @@ fn head(page: &mut String, report: &Report) {
     page.push_str("</header>\n");
 }
 
-fn verdict(pass: bool) -> &'static str {
-    if pass {
-        "<span class=\"pill kept\">✓ kept</span>"
-    } else {
-        "<span class=\"pill broken\">✗ broken</span>"
+/// The class of the style sheet.
+const fn class(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Kept => "kept",
+        Outcome::Undecided => "undecided",
+        Outcome::ServerGone | Outcome::Broken => "broken",
     }
+}
+
+const fn mark(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Kept => "✓",
+        Outcome::Undecided => "?",
+        Outcome::ServerGone | Outcome::Broken => "✗",
+    }
+}
+
+fn verdict(outcome: Outcome) -> String {
+    let (class, mark, word) = (class(outcome), mark(outcome), outcome.word());
+    format!("<span class=\"pill {class}\">{mark} {word}</span>")
 }
 
 fn summary(page: &mut String, report: &Report) {
@@ -144,7 +154,7 @@ fn summary_rows(page: &mut String, volume: &VolumeReport, index: usize) {
             0 => {
                 page.push_str(&latency(volume.latency.p50_ns));
                 page.push_str(&latency(volume.latency.p99_ns));
-                let _ = write!(page, "<td>{}</td>", verdict(volume.verdict.pass));
+                let _ = write!(page, "<td>{}</td>", verdict(volume.verdict.outcome));
             }
             _ => page.push_str("<td></td><td></td><td></td>"),
         }
@@ -154,15 +164,14 @@ fn summary_rows(page: &mut String, volume: &VolumeReport, index: usize) {
 
 fn section(page: &mut String, volume: &VolumeReport, index: usize) -> Result<(), LabError> {
     let colour = index % 6;
-    let marks =
-        if volume.stalls.is_empty() { "" } else { " Grey: the machine itself stood still." };
+    let marks = if volume.stalls.is_empty() { "" } else { " Grey: something did not run." };
     let _ = write!(
         page,
         "<section id=\"volume-{index}\">\n<h2><span class=\"swatch\" \
          style=\"background:var(--series-{colour})\"></span>{} {}</h2>\n<p class=\"note\">{}, {} · \
          promised: {} · load: {}</p>\n",
         escape(&volume.name),
-        verdict(volume.verdict.pass),
+        verdict(volume.verdict.outcome),
         escape(&volume.volume_type),
         text::bytes(u64::from(volume.size_gib) << 30),
         escape(&volume.promise),
@@ -204,7 +213,7 @@ fn checks(page: &mut String, checks: &[Check]) {
             escape(&check.name),
             escape(&check.expected),
             escape(&check.measured),
-            verdict(check.pass),
+            verdict(Outcome::of_check(check)),
         );
     }
     close_table(page);
@@ -395,8 +404,8 @@ mod tests {
         assert_eq!(page.matches("<svg ").count(), 1 + 4 * 3);
         assert_eq!(page.matches("<details>").count(), 4);
         assert!(page.contains("<p class=\"note stalls\">The machine itself stood still once"));
-        assert!(page.contains("Grey: the machine itself stood still."));
-        assert!(page.contains("1 of 4 volumes did not get what was promised."));
+        assert!(page.contains("Grey: something did not run."));
+        assert!(page.contains("1 of 4 volumes broke their promise."));
     }
 
     #[test]

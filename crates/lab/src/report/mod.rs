@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::bench::fio::Measurement;
-use crate::checker::Verdict;
+use crate::checker::{Outcome, Verdict};
 use crate::environment::Environment;
 use crate::stalls::{Observed, Stalls};
 use evenkeel_sim::figures::histogram::LatencySummary;
@@ -24,7 +24,7 @@ use evenkeel_sim::workload::Workload;
 
 /// Names the shape of the JSON. It changes when a reader of the old shape would misread the new
 /// one.
-pub const SCHEMA: &str = "evenkeel.report/1";
+pub const SCHEMA: &str = "evenkeel.report/2";
 
 /// A finished experiment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ pub struct Report {
     /// the load generator, none where there was no machine to watch.
     #[serde(default)]
     pub stalls: Vec<Observed>,
-    /// Whether every promise was kept.
-    pub pass: bool,
+    /// The worst that became of any volume or load.
+    pub outcome: Outcome,
     /// Loads that could not be judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unjudged: usize,
@@ -80,9 +80,13 @@ pub struct VolumeReport {
     pub workload: Workload,
     /// Whether it was kept, and the figures of the summary.
     pub verdict: Verdict,
+    /// After how many seconds the server closed the connection, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone_after_s: Option<f64>,
     /// Latencies over the whole run, as the client saw them.
     pub latency: LatencySummary,
-    /// When the machine itself stood still, counted from the start of this volume's load.
+    /// When the machine, the server or the clients did not run although they had work, counted
+    /// from the start of this volume's load.
     #[serde(default)]
     pub stalls: Stalls,
     /// I/Os that completed in each full second.
@@ -105,7 +109,7 @@ pub struct VolumeFacts {
 }
 
 impl VolumeReport {
-    /// Puts together what is known, what was measured and what was found, and the stalls with
+    /// Puts together what is known, what was measured and what was found, and the lost time with
     /// which it was judged.
     #[must_use]
     pub fn new(
@@ -121,6 +125,7 @@ impl VolumeReport {
             promise: facts.promise,
             workload: measurement.workload,
             verdict,
+            gone_after_s: measurement.gone_after_ms.map(|ms| ms as f64 / 1_000.0),
             stalls,
             latency: measurement.latency,
             ios_per_second: measurement.series.per_second(),
@@ -153,7 +158,11 @@ impl Report {
             measured_at: crate::clock::utc_now(),
             environment,
             stalls,
-            pass: !volumes.is_empty() && volumes.iter().all(|volume| volume.verdict.pass),
+            outcome: volumes
+                .iter()
+                .map(|volume| volume.verdict.outcome)
+                .max()
+                .unwrap_or(Outcome::Undecided),
             unjudged: 0,
             volumes,
             commands,
@@ -170,16 +179,23 @@ impl Report {
         Self { load_before_hundredths, load_after_hundredths, ..self }
     }
 
-    /// The same, where so many loads could not be judged: nothing passes then.
+    /// The same with loads that could not be judged: then nothing is better than undecided.
     #[must_use]
     pub fn without_verdict_on(self, unjudged: usize) -> Self {
-        Self { pass: self.pass && unjudged == 0, unjudged, ..self }
+        let least = if unjudged > 0 { Outcome::Undecided } else { Outcome::Kept };
+        Self { outcome: self.outcome.max(least), unjudged, ..self }
+    }
+
+    /// Whether every promise was kept.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.outcome == Outcome::Kept
     }
 
     /// This run and one that came after it, in one report.
     #[must_use]
     pub fn followed_by(mut self, next: Self) -> Self {
-        self.pass &= next.pass;
+        self.outcome = self.outcome.max(next.outcome);
         self.unjudged += next.unjudged;
         self.stalls.extend(next.stalls);
         self.volumes.extend(next.volumes);
@@ -192,8 +208,10 @@ impl Report {
 
     /// What to know of the machine's own pauses, in a sentence a run.
     fn stalls_sentences(&self) -> Vec<String> {
-        let mut sentences: Vec<String> =
-            self.stalls.iter().filter_map(|observed| observed.sentence(self.pass)).collect();
+        let kept = self.is_kept();
+        let of_run =
+            |observed: &Observed| [observed.sentence(kept), observed.sentence_of_threads()];
+        let mut sentences: Vec<String> = self.stalls.iter().flat_map(of_run).flatten().collect();
         // What stood in the way of one run did so in all.
         sentences.dedup();
         sentences
@@ -253,7 +271,7 @@ mod tests {
     fn json_is_the_master() {
         let report = samples::report();
         let json = report.to_json().unwrap();
-        assert!(json.contains(r#""schema": "evenkeel.report/1""#));
+        assert!(json.contains(r#""schema": "evenkeel.report/2""#));
         let read = Report::from_json(&json).unwrap();
         assert_eq!(read.to_text(), report.to_text());
         assert!(read.to_html().unwrap() == report.to_html().unwrap(), "the pages differ");
@@ -261,15 +279,15 @@ mod tests {
 
     #[test]
     fn other_versions_are_refused() {
-        let json = samples::report().to_json().unwrap().replace("report/1", "report/2");
-        assert!(Report::from_json(&json).unwrap_err().to_string().contains("report/2"));
+        let json = samples::report().to_json().unwrap().replace("report/2", "report/1");
+        assert!(Report::from_json(&json).unwrap_err().to_string().contains("report/1"));
         assert!(Report::from_json("{}").is_err());
     }
 
     #[test]
     fn nothing_measured_is_not_a_pass() {
         let report = Report::new("empty", Environment::default(), vec![], vec![], vec![], vec![]);
-        assert!(!report.pass);
+        assert!(!report.is_kept());
         assert!(report.to_html().unwrap().contains("</html>"));
         assert!(!report.to_text().is_empty());
     }

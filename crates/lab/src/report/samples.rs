@@ -4,7 +4,7 @@ use evenkeel_core::qos::pacing::CountingRule;
 
 use super::{Report, VolumeFacts, VolumeReport};
 use crate::bench::fio::Measurement;
-use crate::checker::{self, Bands, CreditPlan, Promise, Rate};
+use crate::checker::{self, Bands, CreditPlan, Promise, Rate, Seen};
 use crate::environment::Environment;
 use crate::stalls::{Observed, Stall, Stalls};
 use evenkeel_sim::figures::histogram::LatencyRecorder;
@@ -52,10 +52,16 @@ fn volume(
         latency,
         latency_per_second,
         error: None,
+        gone_after_ms: None,
     };
-    let verdict =
-        checker::check(&promise, &workload, &measurement.series, &stalls(), None, &Bands::PROMISE)
-            .unwrap();
+    let seen = Seen {
+        series: &measurement.series,
+        lost: &stalls(),
+        error: None,
+        gone_after_ms: None,
+        has_record: false,
+    };
+    let verdict = checker::check(&promise, &workload, &seen, &Bands::PROMISE).unwrap();
     let facts = VolumeFacts {
         volume_type: volume_type.to_string(),
         size_gib: 100,
@@ -92,7 +98,7 @@ pub(crate) fn report() -> Report {
     let mut report = Report::new(
         "Four volumes at once",
         environment,
-        vec![Observed { stalls: stalls(), unwatched: None, real_time: true }],
+        vec![Observed { stalls: stalls(), real_time: true, ..Observed::default() }],
         volumes,
         vec!["fio --ioengine=nbd '--uri=nbd+unix:///a?socket=/b' <html>".to_string()],
         vec!["the machine was busy before the run".to_string()],

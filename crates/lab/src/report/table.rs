@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Report, VolumeReport};
-use crate::checker::PhaseSummary;
+use crate::checker::{Outcome, PhaseSummary};
+use crate::stalls::whole_ms;
 use evenkeel_sim::text;
 
 const HEADINGS: [&str; 9] =
@@ -32,8 +33,12 @@ pub(super) fn figures_and_faults(report: &Report) -> String {
         for check in volume.verdict.checks.iter().filter(|check| !check.pass) {
             let _ = writeln!(
                 out,
-                "broken: {}: {}: expected {}, measured {}",
-                volume.name, check.name, check.expected, check.measured
+                "{}: {}: {}: expected {}, measured {}",
+                Outcome::of_check(check).word(),
+                volume.name,
+                check.name,
+                check.expected,
+                check.measured
             );
         }
     }
@@ -45,16 +50,45 @@ pub(super) fn figures_and_faults(report: &Report) -> String {
 
 /// The result in one sentence.
 pub(super) fn headline(report: &Report) -> String {
-    let broken = report.volumes.iter().filter(|volume| !volume.verdict.pass).count();
-    match (report.volumes.len(), broken) {
-        (judged, 0) if report.unjudged > 0 => {
-            let all = judged + report.unjudged;
-            format!("No verdict: {} of {all} loads could not be judged.", report.unjudged)
+    let judged = report.volumes.len();
+    let count = |outcome: Outcome| {
+        report.volumes.iter().filter(|volume| volume.verdict.outcome == outcome).count()
+    };
+    match report.outcome {
+        Outcome::Broken => {
+            format!("{} of {judged} volumes broke their promise.", count(Outcome::Broken))
         }
-        (0, _) => "Nothing was measured.".to_string(),
-        (1, 0) => "The promise was kept.".to_string(),
-        (_, 0) => "Every promise was kept.".to_string(),
-        (all, broken) => format!("{broken} of {all} volumes did not get what was promised."),
+        Outcome::ServerGone => match report.volumes.iter().find_map(|volume| volume.gone_after_s) {
+            Some(after_s) => format!(
+                "The server closed the connection after {after_s:.1} s; until then nothing that \
+                 was judged was broken."
+            ),
+            None => "The server closed the connection before anything was judged.".to_string(),
+        },
+        Outcome::Undecided if judged + report.unjudged == 0 => "Nothing was measured.".to_string(),
+        Outcome::Undecided => {
+            let undecided = count(Outcome::Undecided) + report.unjudged;
+            format!(
+                "Undecided: {undecided} of {} could not be judged{}. Run it again beside less \
+                 work, or for longer.",
+                judged + report.unjudged,
+                lost(report),
+            )
+        }
+        Outcome::Kept if judged == 1 => "The promise was kept.".to_string(),
+        Outcome::Kept => "Every promise was kept.".to_string(),
+    }
+}
+
+/// For how long something did not run, as a clause; empty where that is known of no run.
+fn lost(report: &Report) -> String {
+    let lost_us = report.stalls.iter().map(|observed| observed.lost().total_us()).max();
+    match lost_us.map(whole_ms) {
+        None | Some(0) => String::new(),
+        Some(ms) => format!(
+            ", because the machine, the server or its clients did not run for {} ms in all",
+            text::thousands(ms)
+        ),
     }
 }
 
@@ -85,14 +119,16 @@ pub(super) fn later(volume: &VolumeReport) -> String {
 fn volume_lines(volume: &VolumeReport) -> Vec<[String; 9]> {
     let line = |(index, figures): (usize, [String; 4])| {
         let [promised, measured, worst, cov] = figures;
-        let verdict = if volume.verdict.pass { "kept" } else { "BROKEN" };
+        let outcome = volume.verdict.outcome;
+        let word = outcome.word().to_string();
+        let verdict = if outcome == Outcome::Broken { word.to_uppercase() } else { word };
         let [name, kind, p50, p99, verdict] = match index {
             0 => [
                 volume.name.clone(),
                 volume.volume_type.clone(),
                 text::latency(volume.latency.p50_ns),
                 text::latency(volume.latency.p99_ns),
-                verdict.to_string(),
+                verdict,
             ],
             _ => [
                 format!("  {}", later(volume)),
@@ -155,6 +191,6 @@ mod tests {
         assert!(text.contains("broken: greedy neighbour: every second: expected"), "{text}");
         assert!(text.contains("warning: the machine was busy"), "{text}");
         assert!(text.contains("\nThe machine itself stood still once for 61 ms"), "{text}");
-        assert!(text.ends_with("1 of 4 volumes did not get what was promised.\n"), "{text}");
+        assert!(text.ends_with("1 of 4 volumes broke their promise.\n"), "{text}");
     }
 }

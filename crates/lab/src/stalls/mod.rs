@@ -12,13 +12,19 @@
 //! work than processors. That would excuse whoever makes the work: a server that needs too much CPU
 //! time could blame the machine. The kernel keeps books of how long each thread stood in line for
 //! its processor; that time is subtracted, and only a delay that nobody caused is left.
+//!
+//! A client's log is also late when the client or the server waited for a processor that other
+//! programs had, or was stopped. A verdict about a limiter has to know of these times as well, so
+//! the watch follows the threads of both sides (`threads`).
 
+mod threads;
 mod watch;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+pub use threads::Server;
 pub use watch::Watch;
 
 /// A moment at which a processor ran nothing at all.
@@ -39,6 +45,9 @@ impl Stall {
     }
 }
 
+const SECOND_US: u64 = 1_000_000;
+const TENTH_US: u64 = SECOND_US / 10;
+
 /// Stalls in the order of time, none overlapping another.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Stall>", into = "Vec<Stall>")]
@@ -49,6 +58,12 @@ pub struct Stalls(Vec<Stall>);
 pub struct Observed {
     /// The stalls. Empty when the machine was not watched.
     pub stalls: Stalls,
+    /// When threads of the server had work and did not run. Empty where the server is not known.
+    #[serde(default)]
+    pub server: Stalls,
+    /// The same of the clients' threads.
+    #[serde(default)]
+    pub client: Stalls,
     /// Why the machine was not watched; `None` when it was.
     pub unwatched: Option<String>,
     /// Whether the watch had real-time priority. Without it, stalls are missed on a busy machine.
@@ -137,6 +152,32 @@ impl Stalls {
         self.0.iter().map(|stall| stall.length_us).sum()
     }
 
+    /// What may have been lost as well: each stall with its own length before and after it, and
+    /// every second of which more than a fifth was lost. The watch may have missed a part of a
+    /// stall, and work that piled up takes time on a processor that it shares.
+    #[must_use]
+    pub fn doubtful(&self) -> Self {
+        let wider = |stall: &Stall| Stall {
+            start_us: stall.start_us.saturating_sub(stall.length_us),
+            length_us: stall.length_us.saturating_mul(3),
+        };
+        let mut all: Vec<Stall> = self.0.iter().map(wider).collect();
+        // Seconds that begin at each tenth of one, as far as a stall lies in them.
+        let mut next_us = 0;
+        for stall in &self.0 {
+            let first_us = stall.start_us.saturating_sub(SECOND_US) / TENTH_US * TENTH_US;
+            let mut start_us = first_us.max(next_us);
+            while start_us < stall.end_us() {
+                if self.lost_us(start_us..start_us + SECOND_US) > SECOND_US / 5 {
+                    all.push(Stall { start_us, length_us: SECOND_US });
+                }
+                start_us += TENTH_US;
+            }
+            next_us = start_us;
+        }
+        Self::merged(all)
+    }
+
     /// The longest stall; of equals the first.
     #[must_use]
     pub fn longest(&self) -> Option<Stall> {
@@ -145,10 +186,51 @@ impl Stalls {
 }
 
 impl Observed {
+    /// Every span in which the machine, the server or the client did not run although it had work.
+    #[must_use]
+    pub fn lost(&self) -> Stalls {
+        let all = [&self.stalls, &self.server, &self.client];
+        Stalls::merged(all.into_iter().flat_map(|stalls| stalls.as_slice()).copied().collect())
+    }
+
+    /// The same, without the client's.
+    #[must_use]
+    pub fn lost_by_server(&self) -> Stalls {
+        let all = [&self.stalls, &self.server];
+        Stalls::merged(all.into_iter().flat_map(|stalls| stalls.as_slice()).copied().collect())
+    }
+
+    /// What was seen in a span of time, counted from its beginning.
+    #[must_use]
+    pub fn during(&self, origin_us: u64, length_us: u64) -> Self {
+        Self {
+            stalls: self.stalls.during(origin_us, length_us),
+            server: self.server.during(origin_us, length_us),
+            client: self.client.during(origin_us, length_us),
+            ..self.clone()
+        }
+    }
+
     /// Nothing was watched, and this is why.
     #[must_use]
     pub fn unwatched(why: impl Into<String>) -> Self {
         Self { unwatched: Some(why.into()), ..Self::default() }
+    }
+
+    /// What a reader should know of the threads that did not run although they had work; `None`
+    /// where that is too little to matter.
+    #[must_use]
+    pub fn sentence_of_threads(&self) -> Option<String> {
+        let (server_us, client_us) = (self.server.total_us(), self.client.total_us());
+        (server_us.max(client_us) >= WORTH_A_WORD_US).then(|| {
+            format!(
+                "Other programs had the processors, or a signal stopped them, while the server's \
+                 threads had work for {} ms and the clients' for {} ms: what was late by that is \
+                 not held against the volumes.",
+                whole_ms(server_us),
+                whole_ms(client_us),
+            )
+        })
     }
 
     /// What a reader should know of a run whose promises were kept or not; `None` when there is
@@ -219,6 +301,9 @@ fn times(count: usize) -> String {
     }
 }
 
+/// Threads that waited for less than this in a whole run need no sentence.
+const WORTH_A_WORD_US: u64 = 20_000;
+
 /// Why a watch may have missed something.
 const UNSHARP: &str =
     "the watch had no real-time priority (run as root for it) and misses some on a busy machine";
@@ -250,6 +335,30 @@ mod tests {
         let seen = stalls(&[(10, 5), (95, 10), (150, 20), (195, 50)]).during(100, 100);
         assert_eq!(seen, stalls(&[(0, 5), (50, 20), (95, 5)]));
         assert!(Stalls::NONE.during(1, 1).is_empty());
+    }
+
+    #[test]
+    fn what_may_have_been_lost_is_three_times_as_long() {
+        let known = stalls(&[(2_000_000, 10_000), (9_000_000, 120_000), (9_200_000, 120_000)]);
+        let doubtful = known.doubtful();
+        assert_eq!(doubtful.lost_us(0..4_000_000), 30_000);
+        assert_eq!(doubtful.touching(0..4_000_000)[0].start_us, 1_990_000);
+        // Of the seconds that begin from 8.3 s to 9.0 s more than a fifth was lost.
+        assert_eq!(doubtful.lost_us(8_300_000..10_000_000), 1_700_000);
+        assert_eq!(doubtful.lost_us(10_000_000..20_000_000), 0);
+        assert!(Stalls::NONE.doubtful().is_empty());
+    }
+
+    #[test]
+    fn what_the_threads_waited_is_told_if_it_matters() {
+        let quiet = Observed { server: stalls(&[(5, 9_000)]), ..Observed::default() };
+        assert_eq!(quiet.sentence_of_threads(), None);
+        let client = stalls(&[(5, 9_000), (50_000, 30_000)]);
+        let text = Observed { client, ..quiet.clone() }.sentence_of_threads().unwrap();
+        assert!(text.contains("for 9 ms and the clients' for 39 ms"), "{text}");
+        let all = Observed { stalls: stalls(&[(9_000, 6_000)]), ..quiet };
+        assert_eq!((all.lost().total_us(), all.lost_by_server().total_us()), (14_995, 14_995));
+        assert_eq!(all.during(9_000, 1_000_000).lost(), stalls(&[(0, 6_000)]));
     }
 
     #[test]

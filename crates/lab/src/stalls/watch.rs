@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
-use super::{Observed, Stall, Stalls};
+use super::threads::{self, Follower};
+use super::{Observed, Server, Stall, Stalls};
 use crate::clock;
 
 /// Time between two looks at the clock.
@@ -38,20 +39,23 @@ struct Seen {
     real_time: bool,
 }
 
-/// Threads that watch every processor of this process until they are stopped or dropped.
+/// Threads that watch every processor of this process, and the threads of a server and its
+/// clients, until they are stopped or dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<Seen, String>>>,
+    follower: Option<JoinHandle<Follower>>,
     failed: Option<String>,
 }
 
 impl Watch {
-    /// Begins to watch. Never fails: what stands in its way is told in the end.
+    /// Begins to watch. Clients are the programs that this process starts. Never fails: what
+    /// stands in its way is told in the end.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn start(server: Server) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut watch = Self { stop, threads: Vec::new(), failed: None };
+        let mut watch = Self { stop, threads: Vec::new(), follower: None, failed: None };
         let allowed = match sched_getaffinity(None) {
             Ok(allowed) => allowed,
             Err(error) => {
@@ -66,6 +70,12 @@ impl Watch {
                 Ok(thread) => watch.threads.push(thread),
                 Err(error) => watch.failed = Some(format!("no thread for it: {error}")),
             }
+        }
+        let stop = Arc::clone(&watch.stop);
+        let thread = thread::Builder::new().name("stalls-threads".to_owned());
+        match thread.spawn(move || follow(server, &stop)) {
+            Ok(follower) => watch.follower = Some(follower),
+            Err(error) => watch.failed = Some(format!("no thread for it: {error}")),
         }
         watch
     }
@@ -88,9 +98,18 @@ impl Watch {
                 Err(_) => failed = Some("its thread panicked".to_string()),
             }
         }
+        let followed = self.follower.take().map(JoinHandle::join);
+        let (server, client) = match followed {
+            Some(Ok(follower)) => follower.finish(),
+            Some(Err(_)) | None => {
+                failed.get_or_insert_with(|| "no thread was followed".to_owned());
+                (Stalls::NONE, Stalls::NONE)
+            }
+        };
+        let stalls = Stalls::merged(stalls);
         match failed {
             Some(why) => Observed::unwatched(why),
-            None => Observed { stalls: Stalls::merged(stalls), unwatched: None, real_time },
+            None => Observed { stalls, server, client, unwatched: None, real_time },
         }
     }
 }
@@ -100,6 +119,17 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Looks at the threads of the server and its clients until it is stopped.
+fn follow(server: Server, stop: &AtomicBool) -> Follower {
+    be_real_time();
+    let mut follower = Follower::new(server, clock::unix_us());
+    while !stop.load(Ordering::Relaxed) {
+        clock::sleep_until_ns(clock::monotonic_ns() + threads::PERIOD_NS);
+        follower.look(clock::unix_us());
+    }
+    follower
 }
 
 fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Seen, String> {
@@ -204,7 +234,7 @@ mod tests {
     #[test]
     fn watching_ends_and_tells_what_it_saw() {
         let begun_us = clock::unix_us();
-        let observed = Watch::start().finish();
+        let observed = Watch::start(Server::Here).finish();
         if let Some(why) = &observed.unwatched {
             eprintln!("this machine cannot be watched: {why}");
             assert!(observed.stalls.is_empty());
@@ -214,7 +244,7 @@ mod tests {
         for stall in observed.stalls.as_slice() {
             assert!(stall.end_us() <= now_us && stall.end_us() > begun_us, "{stall:?}");
         }
-        drop(Watch::start());
+        drop(Watch::start(Server::Unknown));
     }
 
     proptest! {

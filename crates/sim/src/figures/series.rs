@@ -51,6 +51,15 @@ impl Series {
         }
     }
 
+    /// The same, cut off after its first `seconds` full seconds.
+    #[must_use]
+    pub fn first_seconds(&self, seconds: u64) -> Self {
+        let ms = usize::try_from(seconds).unwrap_or(usize::MAX).saturating_mul(SECOND_MS);
+        let kept = ms.min(self.per_ms.len());
+        let cut: u64 = self.per_ms[kept..].iter().map(|&count| u64::from(count)).sum();
+        Self { per_ms: self.per_ms[..kept].to_vec(), late: self.late + cut }
+    }
+
     /// Completions per millisecond.
     #[must_use]
     pub fn per_ms(&self) -> &[u32] {

@@ -20,6 +20,7 @@ mod device;
 mod event;
 mod instances;
 mod level;
+pub mod recorded;
 mod report;
 mod requests;
 mod rules;

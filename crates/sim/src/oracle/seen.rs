@@ -18,8 +18,9 @@ pub(super) const VOLUMES_MAX: u32 = 1 << 17;
 /// The end of time, 146 years after its beginning: far enough that spans can be added to it.
 const TIME_MAX_NS: u64 = 1 << 62;
 
-/// Stalls that are remembered; the oldest is forgotten.
-const STALLS_MAX: usize = 64;
+/// Stalls that are remembered; the oldest is forgotten. A live server beside other work has some
+/// hundred short ones in the second that is judged.
+const STALLS_MAX: usize = 512;
 
 /// See the module's text.
 #[derive(Debug)]

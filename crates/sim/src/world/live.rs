@@ -57,6 +57,8 @@ pub enum NotReplayed {
     Differs(Difference),
     /// A request of a kind that a recorded load does not have.
     Request(Operation),
+    /// A volume was changed while it was recorded; the name of the call.
+    Changed(&'static str),
     /// The simulator does not take it.
     NotSimulated(NotSimulated),
 }
@@ -75,6 +77,12 @@ impl fmt::Display for NotReplayed {
             }
             Self::Request(operation) => {
                 write!(f, "a trace of reads and writes is played back, and it has {operation:?}")
+            }
+            Self::Changed(call) => {
+                write!(
+                    f,
+                    "a trace of volumes that stay as they are is played back, and it has {call}"
+                )
             }
             Self::NotSimulated(why) => write!(f, "{why}"),
         }
@@ -140,9 +148,10 @@ impl Live {
         for entry in trace.entries() {
             let at_ns = entry.at.since(start).ns;
             live.end_ns = live.end_ns.max(at_ns);
-            match entry.call {
-                Call::Add(name, pacing, balances) => {
-                    numbers.insert(name, live.volumes.len());
+            match &entry.call {
+                Call::Add(name, with) => {
+                    let (pacing, balances) = **with;
+                    numbers.insert(*name, live.volumes.len());
                     let (arrivals, dispatched) = (Vec::new(), Vec::new());
                     live.volumes.push(LiveVolume { pacing, balances, arrivals, dispatched });
                 }
@@ -154,13 +163,16 @@ impl Live {
                     };
                     let (offset, length) = (io.offset, io.length);
                     let arrival = Arrival { at_ns, is_read, offset, length };
-                    live.of(&numbers, name, |volume| volume.arrivals.push(arrival));
+                    live.of(&numbers, *name, |volume| volume.arrivals.push(arrival));
                 }
                 Call::Dispatch(dispatch) => {
                     let seen = (at_ns, dispatch.offset, dispatch.length);
                     live.of(&numbers, dispatch.volume, |volume| volume.dispatched.push(seen));
                 }
-                Call::Poll | Call::Complete(_) | Call::Other(_) => {}
+                // The simulator's volumes keep their limits.
+                Call::SetLimits(..) => return Err(NotReplayed::Changed("set_limits")),
+                Call::SetBalances(..) => return Err(NotReplayed::Changed("set_balances")),
+                Call::Name(..) | Call::Poll | Call::Complete(_) | Call::Other(_) => {}
             }
         }
         Ok(live)
@@ -290,12 +302,13 @@ mod tests {
     use super::*;
     use evenkeel_core::qos::pacing::{CreditLimit, Limit};
     use evenkeel_core::qos::scheduler::{Io, Scheduler, Ticket};
+    use evenkeel_core::qos::trace::Detail;
 
     /// What a server of two volumes would record that is late by a few microseconds every time.
     fn recorded() -> Trace {
         let start = Instant::from_ns(77_000_000_123);
         let mut scheduler = Scheduler::new(start);
-        let mut trace = Trace::with_room(100_000);
+        let mut trace = Trace::with_room(100_000, Detail::Calls);
         let credit = CreditLimit { refill_per_second: 100, capacity: 1_500 };
         let limits = [
             Limit { per_second: 1_000, credit: None },
@@ -306,7 +319,7 @@ mod tests {
             let pacing = Pacing { operations: Some(limit), ..Pacing::UNLIMITED };
             let balances = Balances::default();
             let name = scheduler.add(start, &pacing, balances).unwrap();
-            trace.push(start, Call::Add(name, pacing, balances));
+            trace.push(start, Call::Add(name, Box::new((pacing, balances))));
             names.push(name);
         }
         let mut now = start;
@@ -362,9 +375,9 @@ mod tests {
 
     #[test]
     fn what_was_not_so_is_found() {
-        let mut trace = Trace::with_room(100_000);
+        let mut trace = Trace::with_room(100_000, Detail::Calls);
         for entry in recorded().entries() {
-            let call = match entry.call {
+            let call = match entry.call.clone() {
                 Call::Dispatch(mut dispatch) if entry.at.ns % 11 == 0 => {
                     dispatch.offset += 1;
                     Call::Dispatch(dispatch)
@@ -376,12 +389,12 @@ mod tests {
         let error = replay(&trace).unwrap_err();
         let differs = matches!(error, NotReplayed::Differs(Difference::Dispatch { .. }));
         assert!(differs, "{error}");
-        let mut short = Trace::with_room(1);
+        let mut short = Trace::with_room(1, Detail::Calls);
         short.push(Instant::ZERO, Call::Poll);
         short.push(Instant::ZERO, Call::Poll);
         assert_eq!(replay(&short), Err(NotReplayed::LeftOut(1)));
-        let mut other = Trace::with_room(1);
-        other.push(Instant::ZERO, Call::Other("set_limits"));
-        assert!(replay(&other).unwrap_err().to_string().contains("set_limits is not played back"));
+        let mut other = Trace::with_room(1, Detail::Calls);
+        other.push(Instant::ZERO, Call::Other("remove"));
+        assert!(replay(&other).unwrap_err().to_string().contains("remove is not played back"));
     }
 }

@@ -83,6 +83,8 @@ pub struct Measurement {
     pub started_unix_ms: Option<u64>,
     /// What fio reported as failed, if anything did.
     pub error: Option<String>,
+    /// When the server closed the connection, in milliseconds after the start, if it did.
+    pub gone_after_ms: Option<u64>,
 }
 
 /// A finished run of fio.

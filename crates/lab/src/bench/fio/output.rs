@@ -9,6 +9,11 @@ use super::{Job, Measurement, VolumeProgress};
 use crate::LabError;
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::series::Series;
+use rustix::io::Errno;
+
+/// Errors of a socket whose other end is gone.
+const DISCONNECTIONS: [Errno; 5] =
+    [Errno::NOTCONN, Errno::CONNRESET, Errno::CONNABORTED, Errno::PIPE, Errno::SHUTDOWN];
 
 /// The largest document we take: fio prints about 6 KiB a job.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
@@ -173,9 +178,11 @@ impl Totals {
 
     /// A measurement without details.
     pub(super) fn into_measurement(self, job: &Job) -> Measurement {
+        let is_gone = self.ran() && is_disconnection(self.error);
         let error = match self.error {
             0 if self.ran() => None,
             0 => Some("no I/O was done; see whether the export exists".to_string()),
+            _ if is_gone => Some(gone_text(self.runtime_ms)),
             errno => Some(errno_text(errno)),
         };
         Measurement {
@@ -187,16 +194,28 @@ impl Totals {
             ios_total: self.ios,
             runtime_ms: self.runtime_ms,
             started_unix_ms: self.started_unix_ms,
+            gone_after_ms: is_gone.then_some(self.runtime_ms),
             error,
         }
     }
 }
 
-fn errno_text(errno: u64) -> String {
-    match i32::try_from(errno) {
-        Ok(code) => std::io::Error::from_raw_os_error(code).to_string(),
-        Err(_) => format!("error {errno}"),
+/// Whether fio's error of a job says that the connection to the export has ended. fio prints -1
+/// as an unsigned number when the server closes the connection in an orderly way.
+fn is_disconnection(error: u64) -> bool {
+    match i32::try_from(error) {
+        Ok(code) => DISCONNECTIONS.iter().any(|errno| errno.raw_os_error() == code),
+        Err(_) => true,
     }
+}
+
+fn gone_text(runtime_ms: u64) -> String {
+    format!("the server closed the connection after {:.1} s", runtime_ms as f64 / 1_000.0)
+}
+
+fn errno_text(errno: u64) -> String {
+    let code = i32::try_from(errno).unwrap_or(-1);
+    std::io::Error::from_raw_os_error(code).to_string()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::bench::stop;
 use crate::bench::stripe::Member;
 use crate::bench::sysbench::{self, Test, Told};
 use crate::clock;
-use crate::stalls::Watch;
+use crate::stalls::{Server, Watch};
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::{Counts, Subject};
 use evenkeel_sim::scenario::program::Program;
@@ -95,7 +95,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     context.host.limit(&full)?;
     let neighbours = programs::neighbours(setup, &exports, seed)?;
     let before = context.host.counted()?;
-    let watch = Watch::start();
+    let watch = Watch::start(Server::Here);
     let outcome = match plan.program {
         Program::Sysbench => plan.sysbench(case, stack.path())?,
         _ => plan.fio(context, stack.path())?,

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{Files, Host, Speeds, database, files, jobs, programs, requests};
 use crate::LabError;
 use crate::bench::fio::VolumeProgress;
-use crate::stalls::{Observed, Watch};
+use crate::stalls::{Observed, Server, Watch};
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::setup::Setup;
 use evenkeel_sim::world::run::{Recorded, SubjectResults};
@@ -109,7 +109,7 @@ fn watched(
     context: &mut Context<'_>,
     drive: fn(&mut Context<'_>) -> Result<Driven, LabError>,
 ) -> Result<Driven, LabError> {
-    let watch = Watch::start();
+    let watch = Watch::start(Server::Here);
     let driven = drive(context)?;
     Ok(Driven { stalls: watch.finish(), ..driven })
 }

@@ -325,7 +325,7 @@ fn during(observed: &Observed, started_ms: Option<u64>, setup: &Setup) -> Observ
         return Observed::unwatched("fio did not tell when it began");
     };
     let (from_us, length_us) = (started_ms.saturating_mul(1_000), setup.duration_ns / 1_000);
-    Observed { stalls: observed.stalls.during(from_us, length_us), ..observed.clone() }
+    observed.during(from_us, length_us)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::writer::{self, Writer};
 use super::{during, filled_to_the_brim, seconds, spans_of};
 use crate::LabError;
 use crate::bench::fio::{self, Completion, Detail, Job};
-use crate::stalls::Watch;
+use crate::stalls::{Server, Watch};
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::{Counts, Metric, Subject};
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target, Think};
@@ -153,7 +153,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     let mut recorders = Recorders::new(case);
     let writers: Vec<Writer> =
         (0..setup.clients.len()).filter_map(|number| Writer::of(number, setup)).collect();
-    let watch = Watch::start();
+    let watch = Watch::start(Server::Here);
     let writing = writers.iter().map(|writer| writer.start(&exports[writer.volume], seed));
     let writing: Vec<_> = writing.collect();
     let ran = fio::run_each(&jobs, Detail::EveryIo, folder, context.progress, &mut |job, io| {

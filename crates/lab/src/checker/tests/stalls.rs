@@ -83,9 +83,49 @@ fn a_second_that_is_low_beside_a_stall_is_found() {
 fn a_second_that_lost_more_than_its_stall_is_found() {
     let known = stalls(&[(4_300, 30)]);
     let made_up = paced(3_000, 10, &known);
-    // A stall of 30 ms is made up for; 30 ms more are its due, and 1 % on top is the band.
-    assert_eq!(broken(&without(&made_up, &[(4_600, 4_638)]), &known), NONE);
-    assert_eq!(broken(&without(&made_up, &[(4_600, 4_642)]), &known), ["every second"]);
+    // A stall of 30 ms is made up for; 30 ms more are its due, and 1 % on top is the band. Up to
+    // three times as much may be its doing.
+    for (lost_ms, undecided, found) in [
+        (38, false, &NONE[..]),
+        (42, true, &NONE),
+        (98, true, &NONE),
+        (102, false, &["every second"]),
+    ] {
+        let series = without(&made_up, &[(4_600, 4_600 + lost_ms)]);
+        assert_eq!(broken(&series, &known), found, "{lost_ms} ms");
+        assert_eq!(has_undecided_second(&series, &known), undecided, "{lost_ms} ms");
+    }
+}
+
+/// Whether some second of a volume of 3,000 IOPS can be the machine's doing or the volume's.
+fn has_undecided_second(series: &Series, known: &Stalls) -> bool {
+    let verdict = judge_with(&Promise::iops(3_000), series, known, &STRICT);
+    verdict.checks.iter().any(|check| check.measured.contains("1 of 9 s undecided"))
+}
+
+/// The checks of a volume of 3,000 IOPS that are undecided.
+fn undecided(series: &Series, known: &Stalls) -> Vec<String> {
+    let verdict = judge_with(&Promise::iops(3_000), series, known, &STRICT);
+    named(&verdict, Outcome::Undecided).into_iter().map(String::from).collect()
+}
+
+/// A second may be undecided, and the run is kept; more of them leave the run undecided.
+#[test]
+fn more_than_a_few_undecided_seconds_leave_the_run_undecided() {
+    let known = stalls(&[(2_300, 20), (4_300, 20), (6_300, 20)]);
+    let made_up = paced(3_000, 10, &known);
+    let lost = |seconds: &[usize]| {
+        let gaps: Vec<_> = seconds.iter().map(|s| (s * 1_000 + 600, s * 1_000 + 640)).collect();
+        without(&made_up, &gaps)
+    };
+    assert_eq!((broken(&lost(&[4]), &known), undecided(&lost(&[4]), &known)), (vec![], vec![]));
+    let two = lost(&[4, 6]);
+    assert_eq!(
+        (broken(&two, &known), undecided(&two, &known)),
+        (vec![], vec!["every second".into()])
+    );
+    // A second that nothing disturbed is broken beside any number of them.
+    assert_eq!(broken(&lost(&[4, 6, 8]), &known), ["every second"]);
 }
 
 #[test]
@@ -102,13 +142,16 @@ fn a_ceiling_that_is_broken_elsewhere_is_found() {
     let explained = stalls(&[(4_300, 60), (7_000, 70)]);
     assert_eq!(broken(&bunch, &explained), NONE);
     // In the wake of one that is too short for it.
-    let short = stalls(&[(4_300, 10), (7_065, 5)]);
+    let short = stalls(&[(4_300, 10), (7_067, 3)]);
     assert_eq!(broken(&bunch, &short), ["any window, I/Os"]);
+    // In the wake of one that explains it if it was three times as long.
+    let doubtful = stalls(&[(4_300, 10), (7_065, 5)]);
+    assert_eq!(undecided(&bunch, &doubtful), ["any window, I/Os"]);
     // Halted again and again, it never came to catch up: the pieces explain what their sum does.
     let pieces = stalls(&[(4_300, 60), (7_000, 20), (7_022, 20), (7_044, 26)]);
     assert_eq!(broken(&bunch, &pieces), NONE);
     let apart = stalls(&[(4_300, 60), (6_500, 10), (6_800, 10), (7_050, 10)]);
-    assert_eq!(broken(&bunch, &apart), ["any window, I/Os"]);
+    assert_eq!(undecided(&bunch, &apart), ["any window, I/Os"]);
 }
 
 #[test]
@@ -122,16 +165,20 @@ fn a_second_after_a_stall_gets_what_was_held_up_and_no_more() {
     assert_eq!(held_up(90), NONE);
     // 1 % is the band of the second.
     assert_eq!(held_up(120), NONE);
-    assert_eq!(held_up(121), ["every second"]);
-    // At most the tolerance can be saved, however long the stall: 50 ms and the band.
+    assert_eq!(held_up(121), NONE);
+    // Twice the stall before the edge, if the watch has missed a part of it.
+    assert_eq!(held_up(180 + 30), NONE);
+    assert_eq!(held_up(180 + 31), ["every second"]);
+    // At most the tolerance can be saved, however long the stall: 50 ms, the queue of 32, and the
+    // band.
     let long = stalls(&[(4_850, 150)]);
     let series = |ios: u32| {
         let mut series = without(&even(3_000, 10), &[(4_850, 5_000)]);
         series.record_many(5_020, ios);
         broken(&series, &long)
     };
-    assert_eq!(series(180), NONE);
-    assert_eq!(series(181), ["every second"]);
+    assert_eq!(series(180 + 32), NONE);
+    assert_eq!(series(181 + 32), ["every second"]);
 }
 
 #[test]
@@ -143,17 +190,9 @@ fn the_mean_is_judged_over_the_time_that_the_machine_ran() {
     assert_eq!(broken(&series, &known), NONE);
     let slow = |rate: u64| broken(&without(&even(rate, 10), &gaps), &known);
     assert_eq!(slow(2_986), NONE);
-    assert_eq!(slow(2_983), ["mean"]);
-}
-
-#[test]
-fn the_sum_is_judged_likewise() {
-    let known = stalls(&[(4_300, 90)]);
-    let series = without(&even(3_000, 10), &[(4_300, 4_390), (6_000, 6_040)]);
-    let pass = |stalls: &Stalls| check_sum(3_000, &[&series], stalls, &Bands::FIGURES).pass;
-    assert!(pass(&known));
-    assert!(!pass(&Stalls::NONE));
-    assert!(!check_sum(3_000, &[&even(3_016, 10)], &known, &Bands::FIGURES).pass);
+    let of_slow = without(&even(2_983, 10), &gaps);
+    assert_eq!(undecided(&of_slow, &known), ["mean"]);
+    assert_eq!(slow(2_700), ["first second", "every second", "mean"]);
 }
 
 #[test]
@@ -201,18 +240,21 @@ fn credits_survive_a_stall() {
 }
 
 #[test]
-fn a_run_that_stood_still_for_long_is_not_judged() {
+fn a_run_that_stood_still_for_long_is_excused_by_nothing() {
     let workload = Workload::random_read(16 << 10, 32, 10);
     let judged = |list: &[(u64, u64)]| {
         let known = stalls(list);
         let series = paced(3_000, 10, &known);
         check(&Promise::iops(3_000), &workload, &series, &known, None, &Bands::PROMISE)
     };
-    assert!(judged(&[(2_000, 500)]).unwrap().pass);
-    let refused = judged(&[(2_000, 500), (6_000, 7)]).unwrap_err().to_string();
-    assert!(refused.contains("stood still for 507 ms of 10000 ms, at most 500 ms"), "{refused}");
+    assert!(judged(&[(2_000, 500)]).unwrap().outcome == Outcome::Kept);
+    let too_long = judged(&[(2_000, 500), (6_000, 7)]).unwrap();
+    assert_eq!(too_long.outcome, Outcome::Undecided);
+    // What holds without an excuse holds all the same: short stalls are made up for.
+    let many: Vec<(u64, u64)> = (0..20).map(|n| (n * 500 + 200, 30)).collect();
+    assert_eq!(judged(&many).unwrap().outcome, Outcome::Kept);
     // What lies after the run does not count.
-    assert!(judged(&[(2_000, 500), (10_000, 700)]).is_ok());
+    assert_eq!(judged(&[(2_000, 500), (10_000, 700)]).unwrap().outcome, Outcome::Kept);
 }
 
 proptest! {
@@ -238,7 +280,8 @@ proptest! {
         second in 1_usize..9, within in 0_usize..900,
     ) {
         let from_us = second as u64 * 1_000_000;
-        let seconds = from_us - 200_000..from_us + 1_200_000;
+        // A second of which much was lost casts doubt on its neighbours.
+        let seconds = from_us.saturating_sub(1_200_000)..from_us + 2_200_000;
         let beside = |stall: &&(u64, u64)| stalls(&[**stall]).touching(seconds.clone()).is_empty();
         let list: Vec<(u64, u64)> = list.iter().filter(beside).copied().collect();
         let known = stalls(&list);
@@ -260,7 +303,7 @@ proptest! {
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
         let known = stalls(&list);
-        let got = every_window(&load, &bands, &series, &known).pass;
+        let got = every_window(&load, &bands, &series, &Lost::of(&known, u64::MAX)).pass;
         let mut want = true;
         for from in 0..counts.len() {
             let (mut ios, mut longest_ms) = (0_u64, 0);

@@ -8,6 +8,7 @@ use super::super::system::{DIMENSIONS, Floor, Margins};
 use super::super::volumes::VolumeModel;
 use super::bins::{BIN_NS, Backlog, SECOND_BINS, Second};
 use super::{NAMES, PerVolume, Watcher, units_text};
+use crate::text::latency;
 
 const SECOND_NS: u64 = BIN_NS * SECOND_BINS as u64;
 const MILLION: i128 = 1_000_000;
@@ -147,17 +148,23 @@ impl Judge<'_> {
         let kept = own_limits_hold || reservation_holds;
         findings.judge(Rule::Floor, kept, self.second.to, Whose::Volume(self.number), || {
             let [operations, bytes, _] = self.second.used;
-            let expected = match reserved {
-                None => format!("99 % of its limits, {lost_ns} ns of the second lost to stalls"),
-                Some((rate, _)) => format!("99 % of {rate} reserved, {lost_ns} ns lost to stalls"),
+            let floor_ppm = self.seen.system.margins.floor_ppm;
+            let percent = 100.0 - f64::from(floor_ppm) / 10_000.0;
+            let of = match reserved {
+                None => "its limits".to_owned(),
+                Some((rate, _)) => format!("{rate} reserved"),
             };
-            let held_up = self.second.held_up_ns;
-            let cost = self.second.cost_ns;
+            let held_up = latency(self.second.held_up_ns);
+            let cost = match self.second.cost_ns {
+                0 => String::new(),
+                cost_ns => format!(", {} of device", latency(cost_ns)),
+            };
             (
-                expected,
                 format!(
-                    "{operations} I/Os, {bytes} bytes, {cost} ns of device; {held_up} ns held up"
+                    "{percent} % of {of} in a second, of which {} were lost to stalls",
+                    latency(lost_ns)
                 ),
+                format!("{operations} I/Os, {bytes} bytes{cost}; {held_up} held up"),
             )
         });
     }

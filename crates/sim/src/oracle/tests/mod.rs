@@ -3,6 +3,7 @@
 
 mod breaks;
 mod mutations;
+mod recorded;
 mod reference;
 
 use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit};

@@ -17,7 +17,7 @@ use super::{Files, Host, spans_of, without_limits};
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
 use crate::bench::stop;
-use crate::stalls::Watch;
+use crate::stalls::{Server, Watch};
 use crate::{LabError, clock};
 use evenkeel_core::qos::pacing::Limit;
 use evenkeel_sim::figures::histogram::LatencySummary;
@@ -74,7 +74,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     outcome.driven.programs.extend(roles.program.tools());
     let mut run = Run { roles, database, seed, scratch: folder, counted: Vec::new() };
     let per_second = run.rate(setup, context.host, &mut outcome)?;
-    let watch = Watch::start();
+    let watch = Watch::start(Server::Here);
     let started_ms = clock::unix_us() / 1_000;
     let seconds = run.load(context, per_second, &mut outcome)?;
     let stalls = super::during(&watch.finish(), Some(started_ms), setup);

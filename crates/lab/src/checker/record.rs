@@ -1,0 +1,87 @@
+//! Limits, judged by the server's own record of dispatches.
+
+use evenkeel_core::qos::trace::Trace;
+
+use super::Check;
+use crate::stalls::Stalls;
+use evenkeel_sim::oracle::recorded::{self, NotJudged, Provisioned, Span};
+use evenkeel_sim::oracle::{Finding, Rule};
+use evenkeel_sim::text::thousands;
+
+/// The record of a data plane, and how its clock relates to the world's.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The traces of its cores.
+    pub traces: Vec<Trace>,
+    /// Nanoseconds since 1970 at which the record's clock was 0.
+    pub origin_unix_ns: u64,
+}
+
+impl Record {
+    /// Judges one volume: what any window, each second and each credit carried. `lost` are the
+    /// spans in which the server did not run although it had work, in microseconds since 1970. A
+    /// client counted `ios` requests, and had at most `queue_depth` under way.
+    ///
+    /// # Errors
+    /// If the record does not allow a verdict.
+    pub fn checks(
+        &self,
+        volume: &Provisioned,
+        lost: &Stalls,
+        ios: u64,
+        queue_depth: u32,
+    ) -> Result<Vec<Check>, NotJudged> {
+        let judge = |stalls: &Stalls| recorded::judge(&self.traces, volume, &self.spans(stalls));
+        let known = judge(lost)?;
+        let judged = known.report.findings.iter().filter(|finding| finding.judged > 0);
+        let mut checks: Vec<Check> = judged.map(|finding| check(finding, known.span)).collect();
+        // Time that was lost excuses a floor and nothing else.
+        let floor = known.report.finding(Rule::Floor).filter(|floor| floor.violations > 0);
+        if let Some(floor) = floor {
+            let doubtful = judge(&lost.doubtful())?;
+            let unexplained =
+                doubtful.report.finding(Rule::Floor).filter(|floor| floor.violations > 0);
+            // What no lost time explains is shown rather than what some does.
+            let shown = check(unexplained.unwrap_or(floor), known.span);
+            let of_floor = checks.iter_mut().find(|check| check.name == shown.name);
+            if let Some(of_floor) = of_floor {
+                *of_floor = Check { undecided: unexplained.is_none(), ..shown };
+            }
+        }
+        checks.push(same_requests(known.operations, ios, queue_depth));
+        Ok(checks)
+    }
+
+    fn spans(&self, stalls: &Stalls) -> Vec<Span> {
+        let ns = |us: u64| us.saturating_mul(1_000).saturating_sub(self.origin_unix_ns);
+        let span = |stall: &crate::stalls::Stall| (ns(stall.start_us), ns(stall.end_us()));
+        stalls.as_slice().iter().map(span).collect()
+    }
+}
+
+/// What one rule found, in words; times count from the first request of the volume.
+fn check(finding: &Finding, (first_ns, _): Span) -> Check {
+    let Finding { rule, judged, violations, first } = finding;
+    let measured = match first.first() {
+        None => format!("so {} times", thousands(*judged)),
+        Some(violation) => format!(
+            "{} after {:.1} s, the first of {} times in {}",
+            violation.observed,
+            violation.at.saturating_sub(first_ns) as f64 / 1e9,
+            thousands(*violations),
+            thousands(*judged),
+        ),
+    };
+    let expected = first.first().map_or(rule.promise(), |violation| violation.expected.as_str());
+    Check::new(format!("{rule}, by the server's record"), expected, measured, *violations == 0)
+}
+
+/// The record and the client tell of the same requests.
+fn same_requests(recorded: u64, ios: u64, queue_depth: u32) -> Check {
+    Check::new(
+        "requests, by the server's record",
+        format!("{} of the client, and at most {queue_depth} under way", thousands(ios)),
+        thousands(recorded),
+        (ios..=ios + u64::from(queue_depth)).contains(&recorded),
+    )
+}

@@ -1,0 +1,261 @@
+//! When the threads of a server and of its clients did not run, although they had work.
+//!
+//! The kernel counts for how long each thread waited for a processor (`run_delay`, the second
+//! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped. A thread
+//! that sleeps until something happens is neither: it has no work. What a look finds new is put
+//! right before that look, so a span is placed to within a [`PERIOD_NS`].
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{Stall, Stalls};
+
+/// Time between two looks.
+pub(super) const PERIOD_NS: u64 = 2_000_000;
+
+/// Looks between two searches for new threads.
+const LOOKS_PER_SEARCH: u32 = 25;
+
+/// Waits of less than this between two looks are left out: every wake-up has one.
+const WAIT_NS_MIN: u64 = 200_000;
+
+/// Spans that are kept of each side. More of them are seconds of waiting in each minute: such a
+/// run is not judged by them.
+const SPANS_MAX: usize = 1 << 16;
+
+/// Threads that are followed, at most.
+const THREADS_MAX: usize = 512;
+
+/// Threads of a data plane have names that begin like this.
+const DATA_THREADS: &str = "core-";
+
+/// Which process serves the load that is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// It is not known, or on another machine.
+    Unknown,
+    /// This process has the data plane.
+    Here,
+    /// A process of this machine.
+    Process(u32),
+}
+
+/// One thread that is followed.
+#[derive(Debug)]
+struct Thread {
+    schedstat: File,
+    process: u32,
+    counted: Counted,
+}
+
+/// Nanoseconds since a thread began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counted {
+    ran_ns: u64,
+    waited_ns: u64,
+}
+
+/// Follows the threads of the server, and of all programs that this process has started: those are
+/// the clients.
+#[derive(Debug)]
+pub(super) struct Follower {
+    server: Server,
+    threads: BTreeMap<u32, Thread>,
+    looks: u32,
+    looked_us: u64,
+    of_server: Vec<Stall>,
+    of_clients: Vec<Stall>,
+}
+
+impl Follower {
+    pub(super) fn new(server: Server, now_us: u64) -> Self {
+        let (of_server, of_clients) = (Vec::new(), Vec::new());
+        let threads = BTreeMap::new();
+        Self { server, threads, looks: 0, looked_us: now_us, of_server, of_clients }
+    }
+
+    /// Looks at every thread once. `now_us` is the present, in microseconds since 1970.
+    pub(super) fn look(&mut self, now_us: u64) {
+        if self.looks.is_multiple_of(LOOKS_PER_SEARCH) {
+            self.search();
+        }
+        self.looks = self.looks.wrapping_add(1);
+        // Whether any thread of a process has counted anything since the last look.
+        let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
+        let (mut waits, mut ended) = (Vec::new(), Vec::new());
+        for (&number, thread) in &mut self.threads {
+            let Some(counted) = read(&thread.schedstat) else {
+                ended.push(number);
+                continue;
+            };
+            let before = std::mem::replace(&mut thread.counted, counted);
+            *stirred.entry(thread.process).or_default() |= counted != before;
+            let waited_ns = counted.waited_ns.saturating_sub(before.waited_ns);
+            if waited_ns >= WAIT_NS_MIN {
+                let length_us = waited_ns / 1_000;
+                let start_us = now_us.saturating_sub(length_us);
+                waits.push((thread.process, Stall { start_us, length_us }));
+            }
+        }
+        for number in ended {
+            self.threads.remove(&number);
+        }
+        let since =
+            Stall { start_us: self.looked_us, length_us: now_us.saturating_sub(self.looked_us) };
+        let stopped =
+            stirred.into_iter().filter(|(process, stirred)| !stirred && is_stopped(*process));
+        waits.extend(stopped.map(|(process, _)| (process, since)));
+        for (process, stall) in waits {
+            let spans =
+                if self.serves(process) { &mut self.of_server } else { &mut self.of_clients };
+            if spans.len() < SPANS_MAX {
+                spans.push(stall);
+            }
+        }
+        self.looked_us = now_us;
+    }
+
+    /// What was seen of the server's threads, and of the clients'.
+    pub(super) fn finish(self) -> (Stalls, Stalls) {
+        (Stalls::merged(self.of_server), Stalls::merged(self.of_clients))
+    }
+
+    fn serves(&self, process: u32) -> bool {
+        match self.server {
+            Server::Unknown => false,
+            Server::Here => process == std::process::id(),
+            Server::Process(server) => process == server,
+        }
+    }
+
+    /// Finds threads that are not followed yet.
+    fn search(&mut self) {
+        let here = std::process::id();
+        for client in children(here) {
+            self.follow(client, |_| true);
+        }
+        match self.server {
+            Server::Unknown => {}
+            Server::Here => self.follow(here, is_of_data_plane),
+            // A server of another make has names of its own: all of its threads count.
+            Server::Process(server) => {
+                let is_ours = threads(server).any(|thread| is_of_data_plane(&name(server, thread)));
+                self.follow(server, |name| !is_ours || is_of_data_plane(name));
+            }
+        }
+    }
+
+    fn follow(&mut self, process: u32, is_wanted: impl Fn(&str) -> bool) {
+        for number in threads(process) {
+            let is_known = self.threads.contains_key(&number);
+            if is_known || self.threads.len() >= THREADS_MAX || !is_wanted(&name(process, number)) {
+                continue;
+            }
+            let path = format!("/proc/{process}/task/{number}/schedstat");
+            let Ok(schedstat) = File::open(path) else { continue };
+            let Some(counted) = read(&schedstat) else { continue };
+            self.threads.insert(number, Thread { schedstat, process, counted });
+        }
+    }
+}
+
+fn is_of_data_plane(name: &str) -> bool {
+    name.starts_with(DATA_THREADS)
+}
+
+/// The threads of a process.
+fn threads(process: u32) -> impl Iterator<Item = u32> {
+    let folder = fs::read_dir(format!("/proc/{process}/task"));
+    let entries = folder.into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn name(process: u32, thread: u32) -> String {
+    fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).unwrap_or_default()
+}
+
+/// The processes that any thread of a process has started and that have not ended.
+fn children(process: u32) -> Vec<u32> {
+    let of_thread = |thread: u32| {
+        let list = Path::new("/proc").join(format!("{process}/task/{thread}/children"));
+        fs::read_to_string(list).unwrap_or_default()
+    };
+    let lists: Vec<String> = threads(process).map(of_thread).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Whether a signal or a debugger has stopped a process.
+fn is_stopped(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    state(&stat).is_some_and(|state| matches!(state, 'T' | 't'))
+}
+
+/// The third field of `/proc/<pid>/stat`, which stands behind a name in brackets.
+fn state(stat: &str) -> Option<char> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.trim_start().chars().next()
+}
+
+/// Reads `schedstat`; `None` once the thread has ended.
+fn read(schedstat: &File) -> Option<Counted> {
+    let mut line = [0_u8; 96];
+    let length = schedstat.read_at(&mut line, 0).ok()?;
+    parse(&String::from_utf8_lossy(&line[..length]))
+}
+
+fn parse(line: &str) -> Option<Counted> {
+    let mut numbers = line.split_whitespace().map(str::parse);
+    let ran_ns = numbers.next()?.ok()?;
+    let waited_ns = numbers.next()?.ok()?;
+    Some(Counted { ran_ns, waited_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    #[test]
+    fn the_kernel_s_lines_are_understood() {
+        let counted = Counted { ran_ns: 88_886, waited_ns: 2_885_209 };
+        assert_eq!(parse("88886 2885209 2\n"), Some(counted));
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("1 x 2"), None);
+        assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
+        assert_eq!(state("7 (a"), None);
+    }
+
+    /// A client that is stopped for a quarter of a second has lost about that.
+    #[test]
+    fn a_client_that_is_stopped_is_seen() {
+        let mut sleeper = Command::new("sleep");
+        let mut child = sleeper.arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let mut follower = Follower::new(Server::Here, clock::unix_us());
+        let look_for = |follower: &mut Follower, looks: u32| {
+            for _ in 0..looks {
+                clock::pause(Duration::from_millis(2));
+                follower.look(clock::unix_us());
+            }
+        };
+        look_for(&mut follower, 50);
+        let before_us = clock::unix_us();
+        kill_process(pid, Signal::STOP).unwrap();
+        look_for(&mut follower, 100);
+        kill_process(pid, Signal::CONT).unwrap();
+        let stopped_us = clock::unix_us() - before_us;
+        look_for(&mut follower, 50);
+        let _ = child.kill();
+        let _ = child.wait();
+        look_for(&mut follower, 2);
+        let (_, clients) = follower.finish();
+        let seen_us = clients.lost_us(before_us..before_us + stopped_us);
+        // The first look may come late, and the last one before the signal.
+        assert!(seen_us > stopped_us / 2, "{seen_us} of {stopped_us}: {clients:?}");
+    }
+}

@@ -1,0 +1,258 @@
+//! The record of a live data plane, judged event by event.
+//!
+//! A data plane can record each request that its scheduler takes and each one that it dispatches,
+//! with the nanosecond ([`Trace`]). That is where limits are exact: nothing between the scheduler
+//! and a client's clock has touched these times. [`judge`] turns the record of one volume into
+//! [`Event`]s and has the [`Checkers`] look at them. What was promised comes from the caller, and
+//! what a request is worth from the rule of counting, never from the record.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::pacing::{Balances, Pacing};
+use evenkeel_core::qos::scheduler::{Dispatch, Io, VolumeIndex};
+use evenkeel_core::qos::trace::{Call, Trace};
+use evenkeel_core::request::Operation;
+
+use super::{
+    Cause, Checkers, Completed, Counter, Direction, Dispatched, Event, Margins, Piece, Report,
+    Rule, Submitted, System, VolumePromise,
+};
+
+/// The rules that apply to one volume on its own limits.
+const RULES: [Rule; 6] = [
+    Rule::Ceiling,
+    Rule::FirstSecond,
+    Rule::SteadySecond,
+    Rule::Floor,
+    Rule::Credits,
+    Rule::Modify,
+];
+
+/// The floor of a second on a live server: half a percent, and one I/O.
+const FLOOR_PPM: u32 = 5_000;
+
+/// Within what time a modification acts on a live server, whose timers are late at times. Longer
+/// delays that the machine explains are in the stalls.
+const MODIFY_NS: u64 = 100_000_000;
+
+/// A volume as it was provisioned.
+#[derive(Clone, Debug)]
+pub struct Provisioned {
+    /// Which volume.
+    pub id: VolumeId,
+    /// Its limits at first, and then after each modification.
+    pub pacings: Vec<Pacing>,
+    /// Its credits when the record begins.
+    pub balances: Balances,
+}
+
+/// A span of the record's clock, in nanoseconds: its beginning and its end.
+pub type Span = (u64, u64);
+
+/// What the record of one volume shows.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// What the rules found.
+    pub report: Report,
+    /// Counted I/Os that were dispatched.
+    pub operations: u64,
+    /// The first request and the last event of the volume, in nanoseconds of the record's clock.
+    pub span: Span,
+}
+
+/// Why the record of a volume cannot be judged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotJudged {
+    /// The volume is in no trace, or has no request in it.
+    Absent,
+    /// This number of entries had no room in a trace.
+    LeftOut(u64),
+    /// The record holds a call that changes a volume in a way that is not judged; its name.
+    Call(&'static str),
+    /// The record holds more modifications than the caller knows of.
+    Modified,
+}
+
+impl fmt::Display for NotJudged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => write!(f, "the record holds no request of the volume"),
+            Self::LeftOut(entries) => write!(f, "the record had no room for {entries} entries"),
+            Self::Call(name) => write!(f, "the record holds a call that is not judged: {name}"),
+            Self::Modified => write!(f, "the volume was modified by another client"),
+        }
+    }
+}
+
+impl std::error::Error for NotJudged {}
+
+/// Judges what was dispatched of one volume. `stalls` are spans in which the server did not run,
+/// in the order of time: they excuse a floor that was missed, and no ceiling.
+///
+/// # Errors
+/// If the record does not allow a verdict.
+pub fn judge(traces: &[Trace], volume: &Provisioned, stalls: &[Span]) -> Result<Judged, NotJudged> {
+    let left_out: u64 = traces.iter().map(Trace::left_out).sum();
+    if left_out > 0 {
+        return Err(NotJudged::LeftOut(left_out));
+    }
+    let first = volume.pacings.first().ok_or(NotJudged::Absent)?;
+    let margins = Margins { floor_ppm: FLOOR_PPM, modify_ns: MODIFY_NS, ..Margins::default() };
+    let system = System {
+        volumes: vec![VolumePromise::from_pacing(first, volume.balances)],
+        margins,
+        ..System::default()
+    };
+    let mut reader = Reader {
+        checkers: Checkers::only(system, &RULES),
+        pacings: volume.pacings[1..].iter(),
+        counter: Counter::new(first.counting),
+        open: BTreeMap::new(),
+        stalls,
+        operations: 0,
+        span: None,
+    };
+    for trace in traces {
+        reader.read(trace, volume.id)?;
+    }
+    let span = reader.span.ok_or(NotJudged::Absent)?;
+    Ok(Judged { report: reader.checkers.finish(), operations: reader.operations, span })
+}
+
+/// A request that was submitted and not dispatched to its end.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    direction: Direction,
+    length: u32,
+    started: bool,
+}
+
+struct Reader<'a> {
+    checkers: Checkers,
+    pacings: std::slice::Iter<'a, Pacing>,
+    counter: Counter,
+    open: BTreeMap<u32, Open>,
+    /// Those that are not reported yet.
+    stalls: &'a [Span],
+    operations: u64,
+    span: Option<Span>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, trace: &Trace, id: VolumeId) -> Result<(), NotJudged> {
+        let mut name: Option<VolumeIndex> = None;
+        for entry in trace.entries() {
+            let at = entry.at.ns;
+            match &entry.call {
+                Call::Name(index, of) if *of == id => name = Some(*index),
+                Call::Submit(index, io) if Some(*index) == name => self.submitted(at, io),
+                Call::Dispatch(dispatch) if Some(dispatch.volume) == name => {
+                    self.dispatched(at, dispatch);
+                }
+                Call::SetLimits(index, _) if Some(*index) == name => self.modified(at)?,
+                Call::SetBalances(index, balances) if Some(*index) == name => {
+                    let units = [balances.operations, balances.bytes];
+                    self.observe(&Event::Credited { at, volume: 0, units });
+                }
+                // Requests of a client that goes are no longer waited for: at its end.
+                Call::Other("cancel_queued" | "lease" | "remove") => {}
+                // A host that has limits, or a device that is shared, holds volumes as well.
+                Call::Other(call) if name.is_some() => return Err(NotJudged::Call(call)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports an event, and before it the stalls that began before it.
+    fn observe(&mut self, event: &Event) {
+        while let [(from, to), rest @ ..] = self.stalls {
+            if *from > event.at() {
+                break;
+            }
+            let (from, to, cause) = (*from, *to, Cause::Ours);
+            self.checkers.observe(&Event::Stalled { from, to, cause });
+            self.stalls = rest;
+        }
+        self.checkers.observe(event);
+        if let Some((_, end)) = &mut self.span {
+            *end = event.at();
+        }
+    }
+
+    fn submitted(&mut self, at: u64, io: &Io) {
+        self.span.get_or_insert((at, at));
+        let direction = direction(io.operation);
+        self.open.insert(io.handle, Open { direction, length: io.length, started: false });
+        self.observe(&Event::Submitted(Submitted {
+            at,
+            volume: 0,
+            instance: 0,
+            handle: io.handle.into(),
+            direction,
+            offset: io.offset,
+            length: io.length,
+        }));
+    }
+
+    fn dispatched(&mut self, at: u64, dispatch: &Dispatch) {
+        // What was submitted before the record began has a dispatch alone.
+        let Some(open) = self.open.get_mut(&dispatch.handle) else { return };
+        let Open { direction, length: whole_length, started } = *open;
+        open.started = true;
+        let Dispatch { handle, offset, length, last, .. } = *dispatch;
+        if last {
+            self.open.remove(&handle);
+        }
+        let (operations, bytes, guard) = match direction {
+            Direction::None => {
+                self.counter.interrupt();
+                (0, 0, 1)
+            }
+            Direction::Read | Direction::Write => {
+                let first = !started;
+                let piece = Piece { direction, offset, length, whole_length, first, last };
+                let (operations, bytes) = self.counter.count(&piece);
+                (operations, bytes, 0)
+            }
+        };
+        self.operations += u64::from(operations);
+        self.observe(&Event::Dispatched(Dispatched {
+            at,
+            volume: 0,
+            instance: 0,
+            handle: handle.into(),
+            direction,
+            length,
+            operations,
+            bytes,
+            guard,
+            device_cost_ns: 0,
+            tier: None,
+            urgent: dispatch.urgent,
+            last,
+        }));
+        // The record is one of what goes; when the store is done with it says nothing here.
+        let completed =
+            Completed { at, volume: 0, handle: handle.into(), length, device_cost_ns: 0, last };
+        self.observe(&Event::Completed(completed));
+    }
+
+    fn modified(&mut self, at: u64) -> Result<(), NotJudged> {
+        let pacing = self.pacings.next().ok_or(NotJudged::Modified)?;
+        self.counter.set_rule(pacing.counting);
+        let promise = Box::new(VolumePromise::from_pacing(pacing, Balances::default()));
+        self.observe(&Event::Modified { at, volume: 0, promise });
+        Ok(())
+    }
+}
+
+const fn direction(operation: Operation) -> Direction {
+    match operation {
+        Operation::Read => Direction::Read,
+        Operation::Write { .. } => Direction::Write,
+        _ => Direction::None,
+    }
+}
