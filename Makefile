@@ -6,7 +6,7 @@ SUITE ?= stripe-consistency
 
 # See the promise kept: real fio clients against real limits, in under two minutes.
 demo: setup
-	cargo run --release --quiet --bin evenkeel -- demo
+	cargo run --profile quick --quiet --bin evenkeel -- demo
 
 # A published experiment again, for real and in virtual time; it says where its report lies.
 bench: setup
@@ -16,9 +16,9 @@ bench: setup
 test: setup
 	cargo x ci
 
-# The server in the foreground, its data in ./evenkeel-data.
+# The server in the foreground, its data in ./evenkeel-data. The same build as the demo's.
 serve: tools
-	cargo run --release --quiet --bin evenkeel -- serve
+	cargo run --profile quick --quiet --bin evenkeel -- serve
 
 # What demo and test need beside Rust; installs only what is missing.
 setup: tools

@@ -129,6 +129,20 @@ fn the_experiment_that_the_readme_shows_leaves_its_page() {
     output.ok();
 }
 
+/// `make demo` and `make serve` build the program once, where the shell of the first pages looks
+/// for it.
+#[test]
+fn the_first_pages_find_the_program_that_make_serve_builds() {
+    let makefile = page("Makefile");
+    let built = |verb| format!("\n\tcargo run --profile quick --quiet --bin evenkeel -- {verb}\n");
+    assert!(["demo", "serve"].into_iter().all(|verb| makefile.contains(&built(verb))));
+    for path in ["README.md", "docs/start.md"] {
+        let commands = commands(&page(path));
+        let shown = commands.iter().find_map(|line| line.strip_prefix("export PATH="));
+        assert_eq!(shown, Some("\"$PWD/target/quick:$PWD/target/venv/bin:$PATH\""), "{path}");
+    }
+}
+
 /// The verbs of the reference: its headings.
 fn documented_verbs() -> BTreeSet<String> {
     let reference = page("docs/reference/cli.md");
