@@ -22,7 +22,9 @@ usage: cargo x <verb>
   ci --fast        before each commit: of the tests only those that stand beside the code
   ci --full        before a release: also long tests, documentation, seeds, scenarios, mutations
   tidy             the rules of the house that neither rustfmt nor clippy can check
-  setup            install what the tests and the demo need (Debian packages, a Python venv)
+  setup            install what the tests need (Debian packages, a Python venv)
+  setup demo|clients|bench  install what `make demo` needs (fio), what the first pages call
+                   (also nbdinfo and an aws-cli), or the programs of `make bench`
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
   deploy           regenerate deploy/ (Prometheus rules, a dashboard) and docs/reference/alerts.md
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
@@ -55,7 +57,10 @@ fn main() -> ExitCode {
         ["ci", "--full"] => ci::run(&root, ci::Scope::Full),
         ["ci", "--fast"] => ci::run(&root, ci::Scope::Fast),
         ["tidy"] => tidy::run(&root),
-        ["setup"] => setup::run(&root),
+        ["setup"] => setup::run(&root, setup::Purpose::Tests),
+        ["setup", "demo"] => setup::run(&root, setup::Purpose::Demo),
+        ["setup", "clients"] => setup::run(&root, setup::Purpose::Clients),
+        ["setup", "bench"] => setup::run(&root, setup::Purpose::Bench),
         ["docs"] => tidy::reference::regenerate(&root),
         ["deploy"] => deploy::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),

@@ -1,9 +1,61 @@
-//! `cargo x setup`: installs what the tests and the demo need, and only what is missing.
+//! `cargo x setup`: installs what a purpose needs (the tests, unless another is named), and of that
+//! only what is missing.
 
 use crate::{go, guest, run};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What an installation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// `make demo`, which waits for the installation: as little as possible.
+    Demo,
+    /// The commands that README.md and docs/start.md give to a server of `make serve`.
+    Clients,
+    /// `make bench`: the programs of the published experiments.
+    Bench,
+    /// Every test: all there is.
+    Tests,
+}
+
+/// The packages of [`Purpose::Demo`].
+const DEMO: [&str; 1] = ["fio"];
+
+/// The packages of [`Purpose::Clients`]. Its aws-cli is in the Python environment.
+const CLIENTS: [&str; 3] = ["fio", "libnbd-bin", VENV];
+
+/// The packages of [`Purpose::Bench`].
+const BENCH: [&str; 17] = [
+    "fio",
+    "libnbd-bin",
+    "fuse3",
+    "xfsprogs",
+    "btrfs-progs",
+    "sysbench",
+    "sqlite3",
+    "fsmark",
+    "dbench",
+    "postmark",
+    "apache2-bin",
+    "apache2-utils",
+    "tar",
+    "bzip2",
+    POSTGRES,
+    "mariadb-server-core",
+    "mariadb-client-core",
+];
+
+impl Purpose {
+    fn needs(self, package: &str) -> bool {
+        match self {
+            Self::Demo => DEMO.contains(&package),
+            Self::Clients => CLIENTS.contains(&package),
+            Self::Bench => BENCH.contains(&package),
+            Self::Tests => true,
+        }
+    }
+}
 
 /// One thing that must be there, and the Debian package that brings it.
 struct Need {
@@ -61,12 +113,15 @@ const NEEDS: [Need; 41] = [
     Need { what: What::Program("etcd"), package: "etcd-server" },
     Need { what: What::Program("etcdctl"), package: "etcd-client" },
     Need { what: What::Program("openssl"), package: "openssl" },
-    Need { what: What::PythonModule("venv"), package: "python3-venv" },
-    Need { what: What::PythonModule("ensurepip"), package: "python3-venv" },
+    Need { what: What::PythonModule("venv"), package: VENV },
+    Need { what: What::PythonModule("ensurepip"), package: VENV },
 ];
 
 /// Debian's package of the newest version; it brings the clients and pgbench, too.
 const POSTGRES: &str = "postgresql";
+
+/// Debian's package of what makes Python environments.
+const VENV: &str = "python3-venv";
 
 /// Where Debian has the versions of PostgreSQL.
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
@@ -78,8 +133,8 @@ const ATTEMPTS_MAX: u32 = 3;
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 /// Installs what is missing. Calling it again is cheap: nothing is asked of the network then.
-pub fn run(root: &Path) -> Result<(), String> {
-    let missing = missing_packages(is_there);
+pub fn run(root: &Path, purpose: Purpose) -> Result<(), String> {
+    let missing = missing_packages(purpose, is_there);
     if !missing.is_empty() {
         println!("setup: installing {}", missing.join(" "));
         install(&missing)?;
@@ -89,21 +144,27 @@ pub fn run(root: &Path) -> Result<(), String> {
                  nothing here uses it: pg_lsclusters shows it, pg_dropcluster --stop removes it"
             );
         }
-        let still = missing_packages(is_there);
+        let still = missing_packages(purpose, is_there);
         if !still.is_empty() {
             let still = still.join(" ");
             return Err(format!("installed, yet what {still} should bring is not found on PATH"));
         }
     }
-    python_environment(root)?;
-    go::client(root)?;
-    guest::kernel(root)
+    if matches!(purpose, Purpose::Clients | Purpose::Tests) {
+        python_environment(root)?;
+    }
+    if purpose == Purpose::Tests {
+        go::client(root)?;
+        guest::kernel(root)?;
+    }
+    Ok(())
 }
 
-/// The packages of what is not there, each once.
-fn missing_packages(is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
+/// The packages of what the purpose needs and is not there, each once.
+fn missing_packages(purpose: Purpose, is_there: impl Fn(What) -> bool) -> Vec<&'static str> {
+    let needs = NEEDS.iter().filter(|need| purpose.needs(need.package));
     let mut packages: Vec<&str> =
-        NEEDS.iter().filter(|need| !is_there(need.what)).map(|need| need.package).collect();
+        needs.filter(|need| !is_there(need.what)).map(|need| need.package).collect();
     packages.dedup();
     packages
 }
@@ -247,10 +308,19 @@ mod tests {
 
     #[test]
     fn each_missing_package_is_named_once() {
-        assert_eq!(missing_packages(|_| true), [""; 0]);
+        assert_eq!(missing_packages(Purpose::Tests, |_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
-        assert_eq!(missing_packages(only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(|_| false).len(), 33);
+        assert_eq!(missing_packages(Purpose::Tests, only_nbd), ["libnbd-bin"]);
+        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 33);
+    }
+
+    #[test]
+    fn each_purpose_installs_its_own_packages_only() {
+        let installed = |purpose| missing_packages(purpose, |_| false);
+        assert_eq!(installed(Purpose::Demo), ["fio"]);
+        assert_eq!(installed(Purpose::Clients), CLIENTS);
+        // The same order as all that there is, so that no name is misspelt.
+        assert_eq!(installed(Purpose::Bench), BENCH);
     }
 
     #[test]
