@@ -174,6 +174,19 @@ impl Io {
     }
 }
 
+/// The priority of the data plane's threads for processor time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DataPlanePriority {
+    /// The first of `real-time`, `nice` and `none` that the kernel allows.
+    Auto,
+    /// The policy SCHED_RR at priority 1.
+    RealTime,
+    /// The nice value -15.
+    Nice,
+    /// The priority of the process.
+    None,
+}
+
 /// Where NBD is served over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NbdListen {
@@ -361,6 +374,11 @@ pub struct Serve {
     /// How the server talks to disks and sockets.
     #[arg(long, env = "EVENKEEL_IO", default_value = "auto", value_name = "WAY")]
     pub io: Io,
+
+    /// Priority of the data plane's threads over other programs on the same processors.
+    #[arg(long, env = "EVENKEEL_DATA_PLANE_PRIORITY", default_value = "auto")]
+    #[arg(value_name = "PRIORITY")]
+    pub data_plane_priority: DataPlanePriority,
 
     /// Threads of the data plane, one per core. [default: the number of cores]
     #[arg(long, env = "EVENKEEL_CORES", value_name = "N")]

@@ -5,7 +5,7 @@
 
 use crate::accounts;
 use crate::calibration::{self, Record};
-use crate::cli::{self, Bytes, CalibrateWhen, Io, NbdListen, Serve, StoreKind};
+use crate::cli::{self, Bytes, CalibrateWhen, DataPlanePriority, Io, NbdListen, Serve, StoreKind};
 use crate::cluster::{Cluster, member};
 use crate::endpoint::Noted;
 use crate::events;
@@ -19,6 +19,7 @@ use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::NodePart;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeType};
+use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
@@ -63,6 +64,7 @@ pub struct Config {
     /// Whether volumes are guaranteed what the calibration allows; otherwise they only have limits.
     pub guarantee: bool,
     pub io: Io,
+    pub priority: DataPlanePriority,
     pub cores: u16,
     /// Where a handle on the records of the data plane is sent, for a server of this very process
     /// whose dispatches are judged.
@@ -105,6 +107,7 @@ impl Config {
             calibrate: arguments.calibrate,
             guarantee: !arguments.no_guarantee,
             io: arguments.io,
+            priority: arguments.data_plane_priority,
             cores: arguments.cores.unwrap_or_else(cores),
             recorder: None,
         })
@@ -241,8 +244,10 @@ pub fn run(
         return member::run(config, cluster, is_stopped, ready);
     }
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
-    // Checked before the measurement, which takes seconds and would be useless if a port is in use.
+    // Checked before the measurement, which takes seconds and would be useless if a port is in use
+    // or a priority is refused.
     config.may_listen()?;
+    Priority::from(config.priority).granted().map_err(failed)?;
     let calibration = calibration::at_start(config, &*pool, is_stopped)?;
     if is_stopped.load(Ordering::Acquire) {
         // Nothing that must be closed is open yet.
@@ -291,6 +296,7 @@ pub fn data_plane(
     let engine = Engine::start_closed(EngineConfig {
         cores: config.cores,
         io: config.io.into(),
+        priority: config.priority.into(),
         tcp: config.nbd_listen.clone(),
         unix: config.nbd_unix.clone(),
         unix_access: config.unix_access.clone(),
@@ -445,6 +451,17 @@ fn raise_open_files() {
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it is; see `evenkeel doctor`");
+    }
+}
+
+impl From<DataPlanePriority> for Priority {
+    fn from(priority: DataPlanePriority) -> Self {
+        match priority {
+            DataPlanePriority::Auto => Self::Auto,
+            DataPlanePriority::RealTime => Self::RealTime,
+            DataPlanePriority::Nice => Self::Nice,
+            DataPlanePriority::None => Self::None,
+        }
     }
 }
 

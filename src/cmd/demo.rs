@@ -3,8 +3,13 @@
 
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
+<<<<<<< HEAD
 use crate::cli::{CalibrateWhen, Demo, VolumeCreate, VolumeModify, Wait};
 use crate::message::{self, Exit, Failure, failed};
+=======
+use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, Wait};
+use crate::message::{self, Failure, failed};
+>>>>>>> e44e6c9 (Priority: cores have SCHED_RR where it is allowed, on a budget of processor time; doctor says what is)
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
@@ -106,6 +111,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
         calibrate: CalibrateWhen::Never,
         guarantee: true,
         io: arguments.io,
+        priority: DataPlanePriority::Auto,
         cores: server::cores(),
         recorder: None,
     };

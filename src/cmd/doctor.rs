@@ -11,6 +11,7 @@ use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
 use crate::endpoint;
 use crate::message::{self, Exit, Failure, Item};
 use crate::store_options::StoreOptions;
+use evenkeel_engine::priority::{self, Granted, Priority};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::layout::PoolSeen;
 use evenkeel_store::memory::MemoryPool;
@@ -104,6 +105,10 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
         io_uring(),
         open_files(getrlimit(Resource::Nofile).maximum),
         locked_memory(getrlimit(Resource::Memlock).current),
+        data_plane_priority(
+            Granted::RAISED.map(|granted| granted.is_allowed().is_ok()),
+            fs::read_to_string(RT_RUNTIME).ok().as_deref().map(str::trim),
+        ),
         processors(std::thread::available_parallelism().map_or(1, std::num::NonZero::get)),
         clock_source(fs::read_to_string(CLOCK_SOURCE).ok().as_deref().map(str::trim)),
         port(
@@ -183,6 +188,7 @@ fn io_uring() -> Check {
     let config = EngineConfig {
         cores: 1,
         io: IoMode::Uring,
+        priority: Priority::None,
         tcp: Vec::new(),
         unix: None,
         unix_access: UnixAccess::default(),
@@ -237,6 +243,27 @@ fn locked_memory(limit_bytes: Option<u64>) -> Check {
 
 fn shown_limit(limit: Option<u64>, unit: &str) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("at most {limit}{unit}"))
+}
+
+/// The part of a second, in microseconds, that real-time threads may take of a processor; -1: all
+/// of it.
+const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// Which priorities the data plane may have: real-time, a negative nice value.
+fn data_plane_priority([real_time, nice]: [bool; 2], rt_runtime: Option<&str>) -> Check {
+    const WHAT: &str = "priority";
+    const ALLOW: &str = "other programs can delay the data plane: allow real-time priority with \
+                         CAP_SYS_NICE, or LimitRTPRIO=1 in the systemd unit";
+    const BOUND: &str = "the kernel keeps no time for other threads: sysctl \
+                         kernel.sched_rt_runtime_us=950000, or --data-plane-priority nice";
+    match (real_time, nice, rt_runtime) {
+        (true, _, Some("-1")) => Check::warn(WHAT, "real-time, without a bound", BOUND),
+        (true, ..) => Check::ok(WHAT, "real-time is allowed"),
+        (false, true, _) => {
+            Check::warn(WHAT, format!("the nice value {} is allowed", priority::NICE), ALLOW)
+        }
+        (false, false, _) => Check::warn(WHAT, "neither real-time nor nice is allowed", ALLOW),
+    }
 }
 
 fn processors(count: usize) -> Check {
@@ -433,6 +460,11 @@ mod tests {
             (open_files(Some(100)), Fail),
             (locked_memory(Some(8 << 20)), Ok),
             (locked_memory(Some(64 << 10)), Warn),
+            (data_plane_priority([true, true], Some("950000")), Ok),
+            (data_plane_priority([true, false], None), Ok),
+            (data_plane_priority([true, true], Some("-1")), Warn),
+            (data_plane_priority([false, true], Some("950000")), Warn),
+            (data_plane_priority([false, false], Some("-1")), Warn),
             (processors(1), Warn),
             (processors(2), Ok),
             (clock_source(Some("kvm-clock")), Ok),

@@ -39,6 +39,12 @@ pub fn cpu_time() -> Duration {
     evenkeel_store::clock::read(ClockId::ProcessCPUTime)
 }
 
+/// Time of a core that the calling thread has taken since it began.
+#[must_use]
+pub(crate) fn thread_time() -> Duration {
+    evenkeel_store::clock::read(ClockId::ThreadCPUTime)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -95,6 +95,7 @@ fn refused(kind: ErrorKind, why: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::Inside;
+    use crate::priority::Priority;
     use crate::{Engine, EngineConfig, IoMode, UnixAccess};
     use evenkeel_store::memory::MemoryPool;
     use evenkeel_wire::agent::HostAddress;
@@ -105,7 +106,8 @@ mod tests {
     fn the_entrance_is_open_as_long_as_the_doors_are() {
         let (tcp, unix, pool) = (Vec::new(), None, Arc::new(MemoryPool::new()));
         let (io, unix_access) = (IoMode::Pread, UnixAccess::default());
-        let config = EngineConfig { cores: 2, io, tcp, unix, unix_access, pool };
+        let priority = Priority::None;
+        let config = EngineConfig { cores: 2, io, priority, tcp, unix, unix_access, pool };
         let engine = Engine::start_closed(config).unwrap();
         let entrance = engine.entrance();
         let refused = |peer| entrance.connect(peer).err().map(|error| error.kind());

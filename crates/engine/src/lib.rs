@@ -17,6 +17,7 @@ pub mod notices;
 pub mod output;
 pub mod patience;
 mod placement;
+pub mod priority;
 pub mod protocol;
 pub mod reactor;
 mod recorder;
@@ -40,6 +41,8 @@ use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
 use listener::{Listeners, Reception, hand_over};
+use priority::raised::{Raised, Standing};
+use priority::{Granted, Priority, Refused};
 use reactor::{Inbox, Message, Reactor};
 pub use recorder::Recorder;
 use ring::Ring;
@@ -73,6 +76,8 @@ pub struct EngineConfig {
     pub cores: u16,
     /// How to talk to the kernel.
     pub io: IoMode,
+    /// The priority of the reactors' threads.
+    pub priority: Priority,
     /// NBD listeners; port 0 takes a free one.
     pub tcp: Vec<SocketAddr>,
     /// NBD on a unix socket at this path.
@@ -111,6 +116,8 @@ pub enum EngineError {
     },
     /// The kernel refuses io_uring.
     Uring(io::Error),
+    /// The kernel refuses the priority that was asked for.
+    Priority(Refused),
     /// A thread, a descriptor or the like was refused.
     Resources(io::Error),
 }
@@ -136,6 +143,7 @@ impl fmt::Display for EngineError {
                 "the kernel refuses io_uring: {source}; run with --io pread, or see \
                  `evenkeel doctor`"
             ),
+            Self::Priority(refused) => refused.fmt(f),
             Self::Resources(source) => {
                 write!(f, "the data plane cannot start: {source}; see `evenkeel doctor`")
             }
@@ -150,6 +158,7 @@ impl std::error::Error for EngineError {
             | Self::UnixGroup { source, .. }
             | Self::Uring(source)
             | Self::Resources(source) => Some(source),
+            Self::Priority(refused) => refused.source(),
             Self::UnixPathTooLong { .. } => None,
         }
     }
@@ -220,9 +229,9 @@ impl Engine {
             listener: Mutex::default(),
             reactors: Vec::new(),
         };
-        let io = choose(config.io)?;
+        let kind = (choose(config.io)?, granted(config.priority)?);
         for core in 0..inboxes.len() as u16 {
-            engine.start_reactor(core, io, (&directory, &shared_device), clock)?;
+            engine.start_reactor(core, kind, (&directory, &shared_device), clock)?;
         }
         let (begin, stop) = (engine.begin_listening.clone(), engine.stop_listening.clone());
         let thread = std::thread::Builder::new().name("listener".to_owned());
@@ -265,7 +274,7 @@ impl Engine {
     fn start_reactor(
         &mut self,
         core: u16,
-        io: IoMode,
+        (io, granted): (IoMode, Granted),
         (directory, shared_device): (&Arc<Directory>, &Arc<SharedDevice>),
         clock: Clock,
     ) -> Result<(), EngineError> {
@@ -277,11 +286,15 @@ impl Engine {
         let reactor = thread.spawn(move || {
             let _closer = Closer { inboxes: Arc::clone(&inboxes), core };
             let waker = inboxes[usize::from(core)].waker();
+            // Before the driver, whose threads inherit it.
+            let standing = Standing::raise(granted, clock);
             let result = match io {
                 // A ring belongs to the thread that makes it.
-                IoMode::Auto | IoMode::Uring => started_with(Ring::new(waker, clock), &started)
-                    .map(|ring| Reactor::new(core, inboxes, shared, clock, ring).run()),
-                IoMode::Pread => started_with(Threads::new(waker), &started)
+                IoMode::Auto | IoMode::Uring => {
+                    started_with(standing, || Ring::new(waker, clock), &started)
+                        .map(|ring| Reactor::new(core, inboxes, shared, clock, ring).run())
+                }
+                IoMode::Pread => started_with(standing, || Threads::new(waker), &started)
                     .map(|threads| Reactor::new(core, inboxes, shared, clock, threads).run()),
             };
             if let Some(Err(error)) = result {
@@ -374,9 +387,11 @@ impl Drop for Engine {
 
 /// Reports how the driver's start went; the driver, if it went well.
 fn started_with<D: Driver>(
-    driver: io::Result<D>,
+    standing: io::Result<Standing>,
+    start: impl FnOnce() -> io::Result<D>,
     started: &SyncSender<io::Result<()>>,
-) -> Option<D> {
+) -> Option<Raised<D>> {
+    let driver = standing.and_then(|standing| Ok(Raised::new(start()?, standing)));
     let (driver, result) = match driver {
         Ok(driver) => (Some(driver), Ok(())),
         Err(error) => (None, Err(error)),
@@ -384,6 +399,26 @@ fn started_with<D: Driver>(
     // Nobody listens only if the starting thread died, and then nothing matters any more.
     let _ = started.send(result);
     driver
+}
+
+/// Decides which priority the reactors get, by trying, and logs what is missing.
+fn granted(priority: Priority) -> Result<Granted, EngineError> {
+    let granted = priority.granted().map_err(EngineError::Priority)?;
+    const ALLOW: &str = "CAP_SYS_NICE or LimitRTPRIO=1 in the systemd unit allows it; \
+                         data-plane-priority says what to ask for";
+    match granted {
+        Granted::Nice if priority == Priority::Auto => tracing::info!(
+            "real-time priority is refused here: the data plane has the nice value {} instead. \
+             {ALLOW}",
+            priority::NICE
+        ),
+        Granted::None if priority == Priority::Auto => tracing::info!(
+            "real-time priority is refused here: programs that compute on the same processors \
+             can delay the data plane. {ALLOW}"
+        ),
+        _ => {}
+    }
+    Ok(granted)
 }
 
 /// Decides what `Auto` means here, by trying.

@@ -20,6 +20,7 @@ use evenkeel_control::credentials::{self, Credentials};
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Settings, SpaceOversell, Timeouts};
 use evenkeel_core::units::ByteCount;
+use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::{self, Detail, Job};
@@ -224,6 +225,7 @@ fn main() {
     let engine = Engine::start_closed(EngineConfig {
         cores: u16::try_from(cores).unwrap(),
         io: IoMode::Auto,
+        priority: Priority::None,
         tcp: vec![],
         unix: Some(socket.clone()),
         unix_access: UnixAccess::default(),

@@ -6,6 +6,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::clock::Clock;
+use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_store::Pool;
 use evenkeel_store::files::FilePool;
@@ -828,8 +829,8 @@ impl World {
             AtRest::Local(folder) => Arc::new(local_pool(folder.path())),
         };
         let (cores, io) = (self.cores, self.io);
-        let unix_access = Default::default();
-        let config = EngineConfig { cores, io, tcp: Vec::new(), unix: None, unix_access, pool };
+        let (priority, tcp, unix_access) = (Priority::None, Vec::new(), Default::default());
+        let config = EngineConfig { cores, io, priority, tcp, unix: None, unix_access, pool };
         self.engine = Some(Engine::start(config).unwrap());
         self.hosts.iter().for_each(|host| self.tell_host(host));
     }

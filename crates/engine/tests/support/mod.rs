@@ -12,6 +12,7 @@ use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
+use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::local::device::{Device, FileDevice};
@@ -62,7 +63,8 @@ impl Served {
         let unix = Some(socket.clone());
         let unix_access = UnixAccess::default();
         let tcp = vec![([127, 0, 0, 1], 0).into()];
-        let config = EngineConfig { cores: 2, io, tcp, unix, unix_access, pool };
+        let priority = Priority::None;
+        let config = EngineConfig { cores: 2, io, priority, tcp, unix, unix_access, pool };
         let engine = Engine::start(config).unwrap();
         let agent = reached(engine.agent(), folder.path());
         Self { engine: Some(engine), socket, agent, sizes: Mutex::default(), _folder: folder }

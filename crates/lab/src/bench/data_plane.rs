@@ -15,6 +15,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::units::ByteCount;
+use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_sim::scenario::setup::{DeviceSetup, Setup};
 use evenkeel_sim::world::product::instance_pacing;
@@ -32,6 +33,8 @@ pub fn in_memory(io: IoMode) -> EngineConfig {
     EngineConfig {
         cores: u16::try_from(environment::processors()).unwrap_or(u16::MAX),
         io,
+        // That of the servers beside which it is measured.
+        priority: Priority::None,
         tcp: Vec::new(),
         unix: None,
         unix_access: UnixAccess::default(),

@@ -1,0 +1,150 @@
+//! How much processor time a core takes at raised priority.
+//!
+//! A raised core that is busy all the time would leave its processor to nobody else, and would
+//! interrupt clients on the same machine for each of their requests, which halves what both do
+//! together. So raised time is a budget. It fills up fast while volumes are held to their limits:
+//! then clients wait for the core's timers, and a late timer is what breaks a promise. Otherwise
+//! it fills up slowly.
+//!
+//! A core that has used it up has the priority of all programs until there is some of it again.
+//! While volumes are held to their limits that is some milliseconds later, which the requests that
+//! clients have under way outlast. Otherwise it is half of the budget, a quarter of a second later:
+//! the clients get most out of the processors while the core is not raised.
+
+use evenkeel_core::time::{Duration, Instant};
+
+/// The time between two looks at what was used: reading it is a system call.
+const LOOK_EVERY: Duration = Duration::from_ms(5);
+
+/// The budget when it is full.
+const FULL: Duration = Duration::from_ms(50);
+
+/// What the budget gains in a second while requests are held to limits, in percent of it.
+const PERCENT_HELD: u64 = 80;
+
+/// What it gains otherwise.
+const PERCENT: u64 = 10;
+
+/// How much of the budget must be there before a core is raised again, while requests are held.
+const SOME: Duration = Duration::from_ms(4);
+
+/// How much of it otherwise.
+const HALF: Duration = Duration::from_ms(25);
+
+/// A timer that is due within this is one that holds requests to a limit.
+const HELD_WITHIN: Duration = Duration::from_ms(10);
+
+/// The budget of one core.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    looked_at: Instant,
+    /// Processor time of the thread at that time.
+    used: Duration,
+    balance_ns: i64,
+    is_raised: bool,
+    /// Waits since then for a timer that holds requests back, less those for anything else.
+    held: i64,
+}
+
+impl Allowance {
+    /// A full budget, of a thread that has used so much processor time and is raised.
+    pub(crate) fn new(now: Instant, used: Duration) -> Self {
+        Self { looked_at: now, used, balance_ns: FULL.ns as i64, is_raised: true, held: 0 }
+    }
+
+    /// Takes note of a wait that ends after `timeout` at the latest.
+    pub(crate) fn waits(&mut self, timeout: Option<Duration>) {
+        match timeout {
+            // There is something to do at once: it says nothing about limits.
+            Some(Duration { ns: 0 }) => {}
+            Some(timeout) if timeout <= HELD_WITHIN => self.held += 1,
+            _ => self.held -= 1,
+        }
+    }
+
+    /// Whether it is time to [look](Self::look).
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now.since(self.looked_at) >= LOOK_EVERY
+    }
+
+    /// Whether the thread is to be raised from now on, having used so much processor time.
+    pub(crate) fn look(&mut self, now: Instant, used: Duration) -> bool {
+        let (percent, enough) = if self.held > 0 { (PERCENT_HELD, SOME) } else { (PERCENT, HALF) };
+        // After a second the budget is full in any case.
+        let passed_ns = now.since(self.looked_at).ns.min(1_000_000_000);
+        let gained_ns = passed_ns * percent / 100;
+        let taken_ns = if self.is_raised { used.ns.saturating_sub(self.used.ns) } else { 0 };
+        let balance_ns = self.balance_ns + gained_ns as i64 - taken_ns as i64;
+        self.balance_ns = balance_ns.clamp(-(FULL.ns as i64), FULL.ns as i64);
+        let least_ns = if self.is_raised { 1 } else { enough.ns as i64 };
+        self.is_raised = self.balance_ns >= least_ns;
+        (self.looked_at, self.used, self.held) = (now, used, 0);
+        self.is_raised
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Percent of a second that the core is raised, and that it takes while it is, when it is busy
+    /// for so many percent of the time.
+    fn raised(busy: u64, timeout: Option<Duration>) -> (u64, u64) {
+        let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
+        let (mut raised_us, mut taken_us, mut is_raised) = (0, 0, true);
+        let step_us = 100;
+        for step in 1..=100_000 {
+            allowance.waits(timeout);
+            let now = Instant::from_ns(step * step_us * 1_000);
+            if is_raised {
+                raised_us += step_us;
+                taken_us += step_us * busy / 100;
+            }
+            if allowance.is_due(now) {
+                is_raised = allowance.look(now, Duration::from_us(step * step_us * busy / 100));
+            }
+        }
+        (raised_us / 100_000, taken_us / 100_000)
+    }
+
+    #[test]
+    fn a_core_that_needs_less_than_its_share_is_always_raised() {
+        let timer = Some(Duration::from_us(62));
+        assert_eq!(raised(9, None), (100, 9));
+        assert_eq!(raised(9, Some(Duration::from_secs(1))), (100, 9));
+        assert_eq!(raised(79, timer), (100, 79));
+    }
+
+    #[test]
+    fn a_core_never_takes_a_whole_processor_at_raised_priority() {
+        let timer = Some(Duration::from_us(62));
+        for busy in [85, 100] {
+            let (share, taken) = raised(busy, timer);
+            assert!((60..100).contains(&share) && taken <= 81, "{share} {taken}");
+        }
+        for (busy, timeout) in [(50, None), (100, None), (100, Some(Duration::from_secs(5)))] {
+            let (share, taken) = raised(busy, timeout);
+            assert!(share <= 30 && (5..=11).contains(&taken), "{share} {taken}");
+        }
+    }
+
+    #[test]
+    fn work_at_hand_says_nothing_about_limits() {
+        let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
+        for _ in 0..100 {
+            allowance.waits(Some(Duration::from_ns(0)));
+        }
+        assert_eq!(allowance.held, 0);
+        allowance.waits(Some(HELD_WITHIN));
+        assert_eq!(allowance.held, 1);
+    }
+
+    #[test]
+    fn one_long_turn_is_paid_back_within_a_second() {
+        let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
+        let after = Instant::from_ns(10_000_000_000);
+        assert!(!allowance.look(after, Duration::from_secs(10)));
+        let idle = Instant::from_ns(11_000_000_000);
+        assert!(allowance.look(idle, Duration::from_secs(10)));
+    }
+}

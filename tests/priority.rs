@@ -1,0 +1,197 @@
+//! The priority of the data plane's threads: what `--data-plane-priority` asks for and the kernel
+//! allows is what `/proc` shows of the cores of a running server, and of no other thread.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::process::{run, start};
+use support::server::{evenkeel, new_folder};
+use support::tools::{absent, skipped};
+
+/// What a thread has, as the kernel numbers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Standing {
+    policy: u32,
+    real_time: u32,
+    nice: i32,
+}
+
+/// That of any program.
+const NORMAL: Standing = Standing { policy: 0, real_time: 0, nice: 0 };
+/// `SCHED_RR` at the lowest priority.
+const REAL_TIME: Standing = Standing { policy: 2, real_time: 1, nice: 0 };
+const NICE: Standing = Standing { policy: 0, real_time: 0, nice: -15 };
+
+/// What begins the names of threads that a core has beside its own: workers of the kernel, and
+/// those of the driver of plain system calls.
+const WORKERS: [&str; 2] = ["iou-", "disk"];
+
+/// A program that may have no more than it begins with: neither the capability nor the limits.
+const WITHOUT_PRIVILEGES: [&str; 5] =
+    ["prlimit", "--rtprio=0", "--nice=0", "setpriv", "--bounding-set=-sys_nice"];
+
+/// The same with the limit that allows nice values down to -20.
+const WITH_NICE: [&str; 5] =
+    ["prlimit", "--rtprio=0", "--nice=40", "setpriv", "--bounding-set=-sys_nice"];
+
+/// The threads of a process by name.
+fn threads(pid: u32) -> Vec<(String, Standing)> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    // A thread may end meanwhile.
+    let stats = tasks.filter_map(|task| {
+        std::fs::read_to_string(task.expect("a thread").path().join("stat")).ok()
+    });
+    let thread = |stat: String| {
+        let (before, after) = stat.rsplit_once(')').expect("a name");
+        // The first of these fields is the third one in proc(5).
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let standing = Standing {
+            policy: fields[41 - 3].parse().expect("a number"),
+            real_time: fields[40 - 3].parse().expect("a number"),
+            nice: fields[19 - 3].parse().expect("a number"),
+        };
+        (before.split_once('(').expect("a name").1.to_owned(), standing)
+    };
+    stats.map(thread).collect()
+}
+
+/// `evenkeel serve` with two cores, started by these words in front of it.
+fn serve(before: &[&str], folder: &Path, options: &str) -> Command {
+    let mut server = evenkeel(folder);
+    server.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "127.0.0.1:0"]);
+    server.args(["--store", "memory", "--calibrate", "never", "--cores", "2"]);
+    server.args(["--data-dir", "data"]).args(options.split_whitespace());
+    let [program, words @ ..] = before else { return server };
+    let mut command = Command::new(program);
+    command.args(words).arg(server.get_program()).args(server.get_args()).current_dir(folder);
+    server.get_envs().for_each(|(name, _)| _ = command.env_remove(name));
+    command
+}
+
+/// What the cores and their workers have; all other threads are as the process began. Also what was
+/// logged until then.
+fn cores(before: &[&str], options: &str) -> (Standing, String) {
+    let (folder, _) = new_folder();
+    let mut server = start(serve(before, folder.path(), options).stdin(Stdio::null()));
+    server.wait_for_line("Ctrl-C stops it");
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for (name, standing) in threads(server.id()) {
+        let is_core = name.starts_with("core-");
+        let is_own = is_core || WORKERS.iter().any(|worker| name.starts_with(worker));
+        if is_own { own.push((name, standing)) } else { others.push((name, standing)) }
+    }
+    assert_eq!(own.iter().filter(|(name, _)| name.starts_with("core-")).count(), 2, "{own:?}");
+    assert!(others.iter().all(|(_, standing)| *standing == NORMAL), "{others:?}");
+    let (_, first) = own[0];
+    assert!(own.iter().all(|(_, standing)| *standing == first), "{own:?}");
+    (first, server.logged().to_owned())
+}
+
+/// Whether this machine lets a program have that real-time priority, or nice value.
+fn allows(standing: Standing) -> bool {
+    let mut command = match standing {
+        REAL_TIME => Command::new("chrt"),
+        _ => Command::new("nice"),
+    };
+    match standing {
+        REAL_TIME => command.args(["--rr", "1", "true"]),
+        _ => command.args(["-n", "-15", "sh", "-c", "[ $(nice) = -15 ]"]),
+    };
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn cores_have_the_priority_that_is_asked_for() {
+    assert_eq!(cores(&[], "--data-plane-priority none").0, NORMAL);
+    assert_eq!(cores(&[], "--data-plane-priority none --io pread").0, NORMAL);
+    if !allows(NICE) {
+        return skipped("negative nice values are not allowed");
+    }
+    assert_eq!(cores(&[], "--data-plane-priority nice").0, NICE);
+    assert_eq!(cores(&[], "--data-plane-priority nice --io pread").0, NICE);
+    if !allows(REAL_TIME) {
+        return skipped("real-time priority is not allowed");
+    }
+    for options in ["", "--io pread", "--data-plane-priority real-time"] {
+        let (standing, logged) = cores(&[], options);
+        assert_eq!(standing, REAL_TIME, "{options}");
+        assert!(!logged.contains("real-time"), "{logged}");
+    }
+}
+
+#[test]
+fn without_privileges_the_server_runs_and_says_what_is_missing() {
+    if absent(&["prlimit", "setpriv"]) || !starts(&WITHOUT_PRIVILEGES) {
+        return skipped("privileges cannot be dropped here");
+    }
+    let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "");
+    assert_eq!(standing, NORMAL);
+    for part in ["real-time priority is refused", "CAP_SYS_NICE", "LimitRTPRIO=1"] {
+        assert!(logged.contains(part), "{part}: {logged}");
+    }
+    let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "--data-plane-priority none");
+    assert_eq!((standing, logged.contains("priority")), (NORMAL, false), "{logged}");
+    if !starts(&WITH_NICE) {
+        return skipped("the limit of nice values cannot be raised");
+    }
+    let (standing, logged) = cores(&WITH_NICE, "");
+    assert_eq!(standing, NICE);
+    assert!(logged.contains("has the nice value -15 instead"), "{logged}");
+}
+
+#[test]
+fn a_priority_that_is_refused_ends_the_start() {
+    if absent(&["prlimit", "setpriv"]) || !starts(&WITHOUT_PRIVILEGES) {
+        return skipped("privileges cannot be dropped here");
+    }
+    for (priority, limit) in [("real-time", "LimitRTPRIO=1"), ("nice", "LimitNICE=-15")] {
+        let (folder, _) = new_folder();
+        let options = format!("--data-plane-priority {priority}");
+        let said = run(&mut serve(&WITHOUT_PRIVILEGES, folder.path(), &options)).fails_with(1);
+        for part in [&*format!("data-plane-priority {priority}"), "CAP_SYS_NICE", limit] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_priority_that_does_not_exist_is_refused_with_those_that_do() {
+    let (folder, _) = new_folder();
+    let said = run(&mut serve(&[], folder.path(), "--data-plane-priority highest")).fails_with(2);
+    for part in ["'highest'", "--data-plane-priority", "auto, real-time, nice, none"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    std::fs::write(folder.path().join("evenkeel.toml"), "data-plane-priority = \"rt\"\n").unwrap();
+    let said = run(&mut serve(&[], folder.path(), "")).fails_with(2);
+    assert!(said.contains("must be one of auto, real-time, nice, none"), "{said}");
+}
+
+#[test]
+fn doctor_says_which_priority_is_allowed() {
+    if absent(&["prlimit", "setpriv"]) || !starts(&WITHOUT_PRIVILEGES) {
+        return skipped("privileges cannot be dropped here");
+    }
+    let (folder, _) = new_folder();
+    for (before, found) in [(WITHOUT_PRIVILEGES, "neither real-time nor nice"), (WITH_NICE, "-15")]
+    {
+        if !starts(&before) {
+            continue;
+        }
+        let [program, words @ ..] = before;
+        let mut command = Command::new(program);
+        command.args(words).arg(evenkeel(folder.path()).get_program()).current_dir(folder.path());
+        let output = run(command.args(["doctor", "--listen", "127.0.0.1:0"]));
+        let line = output.stdout.lines().find(|line| line.contains(" priority "));
+        let line = line.unwrap_or_else(|| panic!("{output}"));
+        assert!(line.starts_with("warn") && line.contains(found), "{line}");
+        assert!(line.contains("LimitRTPRIO=1"), "{line}");
+    }
+}
+
+/// Whether these words start a program: only root may change what it has.
+fn starts(before: &[&str; 5]) -> bool {
+    let [program, words @ ..] = before;
+    Command::new(program).args(words).arg("true").output().is_ok_and(|run| run.status.success())
+}
