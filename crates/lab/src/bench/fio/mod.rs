@@ -25,6 +25,7 @@ pub(in crate::bench) use self::room::Room;
 use crate::bench::child::{self, Guarded};
 use crate::bench::{Target, stop};
 use crate::{LabError, clock, environment};
+use evenkeel_engine::priority;
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::series::Series;
 use evenkeel_sim::text;
@@ -133,6 +134,21 @@ pub enum Detail {
     Totals,
 }
 
+/// The priority of fio for processor time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Standing {
+    /// That of this process.
+    #[default]
+    Same,
+    /// Real-time where the kernel allows it, otherwise that of this process. For loads whose rates
+    /// are bounded: nothing else bounds the processor time of such a client.
+    RealTime,
+}
+
+/// The program that starts another one like [`Standing::RealTime`], as printed in front of fio's
+/// command line. The process itself does not need it.
+const REAL_TIME: [&str; 3] = ["chrt", "--rr", "1"];
+
 /// One I/O of a job's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
@@ -203,7 +219,21 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Run, LabError> {
-    run_each(jobs, detail, folder, progress, &mut |_, _| {})
+    run_as(Standing::Same, jobs, detail, folder, progress)
+}
+
+/// The same, with fio at this priority. [`Run::command`] says whether it was allowed.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_as(
+    standing: Standing,
+    jobs: &[Job],
+    detail: Detail,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+) -> Result<Run, LabError> {
+    run_each_as(standing, jobs, detail, folder, progress, &mut |_, _| {})
 }
 
 /// The same; `each` hears of every I/O that was logged, with the number of its job: job after job,
@@ -212,6 +242,21 @@ pub fn run(
 /// # Errors
 /// As [`run`].
 pub fn run_each(
+    jobs: &[Job],
+    detail: Detail,
+    folder: &Path,
+    progress: &mut dyn FnMut(&[VolumeProgress]),
+    each: &mut dyn FnMut(usize, Completion),
+) -> Result<Run, LabError> {
+    run_each_as(Standing::Same, jobs, detail, folder, progress, each)
+}
+
+/// The same, with fio at this priority. [`Run::command`] says whether it was allowed.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_each_as(
+    standing: Standing,
     jobs: &[Job],
     detail: Detail,
     folder: &Path,
@@ -231,12 +276,11 @@ pub fn run_each(
     remove_logs(folder)?;
 
     let arguments = command::arguments(jobs, detail, &prefixes);
-    let command = text::command_line(&arguments);
     let room = match detail {
         Detail::EveryIo => Some(Room::of(folder)?),
         Detail::Totals => None,
     };
-    let last = drive(jobs, (&arguments, &command), room.as_ref(), progress)?;
+    let (last, command) = drive(jobs, (&arguments, standing), room.as_ref(), progress)?;
     let elapsed = clock::now().saturating_duration_since(called);
 
     let mut measurements = Vec::with_capacity(jobs.len());
@@ -282,23 +326,25 @@ pub fn beside(jobs: &[Job], length_s: u32) -> Result<Guarded, LabError> {
     Guarded::spawn(Command::new("fio").args(&arguments[1..]).stdout(Stdio::null()), PACKAGE)
 }
 
-/// Starts fio, reports progress, and returns its last snapshot.
+/// Starts fio, reports progress, and returns its last snapshot and what was started.
 fn drive(
     jobs: &[Job],
-    (arguments, command): (&[String], &str),
+    (arguments, standing): (&[String], Standing),
     room: Option<&Room>,
     progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Snapshot, LabError> {
+) -> Result<(Snapshot, String), LabError> {
     let longest_s = jobs.iter().map(|job| job.workload.end_s()).max().unwrap_or(0);
     let after = Duration::from_secs(u64::from(longest_s + longest_s / LOG_SHARE)) + GRACE;
     let deadline = clock::now() + after;
     let mut fio = Command::new("fio");
-    let mut child = Guarded::spawn(fio.args(&arguments[1..]).stdout(Stdio::piped()), PACKAGE)?;
+    fio.args(&arguments[1..]).stdout(Stdio::piped());
+    let (child, command) = start(&mut fio, arguments, standing);
+    let mut child = child?;
     let failed = |how: String, said: String| LabError::ToolFailed {
         tool: "fio".to_string(),
         how,
         said,
-        command: command.to_string(),
+        command: command.clone(),
     };
     let Some(stdout) = child.take_stdout() else {
         return Err(failed("its output was not connected".to_string(), String::new()));
@@ -318,9 +364,25 @@ fn drive(
     // One that was told to end tells what it has done until then, as if that had been all.
     let is_whole = status.and_then(|status| status.code()).is_some_and(|code| code < ENDED_EARLY);
     match watched {
-        Some(last) if is_whole && last.jobs.iter().any(|job| job.ran()) => Ok(last),
+        Some(last) if is_whole && last.jobs.iter().any(|job| job.ran()) => Ok((last, command)),
         _ => Err(failed(status_text, said)),
     }
+}
+
+/// Starts fio at this priority; also the command line that starts it like that by hand.
+fn start(
+    fio: &mut Command,
+    arguments: &[String],
+    standing: Standing,
+) -> (Result<Guarded, LabError>, String) {
+    let mut spawn = || Guarded::spawn(fio, PACKAGE);
+    let (child, is_real_time) = match standing {
+        Standing::Same => (spawn(), false),
+        Standing::RealTime => priority::starting_real_time(spawn),
+    };
+    let before = REAL_TIME.iter().filter(|_| is_real_time).map(|word| (*word).to_owned());
+    let words: Vec<String> = before.chain(arguments.iter().cloned()).collect();
+    (child, text::command_line(&words))
 }
 
 /// Turns snapshots into progress until fio closes its output, what it notes has no more room, or
@@ -425,6 +487,20 @@ pub(crate) fn load_warning(when: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::bench::NbdUri;
+
+    #[test]
+    fn the_command_line_says_which_priority_was_allowed() {
+        let arguments = ["true".to_string()];
+        let begun = |standing| {
+            let (child, line) = start(&mut Command::new("true"), &arguments, standing);
+            assert!(child.unwrap().wait_until(clock::now() + GRACE).unwrap().success());
+            line
+        };
+        assert_eq!(begun(Standing::Same), "true");
+        let (_, is_allowed) = priority::starting_real_time(|| ());
+        let real_time = if is_allowed { "chrt --rr 1 true" } else { "true" };
+        assert_eq!(begun(Standing::RealTime), real_time);
+    }
 
     /// A disk without a limit may do more than anybody has thought of.
     #[test]
