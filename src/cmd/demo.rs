@@ -3,13 +3,8 @@
 
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
-<<<<<<< HEAD
-use crate::cli::{CalibrateWhen, Demo, VolumeCreate, VolumeModify, Wait};
+use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, VolumeModify, Wait};
 use crate::message::{self, Exit, Failure, failed};
-=======
-use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, Wait};
-use crate::message::{self, Failure, failed};
->>>>>>> e44e6c9 (Priority: cores have SCHED_RR where it is allowed, on a budget of processor time; doctor says what is)
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
@@ -20,7 +15,7 @@ use evenkeel_engine::{Recorder, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Outcome, Promise};
-use evenkeel_lab::demo::{self, DemoVolume, Serving};
+use evenkeel_lab::demo::{self, DemoVolume, Recording, Serving};
 use evenkeel_lab::files;
 use evenkeel_lab::report::Report;
 use evenkeel_sim::oracle::recorded::Provisioned;
@@ -165,6 +160,7 @@ fn drive(
         plan.promise_what_is_there(&client, id, found)?;
     }
     let volumes = place.volumes(&plans, &ids)?;
+    let recording = Recording::begin(&running.recorder, &volumes);
     // Set last, so that few credits are earned until the load begins.
     for (plan, id) in plans.iter().zip(&ids) {
         if let Some(credits) = plan.credits {
@@ -178,7 +174,7 @@ fn drive(
         raise.when_due(volumes);
     };
     let title = "Four volumes driven at once by fio over NBD";
-    let serving = Serving::Here(&running.recorder);
+    let serving = Serving::Here(recording);
     let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, serving, show);
     progress.bar.finish_and_clear();
     raise.finish()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::LabError;
 use crate::bench::NbdUri;
-use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
+use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
 use crate::checker::record::Record;
 use crate::checker::{self, Bands, Promise, Seen};
 use crate::clock;
@@ -86,7 +86,8 @@ pub fn available(volumes: &[DemoVolume], folder: &Path) -> Result<Vec<u64>, LabE
         workload: Workload { duration_s: LOOK_S, ..volume.workload },
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
-    let run = fio::run(&jobs, Detail::Totals, folder, &mut |_| {})?;
+    let standing = Standing::RealTime;
+    let run = fio::run_as(standing, &jobs, Detail::Totals, folder, &mut |_| {})?;
     let rate = |volume: &DemoVolume, measured: &Measurement| {
         let limit = volume.promise.rates_of(&volume.workload).map_or(0.0, |(rate, _)| rate);
         let saved = (limit * f64::from(volume.promise.tolerance_ms) / 1_000.0) as u64;
@@ -103,13 +104,61 @@ pub fn affordable(wanted: u64, measured: u64) -> u64 {
 }
 
 /// What is known of the server that the volumes are on.
-#[derive(Clone, Copy)]
 pub enum Serving<'a> {
-    /// Its data plane is in this process, and its dispatches are recorded while the load runs.
-    Here(&'a Recorder),
+    /// Its data plane is in this process, and its dispatches are recorded.
+    Here(Recording<'a>),
     /// The server is another process of this machine, which listens at the volumes' unix socket,
     /// or it is not known.
     Elsewhere,
+}
+
+/// A record of a data plane of this process, under way.
+pub struct Recording<'a>(&'a Recorder);
+
+impl<'a> Recording<'a> {
+    /// Begins a record with room for all requests that the limits of these volumes allow. To be
+    /// called before credits are set, so that the record has them.
+    #[must_use]
+    pub fn begin(recorder: &'a Recorder, volumes: &[DemoVolume]) -> Self {
+        let iops = |volume: &DemoVolume| {
+            let rates = volume.promise.rates_of(&volume.workload);
+            rates.map_or(UNLIMITED_IOPS, |(burst, _)| burst.ceil() as u64)
+        };
+        let seconds = volumes.iter().map(|volume| volume.workload.duration_s).max().unwrap_or(0);
+        let per_second: u64 = volumes.iter().map(iops).sum();
+        let entries = per_second
+            .saturating_mul(u64::from(seconds) + SETUP_S)
+            .saturating_mul(ENTRIES_PER_REQUEST)
+            .saturating_add(ENTRIES_BESIDE);
+        let entries = entries.min(ENTRIES_MAX);
+        recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), trace::Detail::Requests);
+        Self(recorder)
+    }
+
+    fn end(self) -> Record {
+        let since_1970_ns = clock::unix_us().saturating_mul(1_000);
+        let origin_unix_ns = since_1970_ns.saturating_sub(self.0.now().ns);
+        Record { traces: self.0.end(), origin_unix_ns }
+    }
+}
+
+impl Serving<'_> {
+    fn server(&self, volumes: &[DemoVolume]) -> Server {
+        match self {
+            Self::Here(_) => Server::Here,
+            Self::Elsewhere => {
+                let process = volumes.first().and_then(|volume| volume.uri.server());
+                process.map_or(Server::Unknown, Server::Process)
+            }
+        }
+    }
+
+    fn end_record(self) -> Option<Record> {
+        match self {
+            Self::Here(recording) => Some(recording.end()),
+            Self::Elsewhere => None,
+        }
+    }
 }
 
 /// Drives all volumes at once, then judges each by `bands`. Credits must have been set right before
@@ -135,8 +184,7 @@ pub fn run(
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
     let watch = Watch::start(serving.server(volumes));
-    serving.begin_record(volumes);
-    let run = fio::run(&jobs, Detail::EveryIo, folder, progress)?;
+    let run = fio::run_as(Standing::RealTime, &jobs, Detail::EveryIo, folder, progress)?;
     let record = serving.end_record();
     let observed = placeable(watch.finish(), &run.measurements);
     let during_load = during_load(&observed, &run.measurements);
@@ -180,42 +228,6 @@ pub fn run(
     }
     let environment = Environment::read(run.version);
     Ok(Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings))
-}
-
-impl Serving<'_> {
-    fn server(self, volumes: &[DemoVolume]) -> Server {
-        match self {
-            Self::Here(_) => Server::Here,
-            Self::Elsewhere => {
-                let process = volumes.first().and_then(|volume| volume.uri.server());
-                process.map_or(Server::Unknown, Server::Process)
-            }
-        }
-    }
-
-    /// Begins a record with room for all requests that the limits allow.
-    fn begin_record(self, volumes: &[DemoVolume]) {
-        let Self::Here(recorder) = self else { return };
-        let iops = |volume: &DemoVolume| {
-            let rates = volume.promise.rates_of(&volume.workload);
-            rates.map_or(UNLIMITED_IOPS, |(burst, _)| burst.ceil() as u64)
-        };
-        let seconds = volumes.iter().map(|volume| volume.workload.duration_s).max().unwrap_or(0);
-        let per_second: u64 = volumes.iter().map(iops).sum();
-        let entries = per_second
-            .saturating_mul(u64::from(seconds) + SETUP_S)
-            .saturating_mul(ENTRIES_PER_REQUEST)
-            .saturating_add(ENTRIES_BESIDE);
-        let entries = entries.min(ENTRIES_MAX);
-        recorder.begin(usize::try_from(entries).unwrap_or(usize::MAX), trace::Detail::Requests);
-    }
-
-    fn end_record(self) -> Option<Record> {
-        let Self::Here(recorder) = self else { return None };
-        let origin_unix_ns =
-            (clock::unix_us().saturating_mul(1_000)).saturating_sub(recorder.now().ns);
-        Some(Record { traces: recorder.end(), origin_unix_ns })
-    }
 }
 
 /// When a volume's load began, in microseconds since 1970.

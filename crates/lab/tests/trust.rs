@@ -15,7 +15,7 @@ use evenkeel_engine::{Engine, EngineConfig, IoMode};
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::{NbdUri, data_plane};
 use evenkeel_lab::checker::{Bands, Outcome, Promise};
-use evenkeel_lab::demo::{self, DemoVolume, Serving};
+use evenkeel_lab::demo::{self, DemoVolume, Recording, Serving};
 use evenkeel_lab::report::Report;
 use evenkeel_sim::oracle::recorded::Provisioned;
 use evenkeel_sim::workload::Workload;
@@ -84,7 +84,7 @@ fn run(engine: &Engine, folder: &Path, socket: &Path) -> Report {
         driven_volumes.push(driven(socket, number, name));
     }
     let recorder = engine.recorder();
-    let serving = Serving::Here(&recorder);
+    let serving = Serving::Here(Recording::begin(&recorder, &driven_volumes));
     // The last volume is all but closed for a second, between two calls that are a second apart.
     let last = u32::try_from(volumes().len()).unwrap();
     let mut changes = [pacing(1, 50), pacing(PROMISED, 50)].into_iter();

@@ -174,11 +174,11 @@ pub fn set_normal() -> io::Result<()> {
     set_policy(libc::SCHED_OTHER, 0)
 }
 
-/// Calls `start` with the calling thread at real-time priority [`REAL_TIME`], which the programs
-/// and threads that it starts inherit. Then the thread has the policy of all programs again. Also
-/// whether it was allowed; `start` is called in any case.
-pub fn starting_real_time<T>(start: impl FnOnce() -> T) -> (T, bool) {
-    let is_real_time = set_real_time(REAL_TIME).is_ok();
+/// Calls `start` with the calling thread at this real-time priority, such as [`REAL_TIME`], which
+/// the programs and threads that it starts inherit. Then the thread has the policy of all programs
+/// again. Also whether it was allowed; `start` is called in any case.
+pub fn starting_real_time<T>(priority: i32, start: impl FnOnce() -> T) -> (T, bool) {
+    let is_real_time = set_real_time(priority).is_ok();
     let started = start();
     // A thread may always step back.
     let is_normal = !is_real_time || set_normal().is_ok();
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_program_is_started_in_any_case() {
         let before = shown_here();
-        let (inside, is_real_time) = starting_real_time(shown_here);
+        let (inside, is_real_time) = starting_real_time(REAL_TIME, shown_here);
         assert_eq!(inside.0 == 2, is_real_time);
         assert_eq!(shown_here(), before);
     }

@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::bench::fio::{self, Detail, Job};
 use crate::bench::{NbdUri, data_plane};
 use crate::checker::{Bands, Promise};
-use crate::demo::{self, DemoVolume, Serving};
+use crate::demo::{self, DemoVolume, Recording, Serving};
 use crate::report::Report;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -83,7 +83,8 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
     for row in rows(bench.seconds) {
         bench.report(&format!("{} for {} s", row.name, bench.seconds));
         let volumes = volumes(&engine, &row)?;
-        let (bands, serving) = (&Bands::FIGURES, Serving::Here(&recorder));
+        let (bands, serving) =
+            (&Bands::FIGURES, Serving::Here(Recording::begin(&recorder, &volumes)));
         let report = demo::run(TITLE, &volumes, bands, bench.folder, serving, &mut |_| {})?;
         whole = Some(match whole {
             None => report,

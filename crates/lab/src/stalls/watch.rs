@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use evenkeel_engine::priority;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::threads::{self, Follower};
 use super::{Observed, Server, Stall, Stalls};
@@ -27,25 +27,19 @@ const STALLS_MAX: usize = 1 << 16;
 /// The kernel's books about the calling thread: time on a processor, time in line for one, turns.
 const BOOKS: &str = "/proc/thread-self/schedstat";
 
-/// Makes a thread real-time, so that it never stands in line. What is subtracted as time in line
-/// may hide a stall: on a busy machine a watcher without this privilege misses some, and excuses
-/// too little rather than too much.
-const REAL_TIME: [&str; 4] = ["chrt", "--fifo", "--pid", "1"];
-
-/// What one thread saw.
-#[derive(Debug)]
-struct Seen {
-    stalls: Vec<Stall>,
-    real_time: bool,
-}
+/// The real-time priority of the watch, so that it never waits: above that of servers and clients.
+/// What is subtracted as time in line may hide a stall: on a busy machine a watch without this
+/// privilege misses some, and excuses too little rather than too much.
+const PRIORITY: i32 = priority::REAL_TIME + 1;
 
 /// Threads that watch every processor of this process, and the threads of a server and its
 /// clients, until they are stopped or dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Result<Seen, String>>>,
+    threads: Vec<JoinHandle<Result<Vec<Stall>, String>>>,
     follower: Option<JoinHandle<Follower>>,
+    real_time: bool,
     failed: Option<String>,
 }
 
@@ -54,8 +48,21 @@ impl Watch {
     /// stands in its way is told in the end.
     #[must_use]
     pub fn start(server: Server) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut watch = Self { stop, threads: Vec::new(), follower: None, failed: None };
+        let (mut watch, real_time) =
+            priority::starting_real_time(PRIORITY, || Self::start_threads(server));
+        watch.real_time = real_time;
+        watch
+    }
+
+    /// Starts the threads, which inherit the priority of this one.
+    fn start_threads(server: Server) -> Self {
+        let mut watch = Self {
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            follower: None,
+            real_time: false,
+            failed: None,
+        };
         let allowed = match sched_getaffinity(None) {
             Ok(allowed) => allowed,
             Err(error) => {
@@ -87,13 +94,10 @@ impl Watch {
     pub fn finish(mut self) -> Observed {
         self.stop.store(true, Ordering::Relaxed);
         let mut failed = self.failed.take();
-        let (mut stalls, mut real_time) = (Vec::new(), true);
+        let mut stalls = Vec::new();
         for thread in self.threads.drain(..) {
             match thread.join() {
-                Ok(Ok(seen)) => {
-                    stalls.extend(seen.stalls);
-                    real_time &= seen.real_time;
-                }
+                Ok(Ok(seen)) => stalls.extend(seen),
                 Ok(Err(why)) => failed = Some(why),
                 Err(_) => failed = Some("its thread panicked".to_string()),
             }
@@ -109,7 +113,10 @@ impl Watch {
         let stalls = Stalls::merged(stalls);
         match failed {
             Some(why) => Observed::unwatched(why),
-            None => Observed { stalls, server, client, unwatched: None, real_time },
+            None => {
+                let real_time = self.real_time;
+                Observed { stalls, server, client, unwatched: None, real_time }
+            }
         }
     }
 }
@@ -123,7 +130,6 @@ impl Drop for Watch {
 
 /// Looks at the threads of the server and its clients until it is stopped.
 fn follow(server: Server, stop: &AtomicBool) -> Follower {
-    be_real_time();
     let mut follower = Follower::new(server, clock::unix_us());
     while !stop.load(Ordering::Relaxed) {
         clock::sleep_until_ns(clock::monotonic_ns() + threads::PERIOD_NS);
@@ -132,12 +138,11 @@ fn follow(server: Server, stop: &AtomicBool) -> Follower {
     follower
 }
 
-fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Seen, String> {
+fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> {
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only)
         .map_err(|error| format!("cannot stay on processor {cpu}: {error}"))?;
-    let real_time = be_real_time();
     let books = File::open(BOOKS).map_err(|error| format!("{BOOKS}: {error}"))?;
     let mut stalls = Vec::new();
     let mut waited_ns = waited_ns(&books)?;
@@ -164,17 +169,7 @@ fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Seen, String> {
             stalls.push(Stall { start_us, length_us: length_ns / 1_000 });
         }
     }
-    Ok(Seen { stalls, real_time })
-}
-
-/// Asks for real-time priority, through the program of util-linux that does so: there is no safe
-/// call for it. `false` when it was refused, as without privileges.
-fn be_real_time() -> bool {
-    let [program, arguments @ ..] = REAL_TIME;
-    let mut command = Command::new(program);
-    command.args(arguments).arg(gettid().to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    Ok(stalls)
 }
 
 /// The rule: of the time between two wake-ups, neither the sleep that was asked for nor the time in

@@ -44,7 +44,8 @@ pub struct Provisioned {
     pub id: VolumeId,
     /// Its limits at first, and then after each modification.
     pub pacings: Vec<Pacing>,
-    /// Its credits when the record begins.
+    /// Its credits when the record begins. Where they are set while it is recorded, the record
+    /// says when.
     pub balances: Balances,
 }
 
@@ -100,14 +101,11 @@ pub fn judge(traces: &[Trace], volume: &Provisioned, stalls: &[Span]) -> Result<
     }
     let first = volume.pacings.first().ok_or(NotJudged::Absent)?;
     let margins = Margins { floor_ppm: FLOOR_PPM, modify_ns: MODIFY_NS, ..Margins::default() };
-    let system = System {
-        volumes: vec![VolumePromise::from_pacing(first, volume.balances)],
-        margins,
-        ..System::default()
-    };
+    let system = System { margins, ..System::default() };
     let mut reader = Reader {
         checkers: Checkers::only(system, &RULES),
         pacings: volume.pacings[1..].iter(),
+        first: VolumePromise::from_pacing(first, volume.balances),
         counter: Counter::new(first.counting),
         open: BTreeMap::new(),
         stalls,
@@ -131,6 +129,8 @@ struct Open {
 
 struct Reader<'a> {
     checkers: Checkers,
+    /// What is promised when the record begins.
+    first: VolumePromise,
     pacings: std::slice::Iter<'a, Pacing>,
     counter: Counter,
     open: BTreeMap<u32, Open>,
@@ -146,7 +146,11 @@ impl Reader<'_> {
         for entry in trace.entries() {
             let at = entry.at.ns;
             match &entry.call {
-                Call::Name(index, of) if *of == id => name = Some(*index),
+                Call::Name(index, of) if *of == id => {
+                    name = Some(*index);
+                    let promise = Box::new(self.first);
+                    self.observe(&Event::Added { at, volume: 0, promise });
+                }
                 Call::Submit(index, io) if Some(*index) == name => self.submitted(at, io),
                 Call::Dispatch(dispatch) if Some(dispatch.volume) == name => {
                     self.dispatched(at, dispatch);

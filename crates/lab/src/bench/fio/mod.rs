@@ -378,7 +378,7 @@ fn start(
     let mut spawn = || Guarded::spawn(fio, PACKAGE);
     let (child, is_real_time) = match standing {
         Standing::Same => (spawn(), false),
-        Standing::RealTime => priority::starting_real_time(spawn),
+        Standing::RealTime => priority::starting_real_time(priority::REAL_TIME, spawn),
     };
     let before = REAL_TIME.iter().filter(|_| is_real_time).map(|word| (*word).to_owned());
     let words: Vec<String> = before.chain(arguments.iter().cloned()).collect();
@@ -497,7 +497,7 @@ mod tests {
             line
         };
         assert_eq!(begun(Standing::Same), "true");
-        let (_, is_allowed) = priority::starting_real_time(|| ());
+        let (_, is_allowed) = priority::starting_real_time(priority::REAL_TIME, || ());
         let real_time = if is_allowed { "chrt --rr 1 true" } else { "true" };
         assert_eq!(begun(Standing::RealTime), real_time);
     }

@@ -1,7 +1,7 @@
 //! Records of a scheduler: what keeps its promise passes, and each way to break it is found.
 
 use evenkeel_core::ids::VolumeId;
-use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
+use evenkeel_core::qos::pacing::{Balances, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{Io, Scheduler};
 use evenkeel_core::qos::trace::{Call, Detail, Trace};
 use evenkeel_core::request::Operation;
@@ -37,11 +37,21 @@ struct Server {
 fn recorded(
     limits: Pacing,
     held: &[Span],
+    change: impl FnMut(u64, &mut dyn FnMut(Pacing)),
+) -> Trace {
+    recorded_with(limits, Balances::default(), held, change)
+}
+
+/// The same of a volume with these credits.
+fn recorded_with(
+    limits: Pacing,
+    balances: Balances,
+    held: &[Span],
     mut change: impl FnMut(u64, &mut dyn FnMut(Pacing)),
 ) -> Trace {
     let start = Instant::from_ns(START);
     let mut scheduler = Scheduler::new(start);
-    let name = scheduler.add(start, &limits, Balances::default()).unwrap();
+    let name = scheduler.add(start, &limits, balances).unwrap();
     let mut trace = Trace::with_room(1 << 20, Detail::Requests);
     trace.push(start, Call::Name(name, id()));
     let mut server = Server { scheduler, trace, now: start, handle: 0 };
@@ -145,6 +155,29 @@ fn a_modification_gives_nothing() {
     let trace = recorded(pacing(1_000, 50), &[], refill);
     let told = vec![pacing(1_000, 50); 3];
     assert!(broken(&trace, told, &[]).contains(&Rule::Ceiling));
+}
+
+/// Credits count from when they are set, however long the server has run before.
+#[test]
+fn credits_end_when_they_are_spent() {
+    let credit = CreditLimit { refill_per_second: 300, capacity: 1_000_000 };
+    let operations = Some(Limit { per_second: 3_000, credit: Some(credit) });
+    let limits = Pacing { operations, ..pacing(3_000, 50) };
+    let driven = |set: u64| {
+        let balances = Balances { operations: Some(set), bytes: None };
+        let trace = recorded_with(limits, balances, &[], |_, _| {});
+        let volume = Provisioned { id: id(), pacings: vec![limits], balances };
+        // 2,700 a second of 10,800 last for four seconds of eight.
+        judge(std::slice::from_ref(&trace), &volume, &[]).unwrap()
+    };
+    let judged = driven(10_800);
+    assert_eq!(judged.report.broken(), []);
+    let told = Balances { operations: Some(9_000), bytes: None };
+    let given = Balances { operations: Some(10_800), bytes: None };
+    let trace = recorded_with(limits, given, &[], |_, _| {});
+    let volume = Provisioned { id: id(), pacings: vec![limits], balances: told };
+    let more = judge(std::slice::from_ref(&trace), &volume, &[]).unwrap();
+    assert!(more.report.broken().contains(&Rule::Credits), "{}", more.report);
 }
 
 #[test]
