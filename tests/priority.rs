@@ -18,11 +18,18 @@ struct Standing {
     nice: i32,
 }
 
-/// That of any program.
-const NORMAL: Standing = Standing { policy: 0, real_time: 0, nice: 0 };
-/// `SCHED_RR` at the lowest priority.
-const REAL_TIME: Standing = Standing { policy: 2, real_time: 1, nice: 0 };
 const NICE: Standing = Standing { policy: 0, real_time: 0, nice: -15 };
+
+/// That of this process, which the server inherits.
+fn normal() -> Standing {
+    let own = threads(std::process::id());
+    own.first().expect("this thread").1
+}
+
+/// `SCHED_RR` at the lowest priority.
+fn real_time() -> Standing {
+    Standing { policy: 2, real_time: 1, ..normal() }
+}
 
 /// What begins the names of threads that a core has beside its own: workers of the kernel, and
 /// those of the driver of plain system calls.
@@ -83,40 +90,38 @@ fn cores(before: &[&str], options: &str) -> (Standing, String) {
         if is_own { own.push((name, standing)) } else { others.push((name, standing)) }
     }
     assert_eq!(own.iter().filter(|(name, _)| name.starts_with("core-")).count(), 2, "{own:?}");
-    assert!(others.iter().all(|(_, standing)| *standing == NORMAL), "{others:?}");
+    assert!(others.iter().all(|(_, standing)| *standing == normal()), "{others:?}");
     let (_, first) = own[0];
     assert!(own.iter().all(|(_, standing)| *standing == first), "{own:?}");
     (first, server.logged().to_owned())
 }
 
-/// Whether this machine lets a program have that real-time priority, or nice value.
-fn allows(standing: Standing) -> bool {
-    let mut command = match standing {
-        REAL_TIME => Command::new("chrt"),
-        _ => Command::new("nice"),
-    };
-    match standing {
-        REAL_TIME => command.args(["--rr", "1", "true"]),
-        _ => command.args(["-n", "-15", "sh", "-c", "[ $(nice) = -15 ]"]),
-    };
-    command.output().is_ok_and(|output| output.status.success())
+/// Whether this machine lets a program have real-time priority.
+const MAY_BE_REAL_TIME: &str = "chrt --rr 1 true";
+
+/// Whether it lets it have a negative nice value: `nice` runs a program in any case.
+const MAY_BE_NICE: &str = "nice -n -35 sh -c '[ $(nice) -lt 0 ]'";
+
+fn succeeds(script: &str) -> bool {
+    let output = Command::new("sh").args(["-c", script]).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 #[test]
 fn cores_have_the_priority_that_is_asked_for() {
-    assert_eq!(cores(&[], "--data-plane-priority none").0, NORMAL);
-    assert_eq!(cores(&[], "--data-plane-priority none --io pread").0, NORMAL);
-    if !allows(NICE) {
+    assert_eq!(cores(&[], "--data-plane-priority none").0, normal());
+    assert_eq!(cores(&[], "--data-plane-priority none --io pread").0, normal());
+    if !succeeds(MAY_BE_NICE) {
         return skipped("negative nice values are not allowed");
     }
     assert_eq!(cores(&[], "--data-plane-priority nice").0, NICE);
     assert_eq!(cores(&[], "--data-plane-priority nice --io pread").0, NICE);
-    if !allows(REAL_TIME) {
+    if !succeeds(MAY_BE_REAL_TIME) {
         return skipped("real-time priority is not allowed");
     }
     for options in ["", "--io pread", "--data-plane-priority real-time"] {
         let (standing, logged) = cores(&[], options);
-        assert_eq!(standing, REAL_TIME, "{options}");
+        assert_eq!(standing, real_time(), "{options}");
         assert!(!logged.contains("real-time"), "{logged}");
     }
 }
@@ -127,12 +132,12 @@ fn without_privileges_the_server_runs_and_says_what_is_missing() {
         return skipped("privileges cannot be dropped here");
     }
     let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "");
-    assert_eq!(standing, NORMAL);
+    assert_eq!(standing, normal());
     for part in ["real-time priority is refused", "CAP_SYS_NICE", "LimitRTPRIO=1"] {
         assert!(logged.contains(part), "{part}: {logged}");
     }
     let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "--data-plane-priority none");
-    assert_eq!((standing, logged.contains("priority")), (NORMAL, false), "{logged}");
+    assert_eq!((standing, logged.contains("priority")), (normal(), false), "{logged}");
     if !starts(&WITH_NICE) {
         return skipped("the limit of nice values cannot be raised");
     }
