@@ -4,6 +4,10 @@
 //! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped. A thread
 //! that sleeps until something happens is neither: it has no work. What a look finds new is put
 //! right before that look, so a span is placed to within a [`PERIOD_NS`].
+//!
+//! A thread that wakes up for every request waits a little each time, which adds up and delays
+//! nothing by more than that little. So only waits that are long one by one count: the third number
+//! says how often the thread ran.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,8 +22,8 @@ pub(super) const PERIOD_NS: u64 = 2_000_000;
 /// Looks between two searches for new threads.
 const LOOKS_PER_SEARCH: u32 = 25;
 
-/// Waits of less than this between two looks are left out: every wake-up has one.
-const WAIT_NS_MIN: u64 = 200_000;
+/// Waits that are shorter than this in the mean of those between two looks are left out.
+const WAIT_NS_MIN: u64 = 300_000;
 
 /// Spans that are kept of each side. More of them are seconds of waiting in each minute: such a
 /// run is not judged by them.
@@ -50,11 +54,22 @@ struct Thread {
     counted: Counted,
 }
 
-/// Nanoseconds since a thread began.
+/// What the kernel counts of a thread since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counted {
     ran_ns: u64,
     waited_ns: u64,
+    /// How often it ran, and so waited before.
+    runs: u64,
+}
+
+impl Counted {
+    /// Nanoseconds waited since an earlier look, if the waits were long ones.
+    fn waited_since(&self, before: &Self) -> Option<u64> {
+        let waited_ns = self.waited_ns.saturating_sub(before.waited_ns);
+        let runs = self.runs.saturating_sub(before.runs).max(1);
+        (waited_ns / runs >= WAIT_NS_MIN).then_some(waited_ns)
+    }
 }
 
 /// Follows the threads of the server, and of all programs that this process has started: those are
@@ -92,8 +107,7 @@ impl Follower {
             };
             let before = std::mem::replace(&mut thread.counted, counted);
             *stirred.entry(thread.process).or_default() |= counted != before;
-            let waited_ns = counted.waited_ns.saturating_sub(before.waited_ns);
-            if waited_ns >= WAIT_NS_MIN {
+            if let Some(waited_ns) = counted.waited_since(&before) {
                 let length_us = waited_ns / 1_000;
                 let start_us = now_us.saturating_sub(length_us);
                 waits.push((thread.process, Stall { start_us, length_us }));
@@ -209,7 +223,8 @@ fn parse(line: &str) -> Option<Counted> {
     let mut numbers = line.split_whitespace().map(str::parse);
     let ran_ns = numbers.next()?.ok()?;
     let waited_ns = numbers.next()?.ok()?;
-    Some(Counted { ran_ns, waited_ns })
+    let runs = numbers.next()?.ok()?;
+    Some(Counted { ran_ns, waited_ns, runs })
 }
 
 #[cfg(test)]
@@ -222,10 +237,14 @@ mod tests {
 
     #[test]
     fn the_kernel_s_lines_are_understood() {
-        let counted = Counted { ran_ns: 88_886, waited_ns: 2_885_209 };
+        let counted = Counted { ran_ns: 88_886, waited_ns: 2_885_209, runs: 2 };
         assert_eq!(parse("88886 2885209 2\n"), Some(counted));
         assert_eq!(parse(""), None);
         assert_eq!(parse("1 x 2"), None);
+        assert_eq!(counted.waited_since(&Counted::default()), Some(2_885_209));
+        // Ten short waits delay nothing by their sum.
+        let often = Counted { runs: 10, ..counted };
+        assert_eq!(often.waited_since(&Counted::default()), None);
         assert_eq!(state("7 (a) b) T 1 7"), Some('T'));
         assert_eq!(state("7 (a"), None);
     }
