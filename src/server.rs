@@ -255,7 +255,7 @@ pub fn run(
     }
     let guarded = Arc::clone(&pool);
     let engine = data_plane(config, pool, calibration)?;
-    // Whoever waited for it may have given up; the server is none the worse for it.
+    // The receiver may be gone, which is no reason not to serve.
     let _ = config.recorder.as_ref().map(|recorder| recorder.send(engine.recorder()));
     let nbd = engine.tcp_addresses();
     let control = control_config(config, &nbd)?;

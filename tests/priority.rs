@@ -138,12 +138,12 @@ fn without_privileges_the_server_runs_and_says_what_is_missing() {
     }
     let (standing, logged) = cores(&WITHOUT_PRIVILEGES, "--data-plane-priority none");
     assert_eq!((standing, logged.contains("priority")), (normal(), false), "{logged}");
-    if !starts(&WITH_NICE) {
-        return skipped("the limit of nice values cannot be raised");
+    // Not every machine lets root raise the limit of nice values.
+    if starts(&WITH_NICE) {
+        let (standing, logged) = cores(&WITH_NICE, "");
+        assert_eq!(standing, NICE);
+        assert!(logged.contains("has the nice value -15 instead"), "{logged}");
     }
-    let (standing, logged) = cores(&WITH_NICE, "");
-    assert_eq!(standing, NICE);
-    assert!(logged.contains("has the nice value -15 instead"), "{logged}");
 }
 
 #[test]

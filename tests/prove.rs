@@ -60,7 +60,7 @@ fn volumes_keep_their_promise_seen_from_inside_and_outside() {
         );
         let output = server.evenkeel(&verb);
         let proof: Value = serde_json::from_str(&output.stdout).unwrap();
-        assert_eq!(proof["schema"], "evenkeel.proof/1");
+        assert_eq!(proof["schema"], "evenkeel.proof/2");
         let loads: Vec<_> = proof["report"]["volumes"]
             .as_array()
             .unwrap()
@@ -219,6 +219,38 @@ fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
         assert!(output.stderr.contains("does not keep its promise"), "{output}");
         Came::Good
     });
+}
+
+/// A server that dies under a proof is said to be gone, with the time, and nothing is said of speed.
+#[test]
+fn a_server_that_dies_is_said_to_be_gone() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let _alone = alone();
+    let mut server = Server::start("--store memory");
+    let id = server.attached("--type io2 --size 4 --iops 500");
+    let mut prove = evenkeel(server.folder());
+    prove.env("EVENKEEL_ENDPOINT", &server.endpoint).env("EVENKEEL_DATA_DIR", server.data_dir());
+    let proof = start(prove.args(["prove", &id, "--time", "60s"]));
+    // The load that is judged follows two short ones.
+    let children = format!("task/{}/children", proof.id());
+    let is_judged = || {
+        let fio = proof.proc_file(&children);
+        let line = fs::read(format!("/proc/{}/cmdline", fio.trim())).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("--name=reads\0")
+    };
+    assert!(Deadline::after(Duration::from_secs(60)).comes(is_judged), "no load that is judged");
+    // Long enough for some seconds of it to be judged.
+    Deadline::after(Duration::from_secs(6)).comes(|| false);
+    server.kill_9();
+    let proof = proof.finish();
+    println!("{proof}");
+    assert_eq!(proof.status.code(), Some(1), "{proof}");
+    assert!(proof.stdout.contains("the server closed the connection after "), "{proof}");
+    assert!(proof.stdout.ends_with("The promise: server gone\n"), "{proof}");
+    assert!(proof.stderr.contains(" is gone"), "{proof}");
+    assert!(!proof.stdout.contains("why:") && !proof.stdout.contains("4294967295"), "{proof}");
 }
 
 /// A measurement that is killed leaves the server that it has started. The next one stops it.

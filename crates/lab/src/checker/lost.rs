@@ -14,6 +14,9 @@ const LOST_PARTS_MAX: u64 = 20;
 /// Of this many seconds one may stay undecided, and at least one.
 const UNDECIDED_SECONDS_IN: usize = 10;
 
+/// The name of the check whether the server kept the connection.
+pub(super) const CONNECTION: &str = "connection";
+
 /// What became of a promise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,6 +48,7 @@ impl Outcome {
     pub fn of_check(check: &Check) -> Self {
         match (check.pass, check.undecided) {
             (true, _) => Self::Kept,
+            (false, _) if check.name == CONNECTION => Self::ServerGone,
             (false, true) => Self::Undecided,
             (false, false) => Self::Broken,
         }
@@ -95,7 +99,7 @@ impl Lost {
         }
     }
 
-    /// The same of many seconds, and how many of them are undecided: a few may be.
+    /// Asks about each of many seconds, and counts those that are undecided: a few may be.
     pub(super) fn ask_each(
         &self,
         seconds: impl Iterator<Item = usize>,

@@ -39,8 +39,8 @@
 //!
 //! What the measured time does not explain, but three times as much would, is **undecided**: the
 //! watch may have missed some, or what piled up behind it took as long again. A few seconds of a
-//! run may be undecided. Where more than a twentieth of a run was lost, it excuses nothing, and what it
-//! would have excused is undecided. **Broken** is what no such time explains.
+//! run may be undecided. Where more than a twentieth of a run was lost, it excuses nothing, and
+//! what it would have excused is undecided. **Broken** is what no such time explains.
 //!
 //! Where the server's own record of dispatches is at hand, limits are judged by that
 //! (`record`), because nothing between it and the scheduler can be late. Then a client's log is
@@ -62,7 +62,7 @@ pub use evenkeel_sim::promise::{CreditPlan, Dimension, Promise, Rate};
 pub(crate) use lost::Lost;
 pub use lost::Outcome;
 
-use self::lost::lies_in;
+use self::lost::{CONNECTION, lies_in};
 use self::phases::{Phase, phases};
 use self::windows::{CATCH_UP_US, every_window};
 use crate::LabError;
@@ -163,14 +163,17 @@ pub fn check(
     let mut checks = Vec::new();
     let mut summary = Summary::default();
     let error = seen.error.unwrap_or("none");
-    checks.push(Check::new("I/O errors", "none", error, seen.error.is_none()));
+    checks.push(match seen.gone_after_ms {
+        Some(_) => Check::new(CONNECTION, "until the end of the load", error, false),
+        None => Check::new("I/O errors", "none", error, seen.error.is_none()),
+    });
     let lost = &Lost::of(seen.lost, seconds.len() as u64 * 1_000_000);
     if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);
         summary.phases.push(PhaseSummary { measured_iops, cov, ..PhaseSummary::default() });
         summary.expected_iops = vec![None; seconds.len()];
-        return Ok(Verdict::new(checks, summary, seen.gone_after_ms.is_some()));
+        return Ok(Verdict::new(checks, summary));
     }
     if seconds.len() < SECONDS_MIN {
         let count = seconds.len();
@@ -190,25 +193,15 @@ pub fn check(
             checks.push(every_window(load, bands, series, lost));
         }
     }
-    Ok(Verdict::new(checks, summary, seen.gone_after_ms.is_some()))
+    Ok(Verdict::new(checks, summary))
 }
 
 impl Verdict {
-    fn new(checks: Vec<Check>, summary: Summary, is_gone: bool) -> Self {
-        let mut verdict = Self { outcome: Outcome::Kept, checks: Vec::new(), summary };
-        for check in checks {
-            // The error is that the server is gone, which has a word of its own.
-            let outcome = match is_gone && check.name == "I/O errors" {
-                true => Outcome::ServerGone,
-                false => Outcome::of_check(&check),
-            };
-            verdict.outcome = verdict.outcome.max(outcome);
-            verdict.checks.push(check);
-        }
-        verdict
+    fn new(checks: Vec<Check>, summary: Summary) -> Self {
+        Self { outcome: Outcome::Kept, checks: Vec::new(), summary }.with(checks)
     }
 
-    /// The same with more checks.
+    /// Adds checks.
     #[must_use]
     pub fn with(mut self, checks: Vec<Check>) -> Self {
         for check in checks {

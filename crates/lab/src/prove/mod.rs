@@ -226,7 +226,7 @@ pub fn run(
         let load = prover.measure(step, progress)?;
         let is_gone = load.is_gone();
         measured.push(load);
-        // Nobody is there to be loaded any more.
+        // A load needs a server.
         if is_gone {
             break;
         }

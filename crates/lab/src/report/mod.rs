@@ -179,7 +179,7 @@ impl Report {
         Self { load_before_hundredths, load_after_hundredths, ..self }
     }
 
-    /// The same with loads that could not be judged: then nothing is better than undecided.
+    /// Adds loads that could not be judged: then nothing is better than undecided.
     #[must_use]
     pub fn without_verdict_on(self, unjudged: usize) -> Self {
         let least = if unjudged > 0 { Outcome::Undecided } else { Outcome::Kept };

@@ -61,7 +61,7 @@ pub struct Observed {
     /// When threads of the server had work and did not run. Empty where the server is not known.
     #[serde(default)]
     pub server: Stalls,
-    /// The same of the clients' threads.
+    /// When threads of the clients had work and did not run.
     #[serde(default)]
     pub client: Stalls,
     /// Why the machine was not watched; `None` when it was.
@@ -193,7 +193,7 @@ impl Observed {
         Stalls::merged(all.into_iter().flat_map(|stalls| stalls.as_slice()).copied().collect())
     }
 
-    /// The same, without the client's.
+    /// Every span in which the machine or the server did not run although it had work.
     #[must_use]
     pub fn lost_by_server(&self) -> Stalls {
         let all = [&self.stalls, &self.server];

@@ -51,7 +51,7 @@ impl Series {
         }
     }
 
-    /// The same, cut off after its first `seconds` full seconds.
+    /// Cuts the series off after its first `seconds` full seconds.
     #[must_use]
     pub fn first_seconds(&self, seconds: u64) -> Self {
         let ms = usize::try_from(seconds).unwrap_or(usize::MAX).saturating_mul(SECOND_MS);

@@ -42,7 +42,7 @@ fn recorded(
     recorded_with(limits, Balances::default(), held, change)
 }
 
-/// The same of a volume with these credits.
+/// Records eight seconds of a volume with these limits and credits.
 fn recorded_with(
     limits: Pacing,
     balances: Balances,
