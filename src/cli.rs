@@ -91,6 +91,8 @@ pub enum Verb {
     /// Run the server (volumes over NBD, the EC2 API) until SIGINT or SIGTERM.
     Serve(Box<Serve>),
     /// Show within two minutes that volumes get exactly their provisioned IOPS.
+    ///
+    /// Exit code 0: kept; 1: broken, or the server is gone; 6: undecided.
     Demo(Demo),
     /// Print the environment variables for aws-cli, other AWS SDKs and this program.
     ///
@@ -141,8 +143,8 @@ pub enum Verb {
     /// type.
     ///
     /// Loads the target with fio and checks each line of the promise that applies. Only reads,
-    /// unless --yes-destroy-data is given. Exit code 0: kept; 1: broken; 6: undecided, because the
-    /// machine was too busy.
+    /// unless --yes-destroy-data is given. Exit code 0: kept; 1: broken, or the server is gone; 6:
+    /// undecided, because the machine was too busy.
     Prove(Prove),
     /// Repeat published experiments, and compare with other servers.
     Bench(Bench),

@@ -221,7 +221,7 @@ fn without_the_guarantee_a_neighbour_breaks_the_promise_and_is_named() {
     });
 }
 
-/// A server that dies under a proof is said to be gone, with the time, and nothing is said of speed.
+/// A server that dies under a proof is said to be gone, with the time, and speed is not spoken of.
 #[test]
 fn a_server_that_dies_is_said_to_be_gone() {
     if absent(&["fio"]) {

@@ -33,7 +33,7 @@ usage: cargo x <verb>
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
-                   broken, a broken limiter always is (2 h; one run in SHARE of them)
+                   broken, a broken limiter always is (70 min; one run in SHARE of them)
   scenarios        build for release and run every scenario at its full length
   mutations [N...] break the rule behind each property on purpose and see that its test fails;
                    N is a property, `promise` (the scheduler's), `store` (the local store's)

@@ -506,10 +506,12 @@ impl Judge<'_> {
         (rate * u128::from(self.bands.second_ppm) / 1_000_000).max(self.load.cost)
     }
 
+    /// What a second may hold, in words; only the least of it where its limit is judged elsewhere.
     fn range(&self, least: u128, most: u128) -> String {
-        match least {
-            0 => format!("at most {} I/Os", self.ios_text(most)),
-            _ => format!("{} I/Os", self.span(least, most)),
+        match (least, self.has_record) {
+            (_, true) => format!("at least {} I/Os", self.ios_text(least)),
+            (0, false) => format!("at most {} I/Os", self.ios_text(most)),
+            (_, false) => format!("{} I/Os", self.span(least, most)),
         }
     }
 
