@@ -13,7 +13,7 @@ use crate::checker::{self, Bands, Promise, Seen};
 use crate::clock;
 use crate::environment::Environment;
 use crate::report::{Report, VolumeFacts, VolumeReport};
-use crate::stalls::{Observed, Server, Watch};
+use crate::stalls::{Observed, Server, Stalls, Watch, whole_ms};
 use evenkeel_core::qos::trace;
 use evenkeel_engine::Recorder;
 use evenkeel_sim::oracle::recorded::Provisioned;
@@ -35,6 +35,9 @@ const ENTRIES_BESIDE: u64 = 1 << 20;
 
 /// The largest record: about 4 GiB, of which only what is used takes memory.
 const ENTRIES_MAX: u64 = 1 << 26;
+
+/// A volume without waiting requests for less than this needs no word.
+const IDLE_WORTH_A_WORD_US: u64 = 50_000;
 
 /// Seconds that fio takes to set up and to end.
 const SETUP_S: u64 = 5;
@@ -202,7 +205,7 @@ pub fn run(
             record.checks(of, &observed.lost_by_server(), measurement.ios_total, queue_depth)
         });
         let of_record = match recorded {
-            Some(Ok(checks)) => Some(checks),
+            Some(Ok(recorded)) => Some(recorded),
             Some(Err(why)) => {
                 let name = &volume.name;
                 warnings.push(format!("{name}: judged by its client's log alone: {why}"));
@@ -210,15 +213,22 @@ pub fn run(
             }
             None => None,
         };
+        let has_record = of_record.is_some();
+        let (of_limits, idle) = of_record.map_or_else(
+            || (Vec::new(), Stalls::NONE),
+            |recorded| (recorded.checks, recorded.idle.during(start_us, load_ms * 1_000)),
+        );
+        warnings.extend(late_store(&volume.name, &idle));
         let seen = Seen {
             series: &measurement.series,
             lost: &lost,
+            idle: &idle,
             error: measurement.error.as_deref(),
             gone_after_ms: measurement.gone_after_ms,
-            has_record: of_record.is_some(),
+            has_record,
         };
         let verdict = checker::check(&promise, &volume.workload, &seen, bands)?;
-        let verdict = verdict.with(of_record.unwrap_or_default());
+        let verdict = verdict.with(of_limits);
         let facts = VolumeFacts {
             volume_type: volume.volume_type.clone(),
             size_gib: volume.size_gib,
@@ -228,6 +238,19 @@ pub fn run(
     }
     let environment = Environment::read(run.version);
     Ok(Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings))
+}
+
+/// What to know of a volume whose limits had nothing to hold back for some time; nothing where
+/// that was short.
+fn late_store(name: &str, idle: &Stalls) -> Option<String> {
+    let idle_us = idle.total_us();
+    (idle_us >= IDLE_WORTH_A_WORD_US).then(|| {
+        format!(
+            "{name}: for {} ms no request waited for its limits: all of them were in its store, or \
+             with its client",
+            whole_ms(idle_us)
+        )
+    })
 }
 
 /// When a volume's load began, in microseconds since 1970.

@@ -135,6 +135,9 @@ pub struct Seen<'a> {
     pub series: &'a Series,
     /// When the machine, the server or the client did not run, counted from time 0 of the series.
     pub lost: &'a Stalls,
+    /// When no request waited for the volume's limits, by the server's record, counted from time 0
+    /// of the series: what is short then is not the limiter's doing, and may be the disk's.
+    pub idle: &'a Stalls,
     /// What failed, if anything did.
     pub error: Option<&'a str>,
     /// After how many milliseconds the server closed the connection, if it did: the full seconds
@@ -167,7 +170,7 @@ pub fn check(
         Some(_) => Check::new(CONNECTION, "until the end of the load", error, false),
         None => Check::new("I/O errors", "none", error, seen.error.is_none()),
     });
-    let lost = &Lost::of(seen.lost, seconds.len() as u64 * 1_000_000);
+    let lost = &Lost::of(seen.lost, seen.idle, seconds.len() as u64 * 1_000_000);
     if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);

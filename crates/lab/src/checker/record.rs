@@ -3,7 +3,7 @@
 use evenkeel_core::qos::trace::Trace;
 
 use super::Check;
-use crate::stalls::Stalls;
+use crate::stalls::{Stall, Stalls};
 use evenkeel_sim::oracle::recorded::{self, NotJudged, Provisioned, Span};
 use evenkeel_sim::oracle::{Finding, Rule};
 use evenkeel_sim::text::thousands;
@@ -30,7 +30,7 @@ impl Record {
         lost: &Stalls,
         ios: u64,
         queue_depth: u32,
-    ) -> Result<Vec<Check>, NotJudged> {
+    ) -> Result<Recorded, NotJudged> {
         let judge = |stalls: &Stalls| recorded::judge(&self.traces, volume, &self.spans(stalls));
         let known = judge(lost)?;
         let judged = known.report.findings.iter().filter(|finding| finding.judged > 0);
@@ -49,14 +49,27 @@ impl Record {
             }
         }
         checks.push(same_requests(known.operations, ios, queue_depth));
-        Ok(checks)
+        let us = |ns: u64| ns.saturating_add(self.origin_unix_ns) / 1_000;
+        let stall =
+            |&(from, to): &Span| Stall { start_us: us(from), length_us: (to - from) / 1_000 };
+        Ok(Recorded { checks, idle: Stalls::merged(known.idle.iter().map(stall).collect()) })
     }
 
     fn spans(&self, stalls: &Stalls) -> Vec<Span> {
         let ns = |us: u64| us.saturating_mul(1_000).saturating_sub(self.origin_unix_ns);
-        let span = |stall: &crate::stalls::Stall| (ns(stall.start_us), ns(stall.end_us()));
+        let span = |stall: &Stall| (ns(stall.start_us), ns(stall.end_us()));
         stalls.as_slice().iter().map(span).collect()
     }
+}
+
+/// What the record of one volume shows.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The checks of its limits.
+    pub checks: Vec<Check>,
+    /// When no request waited for the volume's limits, in microseconds since 1970: its store or its
+    /// client was late.
+    pub idle: Stalls,
 }
 
 /// What one rule found, in words; times count from the first request of the volume.

@@ -50,7 +50,8 @@ fn check(
     error: Option<&str>,
     bands: &Bands,
 ) -> Result<Verdict, LabError> {
-    let seen = Seen { series, lost, error, gone_after_ms: None, has_record: false };
+    let idle = &Stalls::NONE;
+    let seen = Seen { series, lost, idle, error, gone_after_ms: None, has_record: false };
     super::check(promise, workload, &seen, bands)
 }
 
@@ -476,7 +477,8 @@ proptest! {
         let promise = Promise { tolerance_ms: 5, ..Promise::iops(rate) };
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
-        let got = every_window(&load, &bands, &series, &Lost::of(&Stalls::NONE, u64::MAX)).pass;
+        let lost = Lost::of(&Stalls::NONE, &Stalls::NONE, u64::MAX);
+        let got = every_window(&load, &bands, &series, &lost).pass;
         let mut want = true;
         for from in 0..counts.len() {
             for to in from..counts.len() {

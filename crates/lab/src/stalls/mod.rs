@@ -152,6 +152,12 @@ impl Stalls {
         self.0.iter().map(|stall| stall.length_us).sum()
     }
 
+    /// The union with others.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self::merged(self.0.iter().chain(&others.0).copied().collect())
+    }
+
     /// What may have been lost as well: each stall with its own length before and after it, and
     /// every second of which more than a fifth was lost. The watch may have missed a part of a
     /// stall, and work that piled up takes time on a processor that it shares.

@@ -37,6 +37,9 @@ const FLOOR_PPM: u32 = 5_000;
 /// delays that the machine explains are in the stalls.
 const MODIFY_NS: u64 = 100_000_000;
 
+/// The shortest span without a request that is kept.
+const IDLE_NS_MIN: u64 = 1_000_000;
+
 /// A volume as it was provisioned.
 #[derive(Clone, Debug)]
 pub struct Provisioned {
@@ -61,6 +64,9 @@ pub struct Judged {
     pub operations: u64,
     /// The first request and the last event of the volume, in nanoseconds of the record's clock.
     pub span: Span,
+    /// Spans between requests in which none waited, so that nothing was held back by a limit: the
+    /// store had all of them, or the client. Those of a millisecond and more.
+    pub idle: Vec<Span>,
 }
 
 /// Why the record of a volume cannot be judged.
@@ -111,12 +117,15 @@ pub fn judge(traces: &[Trace], volume: &Provisioned, stalls: &[Span]) -> Result<
         stalls,
         operations: 0,
         span: None,
+        idle_since: None,
+        idle: Vec::new(),
     };
     for trace in traces {
         reader.read(trace, volume.id)?;
     }
     let span = reader.span.ok_or(NotJudged::Absent)?;
-    Ok(Judged { report: reader.checkers.finish(), operations: reader.operations, span })
+    let Reader { checkers, operations, idle, .. } = reader;
+    Ok(Judged { report: checkers.finish(), operations, span, idle })
 }
 
 /// A request that was submitted and not dispatched to its end.
@@ -138,6 +147,9 @@ struct Reader<'a> {
     stalls: &'a [Span],
     operations: u64,
     span: Option<Span>,
+    /// Since when no request waits.
+    idle_since: Option<u64>,
+    idle: Vec<Span>,
 }
 
 impl Reader<'_> {
@@ -188,6 +200,11 @@ impl Reader<'_> {
 
     fn submitted(&mut self, at: u64, io: &Io) {
         self.span.get_or_insert((at, at));
+        if let Some(since) = self.idle_since.take()
+            && at.saturating_sub(since) >= IDLE_NS_MIN
+        {
+            self.idle.push((since, at));
+        }
         let direction = direction(io.operation);
         self.open.insert(io.handle, Open { direction, length: io.length, started: false });
         self.observe(&Event::Submitted(Submitted {
@@ -209,6 +226,7 @@ impl Reader<'_> {
         let Dispatch { handle, offset, length, last, .. } = *dispatch;
         if last {
             self.open.remove(&handle);
+            self.idle_since = self.open.is_empty().then_some(at);
         }
         let (operations, bytes, guard) = match direction {
             Direction::None => {

@@ -109,6 +109,30 @@ fn undecided(series: &Series, known: &Stalls) -> Vec<String> {
     named(&verdict, Outcome::Undecided).into_iter().map(String::from).collect()
 }
 
+/// What is short while no request waited for the limits may be the disk's doing: undecided, and not
+/// kept. A second in which requests waited all the time is broken.
+#[test]
+fn what_is_short_while_nothing_waits_is_undecided() {
+    let series = without(&even(3_000, 10), &[(4_300, 4_380)]);
+    let workload = Workload::random_read(16 << 10, 32, 10);
+    let judged = |idle: &[(u64, u64)]| {
+        let seen = Seen {
+            series: &series,
+            lost: &Stalls::NONE,
+            idle: &stalls(idle),
+            error: None,
+            gone_after_ms: None,
+            has_record: true,
+        };
+        super::super::check(&Promise::iops(3_000), &workload, &seen, &STRICT).unwrap()
+    };
+    let verdict = judged(&[(4_290, 90)]);
+    assert_eq!(named(&verdict, Outcome::Undecided), ["mean"]);
+    assert_eq!(failed(&verdict), NONE);
+    assert_eq!(failed(&judged(&[(7_290, 90)])), ["every second"]);
+    assert_eq!(failed(&judged(&[])), ["every second", "mean"]);
+}
+
 /// A second may be undecided, and the run is kept; more of them leave the run undecided.
 #[test]
 fn more_than_a_few_undecided_seconds_leave_the_run_undecided() {
@@ -303,7 +327,8 @@ proptest! {
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
         let known = stalls(&list);
-        let got = every_window(&load, &bands, &series, &Lost::of(&known, u64::MAX)).pass;
+        let lost = Lost::of(&known, &Stalls::NONE, u64::MAX);
+        let got = every_window(&load, &bands, &series, &lost).pass;
         let mut want = true;
         for from in 0..counts.len() {
             let (mut ios, mut longest_ms) = (0_u64, 0);
