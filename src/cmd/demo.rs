@@ -12,6 +12,7 @@ use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_engine::{Recorder, UnixAccess};
+use evenkeel_lab::LabError;
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::checker::{Bands, Outcome, Promise};
@@ -178,7 +179,10 @@ fn drive(
     let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, serving, show);
     progress.bar.finish_and_clear();
     raise.finish()?;
-    report.map_err(failed)
+    report.map_err(|error| match error {
+        LabError::Unjudgeable(_) => failed(error).exit(Exit::Undecided),
+        other => failed(other),
+    })
 }
 
 impl Plan {
