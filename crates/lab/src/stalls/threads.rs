@@ -1,8 +1,8 @@
 //! When the threads of a server and of its clients did not run, although they had work.
 //!
 //! The kernel counts for how long each thread waited for a processor (`run_delay`, the second
-//! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped. A thread
-//! that sleeps until something happens is neither: it has no work. What a look finds new is put
+//! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped and which
+//! threads are blocked by a disk. A thread that sleeps until something happens has no work. What a look finds new is put
 //! right before that look, so a span is placed to within a [`PERIOD_NS`].
 //!
 //! A thread that wakes up for every request waits a little each time, which adds up and delays
@@ -100,6 +100,8 @@ impl Follower {
         // Whether any thread of a process has counted anything since the last look.
         let mut stirred: BTreeMap<u32, bool> = BTreeMap::new();
         let (mut waits, mut ended) = (Vec::new(), Vec::new());
+        let since =
+            Stall { start_us: self.looked_us, length_us: now_us.saturating_sub(self.looked_us) };
         for (&number, thread) in &mut self.threads {
             let Some(counted) = read(&thread.schedstat) else {
                 ended.push(number);
@@ -107,6 +109,9 @@ impl Follower {
             };
             let before = std::mem::replace(&mut thread.counted, counted);
             *stirred.entry(thread.process).or_default() |= counted != before;
+            if counted == before && is_blocked(thread.process, number) {
+                waits.push((thread.process, since));
+            }
             if let Some(waited_ns) = counted.waited_since(&before) {
                 let length_us = waited_ns / 1_000;
                 let start_us = now_us.saturating_sub(length_us);
@@ -116,8 +121,6 @@ impl Follower {
         for number in ended {
             self.threads.remove(&number);
         }
-        let since =
-            Stall { start_us: self.looked_us, length_us: now_us.saturating_sub(self.looked_us) };
         let stopped =
             stirred.into_iter().filter(|(process, stirred)| !stirred && is_stopped(*process));
         waits.extend(stopped.map(|(process, _)| (process, since)));
@@ -204,6 +207,12 @@ fn children(process: u32) -> Vec<u32> {
 fn is_stopped(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|state| matches!(state, 'T' | 't'))
+}
+
+/// Whether a thread is in the kernel and cannot be woken, as one that waits for a disk.
+fn is_blocked(process: u32, thread: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"));
+    state(&stat.unwrap_or_default()) == Some('D')
 }
 
 /// The third field of `/proc/<pid>/stat`, which stands behind a name in brackets.

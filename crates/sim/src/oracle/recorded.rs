@@ -38,7 +38,7 @@ const FLOOR_PPM: u32 = 5_000;
 const MODIFY_NS: u64 = 100_000_000;
 
 /// The shortest span without a request that is kept.
-const IDLE_NS_MIN: u64 = 1_000_000;
+const IDLE_NS_MIN: u64 = 100_000;
 
 /// A volume as it was provisioned.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct Judged {
     /// The first request and the last event of the volume, in nanoseconds of the record's clock.
     pub span: Span,
     /// Spans between requests in which none waited, so that nothing was held back by a limit: the
-    /// store had all of them, or the client. Those of a millisecond and more.
+    /// store had all of them, or the client. Those of a tenth of a millisecond and more.
     pub idle: Vec<Span>,
 }
 
