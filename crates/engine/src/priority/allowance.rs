@@ -1,10 +1,10 @@
 //! How much processor time a core takes at raised priority.
 //!
-//! A raised core that is busy all the time would leave its processor to nobody else, and would
-//! interrupt clients on the same machine for each of their requests, which halves what both do
-//! together. So raised time is a budget. It fills up fast while volumes are held to their limits:
-//! then clients wait for the core's timers, and a late timer is what breaks a promise. Otherwise
-//! it fills up slowly.
+//! A raised core that is busy all the time would keep its processor from all other programs. It
+//! would also interrupt clients on the same machine for each of their requests, which halves what
+//! both do together. So raised time is a budget. It fills up fast while volumes are held to their
+//! limits: then clients wait for the core's timers, and a late timer is what breaks a promise.
+//! Otherwise it fills up slowly.
 //!
 //! A core that has used it up has the priority of all programs until there is some of it again.
 //! While volumes are held to their limits that is some milliseconds later, which the requests that
@@ -22,7 +22,7 @@ const FULL: Duration = Duration::from_ms(50);
 /// What the budget gains in a second while requests are held to limits, in percent of it.
 const PERCENT_HELD: u64 = 80;
 
-/// What it gains otherwise.
+/// What the budget gains in a second while no request is held to a limit, in percent of it.
 const PERCENT: u64 = 10;
 
 /// How much of the budget must be there before a core is raised again, while requests are held.
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     /// Percent of a second that the core is raised, and that it takes while it is, when it is busy
-    /// for so many percent of the time.
+    /// for `busy` percent of the time.
     fn raised(busy: u64, timeout: Option<Duration>) -> (u64, u64) {
         let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
         let (mut raised_us, mut taken_us, mut is_raised) = (0, 0, true);

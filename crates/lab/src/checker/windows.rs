@@ -55,7 +55,7 @@ struct Fullest {
     stall_ms: u64,
     /// Its highest level, in thousandths of a unit.
     level: u128,
-    /// What it may hold.
+    /// The highest level that is allowed, in thousandths of a unit.
     most: u128,
 }
 

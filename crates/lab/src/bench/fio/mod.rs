@@ -222,7 +222,7 @@ pub fn run(
     run_as(Standing::Same, jobs, detail, folder, progress)
 }
 
-/// The same, with fio at this priority. [`Run::command`] says whether it was allowed.
+/// Runs as [`run`] does, with fio at this priority. [`Run::command`] says whether it was allowed.
 ///
 /// # Errors
 /// As [`run`].
@@ -251,7 +251,7 @@ pub fn run_each(
     run_each_as(Standing::Same, jobs, detail, folder, progress, each)
 }
 
-/// The same, with fio at this priority. [`Run::command`] says whether it was allowed.
+/// Runs as [`run`] does, with fio at this priority. [`Run::command`] says whether it was allowed.
 ///
 /// # Errors
 /// As [`run`].
