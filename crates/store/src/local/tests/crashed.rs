@@ -156,6 +156,16 @@ fn the_log_does_not_end_where_a_chunk_of_it_ends() {
             }
         }
     }
+    // A volume that rests confirms its last flush.
+    store.rest(&mut held);
+    while !held.ops.is_empty() {
+        held.answer(store.as_mut(), 0);
+    }
+    device.sync().unwrap();
+    let rested = device.crash(&mut Random::new(0, 0));
+    rested.rot(u64::from(log[log.len() - 1].1) * BLOCK_BYTES as u64 + 100);
+    let error = open(&rested).unwrap().open(ID, SIZE).map(drop).unwrap_err().to_string();
+    assert!(error.contains("the log of vol-"), "{error}");
     // A clean stop leaves nothing in the log.
     drop(store);
     let stopped = device.crash(&mut Random::new(0, 0));

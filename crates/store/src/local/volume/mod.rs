@@ -118,8 +118,6 @@ pub enum Task {
     Snapshot(u32),
     /// The blocks that only this snapshot uses.
     Reclaim(Doomed),
-    /// A log block that confirms the last flush: nothing was written for some time.
-    Confirm,
 }
 
 /// A deleted snapshot, and those beside it.
@@ -730,9 +728,12 @@ impl Store for Volume {
             match task {
                 Task::Snapshot(node) => self.begin_snapshot(node, disk),
                 Task::Reclaim(doomed) => self.begin_reclaim(doomed, disk),
-                Task::Confirm => self.confirm(disk),
             }
         }
+    }
+
+    fn rest(&mut self, disk: &mut dyn Disk) {
+        self.confirm(disk);
     }
 }
 
