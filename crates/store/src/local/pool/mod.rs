@@ -314,7 +314,10 @@ impl LocalPool {
         let id = VolumeId::from_bits(node.id);
         let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
         let mut open = self.open_node(number, node, closed, None)?;
-        open.volume.drop_all_now().map_err(self.io(doing()))?;
+        let heir = Node::new(NodeKind::SnapshotDeleted, node.id, node.size, number);
+        let made = self.state().make_node(heir, &[]).map_err(self.io(doing()))?;
+        let heir = made.ok_or_else(|| self.io(doing())(self.state().table_is_full()))?;
+        open.volume.leave_all_to(heir).map_err(self.io(doing()))?;
         drop(open);
         let husk = Node { kind: NodeKind::Husk, ..node };
         let node = Node { home: self.home_of(number), ..husk };
