@@ -252,3 +252,101 @@ impl Rig {
         }
     }
 }
+
+/// What a scenario leaves alone, what it writes over, and what it discards.
+const KEPT: Range<u64> = 1_000..2_000;
+const REPLACED: Range<u64> = 0..40;
+const CLEARED: Range<u64> = 100..140;
+const SMALL: ByteCount = ByteCount(12 << 20);
+
+/// Everything that a full pool does. Errors are let pass: one operation of the disk fails.
+fn live(rig: &mut Rig) {
+    let Ok(pool) = LocalPool::open(Arc::new(rig.device.clone()), Bounds::default()) else { return };
+    let Ok(mut store) = pool.open(ID, SMALL) else { return };
+    let flush = Operation::Flush;
+    for block in REPLACED {
+        let _ = rig.run(store.as_mut(), WRITE, block..block + 1, 2);
+    }
+    let _ = rig.run(store.as_mut(), flush, 0..0, 0);
+    if pool.snapshot(ID, SnapshotId::from_bits(9)).is_ok() {
+        rig.attend(store.as_mut());
+    }
+    let _ = rig.run(store.as_mut(), DISCARD, CLEARED, 0);
+    for block in REPLACED {
+        let _ = rig.run(store.as_mut(), Operation::Write { fua: true }, block..block + 1, 3);
+    }
+    for snapshot in [SNAPSHOT, SnapshotId::from_bits(9)] {
+        let _ = pool.delete_snapshot(snapshot);
+        rig.attend(store.as_mut());
+        let _ = rig.run(store.as_mut(), WRITE, 0..1, 4);
+        let _ = rig.run(store.as_mut(), flush, 0..0, 0);
+    }
+    let _ = pool.delete(OTHER);
+    let _ = pool.create(VolumeId::from_bits(10), SMALL);
+    let _ = pool.open(VolumeId::from_bits(10), SMALL).map(drop);
+    if rig.random.one_in(2) {
+        // The process is killed.
+        std::mem::forget((store, pool));
+    }
+}
+
+/// What a scenario leaves, whichever operation has failed: all that was there is there, and when it
+/// is deleted, all of the space is free.
+fn look_at_what_is_left(rig: &mut Rig, when: &str) {
+    let pool = rig.open();
+    let mut store = pool.open(ID, SMALL).unwrap_or_else(|error| panic!("{when}: {error}"));
+    rig.attend(store.as_mut());
+    let places = [(KEPT, &[1][..]), (REPLACED, &[1, 2, 3, 4]), (CLEARED, &[0, 1])];
+    for (blocks, values) in places {
+        for block in blocks {
+            let found = rig.run(store.as_mut(), Operation::Read, block..block + 1, 0);
+            let is_right = found.is_ok_and(|found| values.contains(&found));
+            assert!(is_right, "{when}: block {block}: {found:?}");
+        }
+    }
+    assert_eq!(rig.run(store.as_mut(), WRITE, 0..1, 5), Ok(5), "{when}");
+    assert_eq!(rig.run(store.as_mut(), Operation::Flush, 0..0, 0), Ok(0), "{when}");
+    drop(store);
+    for snapshot in pool.snapshots() {
+        let mut reader = pool.read_snapshot(snapshot.id).unwrap();
+        let found = reader.read(KEPT.start).unwrap().unwrap()[0];
+        assert_eq!(found, 1, "{when}: {}", snapshot.id);
+        drop(reader);
+        pool.delete_snapshot(snapshot.id).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    let report = check(&rig.device, true).unwrap();
+    assert_eq!(report.problems, [""; 0], "{when}");
+    for (id, _) in pool.list().unwrap() {
+        pool.delete(id).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    let space = pool.space().unwrap().unwrap();
+    assert_eq!(space.free, space.total, "{when}");
+}
+
+/// One read, write or flush of the disk fails, once, whichever it is.
+#[test]
+fn one_operation_that_fails_costs_nothing_that_was_durable() {
+    let (mut rig, pool) = Rig::new(32);
+    for id in [OTHER, ID] {
+        pool.create(id, SMALL).unwrap();
+        let mut store = pool.open(id, SMALL).unwrap();
+        rig.fill(store.as_mut());
+    }
+    assert_eq!(pool.snapshot(ID, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
+    drop(pool);
+    let full = rig.device;
+    for fails_in in 1.. {
+        let (waiting, random) = (Vec::new(), Random::new(fails_in, 1));
+        let mut rig = Rig { device: full.copy(), waiting, random };
+        let last = rig.device.operations() + fails_in;
+        rig.device.fail_at(Some(last));
+        live(&mut rig);
+        let has_failed = rig.device.operations() >= last;
+        rig.device = rig.device.copy();
+        rig.device.fail_at(None);
+        look_at_what_is_left(&mut rig, &format!("operation {fails_in} fails"));
+        if !has_failed {
+            return assert!(fails_in > 200, "{fails_in} operations");
+        }
+    }
+}
