@@ -169,6 +169,14 @@ impl Volume {
         if self.batch.bytes() > COMMIT_BYTES || self.must_turn_first() {
             return self.begin_commit(disk);
         }
+        // The log needs whole chunks, and pages would take blocks of the last ones.
+        if let Err(Lacking::Leaf(page)) = self.keep_spares() {
+            return self.wait_for_space(page, disk);
+        }
+        self.take_blocks_and_freeze(disk);
+    }
+
+    fn take_blocks_and_freeze(&mut self, disk: &mut dyn Disk) {
         match self.take_blocks() {
             Ok(()) => {
                 self.freeze(disk);
@@ -176,7 +184,7 @@ impl Volume {
             }
             Err(Unready::Page(page)) => self.wait_for_space(page, disk),
             Err(Unready::Chunk) if self.is_full && self.lend_spare() => {
-                self.prepare_checkpoint(disk);
+                self.take_blocks_and_freeze(disk);
             }
             Err(Unready::Chunk) if self.is_full => self.put_off_checkpoint(disk),
             Err(Unready::Chunk) => self.ask_for_chunks(disk),

@@ -178,6 +178,11 @@ impl Commit {
         self.is_open
     }
 
+    /// Whether the batch waits for room in the log.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.is_flushing || self.wants_flush || self.log_ops > 0 || self.unapplied > 0
     }
@@ -468,6 +473,13 @@ impl Volume {
             _ if !self.is_full => self.ask_for_chunks(disk),
             // A checkpoint gives some back.
             _ if self.checkpoint.is_under_way() && !self.checkpoint.is_preparing() => {}
+            // Or writes what the batch holds to what is left of the present chunk.
+            _ if !self.checkpoint.is_under_way() && self.fits_present_chunk() => {
+                self.begin_checkpoint(disk);
+                if !self.checkpoint.is_under_way() {
+                    self.refuse_commit(disk);
+                }
+            }
             _ => self.refuse_commit(disk),
         }
         false

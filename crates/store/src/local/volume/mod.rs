@@ -572,9 +572,12 @@ impl Volume {
             return;
         }
         if !self.batch.is_empty() || self.commit.is_open() {
-            return self.commit_all(disk);
+            self.commit_all(disk);
+            if self.commit.is_wanted() || self.commit.is_under_way() || self.is_asking {
+                return;
+            }
         }
-        if self.writing > 0 {
+        if self.writing > 0 || self.checkpoint.is_under_way() {
             return;
         }
         if self.has_something_to_checkpoint() && !self.is_without_room() {
