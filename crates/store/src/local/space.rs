@@ -90,6 +90,8 @@ pub struct Space {
     partial: BTreeSet<u32>,
     /// Those that are not, but have free blocks: how many, and the index.
     poor: BTreeSet<(u32, u32)>,
+    /// Chunks that are free as a whole, and that only the log may take.
+    kept_whole: usize,
     /// The chunks that small and large writes are filling.
     current: [Option<u32>; 2],
     /// Leaves that are in memory.
@@ -123,6 +125,7 @@ impl Space {
             empty: BTreeSet::new(),
             partial: BTreeSet::new(),
             poor: BTreeSet::new(),
+            kept_whole: 0,
             current: [None; 2],
             known: Vec::new(),
             unknown: 0,
@@ -305,7 +308,7 @@ impl Space {
                 self.current[is_large] = None;
                 self.count_chunk(index);
             }
-            let (empty, partial) = (self.empty.first(), self.partial.first());
+            let (empty, partial) = (self.whole_chunk(), self.partial.first());
             let next = match is_large {
                 0 => partial.or(empty),
                 _ if may_grow => empty,
@@ -349,7 +352,7 @@ impl Space {
                 self.count_chunk(index);
             }
         }
-        let whole = self.empty.first().or(self.partial.first()).copied();
+        let whole = self.whole_chunk().or(self.partial.first()).copied();
         let Some(index) = whole.or(self.poor.last().map(|(_, index)| *index)) else {
             return Ok(None);
         };
@@ -379,6 +382,22 @@ impl Space {
         if self.free[index as usize].is_some() && !self.current.contains(&Some(index)) {
             self.count_chunk(index);
         }
+    }
+
+    /// Leaves as many whole chunks to the log from now on. Where free blocks are scattered, the last
+    /// whole chunks are what the log has to live on.
+    pub fn keep_whole(&mut self, chunks: usize) {
+        self.kept_whole = chunks;
+    }
+
+    /// Leaves none to the log any more; whether that frees any.
+    pub fn give_up_whole(&mut self) -> bool {
+        std::mem::take(&mut self.kept_whole) > 0 && !self.empty.is_empty()
+    }
+
+    /// A chunk of which all blocks are free, unless it is kept.
+    fn whole_chunk(&self) -> Option<&u32> {
+        if self.empty.len() > self.kept_whole { self.empty.first() } else { None }
     }
 
     /// Takes a chunk of which every block is free, for the log; all its blocks are busy then.

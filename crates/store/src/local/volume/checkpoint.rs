@@ -170,7 +170,9 @@ impl Volume {
             return self.begin_commit(disk);
         }
         // The log needs whole chunks, and pages would take blocks of the last ones.
-        if let Err(Lacking::Leaf(page)) = self.keep_spares() {
+        if !self.is_replaying
+            && let Err(Lacking::Leaf(page)) = self.keep_spares()
+        {
             return self.wait_for_space(page, disk);
         }
         self.take_blocks_and_freeze(disk);

@@ -367,7 +367,9 @@ impl Volume {
     /// behind it. The home chunk, where it begins, is none that comes back as a whole.
     pub(super) fn keep_spares(&mut self) -> Result<(), Lacking> {
         let is_at_home = self.log.next / CHUNK_BLOCKS == self.home;
-        while self.log.spares.len() < if is_at_home { SPARES } else { SPARES - 1 } {
+        let wanted = if is_at_home { SPARES } else { SPARES - 1 };
+        self.space.keep_whole(wanted.saturating_sub(self.log.spares.len()));
+        while self.log.spares.len() < wanted {
             // What a checkpoint needs is left alone: it gives the log a chunk back.
             let floor = self.floor();
             while self.space.known_free() < floor + u64::from(CHUNK_BLOCKS) {
@@ -375,13 +377,18 @@ impl Volume {
             }
             let chunk = self.space.take_chunk()?;
             self.log.spares.push_back(chunk);
+            self.space.keep_whole(wanted - self.log.spares.len());
         }
         Ok(())
     }
 
-    /// Gives up a chunk that is reserved for the log, for a checkpoint that has no other blocks;
-    /// whether there was one. When the checkpoint is complete, the log has given back another.
+    /// Gives up a chunk that is kept or reserved for the log, for a checkpoint that has no other
+    /// blocks; whether there was one. When the checkpoint is complete, the log has given back
+    /// another.
     pub(super) fn lend_spare(&mut self) -> bool {
+        if self.space.give_up_whole() {
+            return true;
+        }
         let Some(chunk) = self.log.spares.pop_back() else { return false };
         self.space.release(Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS });
         true

@@ -1,5 +1,6 @@
 //! How a volume is opened: its anchor is read, and the log behind it is replayed. Calls block.
 
+use super::commit::SPARES;
 use super::request::Refused;
 use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
 use crate::buffer::Buffer;
@@ -145,6 +146,10 @@ fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -
     Ok(())
 }
 
+fn chunk_run(chunk: u32) -> Run {
+    Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS }
+}
+
 fn offset(block: u32) -> u64 {
     u64::from(block) * BLOCK_BYTES as u64
 }
@@ -192,6 +197,7 @@ impl Volume {
         // Data that was replaced there before the log came by is not what they hold now.
         retired.retain(|run| !volume.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
         volume.keep_following(&tail, &mut retired).map_err(failed("read the space tree"))?;
+        volume.space.keep_whole(SPARES.saturating_sub(volume.log.spares.len()));
         volume.log.blocks = tail.blocks;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
@@ -228,8 +234,9 @@ impl Volume {
     fn replay_log(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
         let is_snapshot = |record: &Record| matches!(record, Record::Snapshot { .. });
         if blocks.iter().flat_map(|block| &block.records).any(is_snapshot) {
-            // Its checkpoint does not write to what later records name.
-            for run in blocks.iter().flat_map(LogBlock::runs) {
+            // Its checkpoint does not write to what later records name, nor to the chunk that follows.
+            let following = (tail.following != 0).then_some(chunk_run(tail.following));
+            for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
                 self.repeat(|volume| {
                     volume.space.hold(run).map_err(|page| {
                         Refused::Next(Next::Wait(Wanted { which: Which::Space, page }))
@@ -291,9 +298,8 @@ impl Volume {
         if following == 0 || tail.chunks.contains(&following) {
             return Ok(());
         }
-        let is_in = |run: &Run| run.block / CHUNK_BLOCKS == following;
-        retired.iter().filter(|run| is_in(run)).for_each(|run| self.space.release(*run));
-        retired.retain(|run| !is_in(run));
+        self.space.release(chunk_run(following));
+        retired.retain(|run| run.block / CHUNK_BLOCKS != following);
         loop {
             match self.space.take_chunk_at(following) {
                 Ok(true) => self.log.spares.push_back(following),
@@ -329,7 +335,7 @@ impl Volume {
     fn hold_log(&mut self, tail: &Tail, from: u32) -> io::Result<()> {
         let first = tail.chunks.iter().position(|chunk| *chunk == from / CHUNK_BLOCKS);
         for &chunk in tail.chunks.iter().skip(first.unwrap_or(0)) {
-            let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+            let run = chunk_run(chunk);
             self.repeat(|volume| {
                 volume
                     .space
