@@ -3,6 +3,8 @@
 mod crashed;
 mod killed;
 mod rotten;
+mod sets;
+mod unfinished;
 
 use super::check::{Report, check};
 use super::device::{Device, FileDevice};

@@ -3,13 +3,16 @@
 
 mod desk;
 mod open;
+mod sets;
 pub mod snapshots;
 mod state;
 mod through;
+mod unfinished;
 
 use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
+pub use self::unfinished::Trouble;
 use super::answered::Answered;
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
@@ -25,7 +28,7 @@ use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
-use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -101,6 +104,8 @@ struct Shared {
     open: Mutex<BTreeSet<u32>>,
     /// Likewise.
     mail: Mutex<Mail>,
+    /// What cannot be finished of volumes that are not open, by their nodes.
+    troubles: Mutex<BTreeMap<u32, Trouble>>,
 }
 
 /// What the pool and its open volumes have to tell each other.
@@ -112,6 +117,18 @@ struct Mail {
     waiting: BTreeMap<u32, (u32, SyncSender<bool>)>,
     /// Volumes that give back the blocks of a deleted snapshot, or are asked to.
     reclaiming: BTreeSet<u32>,
+}
+
+impl Mail {
+    /// Snapshots are not wanted any more.
+    fn take_back(&mut self, snapshots: &[(u32, Node)]) {
+        for (number, node) in snapshots {
+            self.waiting.remove(number);
+            if let Some(tasks) = self.tasks.get_mut(&node.parent) {
+                tasks.retain(|task| *task != Task::Snapshot(*number));
+            }
+        }
+    }
 }
 
 /// Volumes in one device or file. See docs/internals/disk_format.md.
@@ -209,11 +226,16 @@ impl LocalPool {
             why: format!("holds a node of kind {kind}, which this version does not know"),
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let keys = OnceLock::new();
-        let shared = Arc::new(Shared { device, bounds, lasting, keys, state, open, mail });
-        let pool = Self { shared, clerk: None, desk: Arc::default(), _folder: None };
-        pool.finish()?;
+        let (keys, troubles) = (OnceLock::new(), Mutex::default());
+        let shared = Shared { device, bounds, lasting, keys, state, open, mail, troubles };
+        let pool = Self::without_clerk(Arc::new(shared));
+        pool.finish();
         Ok(pool)
+    }
+
+    /// A pool that answers in the thread of whoever asks.
+    fn without_clerk(shared: Arc<Shared>) -> Self {
+        Self { shared, clerk: None, desk: Arc::default(), _folder: None }
     }
 
     /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
@@ -263,67 +285,6 @@ impl LocalPool {
     fn io(&self, doing: String) -> impl FnOnce(io::Error) -> StoreError {
         let path = self.shared.device.path().to_owned();
         move |error| StoreError::io(format!("{doing} in {}", path.display()), error)
-    }
-
-    /// Finishes what was being done when the pool was left: deletions, and snapshots that may be in
-    /// the log of their volumes.
-    fn finish(&self) -> Result<(), StoreError> {
-        let (deleting, unsettled): (Vec<_>, Vec<_>) = {
-            let state = self.state();
-            let is_unsettled = |number: u32, node: &Node| match node.kind {
-                NodeKind::Husk => true,
-                NodeKind::Volume | NodeKind::Filling => state
-                    .snapshots_of(number)
-                    .iter()
-                    .any(|(_, snapshot)| snapshot.root.checkpoint == 0),
-                _ => false,
-            };
-            let nodes = || state.all.iter().map(|(number, node)| (*number, *node));
-            (
-                nodes().filter(|(_, node)| node.kind == NodeKind::Deleting).collect(),
-                nodes().filter(|(number, node)| is_unsettled(*number, node)).collect(),
-            )
-        };
-        for (number, node) in deleting {
-            self.finish_deletion(number, node)?;
-        }
-        for (number, _) in unsettled {
-            self.tend(number)?;
-        }
-        let filled: Vec<_> = {
-            let state = self.state();
-            let is_made = |id: &SnapshotId| self.complete_snapshot(&state, *id).is_ok();
-            state.filling.keys().copied().filter(is_made).collect()
-        };
-        filled.into_iter().try_for_each(|id| self.delete_filling(id))
-    }
-
-    /// Takes a volume that is being deleted out of all tables; or what no snapshot of it uses.
-    fn finish_deletion(&self, number: u32, node: Node) -> Result<(), StoreError> {
-        let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
-        if self.state().snapshots_of(number).is_empty() {
-            let mut state = self.state();
-            self.shared.forget(&mut state, number).map_err(self.io(doing()))?;
-            let Some(parent) = state.all.get(&node.parent).map(|parent| parent.parent) else {
-                return Ok(());
-            };
-            self.shared.want_reclaim(&state, parent);
-            drop(state);
-            return self.tend(parent);
-        }
-        let id = VolumeId::from_bits(node.id);
-        let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
-        let mut open = self.open_node(number, node, closed, None)?;
-        open.volume.drop_all_now().map_err(self.io(doing()))?;
-        drop(open);
-        let husk = Node { kind: NodeKind::Husk, ..node };
-        let node = Node { home: self.home_of(number), ..husk };
-        self.state().write_nodes([(number, node)]).map_err(self.io(doing()))?;
-        self.tend(number)
-    }
-
-    fn home_of(&self, number: u32) -> u32 {
-        self.state().all.get(&number).map_or(0, |node| node.home)
     }
 
     /// A volume that is there.
@@ -422,7 +383,8 @@ impl LocalPool {
             let is_wanted = self.shared.mail().waiting.contains_key(&number);
             if node.root.checkpoint == 0 && !is_wanted {
                 let doing = format!("strike out node {number}, which was never made");
-                state.clear_node(number).map_err(self.io(doing))?;
+                state.clear_nodes(&[number]).map_err(self.io(doing))?;
+                self.shared.settle_set(&mut state, node.set);
             }
         }
         Ok(())
@@ -583,7 +545,9 @@ impl Pool for LocalPool {
         self.finish_deletion(number, node).map_err(|error| match error {
             StoreError::Io { doing, source } => StoreError::Unfinished { id, doing, source },
             error => error,
-        })
+        })?;
+        self.try_again();
+        Ok(())
     }
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {

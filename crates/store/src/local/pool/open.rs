@@ -1,7 +1,7 @@
 //! A volume of the pool that is open, and what it asks of the pool's tables. A thread answers, so
 //! that no reactor waits for the flushes that make an owner or a node durable.
 
-use super::Shared;
+use super::{LocalPool, Shared};
 use crate::disk::{Disk, DiskDone};
 use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
 use crate::{Completion, Geometry, Store, Submission};
@@ -48,11 +48,18 @@ impl<T> Answer<T> {
 }
 
 /// Answers what volumes ask, until none of them is left.
-pub(super) fn answer_all(shared: &Shared, asks: &Receiver<Ask>) {
+pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
     for ask in asks {
         match ask {
             Ask::Chunks { node, count, answer } => answer.give(shared.give(node, count)),
-            Ask::Note { note, answer } => answer.give(shared.note(&note)),
+            Ask::Note { note, answer } => {
+                let is_returned = matches!(note, Note::Returned(..));
+                answer.give(shared.note(&note));
+                if is_returned {
+                    // Nobody else answers meanwhile, so what is asked for that is answered here.
+                    LocalPool::without_clerk(Arc::clone(shared)).try_again();
+                }
+            }
         }
     }
 }
