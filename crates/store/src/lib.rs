@@ -201,6 +201,14 @@ pub trait Pool: Send + Sync {
     /// When the store below fails.
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError>;
 
+    /// Whether there are bytes of a volume, whatever their size.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        Ok(self.list()?.iter().any(|(listed, _)| *listed == id))
+    }
+
     /// How much room there is for bytes at rest; `None` where that is not known.
     ///
     /// # Errors

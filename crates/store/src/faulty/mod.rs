@@ -84,6 +84,10 @@ impl Pool for FaultyPool {
         self.below.list()
     }
 
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        self.below.has(id)
+    }
+
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.below.space()
     }

@@ -559,6 +559,11 @@ impl Pool for LocalPool {
         Ok(nodes.collect())
     }
 
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        let found = self.state().volume(id);
+        Ok(found.is_some_and(|(_, node)| node.kind == NodeKind::Volume))
+    }
+
     fn space(&self) -> Result<Option<Space>, StoreError> {
         let state = self.state();
         let doing = || "look at the space".to_owned();
