@@ -331,6 +331,10 @@ impl Store for Anywhere {
         self.inner.attend(disk);
     }
 
+    fn rest(&mut self, disk: &mut dyn Disk) {
+        self.inner.rest(disk);
+    }
+
     fn must_reopen(&self) -> bool {
         self.inner.must_reopen()
     }

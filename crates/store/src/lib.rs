@@ -137,6 +137,9 @@ pub trait Store: Send {
     /// Looks at what its pool wants of it: a snapshot, or blocks of a deleted one back.
     fn attend(&mut self, _: &mut dyn Disk) {}
 
+    /// Does what waits for a moment without requests: none was submitted for a second.
+    fn rest(&mut self, _: &mut dyn Disk) {}
+
     /// Whether it refuses changes until it is opened anew, because something could not be made
     /// durable.
     fn must_reopen(&self) -> bool {

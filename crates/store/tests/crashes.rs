@@ -502,6 +502,9 @@ impl World {
             if self.random.one_in(2) {
                 self.answer(number, &mut volume);
             }
+            if self.random.one_in(30) {
+                volume.store.rest(&mut volume.queue);
+            }
             open[number] = Some(volume);
         }
         // Sometimes everything is answered, or volumes are closed.

@@ -25,17 +25,21 @@ pub(super) struct Judged {
 pub(super) struct Second {
     began: Instant,
     used: Vec<u32>,
+    /// Volumes that were used in the second before: those that are not used in this one rest.
+    used_before: Vec<u32>,
 }
 
 impl Second {
     /// Room for one more volume: none is made while requests are carried out.
     pub(super) fn make_room(&mut self, volumes: usize) {
         self.used.reserve(volumes.saturating_sub(self.used.len()));
+        self.used_before.reserve(volumes.saturating_sub(self.used_before.len()));
     }
 
     /// A slot is free.
     pub(super) fn forget(&mut self, slot: u32) {
         self.used.retain(|other| *other != slot);
+        self.used_before.retain(|other| *other != slot);
     }
 }
 
@@ -56,6 +60,7 @@ impl<D: Driver> Reactor<D> {
             return;
         }
         self.second.began = self.now;
+        self.let_volumes_rest();
         // Without a calibrated device nothing was promised that could be missed.
         let is_told = self.device.is_some() && period <= PERIOD_MAX;
         let (volumes, scheduler) = (&mut self.volumes, &self.scheduler);
@@ -72,6 +77,21 @@ impl<D: Driver> Reactor<D> {
             judged.used = still_waits;
             judged.used
         });
+    }
+
+    /// Tells the stores of volumes that were used in the second before, and not in this one.
+    fn let_volumes_rest(&mut self) {
+        let mut slots = std::mem::take(&mut self.second.used_before);
+        for &slot in &slots {
+            let volume = &mut self.volumes[slot as usize];
+            if !volume.judged.used && !volume.is_leaving() {
+                volume.store.rest(&mut self.driver.disk(slot));
+                self.finish_store(slot);
+            }
+        }
+        slots.clear();
+        slots.extend(&self.second.used);
+        self.second.used_before = slots;
     }
 
     /// A volume has come with the counters it had.

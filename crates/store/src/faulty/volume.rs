@@ -240,6 +240,10 @@ impl Store for FaultyStore {
         self.below.attend(disk);
     }
 
+    fn rest(&mut self, disk: &mut dyn Disk) {
+        self.below.rest(disk);
+    }
+
     fn must_reopen(&self) -> bool {
         self.below.must_reopen()
     }

@@ -500,7 +500,10 @@ impl Checker<'_> {
         name: &str,
         anchor: &Anchor,
     ) -> io::Result<Option<BTreeMap<u64, Pointer>>> {
-        let Some((blocks, tail)) = read_log(self.device, anchor)? else {
+        let numbered = (0..).zip(&self.chunks);
+        let owned = numbered.filter(|(_, chunk)| chunk.owner.node == number);
+        let owned: Vec<u32> = owned.map(|(chunk, _)| chunk).collect();
+        let Some((blocks, tail)) = read_log(self.device, anchor, &owned)? else {
             self.problem(format!("the log of {name} is not as it was written"));
             return Ok(None);
         };

@@ -484,6 +484,10 @@ impl Anchor {
 
 /// Bytes of a log block before its records.
 pub const LOG_HEADER_BYTES: usize = 48;
+/// Where a log block names the chunk that follows its own.
+const FOLLOWING_AT: usize = BLOCK_BYTES - 4;
+/// Bytes of records that a log block takes.
+pub const LOG_RECORDS_BYTES: usize = FOLLOWING_AT - LOG_HEADER_BYTES;
 
 /// The head of a log block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -500,11 +504,16 @@ pub struct LogHead {
     pub used: u32,
     /// The session in which it was written: a block of an earlier one does not follow it.
     pub session: u64,
+    /// The chunk that the log enters behind that of the next block; 0 if that is not known yet.
+    pub following: u32,
 }
 
 impl LogHead {
-    /// Writes it in front of the records of a block.
+    /// Writes it around the records of a block: in front of them, and in the last four bytes.
     pub fn encode(&self, block: &mut [u8]) {
+        if self.used as usize <= LOG_RECORDS_BYTES {
+            block[FOLLOWING_AT..BLOCK_BYTES].copy_from_slice(&self.following.to_le_bytes());
+        }
         let mut writer = Writer { bytes: block, at: 4 };
         writer.u32(self.identity.node).u64(self.identity.generation);
         writer.u64(self.sequence).u64(self.durable).u32(self.next).u32(self.used).u64(self.session);
@@ -525,9 +534,17 @@ impl LogHead {
             next: reader.u32(),
             used: reader.u32(),
             session: reader.u64(),
+            following: 0,
         };
         let is_ours = found == identity && checksum(block.get(4..BLOCK_BYTES)?) == sum;
-        (is_ours && head.used as usize <= BLOCK_BYTES - LOG_HEADER_BYTES).then_some(head)
+        if !is_ours || head.used as usize > BLOCK_BYTES - LOG_HEADER_BYTES {
+            return None;
+        }
+        // Earlier versions filled these bytes with records if there were as many.
+        let has_following = head.used as usize <= LOG_RECORDS_BYTES;
+        let mut last = Reader { bytes: block, at: FOLLOWING_AT };
+        let following = if has_following { last.u32() } else { 0 };
+        Some(Self { following, ..head })
     }
 }
 
@@ -564,7 +581,7 @@ const SNAPSHOT: u8 = 3;
 const RECORD_BYTES: usize = 16;
 
 /// The most blocks that one map record may have: as many as fit a log block.
-pub const RECORD_BLOCKS_MAX: usize = (BLOCK_BYTES - LOG_HEADER_BYTES - RECORD_BYTES) / 4;
+pub const RECORD_BLOCKS_MAX: usize = (LOG_RECORDS_BYTES - RECORD_BYTES) / 4;
 
 impl Record {
     /// How long it is in the log.
@@ -767,7 +784,9 @@ mod tests {
             block.extend(&bytes);
             block.resize(BLOCK_BYTES, 0);
             let (sequence, durable, session) = numbers;
-            let head = LogHead { identity: IDENTITY, sequence, durable, next, used, session };
+            let following = if used as usize > LOG_RECORDS_BYTES { 0 } else { next / 3 };
+            let identity = IDENTITY;
+            let head = LogHead { identity, sequence, durable, next, used, session, following };
             head.encode(&mut block);
             prop_assert_eq!(LogHead::decode(&block, IDENTITY), Some(head));
             prop_assert_eq!(Record::decode_all(&bytes), Ok(records));

@@ -371,6 +371,21 @@ impl Space {
         }
     }
 
+    /// Takes this chunk as [`Self::take_chunk`] does, if all of its blocks are free; whether they
+    /// were.
+    ///
+    /// # Errors
+    /// The page that must be read first.
+    pub fn take_chunk_at(&mut self, chunk: u32) -> Result<bool, Missing> {
+        let Some(&index) = self.indexes.get(&chunk) else { return Ok(false) };
+        self.know(index / LEAF_CHUNKS)?;
+        let is_empty = self.empty.contains(&index);
+        if is_empty {
+            self.occupy(index, 0, CHUNK_BLOCKS);
+        }
+        Ok(is_empty)
+    }
+
     /// Whether the free blocks of all chunks are known.
     #[must_use]
     pub fn is_known(&self) -> bool {

@@ -370,11 +370,12 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
     assert_eq!((report.volumes, report.snapshots, report.problems), (0, 0, vec![]));
 }
 
-/// A volume with a snapshot of it and another volume made of that, all at rest; the first
+/// A volume with a snapshot of it and another volume made of that, as a kill leaves them; the first
 /// volume's anchor.
-fn history(device: &Arc<dyn Device>) -> (Node, Anchor) {
+fn history() -> (tempfile::NamedTempFile, Arc<dyn Device>, Node, Anchor) {
+    let (_file, device) = device();
     LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
-    let pool = LocalPool::open(Arc::clone(device), Bounds::default()).unwrap();
+    let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
     let (id, size) = (VolumeId::from_bits(7), ByteCount(4 << 20));
     pool.create(id, size).unwrap();
     let write = Operation::Write { fua: true };
@@ -389,8 +390,19 @@ fn history(device: &Arc<dyn Device>) -> (Node, Anchor) {
         assert_eq!(run(store.as_mut(), write, 3, 2), Ok(2));
         assert_eq!(run(store.as_mut(), Operation::Discard { fua: true }, 4, 0), Ok(0));
     }
-    drop(stores);
-    anchor_of(device)
+    // There are log blocks behind the anchors.
+    let (file, device) = left_by_a_kill(&device);
+    let (node, anchor) = anchor_of(&device);
+    (file, device, node, anchor)
+}
+
+/// What a device holds at this moment, on another one: nothing is closed there.
+fn left_by_a_kill(device: &Arc<dyn Device>) -> (tempfile::NamedTempFile, Arc<dyn Device>) {
+    let (file, copy) = self::device();
+    let mut bytes = vec![0; device.size().unwrap() as usize];
+    device.read(0, &mut bytes).unwrap();
+    copy.write(0, &bytes).unwrap();
+    (file, copy)
 }
 
 /// The node of a pool's first volume, and its anchor.
@@ -420,8 +432,7 @@ fn put_anchor(device: &Arc<dyn Device>, node: &Node, anchor: &Anchor) {
 
 /// Damages a pool, and looks for the sentences that tell of it.
 fn tells(damage: impl Fn(&Arc<dyn Device>, &Node, Anchor), sentences: &[&str]) {
-    let (_file, device) = device();
-    let (node, anchor) = history(&device);
+    let (_file, device, node, anchor) = history();
     let report = check(device.as_ref(), true).unwrap();
     let expected = Report {
         volumes: 2,

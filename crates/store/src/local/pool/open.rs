@@ -220,6 +220,10 @@ impl Store for OpenVolume {
         self.volume.attend(disk);
     }
 
+    fn rest(&mut self, disk: &mut dyn Disk) {
+        self.volume.rest(disk);
+    }
+
     fn must_reopen(&self) -> bool {
         self.volume.must_reopen()
     }

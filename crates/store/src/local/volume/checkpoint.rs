@@ -153,7 +153,7 @@ impl Volume {
             return;
         }
         // The log goes on in the same chunk behind it: the chunks before are given back, or none.
-        if self.batch.bytes() > COMMIT_BYTES || !self.fits_present_chunk() {
+        if self.batch.bytes() > COMMIT_BYTES || self.must_turn_first() {
             return self.begin_commit(disk);
         }
         match self.take_blocks() {
@@ -342,6 +342,8 @@ impl Volume {
         self.checkpoint.completed += 1;
         self.checkpoint.retired.clear();
         self.space.thaws_recorded();
+        // The anchor says as much of a log that is empty.
+        self.log.is_confirmed |= self.log.blocks == 0;
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }

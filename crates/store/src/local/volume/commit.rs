@@ -7,7 +7,7 @@ use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::answered::{Answered, Place, TABLE_MAX};
-use crate::local::format::{LOG_HEADER_BYTES, LogHead, Record};
+use crate::local::format::{LOG_HEADER_BYTES, LOG_RECORDS_BYTES, LogHead, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};
 use evenkeel_core::request::Failure;
@@ -17,7 +17,12 @@ use std::collections::VecDeque;
 const COMMIT_BLOCKS_MAX: usize = TABLE_MAX;
 
 /// A batch of so many bytes always fits a commit: no log block stays half empty.
-pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * (BLOCK_BYTES - LOG_HEADER_BYTES);
+pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * LOG_RECORDS_BYTES;
+
+/// With so few blocks left in its chunk the log needs a spare one: a commit must fit, and the last
+/// but one block of the chunk must name the chunk that follows. An opening finds there that the
+/// last block was written, should that be damaged.
+const LEFT_MIN: u32 = COMMIT_BLOCKS_MAX as u32 + 1;
 
 /// Changes that are in memory only.
 #[derive(Debug, Default)]
@@ -58,7 +63,7 @@ impl Batch {
     fn take_block(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(record) = self.records.front() {
-            if bytes.len() + record.bytes() > BLOCK_BYTES - LOG_HEADER_BYTES {
+            if bytes.len() + record.bytes() > LOG_RECORDS_BYTES {
                 break;
             }
             self.bytes -= record.bytes();
@@ -250,8 +255,8 @@ impl Volume {
     /// The number of their log block.
     pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> Option<u64> {
         let bytes: usize = records.iter().map(Record::bytes).sum();
-        let fits = bytes <= BLOCK_BYTES - LOG_HEADER_BYTES
-            && (!self.log.spares.is_empty() || self.log.left() > COMMIT_BLOCKS_MAX as u32);
+        let fits = bytes <= LOG_RECORDS_BYTES
+            && (!self.log.spares.is_empty() || self.log.left() > LEFT_MIN);
         let may = fits
             && self.batch.is_empty()
             && !self.commit.wants_flush
@@ -447,7 +452,7 @@ impl Volume {
     /// it is begun again when it can.
     pub(super) fn has_log_room(&mut self, disk: &mut dyn Disk) -> bool {
         let kept = self.keep_spares();
-        if !self.log.spares.is_empty() || self.log.left() > COMMIT_BLOCKS_MAX as u32 {
+        if !self.log.spares.is_empty() || self.log.left() > LEFT_MIN {
             return true;
         }
         match kept {
@@ -461,40 +466,36 @@ impl Volume {
         false
     }
 
-    /// Whether what the batch holds certainly fits the present chunk of the log.
-    pub(super) fn fits_present_chunk(&self) -> bool {
+    /// Whether the log enters its next chunk before a checkpoint. The batch may not fit the present
+    /// one; and no log begins with the last block of a chunk, since no block before it would name
+    /// the chunk that follows.
+    pub(super) fn must_turn_first(&self) -> bool {
+        let is_last = self.log.left() == 1 && !self.log.spares.is_empty() && !self.is_replaying;
+        is_last || !self.fits_present_chunk()
+    }
+
+    /// Whether what the batch holds certainly fits the present chunk of the log, and leaves two
+    /// blocks of it.
+    fn fits_present_chunk(&self) -> bool {
         // A record may leave half a block empty.
-        let of_records = 2 * self.batch.bytes() / (BLOCK_BYTES - LOG_HEADER_BYTES) + 2;
+        let of_records = 2 * self.batch.bytes() / LOG_RECORDS_BYTES + 2;
         let of_records = if self.batch.is_empty() { 0 } else { of_records };
         // What says that there are snapshots, unless it is in the log already.
         let names = !self.wanted_snapshots.is_empty() && !self.is_replaying;
         let blocks = of_records + if names { 2 } else { 0 };
-        blocks == 0 || blocks < self.log.left() as usize
+        blocks == 0 || blocks + 1 < self.log.left() as usize
     }
 
-    /// Writes the log block that says that everything is durable.
+    /// Writes a log block that confirms the last flush, if none has done so: without it, an opening
+    /// cannot tell data of that flush that has rotted from data that was never written.
     pub(super) fn confirm(&mut self, disk: &mut dyn Disk) {
-        if self.has_failed || self.log.is_confirmed || !self.has_log_room(disk) {
-            return self.closed();
-        }
-        self.closing = Closing::Confirming;
-        let (at, block) = self.next_log_block(&[]);
-        self.log_goes_on();
-        let mut buffer = Buffer::new(BLOCK_BYTES);
-        buffer.bytes_mut()[..BLOCK_BYTES].copy_from_slice(&block);
-        self.write_op(Purpose::Confirm, Run { block: at, count: 1 }, buffer, disk);
-    }
-
-    pub(super) fn confirmed(&mut self, result: Result<(), Failure>) {
-        // A failure is none of anybody's: the next opening verifies what was written last.
-        self.log.is_confirmed = result.is_ok();
-        self.closed();
-    }
-
-    fn closed(&mut self) {
-        self.closing = Closing::Closed;
-        if self.log.is_confirmed && !self.has_failed {
-            self.answered.take().into_iter().for_each(Answered::end);
+        let has_room = !self.log.spares.is_empty() || self.log.left() > LEFT_MIN;
+        let is_quiet = self.is_durable() && !self.checkpoint.is_under_way();
+        let may = has_room && is_quiet && !self.has_failed && self.closing == Closing::Open;
+        if may && !self.log.is_confirmed {
+            let block = self.next_log_block(&[]);
+            self.write_log(vec![block], disk);
+            self.log.is_confirmed = true;
         }
     }
 
@@ -508,7 +509,7 @@ impl Volume {
         while self.batch.is_empty()
             && self.checkpoint.is_preparing()
             && self.log.next / CHUNK_BLOCKS == chunk
-            && !self.fits_present_chunk()
+            && self.must_turn_first()
         {
             blocks.push(self.next_log_block(&[]));
         }
@@ -551,6 +552,7 @@ impl Volume {
             next: self.log.next,
             used: records.len() as u32,
             session: self.session,
+            following: self.log.spares.front().copied().unwrap_or(0),
         };
         head.encode(&mut block);
         block

@@ -191,8 +191,6 @@ enum Purpose {
     Chunks,
     /// The pool has noted something.
     Noted,
-    /// The last log block of a volume that is closed.
-    Confirm,
 }
 
 /// What the pool's tables are changed for.
@@ -214,8 +212,8 @@ enum Closing {
     Open,
     /// What is applied is being made durable.
     Flushing,
-    /// The log's last block is being written.
-    Confirming,
+    /// A checkpoint is being written, so that the log behind it is empty.
+    Checkpointing,
     /// It is at rest.
     Closed,
 }
@@ -608,16 +606,25 @@ impl Volume {
     fn advance_closing(&mut self, disk: &mut dyn Disk) {
         let is_quiet = self.free_ops.len() == self.ops.len()
             && self.free_requests.len() == self.requests.len();
-        if self.closing != Closing::Flushing || !is_quiet {
+        if matches!(self.closing, Closing::Open | Closing::Closed) || !is_quiet {
             return;
         }
-        if self.has_failed || self.is_durable() {
-            return self.confirm(disk);
+        if self.closing == Closing::Flushing && !self.has_failed {
+            if !self.is_durable() {
+                self.commit_all(disk);
+            } else if self.has_something_to_checkpoint() || self.log.blocks > 0 {
+                self.closing = Closing::Checkpointing;
+                self.begin_checkpoint(disk);
+            }
+            if self.free_ops.len() < self.ops.len() {
+                return;
+            }
         }
-        self.commit_all(disk);
-        if self.free_ops.len() == self.ops.len() {
-            // It cannot be made durable: the next opening finds what there is.
-            self.closing = Closing::Closed;
+        // If it could not be made durable, the next opening finds what there is.
+        self.closing = Closing::Closed;
+        let is_whole = !self.has_failed && self.is_durable() && self.log.blocks == 0;
+        if is_whole && !self.checkpoint.is_under_way() {
+            self.answered.take().into_iter().for_each(Answered::end);
         }
     }
 
@@ -699,7 +706,7 @@ impl Store for Volume {
     }
 
     fn is_idle(&self) -> bool {
-        let is_closing = matches!(self.closing, Closing::Flushing | Closing::Confirming);
+        let is_closing = matches!(self.closing, Closing::Flushing | Closing::Checkpointing);
         !is_closing
             && self.free_ops.len() == self.ops.len()
             && self.free_requests.len() == self.requests.len()
@@ -723,6 +730,10 @@ impl Store for Volume {
                 Task::Reclaim(doomed) => self.begin_reclaim(doomed, disk),
             }
         }
+    }
+
+    fn rest(&mut self, disk: &mut dyn Disk) {
+        self.confirm(disk);
     }
 }
 

@@ -108,7 +108,6 @@ impl Volume {
             Purpose::Checkpoint => self.checkpoint_op_done(result, disk),
             Purpose::Chunks => self.take_chunks(disk),
             Purpose::Noted => self.noted(disk),
-            Purpose::Confirm => self.confirmed(result),
         }
     }
 }

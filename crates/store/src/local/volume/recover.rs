@@ -70,17 +70,28 @@ pub(in crate::local) struct Tail {
     sequence: u64,
     session: u64,
     pub chunks: VecDeque<u32>,
-    /// The last block was written when the volume was closed.
+    /// The chunk that the log was to enter behind the last of these; 0 if no block says so.
+    pub following: u32,
+    /// Everything is durable up to the end.
     is_closed: bool,
     pub durable: u64,
     blocks: u32,
 }
 
 impl Tail {
+    /// Whether this is a later block of the log, which was written when the missing one was durable.
+    fn is_confirmed_by(&self, block: &[u8], identity: Identity) -> bool {
+        LogHead::decode(block, identity).is_some_and(|head| {
+            head.session >= self.session
+                && head.sequence > self.sequence
+                && head.durable >= self.sequence
+        })
+    }
+
     /// A log block of changes that the log lacks, as it would follow.
     fn block_of(&self, left: Vec<Record>, identity: Identity) -> Option<LogBlock> {
-        let Self { sequence, durable, next, session, .. } = *self;
-        let head = LogHead { identity, sequence, durable, next, used: 0, session };
+        let Self { sequence, durable, next, session, following, .. } = *self;
+        let head = LogHead { identity, sequence, durable, next, used: 0, session, following };
         (!left.is_empty()).then_some(LogBlock { head, records: left })
     }
 }
@@ -158,7 +169,7 @@ impl Volume {
         device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
         mend_anchor(device.as_ref(), home, &copies, &anchor).map_err(failed("mend the anchor"))?;
-        let (mut blocks, tail) = read_log(device.as_ref(), &anchor)
+        let (mut blocks, tail) = read_log(device.as_ref(), &anchor, &owned)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
         let found = Found { sequence: tail.sequence, session: tail.session, opening: session };
@@ -180,6 +191,7 @@ impl Volume {
         volume.go_on_at(tail.next, &tail);
         // Data that was replaced there before the log came by is not what they hold now.
         retired.retain(|run| !volume.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
+        volume.keep_following(&tail, &mut retired).map_err(failed("read the space tree"))?;
         volume.log.blocks = tail.blocks;
         volume.log.sequence = tail.sequence;
         volume.log.durable = tail.sequence - 1;
@@ -268,6 +280,30 @@ impl Volume {
         let last = place(next / CHUNK_BLOCKS);
         self.log.next = next;
         self.log.chunks = tail.chunks.range(first..=last.max(first)).copied().collect();
+    }
+
+    /// The log enters the chunk that its last block names, also in this session: blocks that say
+    /// so stay true. All of that chunk was free when it was named, so what was replaced there is
+    /// held for nobody.
+    fn keep_following(&mut self, tail: &Tail, retired: &mut Vec<Run>) -> io::Result<()> {
+        let following = tail.following;
+        if following == 0 || tail.chunks.contains(&following) {
+            return Ok(());
+        }
+        let is_in = |run: &Run| run.block / CHUNK_BLOCKS == following;
+        retired.iter().filter(|run| is_in(run)).for_each(|run| self.space.release(*run));
+        retired.retain(|run| !is_in(run));
+        loop {
+            match self.space.take_chunk_at(following) {
+                Ok(true) => self.log.spares.push_back(following),
+                Ok(false) => {}
+                Err(page) => {
+                    self.fetch(Wanted { which: Which::Space, page })?;
+                    continue;
+                }
+            }
+            return Ok(());
+        }
     }
 
     /// Makes the space tree high enough for all chunks that the volume owns.
@@ -499,10 +535,12 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     DiskDone { token, result: result.map(|()| length).map_err(errno), buffer }
 }
 
-/// Follows the log from where the anchor says; `None` if a block in its midst has rotted.
+/// Follows the log of a volume with these chunks from where the anchor says; `None` if a block in
+/// its midst has rotted.
 pub(in crate::local) fn read_log(
     device: &dyn Device,
     anchor: &Anchor,
+    owned: &[u32],
 ) -> io::Result<Option<(Vec<LogBlock>, Tail)>> {
     let mut blocks: Vec<LogBlock> = Vec::new();
     let mut tail = Tail {
@@ -510,7 +548,8 @@ pub(in crate::local) fn read_log(
         sequence: anchor.sequence,
         session: anchor.session,
         chunks: VecDeque::from([anchor.log / CHUNK_BLOCKS]),
-        is_closed: false,
+        following: 0,
+        is_closed: true,
         durable: anchor.sequence - 1,
         blocks: 0,
     };
@@ -532,6 +571,7 @@ pub(in crate::local) fn read_log(
             blocks.push(LogBlock { head, records });
             tail.sequence += 1;
             tail.session = head.session;
+            tail.following = head.following;
             tail.blocks += 1;
             let is_next = head.next == tail.next + 1;
             tail.next = head.next;
@@ -541,16 +581,37 @@ pub(in crate::local) fn read_log(
             }
         }
         if has_ended {
-            // A later block that confirms what is missing here.
-            let confirms = |block| {
-                LogHead::decode(block, anchor.identity).is_some_and(|head| {
-                    head.session >= tail.session
-                        && head.sequence > tail.sequence
-                        && head.durable >= tail.sequence
-                })
-            };
-            return Ok((!left.any(confirms)).then_some((blocks, tail)));
+            let goes_on = left.any(|block| tail.is_confirmed_by(block, anchor.identity));
+            let goes_on = goes_on || goes_on_elsewhere(device, anchor, &tail, owned)?;
+            return Ok((!goes_on).then_some((blocks, tail)));
         }
         tail.chunks.push_back(tail.next / CHUNK_BLOCKS);
     }
+}
+
+/// Whether the log goes on in another chunk, although its next block is not what was written: the
+/// chunk that follows begins with a block that confirms the missing one.
+///
+/// Where no block names the chunk that follows, as in logs of earlier versions, all chunks of the
+/// volume are looked at if the missing block is the last of its own.
+fn goes_on_elsewhere(
+    device: &dyn Device,
+    anchor: &Anchor,
+    tail: &Tail,
+    owned: &[u32],
+) -> io::Result<bool> {
+    let is_last = tail.next % CHUNK_BLOCKS == CHUNK_BLOCKS - 1;
+    let chunks = match tail.following {
+        0 if is_last => owned,
+        0 => &[],
+        _ => std::slice::from_ref(&tail.following),
+    };
+    let mut block = vec![0; BLOCK_BYTES];
+    for &chunk in chunks.iter().filter(|&&chunk| chunk != 0) {
+        device.read(offset(chunk * CHUNK_BLOCKS), &mut block)?;
+        if tail.is_confirmed_by(&block, anchor.identity) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
