@@ -141,6 +141,10 @@ impl EngineAgent {
         Ok(self.pool.list().map_err(failed)?.into_iter().map(stored).collect())
     }
 
+    fn filled(&self, ids: &[VolumeId]) -> Vec<(VolumeId, ByteCount)> {
+        ids.iter().filter_map(|id| Some((*id, self.pool.filled(*id)?))).collect()
+    }
+
     fn space(&self) -> Result<Option<Space>, Failed> {
         let space = self.pool.space().map_err(failed)?;
         Ok(space.map(|space| Space { total: space.total, free: space.free }))
@@ -734,6 +738,8 @@ impl Agent for EngineAgent {
                 self.set_background(limit);
                 Reply::Done
             }
+            Command::Filled(ids) => Reply::Filled(self.filled(&ids)),
+            Command::VerifyStore(place) => answer(self.verify_store(place), Reply::Verified),
             Command::Background => Reply::Background(self.background_report()),
             Command::Verify(id, offset) => answer(self.verify(id, offset), Reply::Verified),
             Command::VerifySnapshot(id, unit) => {

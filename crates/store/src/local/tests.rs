@@ -3,6 +3,7 @@
 mod crashed;
 mod killed;
 mod rotten;
+mod scrubbed;
 mod sets;
 mod unfinished;
 

@@ -3,6 +3,7 @@
 
 mod desk;
 mod open;
+mod scrub;
 mod sets;
 pub mod snapshots;
 mod state;
@@ -27,11 +28,12 @@ use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
-use crate::{Pool, Space, Store, StoreError};
+use crate::{Looked, Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -104,8 +106,19 @@ struct Shared {
     open: Mutex<BTreeSet<u32>>,
     /// Likewise.
     mail: Mutex<Mail>,
+    /// What is known of volumes that were opened, by their nodes.
+    known: Mutex<BTreeMap<u32, Arc<Known>>>,
     /// What cannot be finished of volumes that are not open, by their nodes.
     troubles: Mutex<BTreeMap<u32, Trouble>>,
+}
+
+/// What an open volume tells of itself.
+#[derive(Debug, Default)]
+struct Known {
+    /// Blocks of data that it has.
+    data_blocks: AtomicU64,
+    /// Its log was flushed up to this sequence number.
+    durable: AtomicU64,
 }
 
 /// What the pool and its open volumes have to tell each other.
@@ -226,8 +239,8 @@ impl LocalPool {
             why: format!("holds a node of kind {kind}, which this version does not know"),
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let (keys, troubles) = (OnceLock::new(), Mutex::default());
-        let shared = Shared { device, bounds, lasting, keys, state, open, mail, troubles };
+        let (keys, known, troubles) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let shared = Shared { device, bounds, lasting, keys, state, open, mail, known, troubles };
         let pool = Self::without_clerk(Arc::new(shared));
         pool.finish();
         Ok(pool)
@@ -365,6 +378,8 @@ impl LocalPool {
             answered,
             name,
         })?;
+        let known = Arc::clone(self.shared.known().entry(number).or_default());
+        known.data_blocks.store(volume.data_blocks(), Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {
@@ -433,6 +448,7 @@ impl Shared {
     /// Takes a node out of all tables.
     fn forget(&self, state: &mut State, node: u32) -> io::Result<()> {
         state.forget(node)?;
+        self.known().remove(&node);
         if let Some(lasting) = &self.lasting {
             lasting.forget(node);
         }
@@ -445,6 +461,10 @@ impl Shared {
 
     fn open(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
@@ -557,6 +577,20 @@ impl Pool for LocalPool {
             (node.kind == NodeKind::Volume).then_some((*id, ByteCount(node.size)))
         });
         Ok(nodes.collect())
+    }
+
+    fn filled(&self, id: VolumeId) -> Option<ByteCount> {
+        let (number, node) = self.find(&self.state(), id).ok()?;
+        let known = self.shared.known().get(&number).cloned();
+        match known.map(|known| known.data_blocks.load(Ordering::Relaxed)) {
+            Some(blocks) => Some(ByteCount(blocks * BLOCK_BYTES as u64)),
+            // It was not opened yet: no more than it may have.
+            None => Some(ByteCount(node.size)),
+        }
+    }
+
+    fn look_at(&self, place: u64) -> Result<Looked, StoreError> {
+        self.look_at_place(place)
     }
 
     fn has(&self, id: VolumeId) -> Result<bool, StoreError> {

@@ -45,7 +45,6 @@ fn written(is_stopped: bool) -> (tempfile::NamedTempFile, Arc<dyn Device>) {
     left_by_a_kill(&device)
 }
 
-
 fn again(device: &Arc<dyn Device>) -> LocalPool {
     LocalPool::open(Arc::clone(device), Bounds::default()).unwrap()
 }
