@@ -88,6 +88,8 @@ pub struct Space {
     /// Chunks all of whose blocks are free, and those of the others that are worth a look.
     empty: BTreeSet<u32>,
     partial: BTreeSet<u32>,
+    /// Those that are not, but have free blocks: how many, and the index.
+    poor: BTreeSet<(u32, u32)>,
     /// The chunks that small and large writes are filling.
     current: [Option<u32>; 2],
     /// Leaves that are in memory.
@@ -120,6 +122,7 @@ impl Space {
             total_free: 0,
             empty: BTreeSet::new(),
             partial: BTreeSet::new(),
+            poor: BTreeSet::new(),
             current: [None; 2],
             known: Vec::new(),
             unknown: 0,
@@ -139,6 +142,12 @@ impl Space {
     /// The tree, for a checkpoint.
     pub fn tree(&mut self) -> &mut Tree {
         &mut self.tree
+    }
+
+    /// Leaves of the tree.
+    #[must_use]
+    pub fn leaves(&self) -> u32 {
+        (self.chunks.len() as u32).div_ceil(LEAF_CHUNKS).max(1)
     }
 
     /// Chunks that the volume owns.
@@ -231,18 +240,27 @@ impl Space {
         }
         let Ok(used) = self.used(index) else { return };
         let free = CHUNK_BLOCKS - count(&used);
+        self.unlist(index);
         if self.free[index as usize].replace(free).is_none() {
             self.total_free += u64::from(free);
         }
-        self.empty.remove(&index);
-        self.partial.remove(&index);
         if self.current.contains(&Some(index)) {
             return;
         }
-        if free == CHUNK_BLOCKS {
-            self.empty.insert(index);
-        } else if free >= WORTH_LOOKING {
-            self.partial.insert(index);
+        match free {
+            0 => {}
+            CHUNK_BLOCKS => _ = self.empty.insert(index),
+            WORTH_LOOKING.. => _ = self.partial.insert(index),
+            _ => _ = self.poor.insert((free, index)),
+        }
+    }
+
+    /// Takes a chunk off the list on which its free blocks have put it.
+    fn unlist(&mut self, index: u32) {
+        self.empty.remove(&index);
+        self.partial.remove(&index);
+        if let Some(free) = self.free[index as usize] {
+            self.poor.remove(&(free, index));
         }
     }
 
@@ -295,8 +313,7 @@ impl Space {
             };
             let next = next.copied();
             if let Some(index) = next {
-                self.empty.remove(&index);
-                self.partial.remove(&index);
+                self.unlist(index);
                 self.current[is_large] = Some(index);
                 continue;
             }
@@ -323,11 +340,17 @@ impl Space {
         self.know(unknown.ok_or(Lacking::Chunk)? as u32).map_err(Lacking::Leaf)
     }
 
-    /// Takes the best run of the chunk with the most free blocks.
+    /// Takes the best run of a chunk that has any free blocks: of the one with the most, where all
+    /// have few. None if all blocks of all chunks are taken.
     fn take_anything(&mut self, wanted: u32) -> Result<Option<Run>, Missing> {
-        // Not what is set aside.
-        let most = (0..).zip(&self.free).filter(|(_, free)| free.is_some());
-        let Some((index, _)) = most.max_by_key(|(_, free)| free.unwrap_or(0)) else {
+        // What is left of those that are being filled counts, too.
+        for at in 0..self.current.len() {
+            if let Some(index) = self.current[at].take() {
+                self.count_chunk(index);
+            }
+        }
+        let whole = self.empty.first().or(self.partial.first()).copied();
+        let Some(index) = whole.or(self.poor.last().map(|(_, index)| *index)) else {
             return Ok(None);
         };
         let used = self.used(index)?;
@@ -551,6 +574,7 @@ impl Space {
         let kept = self.reserve();
         while self.empty.len() > kept {
             let Some(index) = self.empty.pop_last() else { break };
+            debug_assert_eq!(self.free[index as usize], Some(CHUNK_BLOCKS));
             self.free[index as usize] = None;
             self.total_free -= u64::from(CHUNK_BLOCKS);
             self.aside.push(index);
@@ -628,6 +652,10 @@ impl Space {
             total += u64::from(free);
             if !is_current && free != counted {
                 return Err(format!("chunk {index} has {free} free blocks, {counted} are noted"));
+            }
+            let is_poor = !is_current && (1..WORTH_LOOKING).contains(&free);
+            if is_poor != self.poor.contains(&(counted, index)) {
+                return Err(format!("chunk {index} has {free} free blocks; listed as poor or not"));
             }
             let is_empty = self.empty.contains(&index);
             if is_empty && (free != CHUNK_BLOCKS || is_current) {

@@ -187,20 +187,28 @@ impl LocalPool {
         if let Some(next) = self.clear_out(number).map_err(self.io(doing()))? {
             return Ok(Some(next));
         }
-        let dropped = self.open_node(number, node, closed, None).and_then(|mut open| {
-            let dropped = open.volume.drop_all_now();
-            dropped.map_err(self.io(doing()))
+        let left = self.open_node(number, node, closed, None).and_then(|mut open| {
+            let heir = self.make_heir(number, &node)?;
+            open.volume.leave_all_to(heir).map_err(self.io(doing()))
         });
-        match dropped {
+        match left {
             Err(error) if is_rotten(&error) => tracing::error!(
                 %error, volume = %id, "its blocks are freed with the last of its snapshots"
             ),
-            dropped => dropped?,
+            left => left?,
         }
         let home = self.state().all.get(&number).map_or(node.home, |node| node.home);
         let husk = Node { kind: NodeKind::Husk, home, ..node };
         self.state().write_nodes([(number, husk)]).map_err(self.io(doing()))?;
         Ok(None)
+    }
+
+    /// The node of the deleted snapshot that gets all that a deleted volume has.
+    fn make_heir(&self, number: u32, node: &Node) -> Result<u32, StoreError> {
+        let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
+        let heir = Node::new(NodeKind::SnapshotDeleted, node.id, node.size, number);
+        let made = self.state().make_node(heir, &[]).map_err(self.io(doing()))?;
+        made.ok_or_else(|| self.io(doing())(self.state().table_is_full()))
     }
 
     /// Takes a deleted volume out of all tables with its snapshots, if nobody uses anything of it:

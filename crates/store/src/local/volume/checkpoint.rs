@@ -162,7 +162,13 @@ impl Volume {
                 self.go_on_with_held(disk);
             }
             Err(Unready::Page(page)) => self.wait_for_space(page, disk),
-            Err(Unready::Chunk) if self.is_full => self.fail(),
+            Err(Unready::Chunk) if self.is_full && self.lend_spare() => {
+                self.prepare_checkpoint(disk);
+            }
+            Err(Unready::Chunk) if self.is_full => {
+                tracing::error!(volume = %self.identity.node, "no block is free for a checkpoint");
+                self.fail();
+            }
             Err(Unready::Chunk) => self.ask_for_chunks(disk),
         }
     }

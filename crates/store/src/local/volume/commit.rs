@@ -374,6 +374,14 @@ impl Volume {
         Ok(())
     }
 
+    /// Gives up a chunk that is reserved for the log, for a checkpoint that has no other blocks;
+    /// whether there was one. When the checkpoint is complete, the log has given back another.
+    pub(super) fn lend_spare(&mut self) -> bool {
+        let Some(chunk) = self.log.spares.pop_back() else { return false };
+        self.space.release(Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS });
+        true
+    }
+
     /// Makes the log one block longer: where that is, and what is in it.
     pub(super) fn next_log_block(&mut self, records: &[u8]) -> (u32, Vec<u8>) {
         let sequence = self.log.sequence;

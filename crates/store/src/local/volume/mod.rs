@@ -25,7 +25,7 @@ use self::request::Request;
 use super::answered::Answered;
 use super::device::Device;
 use super::format::{Anchor, Identity, SnapshotRoot};
-use super::space::{Run, Space};
+use super::space::{Lacking, Run, Space};
 use super::tree::{FANOUT, Missing, Page, Tree, height_for, page_from};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, checksum};
 use crate::buffer::Buffer;
@@ -401,13 +401,31 @@ impl Volume {
         !self.is_full && (self.space.chunks() as u64) < self.chunks_max()
     }
 
-    /// Free blocks that data leaves alone, so that the next checkpoint finds blocks for its pages:
-    /// those that are changed, and those that the requests under way may change.
+    /// Free blocks that data leaves alone, so that the next checkpoint finds blocks for all of its
+    /// pages: those of the map that are changed, or that the requests under way may change, and
+    /// every page of the space tree. Each block that is taken or given back may be described by
+    /// another leaf of that, also those of the pages themselves.
     fn floor(&mut self) -> u64 {
         let to_come = 3 * (self.writing + 1);
-        let dirty = self.map.dirty_leaves() + self.space.tree().dirty_leaves();
-        // With each leaf the page above it, and the pages above all of those.
-        2 * (dirty + to_come) as u64 + 16
+        let map = (self.map.dirty_leaves() + to_come) as u64;
+        let space = u64::from(self.space.leaves());
+        pages_above(map, leaves_for(self.size)) + pages_above(space, space) + FLOOR_SPARE
+    }
+
+    /// Sees to it that as many blocks are free as the next checkpoint may need; whether they are.
+    ///
+    /// # Errors
+    /// The page of the space tree that must be read first.
+    pub(super) fn has_floor(&mut self) -> Result<bool, Missing> {
+        let floor = self.floor();
+        while self.space.known_free() < floor {
+            match self.space.know_more() {
+                Ok(()) => {}
+                Err(Lacking::Leaf(page)) => return Err(page),
+                Err(Lacking::Chunk) => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Reads a page for somebody, unless it is being read or lost already.
@@ -583,9 +601,25 @@ impl Volume {
             self.ask_for_chunks(disk);
             return self.make_room(disk);
         }
+        // A deleted snapshot may be about to give blocks back.
+        self.advance_reclaim(disk);
+        if self.checkpoint.is_under_way() || self.waits_for_reclaim() {
+            return;
+        }
         self.was_asked_again = false;
         for request in std::mem::take(&mut self.stalled) {
-            self.abandon(request, Failure::NoSpace);
+            self.end_without_space(request, disk);
+        }
+    }
+
+    /// A request finds no free blocks, and nothing will give any back. What a discard could not
+    /// make a hole stays as it is: nobody relies on that, and a file system takes an error of it
+    /// for a broken disk. The others fail.
+    fn end_without_space(&mut self, request: usize, disk: &mut dyn Disk) {
+        let is_discard = self.requests[request].as_mut().is_some_and(Request::give_up_discard);
+        match is_discard {
+            true => self.advance(request, disk),
+            false => self.abandon(request, Failure::NoSpace),
         }
     }
 
@@ -654,6 +688,19 @@ impl Volume {
     fn blocks_of(&self, offset: u64, length: u32) -> (u64, u32) {
         (offset / BLOCK_BYTES as u64, length / BLOCK_BYTES as u32)
     }
+}
+
+/// Blocks that stay free beside those that were counted.
+const FLOOR_SPARE: u64 = 16;
+
+/// Changed leaves of a tree and the pages above them, at most; `of` is how many leaves it has.
+fn pages_above(leaves: u64, of: u64) -> u64 {
+    let (mut pages, mut level) = (leaves.min(of), of);
+    for _ in 0..height_for(of) {
+        level = level.div_ceil(FANOUT);
+        pages += leaves.min(level);
+    }
+    pages
 }
 
 /// Map leaves that a volume of so many bytes has.

@@ -38,6 +38,9 @@ pub(super) struct Reclaim {
     is_waiting: bool,
     /// A checkpoint has recorded that it is done.
     is_recorded: bool,
+    /// The pool could not forget the node. It is asked again after the next checkpoint, or when the
+    /// volume is opened again.
+    is_refused: bool,
     /// A page that it needs cannot be read. Its blocks stay in use; a check of the pool finds them.
     pub is_broken: bool,
 }
@@ -65,6 +68,7 @@ impl Reclaim {
             freed: Vec::new(),
             is_waiting: false,
             is_recorded: false,
+            is_refused: false,
             is_broken: false,
         }
     }
@@ -151,11 +155,12 @@ impl Volume {
                 break;
             }
             reclaim.is_waiting = false;
-            let step = self.reclaim_leaf(&mut reclaim);
+            let step = self.reclaim_step(&mut reclaim);
             reclaim.is_waiting = step.is_err();
             self.reclaim = Some(reclaim);
             match step {
-                Ok(()) => self.advance_commit(disk),
+                Ok(true) => self.advance_commit(disk),
+                Ok(false) => return self.begin_checkpoint(disk),
                 Err(wanted) => return self.wait_for(wanted, Waiter::Reclaim, disk),
             }
         }
@@ -164,7 +169,18 @@ impl Volume {
         }
     }
 
-    fn waits_for_reclaim(&self) -> bool {
+    /// Does one leaf; false if a checkpoint comes first. That needs blocks for the pages that are
+    /// changed, and gives back what was freed since the last one.
+    fn reclaim_step(&mut self, reclaim: &mut Reclaim) -> Result<bool, Wanted> {
+        let has_floor = self.has_floor().map_err(of(Which::Space))?;
+        if !has_floor && self.space.tree().dirty_leaves() > 0 {
+            return Ok(false);
+        }
+        self.reclaim_leaf(reclaim)?;
+        Ok(true)
+    }
+
+    pub(super) fn waits_for_reclaim(&self) -> bool {
         self.waiting.values().flatten().any(|waiter| *waiter == Waiter::Reclaim)
     }
 
@@ -267,7 +283,7 @@ impl Volume {
         self.reclaim_at = anchor.reclaim;
         let is_done = |reclaim: &&mut Reclaim| anchor.reclaim == (reclaim.node, DONE);
         if let Some(reclaim) = self.reclaim.as_mut().filter(is_done) {
-            reclaim.is_recorded = true;
+            (reclaim.is_recorded, reclaim.is_refused) = (true, false);
             self.forget_reclaimed(disk);
         }
     }
@@ -277,6 +293,7 @@ impl Volume {
     pub(super) fn forget_reclaimed(&mut self, disk: &mut dyn Disk) {
         if let Some(reclaim) = &self.reclaim
             && reclaim.is_recorded
+            && !reclaim.is_refused
             && self.noting == Noting::Nothing
         {
             let note = Note::Reclaimed(reclaim.node);
@@ -284,8 +301,13 @@ impl Volume {
         }
     }
 
-    /// The node is forgotten: the next one may come.
-    pub(super) fn reclaim_forgotten(&mut self, disk: &mut dyn Disk) {
+    /// The node is forgotten: the next one may come. If it could not be, anchors go on saying that
+    /// all of it is given back: what it had is in use for something else by now.
+    pub(super) fn reclaim_forgotten(&mut self, is_done: bool, disk: &mut dyn Disk) {
+        if !is_done {
+            self.reclaim.iter_mut().for_each(|reclaim| reclaim.is_refused = true);
+            return;
+        }
         let ended = self.reclaim.take().map(|reclaim| reclaim.checkpoint);
         self.made_snapshots.retain(|made| Some(made.checkpoint) != ended);
         self.reclaim_at = (0, 0);

@@ -8,8 +8,8 @@ use crate::encryption::crypt::Cipher;
 use crate::local::answered::{Answered, Found};
 use crate::local::device::Device;
 use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
-use crate::local::space::Run;
-use crate::local::tree::{FANOUT, Tree, height_for, page_from};
+use crate::local::space::{Lacking, Run};
+use crate::local::tree::{Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{Completion, Store, StoreError, Submission};
 use evenkeel_core::units::ByteCount;
@@ -206,6 +206,7 @@ impl Volume {
             return Ok(volume);
         }
         volume.batch.retired = retired;
+        volume.reserve_spares().map_err(failed("read the space tree"))?;
         volume.checkpoint_now().map_err(failed("write a checkpoint"))?;
         if has_snapshots {
             blocks.iter().flat_map(LogBlock::runs).for_each(|run| volume.space.release(run));
@@ -304,6 +305,15 @@ impl Volume {
             }
             return Ok(());
         }
+    }
+
+    /// Reserves chunks for the log before a checkpoint takes blocks of them, as far as there are
+    /// any that are free as a whole.
+    fn reserve_spares(&mut self) -> io::Result<()> {
+        while let Err(Lacking::Leaf(page)) = self.keep_spares() {
+            self.fetch(Wanted { which: Which::Space, page })?;
+        }
+        Ok(())
     }
 
     /// Makes the space tree high enough for all chunks that the volume owns.
@@ -445,58 +455,22 @@ impl Volume {
         ended
     }
 
-    /// Makes the whole volume a hole, and writes a checkpoint.
+    /// Leaves all that the volume holds to a snapshot that is deleted already, whose node this is.
+    /// The volume is empty then, and what is left to do is to give back the blocks of a deleted
+    /// snapshot: that needs no new blocks but for the space tree, and a crash does not stop it.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn drop_all_now(&mut self) -> io::Result<()> {
-        // From here on, what is at rest is all there is.
-        self.checkpoint_now()?;
-        let leaves = super::leaves_for(self.size);
-        let mut nothing = Tree::new(0, Pointer::default());
-        let mut leaf = 0;
-        while leaf < leaves {
-            let same = self.map.same_leaves(&mut nothing, leaf);
-            let same = match same {
-                Ok(same) => same,
-                Err((page, _)) => {
-                    self.fetch(Wanted { which: Which::Map, page })?;
-                    continue;
-                }
-            };
-            if same == 0 {
-                self.unmap_now(leaf * FANOUT)?;
-                if self.map.dirty_leaves() >= self.bounds.dirty_pages {
-                    self.checkpoint_now()?;
-                }
-            }
-            leaf += same.max(1);
-            self.map.shrink(self.bounds.map_pages, self.checkpoint.completed());
+    pub fn leave_all_to(&mut self, node: u32) -> io::Result<()> {
+        let mut disk = Inline::default();
+        self.begin_snapshot(node, &mut disk);
+        self.settle(&mut disk);
+        if self.has_failed || self.made_snapshots.is_empty() {
+            return Err(io::Error::other("a write or a flush failed"));
         }
+        self.map = Tree::new(height_for(super::leaves_for(self.size)), Pointer::default());
+        self.data_blocks = 0;
         self.checkpoint_now()
-    }
-
-    /// Unmaps the blocks of a leaf. Where few blocks are free, room for the pages that change is
-    /// made as for a request that stalls: by a checkpoint, then by chunks of the pool.
-    fn unmap_now(&mut self, first: u64) -> io::Result<()> {
-        let mut is_clean = false;
-        while let Err(error) = self.repeat(|volume| volume.unmap(first, FANOUT as u32)) {
-            if error.kind() != io::ErrorKind::StorageFull {
-                return Err(error);
-            }
-            if !std::mem::replace(&mut is_clean, true) && self.has_something_to_checkpoint() {
-                self.checkpoint_now()?;
-                continue;
-            }
-            let before = self.space.known_free();
-            let mut disk = Inline::default();
-            self.ask_for_chunks(&mut disk);
-            self.settle(&mut disk);
-            if self.space.known_free() <= before {
-                return Err(error);
-            }
-        }
-        Ok(())
     }
 
     fn settle(&mut self, disk: &mut Inline) {

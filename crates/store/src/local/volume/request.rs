@@ -88,6 +88,15 @@ impl Request {
         }
     }
 
+    /// Leaves blocks that are not discarded yet as they are; whether it is a discard.
+    pub fn give_up_discard(&mut self) -> bool {
+        let is_discard = matches!(self.submission.operation, Operation::Discard { .. });
+        if is_discard {
+            self.blocks_done = self.submission.length / BLOCK_BYTES as u32;
+        }
+        is_discard
+    }
+
     /// What comes when it is done.
     fn done(&self) -> Step {
         if self.wants_durable() || self.must_wait { Step::Durable } else { Step::Ended }
@@ -535,8 +544,7 @@ impl Volume {
         if replaced.is_empty() {
             return Ok(());
         }
-        let floor = self.floor();
-        if self.space.is_known() && self.space.known_free() < floor && !self.is_replaying {
+        if !self.is_replaying && !self.has_floor().map_err(|page| Refused::Next(space(page)))? {
             return Err(Refused::Next(Next::Stall));
         }
         for block in first..first + u64::from(count) {

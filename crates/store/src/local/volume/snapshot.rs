@@ -93,7 +93,7 @@ impl Volume {
         let is_done = self.tables.noted();
         match std::mem::replace(&mut self.noting, Noting::Nothing) {
             Noting::Made => self.snapshots_named(is_done, disk),
-            Noting::Reclaimed => self.reclaim_forgotten(disk),
+            Noting::Reclaimed => self.reclaim_forgotten(is_done, disk),
             // If it could not be noted, the next opening finds them with the volume.
             Noting::Returned | Noting::Nothing => {}
         }
