@@ -26,7 +26,8 @@ const TABLE_BLOCKS: usize = LOOKED_BYTES as usize / BLOCK_BYTES / 2;
 const PAGES: u64 = LOOKED_BYTES / BLOCK_BYTES as u64;
 /// Bits of a leaf's number that one level takes.
 const BITS: u32 = FANOUT.trailing_zeros();
-/// Bits of a place: its kind, a node, and a leaf of one of the node's trees.
+/// Bits of a place: its kind, a node, one of the node's trees, and a leaf of it.
+const TREE_AT: u32 = 34;
 const NODE_AT: u32 = 36;
 const KIND_AT: u32 = 60;
 
@@ -45,29 +46,31 @@ enum Place {
 }
 
 impl Place {
+    /// Later parts have larger numbers.
     const fn number(self) -> u64 {
-        let (kind, node, leaf) = match self {
-            Self::Superblocks => (0, 0, 0),
-            Self::Nodes(block) => (1, 0, block),
-            Self::Owners(block) => (2, 0, block),
-            Self::Log(node) => (3, node, 0),
-            Self::Space(node, leaf) => (4, node, leaf),
-            Self::Map(node, leaf) => (5, node, leaf),
+        let (kind, node, tree, leaf) = match self {
+            Self::Superblocks => (0, 0, 0, 0),
+            Self::Nodes(block) => (1, 0, 0, block),
+            Self::Owners(block) => (2, 0, 0, block),
+            Self::Log(node) => (3, node, 0, 0),
+            Self::Space(node, leaf) => (3, node, 1, leaf),
+            Self::Map(node, leaf) => (3, node, 2, leaf),
         };
-        kind << KIND_AT | (node as u64) << NODE_AT | leaf
+        kind << KIND_AT | (node as u64) << NODE_AT | tree << TREE_AT | leaf
     }
 
     /// `None` behind the last.
     const fn from(number: u64) -> Option<Self> {
-        let leaf = number & ((1 << NODE_AT) - 1);
+        let leaf = number & ((1 << TREE_AT) - 1);
         let node = (number >> NODE_AT) as u32 & ((1 << (KIND_AT - NODE_AT)) - 1);
-        Some(match number >> KIND_AT {
-            0 => Self::Superblocks,
-            1 => Self::Nodes(leaf),
-            2 => Self::Owners(leaf),
-            3 => Self::Log(node),
-            4 => Self::Space(node, leaf),
-            5 => Self::Map(node, leaf),
+        let tree = number >> TREE_AT & ((1 << (NODE_AT - TREE_AT)) - 1);
+        Some(match (number >> KIND_AT, tree) {
+            (0, _) => Self::Superblocks,
+            (1, _) => Self::Nodes(leaf),
+            (2, _) => Self::Owners(leaf),
+            (3, 0) => Self::Log(node),
+            (3, 1) => Self::Space(node, leaf),
+            (3, 2) => Self::Map(node, leaf),
             _ => return None,
         })
     }
@@ -366,16 +369,20 @@ mod tests {
 
     #[test]
     fn places_are_found_again_by_their_numbers() {
-        for place in [
+        let places = [
             Place::Superblocks,
             Place::Nodes(7),
             Place::Owners(1 << 20),
+            Place::Log(1),
+            Place::Space(1, (1 << 34) - 1),
+            Place::Map(1, 0),
             Place::Log(393_216),
-            Place::Space(1, (1 << 36) - 1),
             Place::Map((1 << 24) - 1, 5),
-        ] {
+        ];
+        for place in places {
             assert_eq!(Place::from(place.number()), Some(place));
         }
+        assert!(places.is_sorted_by_key(|place| place.number()));
         assert_eq!(Place::from(u64::MAX), None);
     }
 }
