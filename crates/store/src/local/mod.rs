@@ -28,6 +28,7 @@ pub mod device;
 pub mod format;
 pub mod inspect;
 pub mod lasting;
+pub mod packed;
 pub mod place;
 pub mod pool;
 pub mod simulated;

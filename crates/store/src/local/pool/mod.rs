@@ -48,6 +48,10 @@ const NODES_MAX: u64 = 3 * 131_072;
 const GROWTH_CHUNKS: u32 = 64;
 /// Volumes that may ask at a time; one that comes later waits for its answer.
 const ASKS_MAX: usize = 1_024;
+/// Chunks that a volume has at least: its home, all of which is log at first, and one for the pages
+/// of its first checkpoint.
+const CHUNKS_MIN: usize = 2;
+
 /// How a new pool is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -406,16 +410,19 @@ impl LocalPool {
     }
 
     fn place_home(&self, number: u32, node: Node) -> Result<(Node, Vec<u32>), StoreError> {
-        let doing = || format!("give {} its first chunk", VolumeId::from_bits(node.id));
+        let doing = || format!("give {} its first chunks", VolumeId::from_bits(node.id));
         let owned = || self.state().owned.get(&number).cloned().unwrap_or_default();
+        // Earlier versions gave a volume its home and no more.
+        let lacks = CHUNKS_MIN.saturating_sub(owned().iter().filter(|chunk| **chunk != 0).count());
+        let given = match lacks {
+            0 => 0,
+            _ => self.shared.acquire(number, lacks).map_err(self.io(doing()))?.len(),
+        };
         if node.home != 0 {
             return Ok((node, owned()));
         }
-        if owned().is_empty() {
-            let given = self.shared.acquire(number, 1).map_err(self.io(doing()))?;
-            if given.is_empty() {
-                return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
-            }
+        if given < lacks {
+            return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
         }
         let owned = owned();
         let root = self.state().all.get(&node.parent).map(|parent| parent.root);

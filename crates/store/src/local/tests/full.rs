@@ -1,10 +1,10 @@
 //! A full pool: what is there can be replaced, discarded and deleted, and nothing else changes.
 
-use super::super::simulated::SimulatedDevice;
-use super::super::volume::recover;
+use super::super::packed::PackedDevice;
 use super::*;
-use crate::disk::{BlockingDisk, Disk, DiskOp};
+use crate::disk::{Disk, DiskOp};
 use evenkeel_core::random::Random;
+use std::ops::Range;
 
 const ID: VolumeId = VolumeId::from_bits(5);
 const OTHER: VolumeId = VolumeId::from_bits(6);
@@ -12,104 +12,127 @@ const SNAPSHOT: SnapshotId = SnapshotId::from_bits(8);
 const WRITE: Operation = Operation::Write { fua: false };
 const DISCARD: Operation = Operation::Discard { fua: false };
 
-/// A pool of this size in a file.
-fn pool_of(mib: u32) -> (tempfile::NamedTempFile, Arc<dyn Device>, LocalPool) {
-    let (file, device) = device();
-    let layout = Layout { chunks_max: mib, nodes: 63, ..LAYOUT };
-    LocalPool::init(device.as_ref(), &layout).unwrap();
-    let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
-    (file, device, pool)
-}
-
-/// A write of many blocks.
-fn write(store: &mut dyn Store, block: u64, count: u64, value: u8) -> Result<(), Failure> {
-    let length = count as usize * BLOCK_BYTES;
-    let mut buffer = Buffer::new(length);
-    buffer.bytes_mut().fill(value);
-    let (operation, offset) = (WRITE, block * BLOCK_BYTES as u64);
-    let (length, buffer) = (length as u32, Some(buffer));
-    let write = Submission { ticket: 1, operation, offset, length, buffer };
-    conformance::blocking(store, write).result
-}
-
-/// Fills a volume until the pool has no space; how many blocks it holds.
-fn fill(store: &mut dyn Store) -> u64 {
-    let mut full = 0;
-    for count in [64, 1] {
-        while write(store, full, count, 1).is_ok() {
-            full += count;
-        }
-    }
-    assert_eq!(run(store, Operation::Flush, 0, 0), Ok(0));
-    full
-}
-
-fn attend(store: &mut dyn Store) {
-    let mut disk = BlockingDisk::default();
-    store.attend(&mut disk);
-    while let Some(done) = disk.poll() {
-        store.disk_done(done, &mut disk);
-    }
-}
-
-/// Operations that are answered in any order.
-struct AnyOrder {
-    device: Arc<dyn Device>,
-    ops: Vec<DiskOp>,
+/// A disk, and its operations that wait. They are answered in any order.
+struct Rig {
+    device: PackedDevice,
+    waiting: Vec<DiskOp>,
     random: Random,
 }
 
-impl Disk for AnyOrder {
+impl Disk for Rig {
     fn submit(&mut self, op: DiskOp) {
-        self.ops.push(op);
+        self.waiting.push(op);
     }
 }
 
-/// Writes over blocks that a volume holds, `depth` at a time, with a flush after each 50.
-fn overwrite(store: &mut dyn Store, disk: &mut AnyOrder, holds: u64, depth: usize, count: u64) {
-    const REQUESTS: u64 = 6_000;
-    let (mut submitted, mut ended) = (0, 0);
-    while ended < REQUESTS {
-        while submitted < REQUESTS && submitted - ended < depth as u64 {
-            submitted += 1;
-            let is_flush = submitted % 50 == 0;
-            let operation = if is_flush { Operation::Flush } else { WRITE };
-            let length = if is_flush { 0 } else { count as usize * BLOCK_BYTES };
-            let offset = disk.random.below((holds - count) / count) * length as u64;
-            let buffer = (!is_flush).then(|| Buffer::new(length));
-            let length = length as u32;
-            store.submit(Submission { ticket: 1, operation, offset, length, buffer }, disk);
-        }
-        while let Some(done) = store.poll() {
-            ended += 1;
-            assert_eq!(done.result, Ok(()), "request {ended} of {holds} blocks, {depth} deep");
-        }
-        if !disk.ops.is_empty() {
-            let at = disk.random.below(disk.ops.len() as u64) as usize;
-            let done = recover::run(disk.device.as_ref(), disk.ops.swap_remove(at));
-            store.disk_done(done, disk);
-        }
+impl Rig {
+    /// An empty pool that can have as many MiB.
+    fn new(mib: u32) -> (Self, LocalPool) {
+        let device = PackedDevice::new(u64::from(mib + 64) << 20);
+        LocalPool::init(&device, &Layout { chunks_max: mib, nodes: 63, ..LAYOUT }).unwrap();
+        let rig = Self { device, waiting: Vec::new(), random: Random::new(1, 1) };
+        let pool = rig.open();
+        (rig, pool)
     }
-    while let Some(op) = disk.ops.pop() {
-        let done = recover::run(disk.device.as_ref(), op);
-        store.disk_done(done, disk);
+
+    fn open(&self) -> LocalPool {
+        LocalPool::open(Arc::new(self.device.clone()), Bounds::default()).unwrap()
     }
+
+    /// Answers one of the operations that wait, if any does.
+    fn answer(&mut self, store: &mut dyn Store) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.waiting.len() as u64) as usize;
+        let op = self.waiting.swap_remove(at);
+        let done = self.device.answer(op);
+        store.disk_done(done, self);
+        true
+    }
+
+    fn attend(&mut self, store: &mut dyn Store) {
+        store.attend(self);
+        while self.answer(store) {}
+    }
+
+    /// Carries out a request of one block or many; the first byte of what it has read.
+    fn run(
+        &mut self,
+        store: &mut dyn Store,
+        operation: Operation,
+        blocks: Range<u64>,
+        value: u8,
+    ) -> Result<u8, Failure> {
+        store.submit(request(operation, blocks, value), self);
+        while self.answer(store) {}
+        let done = store.poll().expect("it is answered");
+        done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
+    }
+
+    /// Fills a volume until the pool has no space; how many blocks it holds.
+    fn fill(&mut self, store: &mut dyn Store) -> u64 {
+        let mut full = 0;
+        for count in [64, 1] {
+            while self.run(store, WRITE, full..full + count, 1).is_ok() {
+                full += count;
+            }
+        }
+        assert_eq!(self.run(store, Operation::Flush, 0..0, 0), Ok(0));
+        full
+    }
+
+    /// Writes over blocks that a volume holds, `depth` at a time, with a flush after each 50.
+    fn overwrite(&mut self, store: &mut dyn Store, holds: u64, depth: u64, count: u64) {
+        const REQUESTS: u64 = 6_000;
+        let (mut submitted, mut ended) = (0, 0);
+        while ended < REQUESTS {
+            while submitted < REQUESTS && submitted - ended < depth {
+                submitted += 1;
+                let at = self.random.below((holds - count) / count) * count;
+                let request = match submitted % 50 {
+                    0 => request(Operation::Flush, 0..0, 0),
+                    _ => request(WRITE, at..at + count, 2),
+                };
+                store.submit(request, self);
+            }
+            while let Some(done) = store.poll() {
+                ended += 1;
+                assert_eq!(done.result, Ok(()), "request {ended} of {holds} blocks, {depth} deep");
+            }
+            self.answer(store);
+        }
+        while self.answer(store) {}
+    }
+
+    /// Every reference and count of the pool holds.
+    fn prove(&self) {
+        let report = check(&self.device, false).unwrap();
+        assert_eq!((report.leaked, report.problems), (0, Vec::new()));
+    }
+}
+
+fn request(operation: Operation, blocks: Range<u64>, value: u8) -> Submission {
+    let length = (blocks.end - blocks.start) as usize * BLOCK_BYTES;
+    let has_buffer = matches!(operation, Operation::Read | Operation::Write { .. });
+    let mut buffer = has_buffer.then(|| Buffer::new(length));
+    buffer.iter_mut().for_each(|buffer| buffer.bytes_mut()[..length].fill(value));
+    let offset = blocks.start * BLOCK_BYTES as u64;
+    Submission { ticket: 1, operation, offset, length: length as u32, buffer }
 }
 
 #[test]
 fn what_a_full_volume_holds_can_be_overwritten() {
     for (mib, depth, count) in [(60, 32, 1), (60, 64, 64), (500, 1, 1), (500, 32, 1)] {
-        let (_file, device, pool) = pool_of(mib);
+        let (mut rig, pool) = Rig::new(mib);
         let size = ByteCount(u64::from(mib) << 21);
         pool.create(ID, size).unwrap();
         let mut store = pool.open(ID, size).unwrap();
-        let holds = fill(store.as_mut());
-        let (device, ops, random) = (Arc::clone(&device), Vec::new(), Random::new(1, 1));
-        let mut disk = AnyOrder { device, ops, random };
-        overwrite(store.as_mut(), &mut disk, holds, depth, count);
+        let holds = rig.fill(store.as_mut());
+        rig.overwrite(store.as_mut(), holds, depth, count);
         assert!(!store.must_reopen());
         drop(store);
-        assert_eq!(check(disk.device.as_ref(), false).unwrap().problems, [""; 0]);
+        rig.prove();
     }
 }
 
@@ -118,64 +141,64 @@ fn what_a_full_volume_holds_can_be_overwritten() {
 #[test]
 fn a_snapshot_of_a_full_volume_can_be_deleted() {
     const MIB: u32 = 3_000;
-    let (_file, device, pool) = pool_of(MIB);
+    let (mut rig, pool) = Rig::new(MIB);
     let size = ByteCount(u64::from(MIB) << 21);
     pool.create(ID, size).unwrap();
     let mut store = pool.open(ID, size).unwrap();
-    let holds = fill(store.as_mut());
+    let store = store.as_mut();
+    let holds = rig.fill(store);
     let making = pool.snapshot(ID, SNAPSHOT).unwrap();
-    attend(store.as_mut());
+    rig.attend(store);
     assert_eq!(making.made.try_recv(), Ok(true));
-    let copied = (0..holds).find(|&block| write(store.as_mut(), block, 1, 2).is_err());
+    let copied = (0..holds).find(|&block| rig.run(store, WRITE, block..block + 1, 2).is_err());
     assert!(copied.is_some_and(|copied| copied < 600), "{copied:?}");
     for block in (0..holds).step_by(20_000) {
-        assert_eq!(run(store.as_mut(), DISCARD, block, 0), Ok(0), "block {block}");
-        assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
+        assert_eq!(rig.run(store, DISCARD, block..block + 1, 0), Ok(0), "block {block}");
+        assert_eq!(rig.run(store, Operation::Flush, 0..0, 0), Ok(0));
     }
     pool.delete_snapshot(SNAPSHOT).unwrap();
-    attend(store.as_mut());
-    for block in 0..holds.min(3_000) {
-        assert_eq!(write(store.as_mut(), block, 1, 3), Ok(()), "block {block}");
+    rig.attend(store);
+    for block in 0..3_000 {
+        assert_eq!(rig.run(store, WRITE, block..block + 1, 3), Ok(3), "block {block}");
     }
-    drop(store);
     assert_eq!(pool.snapshots(), []);
-    let report = check(device.as_ref(), false).unwrap();
-    assert_eq!((report.leaked, report.problems), (0, Vec::new()));
 }
 
 /// The deletion of a volume takes no new block: what it shares with a snapshot stays.
 #[test]
 fn a_full_volume_with_a_snapshot_can_be_deleted() {
-    const MIB: u32 = 1_000;
-    let (_file, device, pool) = pool_of(MIB);
+    const MIB: u32 = 3_000;
+    let (mut rig, pool) = Rig::new(MIB);
     let (size, small) = (ByteCount(u64::from(MIB) << 21), ByteCount(64 << 20));
     pool.create(OTHER, small).unwrap();
     let mut other = pool.open(OTHER, small).unwrap();
-    assert_eq!(write(other.as_mut(), 0, 1, 7), Ok(()));
+    assert_eq!(rig.run(other.as_mut(), WRITE, 0..1, 7), Ok(7));
     pool.create(ID, size).unwrap();
     let mut store = pool.open(ID, size).unwrap();
-    let holds = fill(store.as_mut());
+    let holds = rig.fill(store.as_mut());
     let making = pool.snapshot(ID, SNAPSHOT).unwrap();
-    attend(store.as_mut());
+    rig.attend(store.as_mut());
     assert_eq!(making.made.try_recv(), Ok(true));
-    let copied = (0..holds).find(|&block| write(store.as_mut(), block, 1, 2).is_err()).unwrap();
-    assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
+    let mut copied = 0;
+    while rig.run(store.as_mut(), WRITE, copied..copied + 1, 2).is_ok() {
+        copied += 1;
+    }
+    assert_eq!(rig.run(store.as_mut(), Operation::Flush, 0..0, 0), Ok(0));
     drop(store);
     pool.delete(ID).unwrap();
     assert_eq!(pool.list().unwrap(), [(OTHER, small)]);
-    assert_eq!(write(other.as_mut(), 0, 1, 8), Ok(()));
-    assert_eq!(run(other.as_mut(), Operation::Flush, 0, 0), Ok(0));
+    assert_eq!(rig.run(other.as_mut(), WRITE, 0..1, 8), Ok(8));
+    assert_eq!(rig.run(other.as_mut(), Operation::Flush, 0..0, 0), Ok(0));
     drop((other, pool));
-    let pool = LocalPool::open(Arc::clone(&device), Bounds::default()).unwrap();
+    let pool = rig.open();
     let mut reader = pool.read_snapshot(SNAPSHOT).unwrap();
     for block in [0, copied, holds - 1] {
         assert_eq!(reader.read(block).unwrap().unwrap()[0], 1, "block {block}");
     }
     drop(reader);
     pool.delete_snapshot(SNAPSHOT).unwrap();
-    assert!(pool.space().unwrap().unwrap().free > ByteCount(u64::from(MIB) * 7 / 8 * 1_000_000));
-    let report = check(device.as_ref(), false).unwrap();
-    assert_eq!((report.leaked, report.problems), (0, Vec::new()));
+    assert!(pool.space().unwrap().unwrap().free > ByteCount(u64::from(MIB) * 800_000));
+    rig.prove();
 }
 
 /// The node of a snapshot that was given back cannot be cleared once: its blocks are used for
@@ -184,92 +207,146 @@ fn a_full_volume_with_a_snapshot_can_be_deleted() {
 fn a_snapshot_that_cannot_be_forgotten_is_not_given_back_twice() {
     const SIZE: ByteCount = ByteCount(4 << 20);
     let mut refused = 0;
-    for power in 0..12 {
-        let device = SimulatedDevice::new(64 << 20);
-        LocalPool::init(&device, &LAYOUT).unwrap();
-        let bounds = Bounds { log_blocks: 8, ..Bounds::default() };
-        let open = || LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
-        let pool = open();
+    for fails_in in 0..40 {
+        let (mut rig, pool) = Rig::new(64);
         pool.create(ID, SIZE).unwrap();
         let mut store = pool.open(ID, SIZE).unwrap();
-        let mut disk = AnyOrder {
-            device: Arc::new(device.clone()),
-            ops: Vec::new(),
-            random: Random::new(power, 1),
-        };
-        let mut value_of = [1; 800];
-        carry_out(store.as_mut(), &mut disk, 0..400, 1);
+        rig.write_each(store.as_mut(), 0..400, 1);
         let making = pool.snapshot(ID, SNAPSHOT).unwrap();
-        store.attend(&mut disk);
-        settle(store.as_mut(), &mut disk);
+        rig.attend(store.as_mut());
         assert_eq!(making.made.try_recv(), Ok(true));
-        carry_out(store.as_mut(), &mut disk, 0..300, 2);
-        value_of[..300].fill(2);
+        rig.write_each(store.as_mut(), 0..300, 2);
         pool.delete_snapshot(SNAPSHOT).unwrap();
-        device.cut_power_after(power);
-        store.attend(&mut disk);
-        while !disk.ops.is_empty() && !device.is_dark() {
-            answer(store.as_mut(), &mut disk);
-        }
-        if !disk.ops.is_empty() {
-            answer(store.as_mut(), &mut disk);
-        }
-        device.go_on();
-        settle(store.as_mut(), &mut disk);
+        rig.device.fail_at(Some(rig.device.operations() + fails_in));
+        rig.attend(store.as_mut());
+        rig.device.fail_at(None);
         if store.must_reopen() {
             continue;
         }
         refused += 1;
-        carry_out(store.as_mut(), &mut disk, 400..800, 3);
-        value_of[400..].fill(3);
+        rig.write_each(store.as_mut(), 400..800, 3);
         drop((store, pool));
-        assert_eq!(check(&device, true).unwrap().problems, [""; 0], "power {power}");
-        let pool = open();
+        let pool = rig.open();
         let mut store = pool.open(ID, SIZE).unwrap();
-        store.attend(&mut disk);
-        settle(store.as_mut(), &mut disk);
-        carry_out(store.as_mut(), &mut disk, 810..1_020, 4);
-        for (block, value) in (0..).zip(value_of) {
-            let found = read(store.as_mut(), &mut disk, block);
-            assert_eq!(found, value, "power {power}: block {block}");
+        rig.attend(store.as_mut());
+        rig.write_each(store.as_mut(), 810..1_020, 4);
+        for (blocks, value) in [(0..300, 2), (300..400, 1), (400..800, 3)] {
+            for block in blocks {
+                let found = rig.run(store.as_mut(), Operation::Read, block..block + 1, 0);
+                assert_eq!(found, Ok(value), "block {block}, failure {fails_in}");
+            }
         }
         drop((store, pool));
-        let report = check(&device, true).unwrap();
-        assert_eq!((report.leaked, report.problems), (0, Vec::new()), "power {power}");
+        rig.prove();
     }
-    assert!(refused > 1, "{refused} times the volume went on");
+    assert!(refused > 1, "{refused} times the volume served");
 }
 
-fn answer(store: &mut dyn Store, disk: &mut AnyOrder) {
-    let done = recover::run(disk.device.as_ref(), disk.ops.remove(0));
-    store.disk_done(done, disk);
-}
-
-fn settle(store: &mut dyn Store, disk: &mut AnyOrder) {
-    while !disk.ops.is_empty() {
-        answer(store, disk);
-    }
-}
-
-/// Writes blocks, each durably.
-fn carry_out(store: &mut dyn Store, disk: &mut AnyOrder, blocks: std::ops::Range<u64>, value: u8) {
-    for block in blocks {
-        let mut buffer = Buffer::new(BLOCK_BYTES);
-        buffer.bytes_mut().fill(value);
-        let (operation, offset) = (Operation::Write { fua: true }, block * BLOCK_BYTES as u64);
-        let (length, buffer) = (BLOCK_BYTES as u32, Some(buffer));
-        store.submit(Submission { ticket: 1, operation, offset, length, buffer }, disk);
-        settle(store, disk);
-        assert_eq!(store.poll().unwrap().result, Ok(()), "block {block}");
+impl Rig {
+    /// Writes blocks, each durably.
+    fn write_each(&mut self, store: &mut dyn Store, blocks: Range<u64>, value: u8) {
+        let durable = Operation::Write { fua: true };
+        for block in blocks {
+            let done = self.run(store, durable, block..block + 1, value);
+            assert_eq!(done, Ok(value), "block {block}");
+        }
     }
 }
 
-fn read(store: &mut dyn Store, disk: &mut AnyOrder, block: u64) -> u8 {
-    let (operation, offset) = (Operation::Read, block * BLOCK_BYTES as u64);
-    let (length, buffer) = (BLOCK_BYTES as u32, Some(Buffer::new(BLOCK_BYTES)));
-    store.submit(Submission { ticket: 1, operation, offset, length, buffer }, disk);
-    settle(store, disk);
-    let done = store.poll().unwrap();
-    assert_eq!(done.result, Ok(()), "block {block}");
-    done.buffer.unwrap().bytes()[0]
+/// What a scenario leaves alone, what it writes over, and what it discards.
+const KEPT: Range<u64> = 1_000..2_000;
+const REPLACED: Range<u64> = 0..40;
+const CLEARED: Range<u64> = 100..140;
+const SMALL: ByteCount = ByteCount(12 << 20);
+
+/// Everything that a full pool does. Errors are let pass: one operation of the disk fails.
+fn live(rig: &mut Rig) {
+    let Ok(pool) = LocalPool::open(Arc::new(rig.device.clone()), Bounds::default()) else { return };
+    let Ok(mut store) = pool.open(ID, SMALL) else { return };
+    let flush = Operation::Flush;
+    for block in REPLACED {
+        let _ = rig.run(store.as_mut(), WRITE, block..block + 1, 2);
+    }
+    let _ = rig.run(store.as_mut(), flush, 0..0, 0);
+    if pool.snapshot(ID, SnapshotId::from_bits(9)).is_ok() {
+        rig.attend(store.as_mut());
+    }
+    let _ = rig.run(store.as_mut(), DISCARD, CLEARED, 0);
+    for block in REPLACED {
+        let _ = rig.run(store.as_mut(), Operation::Write { fua: true }, block..block + 1, 3);
+    }
+    for snapshot in [SNAPSHOT, SnapshotId::from_bits(9)] {
+        let _ = pool.delete_snapshot(snapshot);
+        rig.attend(store.as_mut());
+        let _ = rig.run(store.as_mut(), WRITE, 0..1, 4);
+        let _ = rig.run(store.as_mut(), flush, 0..0, 0);
+    }
+    let _ = pool.delete(OTHER);
+    let _ = pool.create(VolumeId::from_bits(10), SMALL);
+    let _ = pool.open(VolumeId::from_bits(10), SMALL).map(drop);
+    if rig.random.one_in(2) {
+        // The process is killed.
+        std::mem::forget((store, pool));
+    }
+}
+
+/// What a scenario leaves, whichever operation has failed: all that was there is there, and when it
+/// is deleted, all of the space is free.
+fn look_at_what_is_left(rig: &mut Rig, when: &str) {
+    let pool = rig.open();
+    let mut store = pool.open(ID, SMALL).unwrap_or_else(|error| panic!("{when}: {error}"));
+    rig.attend(store.as_mut());
+    let places = [(KEPT, &[1][..]), (REPLACED, &[1, 2, 3, 4]), (CLEARED, &[0, 1])];
+    for (blocks, values) in places {
+        for block in blocks {
+            let found = rig.run(store.as_mut(), Operation::Read, block..block + 1, 0);
+            let is_right = found.is_ok_and(|found| values.contains(&found));
+            assert!(is_right, "{when}: block {block}: {found:?}");
+        }
+    }
+    assert_eq!(rig.run(store.as_mut(), WRITE, 0..1, 5), Ok(5), "{when}");
+    assert_eq!(rig.run(store.as_mut(), Operation::Flush, 0..0, 0), Ok(0), "{when}");
+    drop(store);
+    for snapshot in pool.snapshots() {
+        let mut reader = pool.read_snapshot(snapshot.id).unwrap();
+        let found = reader.read(KEPT.start).unwrap().unwrap()[0];
+        assert_eq!(found, 1, "{when}: {}", snapshot.id);
+        drop(reader);
+        pool.delete_snapshot(snapshot.id).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    let report = check(&rig.device, true).unwrap();
+    assert_eq!(report.problems, [""; 0], "{when}");
+    for (id, _) in pool.list().unwrap() {
+        pool.delete(id).unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    let space = pool.space().unwrap().unwrap();
+    assert_eq!(space.free, space.total, "{when}");
+}
+
+/// One read, write or flush of the disk fails, once, whichever it is.
+#[test]
+fn one_operation_that_fails_costs_nothing_that_was_durable() {
+    let (mut rig, pool) = Rig::new(32);
+    for id in [OTHER, ID] {
+        pool.create(id, SMALL).unwrap();
+        let mut store = pool.open(id, SMALL).unwrap();
+        rig.fill(store.as_mut());
+    }
+    assert_eq!(pool.snapshot(ID, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
+    drop(pool);
+    let full = rig.device;
+    for fails_in in 1.. {
+        let (waiting, random) = (Vec::new(), Random::new(fails_in, 1));
+        let mut rig = Rig { device: full.copy(), waiting, random };
+        let last = rig.device.operations() + fails_in;
+        rig.device.fail_at(Some(last));
+        live(&mut rig);
+        let has_failed = rig.device.operations() >= last;
+        rig.device = rig.device.copy();
+        rig.device.fail_at(None);
+        look_at_what_is_left(&mut rig, &format!("operation {fails_in} fails"));
+        if !has_failed {
+            return assert!(fails_in > 200, "{fails_in} operations");
+        }
+    }
 }

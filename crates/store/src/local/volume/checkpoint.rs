@@ -56,6 +56,8 @@ pub(in crate::local) struct Checkpoint {
     pub snapshots: Vec<u32>,
     pub are_durable: bool,
     has_failed: bool,
+    /// It was put off when so many blocks were free.
+    pub lacked_with: Option<u64>,
     /// Chunks that wait for a page of the space tree.
     pub late_chunks: Vec<(u32, u32)>,
 }
@@ -75,6 +77,7 @@ impl Checkpoint {
             snapshots: Vec::new(),
             are_durable: false,
             has_failed: false,
+            lacked_with: None,
             late_chunks: Vec::new(),
         }
     }
@@ -120,8 +123,18 @@ impl Volume {
         if self.checkpoint.is_under_way() || self.has_failed {
             return;
         }
+        if self.is_without_room() {
+            return self.give_up_snapshots();
+        }
+        self.checkpoint.lacked_with = None;
         self.checkpoint.stage = Stage::Preparing;
         self.advance_checkpoint(disk);
+    }
+
+    /// Whether the last checkpoint was put off, and there is no more room than then.
+    pub(super) fn is_without_room(&self) -> bool {
+        let lacked_with = self.checkpoint.lacked_with;
+        lacked_with.is_some_and(|free| self.is_full && self.space.known_free() <= free)
     }
 
     /// Does what the present checkpoint can do now.
@@ -156,6 +169,14 @@ impl Volume {
         if self.batch.bytes() > COMMIT_BYTES || self.must_turn_first() {
             return self.begin_commit(disk);
         }
+        // The log needs whole chunks, and pages would take blocks of the last ones.
+        if let Err(Lacking::Leaf(page)) = self.keep_spares() {
+            return self.wait_for_space(page, disk);
+        }
+        self.take_blocks_and_freeze(disk);
+    }
+
+    fn take_blocks_and_freeze(&mut self, disk: &mut dyn Disk) {
         match self.take_blocks() {
             Ok(()) => {
                 self.freeze(disk);
@@ -163,14 +184,20 @@ impl Volume {
             }
             Err(Unready::Page(page)) => self.wait_for_space(page, disk),
             Err(Unready::Chunk) if self.is_full && self.lend_spare() => {
-                self.prepare_checkpoint(disk);
+                self.take_blocks_and_freeze(disk);
             }
-            Err(Unready::Chunk) if self.is_full => {
-                tracing::error!(volume = %self.identity.node, "no block is free for a checkpoint");
-                self.fail();
-            }
+            Err(Unready::Chunk) if self.is_full => self.put_off_checkpoint(disk),
             Err(Unready::Chunk) => self.ask_for_chunks(disk),
         }
+    }
+
+    /// Gives up a checkpoint for which no block is free. Nothing of it is written: what it has taken
+    /// and given back stays as it is until the next one.
+    pub(super) fn put_off_checkpoint(&mut self, disk: &mut dyn Disk) {
+        self.checkpoint.stage = Stage::Idle;
+        self.checkpoint.lacked_with = Some(self.space.known_free());
+        self.give_up_snapshots();
+        self.go_on_with_held(disk);
     }
 
     /// Takes a block for each page that will be written, and gives back those that they replace.

@@ -178,6 +178,11 @@ impl Commit {
         self.is_open
     }
 
+    /// Whether the batch waits for room in the log.
+    pub fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     pub fn is_under_way(&self) -> bool {
         self.is_flushing || self.wants_flush || self.log_ops > 0 || self.unapplied > 0
     }
@@ -468,10 +473,30 @@ impl Volume {
             _ if !self.is_full => self.ask_for_chunks(disk),
             // A checkpoint gives some back.
             _ if self.checkpoint.is_under_way() && !self.checkpoint.is_preparing() => {}
-            // Without room for its log, nothing becomes durable.
-            _ => self.fail(),
+            // Or writes what the batch holds to what is left of the present chunk.
+            _ if !self.checkpoint.is_under_way() && self.fits_present_chunk() => {
+                self.begin_checkpoint(disk);
+                if !self.checkpoint.is_under_way() {
+                    self.refuse_commit(disk);
+                }
+            }
+            _ => self.refuse_commit(disk),
         }
         false
+    }
+
+    /// Whoever waits for changes to be durable learns that the log has no room for them. They stay
+    /// in memory, and the next flush tries again.
+    fn refuse_commit(&mut self, disk: &mut dyn Disk) {
+        (self.commit.is_wanted, self.commit.wants_flush) = (false, false);
+        let commit = &mut self.commit;
+        let waiters = commit.waiters.drain(..).chain(commit.next_waiters.drain(..));
+        for request in waiters.collect::<Vec<_>>() {
+            self.end(request, Err(Failure::NoSpace));
+        }
+        if self.checkpoint.is_preparing() {
+            self.put_off_checkpoint(disk);
+        }
     }
 
     /// Whether the log enters its next chunk before a checkpoint. The batch may not fit the present

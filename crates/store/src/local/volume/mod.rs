@@ -74,8 +74,9 @@ const SPARE_CHUNKS: u64 = 8;
 /// The most chunks that are asked for at once.
 const BATCH_CHUNKS: usize = 64;
 /// Free blocks that only a write of what is there already may take: it gives back as many, when
-/// it is durable. As many as the largest write has.
-const OVERWRITE_BLOCKS: u64 = CHUNK_BLOCKS as u64;
+/// it is durable. As many as the largest write has, and the pages of the map that a write of new
+/// blocks may add.
+const OVERWRITE_BLOCKS: u64 = CHUNK_BLOCKS as u64 + 16;
 
 /// What a volume asks of the pool's tables. No call blocks. What a call returns becomes readable
 /// when the answer has come, and stays open until then; `None` if it is there already. Nothing is
@@ -407,9 +408,10 @@ impl Volume {
     /// another leaf of that, also those of the pages themselves.
     fn floor(&mut self) -> u64 {
         let to_come = 3 * (self.writing + 1);
-        let map = (self.map.dirty_leaves() + to_come) as u64;
+        let leaves = leaves_for(self.size);
+        let map = [self.map.dirty_leaves(), to_come].map(|count| pages_above(count as u64, leaves));
         let space = u64::from(self.space.leaves());
-        pages_above(map, leaves_for(self.size)) + pages_above(space, space) + FLOOR_SPARE
+        map[0] + map[1] + pages_above(space, space) + FLOOR_SPARE
     }
 
     /// Sees to it that as many blocks are free as the next checkpoint may need; whether they are.
@@ -587,13 +589,19 @@ impl Volume {
             return;
         }
         if !self.batch.is_empty() || self.commit.is_open() {
-            return self.commit_all(disk);
+            self.commit_all(disk);
+            if self.commit.is_wanted() || self.commit.is_under_way() || self.is_asking {
+                return;
+            }
         }
-        if self.writing > 0 {
+        if self.writing > 0 || self.checkpoint.is_under_way() {
             return;
         }
-        if self.has_something_to_checkpoint() {
-            return self.begin_checkpoint(disk);
+        if self.has_something_to_checkpoint() && !self.is_without_room() {
+            self.begin_checkpoint(disk);
+            if self.checkpoint.is_under_way() {
+                return;
+            }
         }
         // Others may have given chunks back since the pool was asked last.
         let may_have_more = (self.space.chunks() as u64) < self.chunks_max();

@@ -426,8 +426,11 @@ impl Volume {
         let mut disk = Inline::default();
         self.begin_checkpoint(&mut disk);
         self.settle(&mut disk);
-        match self.has_failed || self.checkpoint.is_under_way() {
-            true => Err(io::Error::other("a write or a flush failed")),
+        if self.has_failed {
+            return Err(io::Error::other("a write or a flush failed"));
+        }
+        match self.checkpoint.is_under_way() || self.checkpoint.lacked_with.is_some() {
+            true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
     }

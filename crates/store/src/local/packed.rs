@@ -1,0 +1,192 @@
+//! A large disk in little memory, for tests: a block that repeats one word is kept as that word. It
+//! answers at once, loses what was not flushed when its power fails, and fails at any operation
+//! that a test names.
+
+use super::BLOCK_BYTES;
+use super::device::Device;
+use super::volume::recover::run;
+use crate::disk::{DiskDone, DiskOp};
+use evenkeel_core::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a block holds.
+#[derive(Clone, Debug, Default)]
+enum Slot {
+    #[default]
+    Zero,
+    /// This word, again and again.
+    Word(u64),
+    Bytes(Box<[u8]>),
+}
+
+impl Slot {
+    fn of(bytes: &[u8]) -> Self {
+        let words = bytes.as_chunks::<8>().0;
+        if words.iter().any(|word| *word != words[0]) {
+            return Self::Bytes(bytes.into());
+        }
+        match u64::from_le_bytes(words[0]) {
+            0 => Self::Zero,
+            word => Self::Word(word),
+        }
+    }
+
+    fn copy_to(&self, bytes: &mut [u8]) {
+        match self {
+            Self::Zero => bytes.fill(0),
+            Self::Word(word) => bytes.as_chunks_mut::<8>().0.fill(word.to_le_bytes()),
+            Self::Bytes(from) => bytes.copy_from_slice(from),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    slots: Vec<Slot>,
+    /// What blocks held at the last flush that were written since.
+    before: BTreeMap<usize, Slot>,
+    /// Reads, writes and flushes so far.
+    operations: u64,
+    /// The one that fails, once.
+    fails_at: Option<u64>,
+    unreadable: BTreeSet<usize>,
+}
+
+impl Contents {
+    fn begin(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.fails_at == Some(self.operations) {
+            true => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct PackedDevice {
+    contents: Arc<Mutex<Contents>>,
+    capacity: u64,
+}
+
+impl PackedDevice {
+    /// An empty disk that can grow to `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self { contents: Arc::default(), capacity }
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A disk of its own that holds the same, flushed or not.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let contents = Contents { before: BTreeMap::new(), ..self.contents().clone() };
+        Self { contents: Arc::new(Mutex::new(contents)), capacity: self.capacity }
+    }
+
+    /// The disk after a power failure: each block that was written since the last flush is new, or
+    /// what it was then.
+    #[must_use]
+    pub fn crash(&self, random: &mut Random) -> Self {
+        let after = self.copy();
+        let chance = random.among(&[0, 200_000, 500_000, 800_000, 1_000_000]);
+        for (block, slot) in &self.contents().before {
+            if random.chance_ppm(chance) {
+                after.contents().slots[*block] = slot.clone();
+            }
+        }
+        after
+    }
+
+    /// Operations so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.contents().operations
+    }
+
+    /// The operation with this number fails, counted as [`Self::operations`] does.
+    pub fn fail_at(&self, operation: Option<u64>) {
+        self.contents().fails_at = operation;
+    }
+
+    /// Reads of a block fail from now on.
+    pub fn make_unreadable(&self, block: u64) {
+        self.contents().unreadable.insert(block as usize);
+    }
+}
+
+impl Device for PackedDevice {
+    fn fd(&self) -> RawFd {
+        // Nobody asks the kernel for it.
+        -1
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("a disk in memory")
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok((self.contents().slots.len() * BLOCK_BYTES) as u64)
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        Ok(self.capacity - self.size()?)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        if len > self.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut contents = self.contents();
+        let blocks = (len as usize / BLOCK_BYTES).max(contents.slots.len());
+        contents.slots.resize_with(blocks, Slot::default);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned read");
+        let mut contents = self.contents();
+        contents.begin()?;
+        for (block, place) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
+            if contents.unreadable.contains(&block) {
+                return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
+            }
+            contents.slots.get(block).unwrap_or(&Slot::Zero).copy_to(place);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned write");
+        let mut contents = self.contents();
+        contents.begin()?;
+        for (block, bytes) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks(BLOCK_BYTES)) {
+            let before = std::mem::replace(&mut contents.slots[block], Slot::of(bytes));
+            contents.before.entry(block).or_insert(before);
+            contents.unreadable.remove(&block);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut contents = self.contents();
+        contents.begin()?;
+        contents.before.clear();
+        Ok(())
+    }
+}
+
+impl PackedDevice {
+    /// Carries out an operation.
+    #[must_use]
+    pub fn answer(&self, op: DiskOp) -> DiskDone {
+        run(self, op)
+    }
+}
