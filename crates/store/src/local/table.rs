@@ -150,11 +150,11 @@ impl Table {
     /// # Errors
     /// When the device fails.
     pub fn look_at(&self, blocks: Range<usize>) -> io::Result<Vec<u64>> {
-        let mut rotten = Vec::new();
+        let (device, mut rotten) = (self.device.as_ref(), Vec::new());
         for at in self.copies {
             let mut bytes = vec![0; blocks.len() * BLOCK_BYTES];
             let begin = at + (blocks.start * BLOCK_BYTES) as u64;
-            self.device.read(begin, &mut bytes)?;
+            device.read(begin, &mut bytes)?;
             let first = blocks.start * BLOCK_BYTES / SECTOR_BYTES;
             let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
             for block in blocks.clone() {
@@ -168,8 +168,8 @@ impl Table {
                     whole.copy_from_slice(known);
                 }
                 let place = at + (block * BLOCK_BYTES) as u64;
-                self.device.write(place, &whole)?;
-                self.device.sync()?;
+                device.write(place, &whole)?;
+                device.sync()?;
                 rotten.push(place);
             }
         }
