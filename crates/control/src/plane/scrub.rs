@@ -1,7 +1,8 @@
 //! The scrub: reads everything that is stored, a second's worth at each tick.
 //!
-//! What the store needs beside the data comes first, then volumes, by id, then snapshots. What is made behind the place that was reached is
-//! read, what was deleted is passed over. The data plane reads, and lets volumes go first.
+//! What the store needs beside the data comes first, then volumes, by id, then snapshots. What is
+//! made behind the place that was reached is read, what was deleted is passed over. The data plane
+//! reads, and lets volumes go first.
 
 use std::ops::Bound;
 use std::path::PathBuf;

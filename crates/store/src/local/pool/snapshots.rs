@@ -143,7 +143,7 @@ impl LocalPool {
                 && let Err(error) = self.tend_one(volume)
             {
                 let numbers: Vec<u32> = begun.iter().map(|(number, _)| *number).collect();
-                // If this fails, too, the next opening of the pool finds that they are not all made.
+                // If this fails, too, the next opening finds that they are not all made.
                 let _ = self.delete_nodes(&numbers, true);
                 return Err(error);
             }

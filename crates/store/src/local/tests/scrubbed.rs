@@ -138,7 +138,7 @@ fn what_nobody_has_in_memory_is_told() {
     let root = anchor(&device).map.0.block;
     let copy = anchors_of(&device, 1)[0];
     device.rot(copy + 60);
-    // The first copy is written anew from the second one, without anybody who has it open.
+    // The volume is closed: the first copy is written anew from the second one.
     assert_eq!(look(&pool).1, [copy]);
     assert_eq!(look(&pool).1, NOTHING);
     device.rot(u64::from(root) * BLOCK_BYTES as u64);
