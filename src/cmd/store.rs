@@ -199,6 +199,13 @@ fn inspect(data_dir: &Path, pool: Option<&Path>, format: Format) -> Result<Strin
         let damaged = found.damaged;
         text.push_str(&format!("{damaged} sectors of its tables are damaged in both copies\n"));
     }
+    let unknown = items.iter().filter(|item| item.data_bytes.is_none()).count();
+    if unknown > 0 {
+        text.push_str(&format!(
+            "{unknown} cannot be opened, because their first pages are damaged; what is left of a \
+             deleted volume is freed with the last of its snapshots\n"
+        ));
+    }
     text.push_str(&list);
     Ok(text)
 }

@@ -21,12 +21,16 @@ pub const RATE_MIBPS: u32 = 50;
 pub const RATE_MIBPS_MAX: u32 = 100_000;
 /// The most places that are remembered; others are counted.
 pub const ROTTEN_MAX: usize = 100;
+/// How what the store needs beside the data is called.
+const STORE: &str = "pool";
 /// The version of the file.
 const VERSION: u32 = 1;
 
 /// What is being read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Target {
+    /// What the store needs beside the data: tables, logs, maps. By places that the store names.
+    Store,
     /// A volume, by bytes.
     Volume(VolumeId),
     /// A snapshot, by units.
@@ -36,6 +40,7 @@ pub enum Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Store => f.write_str(STORE),
             Self::Volume(id) => id.fmt(f),
             Self::Snapshot(id) => id.fmt(f),
         }
@@ -46,6 +51,9 @@ impl std::str::FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text == STORE {
+            return Ok(Self::Store);
+        }
         let volume = text.parse().map(Self::Volume);
         volume
             .or_else(|_| text.parse().map(Self::Snapshot))
@@ -56,9 +64,9 @@ impl std::str::FromStr for Target {
 /// Something that is not as it was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rotten {
-    /// The volume or the snapshot.
+    /// The volume or the snapshot, or `pool`: what the store needs beside the data.
     pub id: String,
-    /// The byte at which it begins.
+    /// The byte at which it begins; of the pool, of its device.
     pub offset: u64,
 }
 
@@ -202,9 +210,8 @@ mod tests {
 
     #[test]
     fn targets_are_read_as_they_are_written() {
-        for target in
-            [Target::Volume(VolumeId::from_bits(1)), Target::Snapshot(SnapshotId::from_bits(2))]
-        {
+        let (volume, snapshot) = (VolumeId::from_bits(1), SnapshotId::from_bits(2));
+        for target in [Target::Store, Target::Volume(volume), Target::Snapshot(snapshot)] {
             assert_eq!(target.to_string().parse(), Ok(target));
         }
         assert!("i-00000000000000001".parse::<Target>().is_err());

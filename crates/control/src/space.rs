@@ -3,6 +3,9 @@
 //! Low space is logged as a warning, and critically low space as an error, long before the disk is
 //! full.
 
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::Space;
 use tracing::{error, info, warn};
@@ -38,6 +41,8 @@ impl Level {
 #[derive(Debug, Default)]
 pub struct KnownSpace {
     now: Option<Room>,
+    /// What was promised to snapshots that are being made.
+    pub(crate) promised: BTreeMap<SnapshotId, ByteCount>,
     logged: Level,
     logged_sold_out: bool,
 }

@@ -359,6 +359,31 @@ fn errors_have_ec2_s_codes_and_texts() {
     assert!(full.message.starts_with("There is no space left to sell for a snapshot"), "{full:?}");
 }
 
+/// What a snapshot holds may be written anew by its volume: there must be space for that, beside
+/// everything that is sold, and beside snapshots that are being made.
+#[test]
+fn a_snapshot_is_refused_if_not_all_that_is_sold_could_be_written_then() {
+    let fixture = fixture();
+    let of = volume(&fixture.client);
+    fixture.agent().with(|state| {
+        let (total, free) = (ByteCount(20 * GIB), ByteCount(14 * GIB));
+        state.space = Some(Space { total, free });
+        state.snapshots_pend = true;
+        state.filled = [(of.parse().unwrap(), ByteCount(6 * GIB))].into();
+    });
+    let fixture = fixture.restart();
+    let first = fixture.snapshot(&of);
+    let call = || fixture.client.call("CreateSnapshot", &[("VolumeId", &of)]);
+    let message = "There is not enough space left to sell for a snapshot: it takes 6.0 GiB, \
+                   because its volume may overwrite everything that the two share; 4.0 GiB of \
+                   20.0 GiB are left. Make room, or serve with a larger --oversell-space; \
+                   `evenkeel volume capacity` lists what is sold.";
+    assert_eq!(call().unwrap_err(), refused(500, "InsufficientVolumeCapacity", message));
+    assert_eq!(fixture.states(), ["pending"]);
+    client_deletes(&fixture.client, &[first]);
+    call().unwrap();
+}
+
 fn client_deletes(client: &Client, ids: &[String]) {
     for id in ids {
         client.call("DeleteSnapshot", &[("SnapshotId", id)]).unwrap();

@@ -33,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tracing::warn;
 
 /// How long a reactor may take to answer: longer than any disk takes for what is in flight.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -140,6 +141,10 @@ impl EngineAgent {
         Ok(self.pool.list().map_err(failed)?.into_iter().map(stored).collect())
     }
 
+    fn filled(&self, ids: &[VolumeId]) -> Vec<(VolumeId, ByteCount)> {
+        ids.iter().filter_map(|id| Some((*id, self.pool.filled(*id)?))).collect()
+    }
+
     fn space(&self) -> Result<Option<Space>, Failed> {
         let space = self.pool.space().map_err(failed)?;
         Ok(space.map(|space| Space { total: space.total, free: space.free }))
@@ -157,13 +162,33 @@ impl EngineAgent {
         self.hear_of_release(id)
     }
 
-    /// Opens a volume; its bytes are made or added to only where that is what is to be done.
+    /// Opens a volume; its bytes are made or added to only where that is what is to be done. What
+    /// is made for a volume that is refused is deleted; what was there before stays.
     fn open(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
         if !matches!(at_rest, AtRest::Complete) {
             // What there is no place for is neither made nor added to.
             self.prepare(&mut self.placement(), None, &state)?;
         }
+        let is_made = matches!(at_rest, AtRest::New | AtRest::From(_));
+        let is_new = is_made && !self.pool.has(id).map_err(failed)?;
+        let opened = self.make_and_open(state, at_rest);
+        match opened {
+            // Without an answer, it may be served yet.
+            Err(refused)
+                if is_new && !matches!(refused.kind, FailedKind::Unanswered | FailedKind::Down) =>
+            {
+                if let Err(error) = self.pool.delete(id) {
+                    warn!(volume = %id, %error, "the bytes of a refused volume are left");
+                }
+                Err(refused)
+            }
+            opened => opened,
+        }
+    }
+
+    fn make_and_open(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
+        let id = state.id;
         match at_rest {
             AtRest::Complete => {}
             AtRest::New => match state.is_encrypted {
@@ -174,8 +199,6 @@ impl EngineAgent {
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
         let store = self.pool.open(id, state.size).map_err(failed)?;
-        // Refused only now, it leaves bytes behind that no volume has. They are not deleted: they
-        // may have been there before, and adopted.
         let mut placement = self.placement();
         let home = self.prepare(&mut placement, None, &state)?;
         self.settle_hosts(&mut placement, home, &state)?;
@@ -715,6 +738,8 @@ impl Agent for EngineAgent {
                 self.set_background(limit);
                 Reply::Done
             }
+            Command::Filled(ids) => Reply::Filled(self.filled(&ids)),
+            Command::VerifyStore(place) => answer(self.verify_store(place), Reply::Verified),
             Command::Background => Reply::Background(self.background_report()),
             Command::Verify(id, offset) => answer(self.verify(id, offset), Reply::Verified),
             Command::VerifySnapshot(id, unit) => {

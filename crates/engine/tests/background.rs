@@ -52,7 +52,7 @@ fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
         bytes += found.bytes.0;
         rotten.append(&mut found.rotten);
         match found.next {
-            Some(next) if next > at => at = next,
+            Some(next) if next >= at => at = next,
             Some(next) => panic!("{next} is behind {at}"),
             None => return (bytes, rotten),
         }
@@ -154,6 +154,56 @@ fn verification_runs_beside_clients_and_their_commands() {
     // Past the end there is nothing.
     let past = served.call(Command::Verify(volumes[0], 64 << 20));
     assert_eq!(past, Reply::Verified(Verified::default()));
+}
+
+/// What the store needs beside the data is looked at while volumes change it, and what has rotted
+/// of it is put right.
+#[test]
+fn the_store_is_looked_at_beside_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::new(IoMode::Auto, Arc::new(local_pool(folder.path())));
+    let volumes = [1, 2].map(VolumeId::from_bits);
+    volumes.iter().for_each(|id| served.apply(unlimited(*id, 64 << 20)));
+    let (ends, mut found) = (AtomicBool::new(false), Vec::new());
+    std::thread::scope(|scope| {
+        for id in volumes {
+            let (served, ends) = (&served, &ends);
+            scope.spawn(move || {
+                let mut client = served.connect(id);
+                for round in 0.. {
+                    if ends.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    write(&mut client, round * 601 % 16_000, id.bits() as u8);
+                    if round % 5 == 0 {
+                        let flushed = client.ask(Operation::Flush, 0, 0, &[]);
+                        assert_eq!(flushed, Answer::Done(Vec::new()));
+                    }
+                    if round % 200 == 0 {
+                        let snapshot = SnapshotId::from_bits(id.bits() << 32 | u128::from(round));
+                        assert_eq!(served.call(Command::Snapshot(id, snapshot)), Reply::Done);
+                        assert_eq!(served.call(Command::DeleteSnapshot(snapshot)), Reply::Done);
+                    }
+                }
+            });
+        }
+        // What is found is judged when the others have ended.
+        found.extend((0..200).map(|_| verify(&served, Command::VerifyStore)));
+        ends.store(true, Ordering::SeqCst);
+    });
+    for (bytes, rotten) in found {
+        assert!(bytes > 20 * u64::from(BLOCK) && rotten.is_empty(), "{bytes} {rotten:?}");
+    }
+    let file = File::options().write(true).open(folder.path().join("pool")).unwrap();
+    // The second superblock.
+    file.write_all_at(&[77; 64], u64::from(BLOCK)).unwrap();
+    assert_eq!(verify(&served, Command::VerifyStore).1, [u64::from(BLOCK)]);
+    let nothing: [u64; 0] = [];
+    assert_eq!(verify(&served, Command::VerifyStore).1, nothing);
+    // A store that has nothing of the kind is done at once.
+    let memory = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
+    let nothing = Reply::Verified(Verified::default());
+    assert_eq!(memory.call(Command::VerifyStore(0)), nothing);
 }
 
 #[test]

@@ -147,6 +147,20 @@ pub trait Store: Send {
     }
 }
 
+/// Bytes that a part has of what a store needs beside the data.
+pub const LOOKED_BYTES: u64 = 256 << 10;
+
+/// What was read of what a store needs beside the data.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Looked {
+    /// The place of the next part; `None` behind the last.
+    pub next: Option<u64>,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Where in the device something is not as it was written.
+    pub rotten: Vec<u64>,
+}
+
 /// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
 ///
 /// Who calls knows which volumes there are and how large they are; a pool is told, and never makes
@@ -203,6 +217,30 @@ pub trait Pool: Send + Sync {
     /// # Errors
     /// When the store below fails.
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError>;
+
+    /// How much data a volume has, in whole blocks: what a snapshot of it would hold. `None` if
+    /// there is no such volume, or that is not known.
+    fn filled(&self, _: VolumeId) -> Option<ByteCount> {
+        None
+    }
+
+    /// Reads a part of what the store needs beside the data, about [`LOOKED_BYTES`], and holds it
+    /// to its checksums: from place 0 on, or from one that the part before has told. What memory
+    /// still knows is written anew, at once or when the store of its volume attends.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn look_at(&self, _: u64) -> Result<Looked, StoreError> {
+        Ok(Looked::default())
+    }
+
+    /// Whether there are bytes of a volume, whatever their size.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        Ok(self.list()?.iter().any(|(listed, _)| *listed == id))
+    }
 
     /// How much room there is for bytes at rest; `None` where that is not known.
     ///

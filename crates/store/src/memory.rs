@@ -128,6 +128,10 @@ impl Pool for MemoryPool {
         Ok(lock(&self.volumes).iter().map(|(&id, shelf)| (id, shelf.size)).collect())
     }
 
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        Ok(lock(&self.volumes).contains_key(&id))
+    }
+
     fn space(&self) -> Result<Option<Space>, StoreError> {
         // What memory a process gets is known only when it does not get it.
         Ok(None)

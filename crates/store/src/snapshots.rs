@@ -71,6 +71,15 @@ pub trait Snapshots: Send + Sync {
     /// When the store below fails.
     fn delete(&self, id: SnapshotId) -> Result<(), StoreError>;
 
+    /// Deletes what there is of a set that was begun and is not made: as [`Snapshots::delete`] does
+    /// with each, and so that a crash does not leave some of them.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn undo_set(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+        ids.iter().try_for_each(|id| self.delete(*id))
+    }
+
     /// All snapshots, also those that are being filled, in the order of their ids.
     fn list(&self) -> Vec<SnapshotInfo>;
 

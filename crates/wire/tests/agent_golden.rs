@@ -252,6 +252,8 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("background", Command::Background),
         ("verify", Command::Verify(VOLUME, 4_096)),
         ("verify a snapshot", Command::VerifySnapshot(SNAPSHOT, 7)),
+        ("verify the store", Command::VerifyStore(9)),
+        ("filled", Command::Filled(vec![VOLUME])),
         ("snapshots of a list", Command::SnapshotsOf(vec![SNAPSHOT])),
         ("report of a list", Command::ReportOf(vec![VOLUME])),
         ("a part", Command::Divide(Some(PART))),
@@ -293,6 +295,7 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("a hole", Reply::Unit(None)),
         ("the background", Reply::Background(background())),
         ("the verified", Reply::Verified(verified())),
+        ("the filled", Reply::Filled(vec![(VOLUME, ByteCount(7 << 20))])),
         ("the use", Reply::Use(USE)),
     ]
 }
@@ -360,7 +363,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 11 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 12 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

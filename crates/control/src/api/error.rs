@@ -228,7 +228,9 @@ impl From<Refusal> for ApiError {
             Refusal::Spec(invalid) => invalid.into(),
             Refusal::Capacity(shortfall) => shortage::error(&shortfall),
             Refusal::Space(short) => shortage::space(&short),
-            Refusal::SpaceForSnapshot { for_sale, sold } => shortage::snapshot(for_sale, sold),
+            Refusal::SpaceForSnapshot { for_sale, sold, needed } => {
+                shortage::snapshot(for_sale, sold, needed)
+            }
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
             | Refusal::NotUnowned(_)

@@ -67,13 +67,26 @@ pub(super) fn space(short: &SpaceShort) -> ApiError {
     ))
 }
 
-/// The error for a snapshot when no space at all is left.
-pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount) -> ApiError {
+/// The error for a shortage of space for snapshots.
+pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) -> ApiError {
+    let left = ByteCount(for_sale.0.saturating_sub(sold.0));
+    let text = match needed.0 {
+        ..=1 => format!(
+            "There is no space left to sell for a snapshot: {} of {} are sold.",
+            gib(sold),
+            gib(for_sale),
+        ),
+        _ => format!(
+            "There is not enough space left to sell for a snapshot: it takes {}, because its \
+             volume may overwrite everything that the two share; {} of {} are left.",
+            gib(needed),
+            gib(left),
+            gib(for_sale),
+        ),
+    };
     ApiError::no_capacity(format!(
-        "There is no space left to sell for a snapshot: {} of {} are sold. Make room, or serve \
-         with a larger --oversell-space; `evenkeel volume capacity` lists what is sold.",
-        gib(sold),
-        gib(for_sale),
+        "{text} Make room, or serve with a larger --oversell-space; `evenkeel volume capacity` \
+         lists what is sold.",
     ))
 }
 

@@ -74,11 +74,11 @@ pub enum What {
     },
     /// `Evenkeel Data Notification`: data is not as it was written.
     Rotten {
-        /// The volume or the snapshot.
+        /// The volume or the snapshot, or what the store needs beside the data.
         target: Target,
         /// Who has found it: `scrub` or `request`.
         by: &'static str,
-        /// The first byte of a volume, or unit of a snapshot, if it is known.
+        /// The first byte of a volume, a snapshot, or the store's device, if it is known.
         offset: Option<u64>,
     },
     /// `Evenkeel Recycle Bin Notification`.
@@ -418,9 +418,10 @@ impl Notice {
         detail.extend((!has_cause).then(|| ("cause", json!(""))));
         detail.extend(more);
         detail.push(("request-id", json!(self.request)));
-        let resource = target.map(|target| match target {
-            Target::Volume(id) => volume_arn(settings, id),
-            Target::Snapshot(id) => snapshot_arn(settings, id),
+        let resource = target.and_then(|target| match target {
+            Target::Store => None,
+            Target::Volume(id) => Some(volume_arn(settings, id)),
+            Target::Snapshot(id) => Some(snapshot_arn(settings, id)),
         });
         Said { detail_type, resources: resource.into_iter().collect(), detail }
     }

@@ -78,7 +78,7 @@ pub use snapshots::{
     FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
 };
 use snapshots::{NewFilled, NewSnapshot};
-pub use space::{Room, SpaceOversell, SpaceShort};
+pub use space::{Room, SpaceOversell, SpaceShort, ToBeKept};
 pub use tags::{TAGS_MAX, Tagged, Tags};
 use volumes::NewVolume;
 

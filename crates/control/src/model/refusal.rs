@@ -210,5 +210,7 @@ pub enum Refusal {
         for_sale: ByteCount,
         /// Bytes that are sold.
         sold: ByteCount,
+        /// Bytes that it takes; 1 if that is not known.
+        needed: ByteCount,
     },
 }

@@ -204,9 +204,19 @@ fn a_snapshot_takes_space_and_is_refused_when_none_is_left() {
         world.model.decide(&world.settings, &Capacity::Unknown, &command, world.now).unwrap().events
     };
     let admit = |world: &World, gib| {
-        world.model.admit_bytes(&world.settings, room(gib), &new(world)).map_err(drop)
+        let kept = ToBeKept::default();
+        world.model.admit_bytes(&world.settings, room(gib), &kept, &new(world)).map_err(drop)
     };
     assert_eq!((admit(&world, 200), admit(&world, 201)), (Err(()), Ok(())));
+    // If the data of its volume is known, all of it must fit, beside what is promised to others.
+    let with = |filled: u64, pending: u64, gib| {
+        let of = BTreeMap::from([(VOLUME, ByteCount(filled * GIB))]);
+        let kept = ToBeKept { of, pending: ByteCount(pending * GIB) };
+        world.model.admit_bytes(&world.settings, room(gib), &kept, &new(&world))
+    };
+    assert_eq!((with(7, 0, 207), with(7, 2, 209)), (Ok(()), Ok(())));
+    let (for_sale, sold, needed) = (ByteCount(208 * GIB), ByteCount(202 * GIB), ByteCount(7 * GIB));
+    assert_eq!(with(7, 2, 208), Err(Refusal::SpaceForSnapshot { for_sale, sold, needed }));
     world.create(1).unwrap();
     world.store(1, true);
     world.look_up();

@@ -6,6 +6,7 @@
 //! overwrite everything that they share. The sum is updated with every event, so the cost of a
 //! decision does not depend on the number of volumes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +16,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_wire::agent::Space;
 
-use super::{Event, Model, Refusal, Settings, Volume};
+use super::{Event, Model, Refusal, Settings, Snapshot, SnapshotPhase, Volume};
 
 /// How many times over the space of the store is sold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +75,16 @@ pub struct Room {
     pub unowned_snapshots: Vec<(SnapshotId, ByteCount)>,
 }
 
+/// What snapshots that are being made may come to count with: nothing is known of one itself before
+/// it is completed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ToBeKept {
+    /// Data of the volumes that are asked for one, if the data plane knows.
+    pub of: BTreeMap<VolumeId, ByteCount>,
+    /// What was promised to those that are pending.
+    pub pending: ByteCount,
+}
+
 /// A shortage of space for a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpaceShort {
@@ -87,6 +98,17 @@ pub struct SpaceShort {
     pub total: ByteCount,
     /// How many times over the total is sold.
     pub oversell: SpaceOversell,
+}
+
+impl ToBeKept {
+    /// What a new snapshot may come to count with.
+    #[must_use]
+    pub fn by(&self, new: &Snapshot) -> ByteCount {
+        match new.phase {
+            SnapshotPhase::Pending => self.of.get(&new.volume).copied().unwrap_or_default(),
+            _ => ByteCount(new.taken()),
+        }
+    }
 }
 
 /// The bytes that a volume counts with; during a modification, the larger of before and after.
@@ -115,9 +137,9 @@ impl Model {
         ByteCount(self.bytes_sold().0.saturating_add(unowned))
     }
 
-    /// Checks that there is space for the volume or the snapshot in `events`. A volume that needs
-    /// no more than before is never refused. What a snapshot will take is unknown before it is
-    /// completed, so it is refused only if nothing at all is left; a copy, if its bytes do not fit.
+    /// Checks that there is space for the volume or the snapshots in `events`. A volume that needs
+    /// no more than before is never refused. A snapshot takes the data that its volume has now, or
+    /// the bytes that it is a copy of; if that is unknown, it is refused only if nothing is left.
     ///
     /// # Errors
     /// [`Refusal::Space`], [`Refusal::SpaceForSnapshot`].
@@ -125,18 +147,24 @@ impl Model {
         &self,
         settings: &Settings,
         room: Option<Room>,
+        kept: &ToBeKept,
         events: &[Event],
     ) -> Result<(), Refusal> {
         let Some(mut room) = room else { return Ok(()) };
         let total = room.space.total;
         let Some(for_sale) = settings.space_oversell.for_sale(total) else { return Ok(()) };
+        let sold = ByteCount(self.taken_of(&room).0.saturating_add(kept.pending.0));
+        let mut needed = 0_u64;
         for event in events {
             if let Event::Snapshot(new) = event
                 && new.is_pending()
                 && !self.snapshots.contains_key(&new.id)
-                && self.taken_of(&room).0.saturating_add(new.taken().max(1)) > for_sale.0
             {
-                return Err(Refusal::SpaceForSnapshot { for_sale, sold: self.taken_of(&room) });
+                needed = needed.saturating_add(kept.by(new).0.max(1));
+                if sold.0.saturating_add(needed) > for_sale.0 {
+                    let needed = ByteCount(needed);
+                    return Err(Refusal::SpaceForSnapshot { for_sale, sold, needed });
+                }
             }
             let Event::Volume(after) = event else { continue };
             let before = self.volumes.get(&after.id).map_or(0, taken);

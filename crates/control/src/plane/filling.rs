@@ -200,7 +200,10 @@ impl Plane {
         let filled = self.fillings().bytes();
         let sold = ByteCount(self.model().taken_of(&room).0.saturating_add(filled));
         match sold.0.saturating_add(UNIT_BYTES) > for_sale.0 {
-            true => Err(Refusal::SpaceForSnapshot { for_sale, sold }),
+            true => {
+                let needed = ByteCount(UNIT_BYTES);
+                Err(Refusal::SpaceForSnapshot { for_sale, sold, needed })
+            }
             false => Ok(()),
         }
     }

@@ -81,6 +81,7 @@ use self::filling::Fillings;
 pub use self::filling::NotComplete;
 use self::key_locks::{Key, KeyGuard, KeyLocks};
 use self::leases::Leases;
+use self::room::Filled;
 use self::scrub::Scrubbing;
 use self::settling::Settling;
 use self::upkeep::Upkeep;
@@ -184,12 +185,12 @@ impl Plane {
         command: &Command,
         dry_run: bool,
     ) -> Result<Outcome, PlaneError> {
-        let capacity = self.capacity();
-        let decided = match self.decide(command, dry_run, &capacity) {
+        let (capacity, filled) = (self.capacity(), self.filled(command));
+        let decided = match self.decide(command, dry_run, &capacity, &filled) {
             Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
                 // Space may have been freed since the last look.
                 self.refresh_space();
-                self.decide(command, dry_run, &capacity)
+                self.decide(command, dry_run, &capacity, &filled)
             }
             decided => decided,
         };
@@ -300,11 +301,13 @@ impl Plane {
         command: &Command,
         dry_run: bool,
         capacity: &Capacity,
+        filled: &Filled,
     ) -> Result<(Decision, Credits), PlaneError> {
         let mut writer = self.writer()?;
         let now = clock::now();
         let decision = self.model().decide(&self.settings, capacity, command, now)?;
-        self.model().admit_bytes(&self.settings, self.room(), &decision.events)?;
+        let kept = self.to_be_kept(filled);
+        self.model().admit_bytes(&self.settings, self.room(), &kept, &decision.events)?;
         if dry_run {
             return Err(PlaneError::DryRun);
         }
@@ -342,6 +345,7 @@ impl Plane {
                 }
                 done => done?,
             }
+            self.promise(&kept, &decision.events);
         }
         Ok((decision, opening))
     }

@@ -3,9 +3,10 @@
 //!
 //! The figures come from the data plane. While it does not answer, its last answer stays in force.
 
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 
-use evenkeel_core::ids::VolumeId;
+use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply, StoredVolume};
 use tracing::warn;
@@ -13,7 +14,11 @@ use tracing::warn;
 use super::calls::unexpected;
 use super::key_locks::Key;
 use super::{Plane, PlaneError};
-use crate::model::{Refusal, Room};
+use crate::model::{Command, Event, Refusal, Room, SnapshotPhase, ToBeKept};
+use crate::space::KnownSpace;
+
+/// Data of volumes.
+pub(super) type Filled = BTreeMap<VolumeId, ByteCount>;
 
 impl Plane {
     /// What may be sold, as the data plane reports it now, or as it reported last if it does not
@@ -38,7 +43,50 @@ impl Plane {
 
     /// Space for stored bytes, as the data plane reported last; `None` if it does not know.
     pub fn room(&self) -> Option<Room> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner).now()
+        self.known_space().now()
+    }
+
+    /// Data of the volumes of which a command makes snapshots, as far as the data plane knows it.
+    pub(super) fn filled(&self, command: &Command) -> Filled {
+        let ids: Vec<VolumeId> = match command {
+            Command::CreateSnapshot { volume, .. } => vec![*volume],
+            Command::CreateSnapshots { set, .. } => set.iter().map(|it| it.volume).collect(),
+            Command::CreateVolume { begins, .. } => begins.source.into_iter().collect(),
+            _ => return Filled::new(),
+        };
+        match self.agent.call(AgentCommand::Filled(ids)) {
+            Reply::Filled(filled) => filled.into_iter().collect(),
+            _ => Filled::new(),
+        }
+    }
+
+    /// What snapshots may come to count with, beside those that are completed.
+    pub(super) fn to_be_kept(&self, filled: &Filled) -> ToBeKept {
+        let model = self.model();
+        let is_pending = |id: &SnapshotId| {
+            let snapshot = model.snapshots.get(id);
+            snapshot.is_some_and(|snapshot| matches!(snapshot.phase, SnapshotPhase::Pending))
+        };
+        let mut space = self.known_space();
+        space.promised.retain(|id, _| is_pending(id));
+        let pending = space.promised.values().map(|bytes| bytes.0).fold(0, u64::saturating_add);
+        ToBeKept { of: filled.clone(), pending: ByteCount(pending) }
+    }
+
+    /// Notes what was promised to new snapshots, until they are completed.
+    pub(super) fn promise(&self, kept: &ToBeKept, events: &[Event]) {
+        let mut space = self.known_space();
+        for event in events {
+            if let Event::Snapshot(new) = event
+                && matches!(new.phase, SnapshotPhase::Pending)
+            {
+                space.promised.insert(new.id, kept.by(new));
+            }
+        }
+    }
+
+    fn known_space(&self) -> MutexGuard<'_, KnownSpace> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads from the data plane how much space there is for stored bytes. Logs a warning when it
@@ -60,7 +108,7 @@ impl Plane {
             room.as_ref().map_or_else(ByteCount::default, |room| self.model().taken_of(room));
         let oversell = self.settings.space_oversell;
         let for_sale = space.and_then(|space| oversell.for_sale(space.total));
-        self.space.lock().unwrap_or_else(PoisonError::into_inner).learn(room, sold, for_sale);
+        self.known_space().learn(room, sold, for_sale);
     }
 
     /// Stored bytes that belong to no volume, by the volume that had them.

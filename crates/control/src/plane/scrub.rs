@@ -1,7 +1,8 @@
 //! The scrub: reads everything that is stored, a second's worth at each tick.
 //!
-//! Volumes come first, by id, then snapshots. What is made behind the place that was reached is
-//! read, what was deleted is passed over. The data plane reads, and lets volumes go first.
+//! What the store needs beside the data comes first, then volumes, by id, then snapshots. What is
+//! made behind the place that was reached is read, what was deleted is passed over. The data plane
+//! reads, and lets volumes go first.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -167,7 +168,8 @@ impl Plane {
         }
         let model = self.model();
         let after_volume = match at {
-            None => Some(Bound::Unbounded),
+            None => return Some((Target::Store, 0)),
+            Some(Target::Store) => Some(Bound::Unbounded),
             Some(Target::Volume(id)) => Some(Bound::Excluded(id)),
             Some(Target::Snapshot(_)) => None,
         };
@@ -210,6 +212,7 @@ impl Plane {
 
     fn verify(&self, target: Target, next: u64) -> Result<Verified, Failed> {
         let command = match target {
+            Target::Store => AgentCommand::VerifyStore(next),
             Target::Volume(id) => AgentCommand::Verify(id, next),
             Target::Snapshot(id) => AgentCommand::VerifySnapshot(id, next),
         };

@@ -66,6 +66,8 @@ pub struct FakeState {
     pub snapshots_pend: bool,
     /// Whether the store can have no snapshots.
     pub no_snapshots: bool,
+    /// Data of each volume, where that is known.
+    pub filled: BTreeMap<VolumeId, ByteCount>,
     /// Space for stored bytes.
     pub space: Option<Space>,
     /// What may be sold.
@@ -267,6 +269,11 @@ impl FakeState {
             }
             Command::Verify(id, at) => self.verified(&id.to_string(), at),
             Command::VerifySnapshot(id, at) => self.verified(&id.to_string(), at),
+            Command::VerifyStore(at) => self.verified("pool", at),
+            Command::Filled(ref ids) => {
+                let known = ids.iter().filter_map(|id| Some((*id, *self.filled.get(id)?)));
+                Reply::Filled(known.collect())
+            }
             Command::Capacity => Reply::Capacity(self.capacity.clone()),
             Command::Snapshots | Command::SnapshotsOf(_) => return self.snapshot_command(command),
             _ => return None,

@@ -10,7 +10,7 @@ use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::snapshots::UNIT_BYTES;
-use evenkeel_store::{Completion, StoreError};
+use evenkeel_store::{Completion, LOOKED_BYTES, StoreError};
 use evenkeel_wire::agent::{BackgroundReport, Failed, FailedKind, Verified};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -220,6 +220,24 @@ impl EngineAgent {
             }
         }
         Err(not_served(id))
+    }
+
+    /// Reads what the store needs beside the data, from a place on.
+    pub(super) fn verify_store(&self, place: u64) -> Result<Verified, Failed> {
+        let (mut next, mut bytes, mut rotten) = (Some(place), 0, Vec::new());
+        for _ in 0..PLACES_MAX {
+            let Some(place) = next else { break };
+            if bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
+                break;
+            }
+            let _permit = self.permit(Work::Verify, LOOKED_BYTES)?;
+            let looked = self.pool.look_at(place).map_err(failed)?;
+            (next, bytes) = (looked.next, bytes + looked.bytes);
+            rotten.extend(looked.rotten);
+        }
+        // What memory still knows is written anew.
+        self.attend_all();
+        Ok(Verified { next, bytes: ByteCount(bytes), rotten })
     }
 
     /// Reads a snapshot from a unit on, and tells in which units something is not as it was

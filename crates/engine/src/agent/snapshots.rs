@@ -125,9 +125,8 @@ impl EngineAgent {
             self.make_all(set, begun, &homes)
         };
         made.or_else(|failed| {
-            for (_, id) in set {
-                snapshots.delete(*id).map_err(super::failed)?;
-            }
+            let ids: Vec<SnapshotId> = set.iter().map(|(_, id)| *id).collect();
+            snapshots.undo_set(&ids).map_err(super::failed)?;
             Err(failed)
         })
     }

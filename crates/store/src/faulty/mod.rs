@@ -13,7 +13,7 @@ mod volume;
 use crate::clock;
 use crate::layout::PoolSeen;
 use crate::snapshots::Snapshots;
-use crate::{Pool, Space, Store, StoreError};
+use crate::{Looked, Pool, Space, Store, StoreError};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -82,6 +82,18 @@ impl Pool for FaultyPool {
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         self.below.list()
+    }
+
+    fn filled(&self, id: VolumeId) -> Option<ByteCount> {
+        self.below.filled(id)
+    }
+
+    fn look_at(&self, place: u64) -> Result<Looked, StoreError> {
+        self.below.look_at(place)
+    }
+
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        self.below.has(id)
     }
 
     fn space(&self) -> Result<Option<Space>, StoreError> {

@@ -205,6 +205,14 @@ impl Pool for FilePool {
         })
     }
 
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        match self.file(id, OFlags::empty()) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
         let doing = || format!("list {}", self.volumes.display());
         let mut volumes = Vec::new();

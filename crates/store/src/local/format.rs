@@ -239,6 +239,15 @@ pub struct SnapshotRoot {
     pub data_blocks: u64,
 }
 
+/// Snapshots that are made together: all of them or none. All zeroes for one that is made alone.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SnapshotSet {
+    /// A number that no other set of the pool has had.
+    pub id: u64,
+    /// How many snapshots it has.
+    pub count: u32,
+}
+
 /// A volume or a snapshot, as the node table has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -257,6 +266,8 @@ pub struct Node {
     pub parent: u32,
     /// The map of a snapshot.
     pub root: SnapshotRoot,
+    /// The set that a snapshot was made in.
+    pub set: SnapshotSet,
     /// Whether its data is encrypted: its wrapped key stands behind what is said here.
     pub is_encrypted: bool,
 }
@@ -286,8 +297,9 @@ impl Node {
     /// A node that is to be made: without a home, a map, or a key. The parent is a node, or 0.
     #[must_use]
     pub fn new(kind: NodeKind, id: u128, size: u64, parent: u32) -> Self {
-        let (home, generation, root) = (0, 0, SnapshotRoot::default());
-        Self { kind, home, id, generation, size, parent, root, is_encrypted: false }
+        let (home, generation, is_encrypted) = (0, 0, false);
+        let (root, set) = (SnapshotRoot::default(), SnapshotSet::default());
+        Self { kind, home, id, generation, size, parent, root, set, is_encrypted }
     }
 
     /// What its sector carries; the wrapped key in it stays.
@@ -299,8 +311,8 @@ impl Node {
         writer.put(&[kind, u8::from(self.is_encrypted)]).u16(self.root.height as u16);
         writer.u32(self.home).put(&self.id.to_le_bytes());
         writer.u64(self.generation).u64(self.size);
-        writer.u64(self.root.map.to_bits()).u32(self.parent).u32(0);
-        writer.u64(self.root.checkpoint).u64(self.root.data_blocks);
+        writer.u64(self.root.map.to_bits()).u32(self.parent).u32(self.set.count);
+        writer.u64(self.root.checkpoint).u64(self.root.data_blocks).u64(self.set.id);
     }
 
     /// The node of a sector; `Ok(None)` where there is none.
@@ -318,11 +330,12 @@ impl Node {
         let (home, id) = (reader.u32(), u128::from_le_bytes(reader.take()));
         let (generation, size) = (reader.u64(), reader.u64());
         let (map, parent) = (Pointer::from_bits(reader.u64()), reader.u32());
-        reader.u32();
+        let count = reader.u32();
         let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
         let root = SnapshotRoot { map, height, checkpoint, data_blocks };
+        let set = SnapshotSet { id: reader.u64(), count };
         let is_encrypted = flags & 1 == 1;
-        Ok(Some(Self { kind, home, id, generation, size, parent, root, is_encrypted }))
+        Ok(Some(Self { kind, home, id, generation, size, parent, root, set, is_encrypted }))
     }
 
     /// Whether it has chunks of its own, with an anchor and a log.
@@ -716,6 +729,7 @@ mod tests {
                 checkpoint: 5,
                 data_blocks: 6,
             },
+            set: SnapshotSet::default(),
             is_encrypted: true,
         };
         let mut payload = [0; PAYLOAD_BYTES];
@@ -728,6 +742,12 @@ mod tests {
              0600000000000000"
         );
         assert_eq!(Node::decode(&payload), Ok(Some(node)));
+        let set = SnapshotSet { id: 0x0102_0304_0506_0708, count: 3 };
+        let of_set = Node { set, ..node };
+        of_set.encode(&mut payload);
+        assert_eq!(hex(&payload[52..56]), "03000000");
+        assert_eq!(hex(&payload[72..96]), format!("{:0<48}", "0807060504030201"));
+        assert_eq!(Node::decode(&payload), Ok(Some(of_set)));
         assert_eq!(hex(&payload[96..112]), "0700777261707065640000000000000000"[..32]);
         assert_eq!(decode_key(&payload), b"wrapped");
     }

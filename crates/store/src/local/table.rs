@@ -144,6 +144,38 @@ impl Table {
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
     }
 
+    /// Reads blocks of both copies, and writes anew what is not whole in one of them: as it is in
+    /// memory. Where that was, in bytes of the device.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn look_at(&self, blocks: Range<usize>) -> io::Result<Vec<u64>> {
+        let (device, mut rotten) = (self.device.as_ref(), Vec::new());
+        for at in self.copies {
+            let mut bytes = vec![0; blocks.len() * BLOCK_BYTES];
+            let begin = at + (blocks.start * BLOCK_BYTES) as u64;
+            device.read(begin, &mut bytes)?;
+            let first = blocks.start * BLOCK_BYTES / SECTOR_BYTES;
+            let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
+            for block in blocks.clone() {
+                let in_block = sectors.by_ref().take(BLOCK_BYTES / SECTOR_BYTES);
+                if in_block.fold(true, |all, (number, it)| is_valid(number, it) && all) {
+                    continue;
+                }
+                let mut whole = vec![0; BLOCK_BYTES];
+                if let Some(known) = self.image.get(block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES)
+                {
+                    whole.copy_from_slice(known);
+                }
+                let place = at + (block * BLOCK_BYTES) as u64;
+                device.write(place, &whole)?;
+                device.sync()?;
+                rotten.push(place);
+            }
+        }
+        Ok(rotten)
+    }
+
     /// Writes changed sectors, durably: when this returns they are whole in copy A.
     ///
     /// # Errors

@@ -4,6 +4,9 @@ mod crashed;
 mod full;
 mod killed;
 mod rotten;
+mod scrubbed;
+mod sets;
+mod unfinished;
 
 use super::check::{Report, check};
 use super::device::{Device, FileDevice};

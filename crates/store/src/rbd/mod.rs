@@ -511,6 +511,10 @@ impl Pool for RbdPool {
         Ok(volumes)
     }
 
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        Ok(self.shared.volume(id)?.is_some())
+    }
+
     fn space(&self) -> Result<Option<Space>, StoreError> {
         self.shared.cluster.space().map(Some)
     }

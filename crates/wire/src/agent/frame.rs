@@ -148,6 +148,8 @@ impl Command {
             Self::ReportOf(_) => 0x1f,
             Self::Release(_) => 0x20,
             Self::Divide(_) => 0x21,
+            Self::VerifyStore(_) => 0x22,
+            Self::Filled(_) => 0x23,
         }
     }
 
@@ -207,6 +209,8 @@ impl Command {
                 id.write(to);
                 unit.write(to);
             }
+            Self::VerifyStore(place) => place.write(to),
+            Self::Filled(ids) => ids.write(to),
         })
     }
 
@@ -254,6 +258,8 @@ impl Command {
                 0x1f => Self::ReportOf(from.field("volumes")?),
                 0x20 => Self::Release(from.field("volume")?),
                 0x21 => Self::Divide(from.field("part")?),
+                0x22 => Self::VerifyStore(from.field("place")?),
+                0x23 => Self::Filled(from.field("volumes")?),
                 kind => return unknown_message(kind),
             })
         })
@@ -277,6 +283,7 @@ impl Reply {
             Self::Background(_) => 0x8c,
             Self::Verified(_) => 0x8d,
             Self::Use(_) => 0x8e,
+            Self::Filled(_) => 0x8f,
         }
     }
 
@@ -300,6 +307,7 @@ impl Reply {
             Self::Background(report) => report.write(to),
             Self::Verified(verified) => verified.write(to),
             Self::Use(said) => said.write(to),
+            Self::Filled(filled) => filled.write(to),
         })
     }
 
@@ -324,6 +332,7 @@ impl Reply {
                 0x8c => Self::Background(from.field("background")?),
                 0x8d => Self::Verified(from.field("verified")?),
                 0x8e => Self::Use(from.field("use")?),
+                0x8f => Self::Filled(from.field("filled")?),
                 kind => return unknown_message(kind),
             })
         })

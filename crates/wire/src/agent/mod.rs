@@ -35,7 +35,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -215,6 +215,11 @@ pub enum Command {
     Verify(VolumeId, u64),
     /// The same of a snapshot, from a unit on.
     VerifySnapshot(SnapshotId, u64),
+    /// The same of what the store needs beside the data: tables, logs, maps. From a place on, which
+    /// is 0 or one that the last answer has told. What can be put right is.
+    VerifyStore(u64),
+    /// Returns how much data volumes have: what snapshots of them would hold.
+    Filled(Vec<VolumeId>),
 }
 
 /// What background work has done since the data plane was started.
@@ -485,8 +490,10 @@ pub enum Reply {
     Unit(Option<Bytes>),
     /// Answer to [`Command::Background`].
     Background(BackgroundReport),
-    /// Answer to [`Command::Verify`] and [`Command::VerifySnapshot`].
+    /// Answer to [`Command::Verify`], [`Command::VerifySnapshot`] and [`Command::VerifyStore`].
     Verified(Verified),
+    /// Answer to [`Command::Filled`], without volumes of which it is not known.
+    Filled(Vec<(VolumeId, ByteCount)>),
     /// Answer to [`Command::Divide`].
     Use(NodeUse),
     /// The command had no effect.

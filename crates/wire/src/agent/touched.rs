@@ -71,7 +71,9 @@ impl Command {
             | Self::Background
             | Self::Divide(None)
             | Self::Verify(..)
-            | Self::VerifySnapshot(..) => {}
+            | Self::VerifySnapshot(..)
+            | Self::VerifyStore(_)
+            | Self::Filled(_) => {}
         }
         all
     }

@@ -230,6 +230,8 @@ pub fn command() -> impl Strategy<Value = Command> {
         any::<u64>().prop_map(|limit| Command::SetBackground(ByteCount(limit))),
         (volume_id(), any::<u64>()).prop_map(|(id, offset)| Command::Verify(id, offset)),
         (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::VerifySnapshot(id, unit)),
+        any::<u64>().prop_map(Command::VerifyStore),
+        vec(volume_id(), 0..4).prop_map(Command::Filled),
         option::of(node_part()).prop_map(Command::Divide),
         prop::sample::select(vec![
             Command::Report,

@@ -71,7 +71,9 @@ impl Fleet {
             | Command::StartSnapshot(_)
             | Command::PutSnapshot(..)
             | Command::CompleteSnapshot(_)
-            | Command::VerifySnapshot(..) => Ok(self.desk()?.call(command)),
+            | Command::VerifySnapshot(..)
+            | Command::VerifyStore(_)
+            | Command::Filled(_) => Ok(self.desk()?.call(command)),
         }
     }
 

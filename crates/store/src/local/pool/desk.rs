@@ -242,7 +242,9 @@ impl LocalPool {
         let deleting = Node { kind: NodeKind::Deleting, ..node };
         let written = self.state().write_nodes([(number, deleting)]);
         written.map_err(self.io(format!("delete what {id} is filled in")))?;
-        self.finish_deletion(number, deleting)
+        // The snapshot is complete or gone, whatever becomes of this.
+        self.finish_deletion_or_note(number, deleting);
+        Ok(())
     }
 
     fn filler(&self, id: SnapshotId) -> Result<Arc<Mutex<Option<OpenVolume>>>, StoreError> {

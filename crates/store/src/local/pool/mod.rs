@@ -3,13 +3,17 @@
 
 mod desk;
 mod open;
+mod scrub;
+mod sets;
 pub mod snapshots;
 mod state;
 mod through;
+mod unfinished;
 
 use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
+pub use self::unfinished::Trouble;
 use super::answered::Answered;
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
@@ -24,11 +28,12 @@ use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
-use crate::{Pool, Space, Store, StoreError};
-use evenkeel_core::ids::{SnapshotId, VolumeId};
+use crate::{Looked, Pool, Space, Store, StoreError};
+use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -105,6 +110,19 @@ struct Shared {
     open: Mutex<BTreeSet<u32>>,
     /// Likewise.
     mail: Mutex<Mail>,
+    /// What is known of volumes that were opened, by their nodes.
+    known: Mutex<BTreeMap<u32, Arc<Known>>>,
+    /// What cannot be finished of volumes that are not open, by their nodes.
+    troubles: Mutex<BTreeMap<u32, Trouble>>,
+}
+
+/// What an open volume tells of itself.
+#[derive(Debug, Default)]
+struct Known {
+    /// Blocks of data that it has.
+    data_blocks: AtomicU64,
+    /// Its log was flushed up to this sequence number.
+    durable: AtomicU64,
 }
 
 /// What the pool and its open volumes have to tell each other.
@@ -116,6 +134,18 @@ struct Mail {
     waiting: BTreeMap<u32, (u32, SyncSender<bool>)>,
     /// Volumes that give back the blocks of a deleted snapshot, or are asked to.
     reclaiming: BTreeSet<u32>,
+}
+
+impl Mail {
+    /// Snapshots are not wanted any more.
+    fn take_back(&mut self, snapshots: &[(u32, Node)]) {
+        for (number, node) in snapshots {
+            self.waiting.remove(number);
+            if let Some(tasks) = self.tasks.get_mut(&node.parent) {
+                tasks.retain(|task| *task != Task::Snapshot(*number));
+            }
+        }
+    }
 }
 
 /// Volumes in one device or file. See docs/internals/disk_format.md.
@@ -213,11 +243,16 @@ impl LocalPool {
             why: format!("holds a node of kind {kind}, which this version does not know"),
         })?;
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let keys = OnceLock::new();
-        let shared = Arc::new(Shared { device, bounds, lasting, keys, state, open, mail });
-        let pool = Self { shared, clerk: None, desk: Arc::default(), _folder: None };
-        pool.finish()?;
+        let (keys, known, troubles) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let shared = Shared { device, bounds, lasting, keys, state, open, mail, known, troubles };
+        let pool = Self::without_clerk(Arc::new(shared));
+        pool.finish();
         Ok(pool)
+    }
+
+    /// A pool that answers in the thread of whoever asks.
+    fn without_clerk(shared: Arc<Shared>) -> Self {
+        Self { shared, clerk: None, desk: Arc::default(), _folder: None }
     }
 
     /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
@@ -267,70 +302,6 @@ impl LocalPool {
     fn io(&self, doing: String) -> impl FnOnce(io::Error) -> StoreError {
         let path = self.shared.device.path().to_owned();
         move |error| StoreError::io(format!("{doing} in {}", path.display()), error)
-    }
-
-    /// Finishes what was being done when the pool was left: deletions, and snapshots that may be in
-    /// the log of their volumes.
-    fn finish(&self) -> Result<(), StoreError> {
-        let (deleting, unsettled): (Vec<_>, Vec<_>) = {
-            let state = self.state();
-            let is_unsettled = |number: u32, node: &Node| match node.kind {
-                NodeKind::Husk => true,
-                NodeKind::Volume | NodeKind::Filling => state
-                    .snapshots_of(number)
-                    .iter()
-                    .any(|(_, snapshot)| snapshot.root.checkpoint == 0),
-                _ => false,
-            };
-            let nodes = || state.all.iter().map(|(number, node)| (*number, *node));
-            (
-                nodes().filter(|(_, node)| node.kind == NodeKind::Deleting).collect(),
-                nodes().filter(|(number, node)| is_unsettled(*number, node)).collect(),
-            )
-        };
-        for (number, node) in deleting {
-            self.finish_deletion(number, node)?;
-        }
-        for (number, _) in unsettled {
-            self.tend(number)?;
-        }
-        let filled: Vec<_> = {
-            let state = self.state();
-            let is_made = |id: &SnapshotId| self.complete_snapshot(&state, *id).is_ok();
-            state.filling.keys().copied().filter(is_made).collect()
-        };
-        filled.into_iter().try_for_each(|id| self.delete_filling(id))
-    }
-
-    /// Takes a volume that is being deleted out of all tables; or what no snapshot of it uses.
-    fn finish_deletion(&self, number: u32, node: Node) -> Result<(), StoreError> {
-        let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
-        if self.state().snapshots_of(number).is_empty() {
-            let mut state = self.state();
-            self.shared.forget(&mut state, number).map_err(self.io(doing()))?;
-            let Some(parent) = state.all.get(&node.parent).map(|parent| parent.parent) else {
-                return Ok(());
-            };
-            self.shared.want_reclaim(&state, parent);
-            drop(state);
-            return self.tend(parent);
-        }
-        let id = VolumeId::from_bits(node.id);
-        let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
-        let mut open = self.open_node(number, node, closed, None)?;
-        let heir = Node::new(NodeKind::SnapshotDeleted, node.id, node.size, number);
-        let made = self.state().make_node(heir, &[]).map_err(self.io(doing()))?;
-        let heir = made.ok_or_else(|| self.io(doing())(self.state().table_is_full()))?;
-        open.volume.leave_all_to(heir).map_err(self.io(doing()))?;
-        drop(open);
-        let husk = Node { kind: NodeKind::Husk, ..node };
-        let node = Node { home: self.home_of(number), ..husk };
-        self.state().write_nodes([(number, node)]).map_err(self.io(doing()))?;
-        self.tend(number)
-    }
-
-    fn home_of(&self, number: u32) -> u32 {
-        self.state().all.get(&number).map_or(0, |node| node.home)
     }
 
     /// A volume that is there.
@@ -411,6 +382,8 @@ impl LocalPool {
             answered,
             name,
         })?;
+        let known = Arc::clone(self.shared.known().entry(number).or_default());
+        known.data_blocks.store(volume.data_blocks(), Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {
@@ -429,7 +402,8 @@ impl LocalPool {
             let is_wanted = self.shared.mail().waiting.contains_key(&number);
             if node.root.checkpoint == 0 && !is_wanted {
                 let doing = format!("strike out node {number}, which was never made");
-                state.clear_node(number).map_err(self.io(doing))?;
+                state.clear_nodes(&[number]).map_err(self.io(doing))?;
+                self.shared.settle_set(&mut state, node.set);
             }
         }
         Ok(())
@@ -481,6 +455,7 @@ impl Shared {
     /// Takes a node out of all tables.
     fn forget(&self, state: &mut State, node: u32) -> io::Result<()> {
         state.forget(node)?;
+        self.known().remove(&node);
         if let Some(lasting) = &self.lasting {
             lasting.forget(node);
         }
@@ -493,6 +468,10 @@ impl Shared {
 
     fn open(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
@@ -593,7 +572,9 @@ impl Pool for LocalPool {
         self.finish_deletion(number, node).map_err(|error| match error {
             StoreError::Io { doing, source } => StoreError::Unfinished { id, doing, source },
             error => error,
-        })
+        })?;
+        self.try_again();
+        Ok(())
     }
 
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
@@ -603,6 +584,25 @@ impl Pool for LocalPool {
             (node.kind == NodeKind::Volume).then_some((*id, ByteCount(node.size)))
         });
         Ok(nodes.collect())
+    }
+
+    fn filled(&self, id: VolumeId) -> Option<ByteCount> {
+        let (number, node) = self.find(&self.state(), id).ok()?;
+        let known = self.shared.known().get(&number).cloned();
+        match known.map(|known| known.data_blocks.load(Ordering::Relaxed)) {
+            Some(blocks) => Some(ByteCount(blocks * BLOCK_BYTES as u64)),
+            // It was not opened yet: no more than it may have.
+            None => Some(ByteCount(node.size)),
+        }
+    }
+
+    fn look_at(&self, place: u64) -> Result<Looked, StoreError> {
+        self.look_at_place(place)
+    }
+
+    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
+        let found = self.state().volume(id);
+        Ok(found.is_some_and(|(_, node)| node.kind == NodeKind::Volume))
     }
 
     fn space(&self) -> Result<Option<Space>, StoreError> {

@@ -1,7 +1,7 @@
 //! A volume of the pool that is open, and what it asks of the pool's tables. A thread answers, so
 //! that no reactor waits for the flushes that make an owner or a node durable.
 
-use super::Shared;
+use super::{Known, LocalPool, Shared};
 use crate::disk::{Disk, DiskDone};
 use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
 use crate::{Completion, Geometry, Store, Submission};
@@ -9,6 +9,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,11 +49,18 @@ impl<T> Answer<T> {
 }
 
 /// Answers what volumes ask, until none of them is left.
-pub(super) fn answer_all(shared: &Shared, asks: &Receiver<Ask>) {
+pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
     for ask in asks {
         match ask {
             Ask::Chunks { node, count, answer } => answer.give(shared.give(node, count)),
-            Ask::Note { note, answer } => answer.give(shared.note(&note)),
+            Ask::Note { note, answer } => {
+                let is_returned = matches!(note, Note::Returned(..));
+                answer.give(shared.note(&note));
+                if is_returned {
+                    // Nobody else answers meanwhile, so what is asked for that is answered here.
+                    LocalPool::without_clerk(Arc::clone(shared)).try_again();
+                }
+            }
         }
     }
 }
@@ -63,6 +71,8 @@ pub(super) struct PoolTables {
     node: u32,
     /// Who answers; without it, asking waits for the answer.
     clerk: Option<SyncSender<Ask>>,
+    /// What the pool knows of the volume.
+    known: Arc<Known>,
     chunks: Option<Arc<Answer<Chunks>>>,
     given: Chunks,
     note: Option<Arc<Answer<bool>>>,
@@ -72,7 +82,8 @@ pub(super) struct PoolTables {
 impl PoolTables {
     pub fn new(shared: Arc<Shared>, node: u32, clerk: Option<SyncSender<Ask>>) -> Self {
         let (chunks, given, note) = (None, Vec::new(), None);
-        Self { shared, node, clerk, chunks, given, note, is_noted: false }
+        let known = Arc::clone(shared.known().entry(node).or_default());
+        Self { shared, node, clerk, known, chunks, given, note, is_noted: false }
     }
 
     /// Asks the thread; what becomes readable when the answer has come.
@@ -122,6 +133,11 @@ impl Tables for PoolTables {
     fn noted(&mut self) -> bool {
         let answered = self.note.take().and_then(|answer| answer.take());
         answered.unwrap_or_else(|| std::mem::take(&mut self.is_noted))
+    }
+
+    fn holds(&mut self, data_blocks: u64, durable: u64) {
+        self.known.data_blocks.store(data_blocks, Ordering::Relaxed);
+        self.known.durable.store(durable, Ordering::Relaxed);
     }
 
     fn task(&mut self) -> Option<Task> {

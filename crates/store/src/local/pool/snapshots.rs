@@ -4,11 +4,10 @@
 //! that is deleted while volumes that were made of it still use its blocks stays until they are
 //! gone.
 
-use super::open::Closed;
 use super::{LocalPool, Shared};
 use crate::StoreError;
 use crate::encryption::crypt::Cipher;
-use crate::local::format::{Node, NodeKind, SnapshotRoot};
+use crate::local::format::{Node, NodeKind, SnapshotRoot, SnapshotSet};
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
 use crate::local::volume::{Note, Task};
 use crate::local::{BLOCK_BYTES, Pointer, checksum};
@@ -17,7 +16,7 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 /// Blocks of 4 KiB in the unit in which snapshots are read, compared and filled.
 pub const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK_BYTES as u64;
@@ -42,23 +41,41 @@ impl Shared {
             // One whose map is known has it already: it is noted once more after a crash.
             let node = *state.all.get(number).filter(|node| node.root.checkpoint == 0)?;
             let kind = match node.kind {
-                NodeKind::SnapshotPending => NodeKind::Snapshot,
+                // One of a set is complete when all of them are made.
+                NodeKind::SnapshotPending if node.set.id == 0 => NodeKind::Snapshot,
                 kind => kind,
             };
             Some((*number, Node { kind, root, ..node }))
         };
         let made: Vec<_> = nodes.iter().filter_map(made).collect();
-        state.write_nodes(made)?;
+        state.write_nodes(made.iter().copied())?;
+        for (_, node) in made {
+            self.settle_set(&mut state, node.set);
+        }
         let volumes: Vec<u32> =
             nodes.iter().filter_map(|node| state.all.get(node)).map(|node| node.parent).collect();
         volumes.into_iter().for_each(|volume| self.want_reclaim(&state, volume));
         Ok(())
     }
 
+    /// Decides on a set of snapshots, if that can be done. A device that fails leaves that to the
+    /// next opening of the pool.
+    pub(super) fn settle_set(&self, state: &mut super::state::State, set: SnapshotSet) {
+        match state.settle_set(set) {
+            Ok(volumes) => {
+                volumes.into_iter().for_each(|volume| self.want_reclaim(state, volume));
+            }
+            Err(error) => {
+                let pool = self.device.path().display();
+                tracing::error!(%error, %pool, "a set of snapshots cannot be settled");
+            }
+        }
+    }
+
     fn note_reclaimed(&self, number: u32) -> io::Result<()> {
         let mut state = self.state();
         let Some(volume) = state.all.get(&number).map(|node| node.parent) else { return Ok(()) };
-        state.clear_node(number)?;
+        state.clear_nodes(&[number])?;
         self.mail().reclaiming.remove(&volume);
         self.want_reclaim(&state, volume);
         Ok(())
@@ -119,34 +136,58 @@ impl LocalPool {
     }
 
     fn begin_snapshots(&self, set: &[(u32, SnapshotId)]) -> Result<Vec<Making>, StoreError> {
-        let doing = || format!("make {}", set.first().map_or(String::new(), |it| it.1.to_string()));
-        let numbers = {
-            let mut state = self.state();
-            let mut nodes = Vec::new();
-            for &(volume, id) in set {
-                let Some(node) = state.all.get(&volume).copied() else {
-                    return Err(StoreError::NoSnapshot { id });
-                };
-                if state.snapshots.contains_key(&id) {
-                    return Err(StoreError::Exists { what: id.to_string() });
-                }
-                let snapshot = Node::new(NodeKind::SnapshotPending, id.bits(), node.size, volume);
-                nodes.push((snapshot, state.key_of(volume).to_vec()));
+        let begun = self.make_pending(set)?;
+        let mut makings = Vec::new();
+        for &(volume, _) in set {
+            if !self.shared.open().contains(&volume)
+                && let Err(error) = self.tend_one(volume)
+            {
+                let numbers: Vec<u32> = begun.iter().map(|(number, _)| *number).collect();
+                // If this fails, too, the next opening finds that they are not all made.
+                let _ = self.delete_nodes(&numbers, true);
+                return Err(error);
             }
-            let numbers = state.make_nodes(nodes).map_err(self.io(doing()))?;
-            numbers.ok_or_else(|| self.io(doing())(state.table_is_full()))?
+        }
+        for (&(volume, _), (_, made)) in set.iter().zip(begun) {
+            let is_open = self.shared.open().contains(&volume);
+            makings.push(Making { is_open, made });
+        }
+        Ok(makings)
+    }
+
+    /// Makes the nodes of snapshots, and asks their volumes for them: the number of each, and what
+    /// tells whether it was made.
+    fn make_pending(
+        &self,
+        set: &[(u32, SnapshotId)],
+    ) -> Result<Vec<(u32, Receiver<bool>)>, StoreError> {
+        let doing = || format!("make {}", set.first().map_or(String::new(), |it| it.1.to_string()));
+        let mut state = self.state();
+        let together = match set.len() {
+            0 | 1 => SnapshotSet::default(),
+            count => SnapshotSet { id: state.next_session(), count: count as u32 },
         };
+        let mut nodes = Vec::new();
+        for &(volume, id) in set {
+            let Some(node) = state.all.get(&volume).copied() else {
+                return Err(StoreError::NoSnapshot { id });
+            };
+            if state.snapshots.contains_key(&id) {
+                return Err(StoreError::Exists { what: id.to_string() });
+            }
+            let snapshot = Node::new(NodeKind::SnapshotPending, id.bits(), node.size, volume);
+            nodes.push((Node { set: together, ..snapshot }, state.key_of(volume).to_vec()));
+        }
+        let numbers = state.make_nodes(nodes).map_err(self.io(doing()))?;
+        let numbers = numbers.ok_or_else(|| self.io(doing())(state.table_is_full()))?;
+        // Before a volume is opened that would strike out what nobody waits for.
+        let mut mail = self.shared.mail();
         let mut begun = Vec::new();
         for (&(volume, _), number) in set.iter().zip(numbers) {
             let (sender, made) = sync_channel(1);
-            self.shared.mail().waiting.insert(number, (volume, sender));
-            let is_open = self.shared.open().contains(&volume);
-            let task = Task::Snapshot(number);
-            self.shared.mail().tasks.entry(volume).or_default().push_back(task);
-            if !is_open {
-                self.tend(volume)?;
-            }
-            begun.push(Making { is_open, made });
+            mail.waiting.insert(number, (volume, sender));
+            mail.tasks.entry(volume).or_default().push_back(Task::Snapshot(number));
+            begun.push((number, made));
         }
         Ok(begun)
     }
@@ -157,18 +198,59 @@ impl LocalPool {
     /// # Errors
     /// When the device fails.
     pub fn delete_snapshot(&self, id: SnapshotId) -> Result<(), StoreError> {
-        self.desk.forget(id);
-        self.delete_filling(id)?;
-        let volume = {
-            let mut state = self.state();
-            let Some((number, node)) = state.snapshot(id) else { return Ok(()) };
-            let deleted = Node { kind: NodeKind::SnapshotDeleted, ..node };
-            let written = state.write_nodes([(number, deleted)]);
-            written.map_err(self.io(format!("delete {id}")))?;
-            self.shared.want_reclaim(&state, node.parent);
-            node.parent
+        self.delete_snapshots(&[id], false)
+    }
+
+    /// As [`Self::delete_snapshot`], of several; `is_undone` if they are those of a set that cannot
+    /// be made: a crash leaves none of them, or all may be made yet.
+    pub(super) fn delete_snapshots(
+        &self,
+        ids: &[SnapshotId],
+        is_undone: bool,
+    ) -> Result<(), StoreError> {
+        for &id in ids {
+            self.desk.forget(id);
+            self.delete_filling(id)?;
+        }
+        let numbers: Vec<u32> = {
+            let state = self.state();
+            ids.iter().filter_map(|id| Some(state.snapshot(*id)?.0)).collect()
         };
-        self.tend(volume)
+        self.delete_nodes(&numbers, is_undone)?;
+        self.try_again();
+        Ok(())
+    }
+
+    fn delete_nodes(&self, numbers: &[u32], is_undone: bool) -> Result<(), StoreError> {
+        let deleted: Vec<(u32, Node)> = {
+            let mut state = self.state();
+            let deleted = |number: &u32| {
+                let node = *state.all.get(number)?;
+                // The others of its set stay, unless none of them is to be made.
+                let set = if is_undone { SnapshotSet::default() } else { node.set };
+                Some((*number, Node { kind: NodeKind::SnapshotDeleted, set, ..node }))
+            };
+            let deleted: Vec<_> = numbers.iter().filter_map(deleted).collect();
+            let doing = || {
+                let names = deleted.iter().map(|(_, node)| SnapshotId::from_bits(node.id));
+                format!("delete {}", Vec::from_iter(names.map(|id| id.to_string())).join(", "))
+            };
+            let written = state.write_nodes(deleted.iter().copied());
+            written.map_err(self.io(doing()))?;
+            if is_undone {
+                self.shared.mail().take_back(&deleted);
+            }
+            for (_, node) in &deleted {
+                self.shared.settle_set(&mut state, node.set);
+                self.shared.want_reclaim(&state, node.parent);
+            }
+            deleted
+        };
+        for (_, node) in deleted {
+            // If its blocks cannot be given back now, that is the volume's trouble.
+            self.tend(node.parent);
+        }
+        Ok(())
     }
 
     /// All snapshots, in the order of their ids.
@@ -236,37 +318,6 @@ impl LocalPool {
         let pool = Self { desk: Arc::default(), ..self.clone() };
         let (size, cipher) = (ByteCount(node.size), cipher.map(Arc::new));
         Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size, cipher })
-    }
-
-    /// Does what is left to do for the space of a volume that is not open: snapshots that were
-    /// asked for, blocks of deleted snapshots. If nothing is left of a deleted volume, its chunks
-    /// are free, and the snapshot that it was made of is looked at likewise.
-    pub(super) fn tend(&self, volume: u32) -> Result<(), StoreError> {
-        let mut volume = volume;
-        loop {
-            let Some(closed) = Closed::claim(&self.shared, volume) else { return Ok(()) };
-            let Some(node) = self.state().all.get(&volume).copied() else { return Ok(()) };
-            let is_left =
-                || node.kind == NodeKind::Husk && self.state().snapshots_of(volume).is_empty();
-            if !is_left() {
-                let mut open = self.open_node(volume, node, closed, None)?;
-                open.volume.attend_now();
-                drop(open);
-                match is_left() {
-                    true => continue,
-                    false => return Ok(()),
-                }
-            }
-            // Its chunks may be somebody else's already, if this was begun before a crash: it is
-            // not opened any more.
-            let mut state = self.state();
-            let cleared = self.shared.forget(&mut state, volume);
-            cleared.map_err(self.io(format!("clear what is left of node {volume}")))?;
-            // The snapshot that it was made of may have waited for it.
-            let Some(parent) = state.all.get(&node.parent) else { return Ok(()) };
-            volume = parent.parent;
-            self.shared.want_reclaim(&state, volume);
-        }
     }
 }
 
@@ -462,8 +513,7 @@ impl Drop for SnapshotReader {
         let is_wanted = state.doomed_of(self.volume).is_some();
         drop(state);
         if is_wanted {
-            // If its blocks cannot be given back now, they are when the volume is opened.
-            let _ = self.pool.tend(self.volume);
+            self.pool.tend(self.volume);
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct State {
     /// Nodes by their parents: what snapshots a volume has, and who uses a snapshot, is asked
     /// whenever a volume is opened.
     children: BTreeSet<(u32, u32)>,
+    /// Snapshots of sets, by the ids of the sets.
+    pub(super) sets: BTreeSet<(u64, u32)>,
     /// No number below it is free.
     free_from: u32,
     /// Volumes, those that are being deleted among them.
@@ -58,6 +60,7 @@ impl State {
             owners,
             all: BTreeMap::new(),
             children: BTreeSet::new(),
+            sets: BTreeSet::new(),
             free_from: 1,
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -98,10 +101,12 @@ impl State {
     /// Notes in memory what a node is.
     fn note_node(&mut self, number: u32, node: Node) {
         if let Some(before) = self.all.insert(number, node) {
-            self.strike_name(&before);
-            self.children.remove(&(before.parent, number));
+            self.strike(number, &before);
         }
         self.children.insert((node.parent, number));
+        if node.set.id != 0 {
+            self.sets.insert((node.set.id, number));
+        }
         match node.kind {
             NodeKind::Volume | NodeKind::Deleting => {
                 self.volumes.insert(VolumeId::from_bits(node.id), number);
@@ -116,7 +121,10 @@ impl State {
         }
     }
 
-    fn strike_name(&mut self, node: &Node) {
+    /// Forgets by what a node was found.
+    fn strike(&mut self, number: u32, node: &Node) {
+        self.children.remove(&(node.parent, number));
+        self.sets.remove(&(node.set.id, number));
         match node.kind {
             NodeKind::Volume | NodeKind::Deleting => {
                 self.volumes.remove(&VolumeId::from_bits(node.id));
@@ -213,14 +221,18 @@ impl State {
         Ok(())
     }
 
-    /// A node is nothing any more, durably.
-    pub fn clear_node(&mut self, number: u32) -> io::Result<()> {
-        self.nodes.change(number as usize, |payload| payload.fill(0));
-        self.nodes.write(&[number as usize])?;
-        self.free_from = self.free_from.min(number);
-        if let Some(node) = self.all.remove(&number) {
-            self.strike_name(&node);
-            self.children.remove(&(node.parent, number));
+    /// Nodes are nothing any more, durably.
+    pub fn clear_nodes(&mut self, numbers: &[u32]) -> io::Result<()> {
+        for &number in numbers {
+            self.nodes.change(number as usize, |payload| payload.fill(0));
+        }
+        let sectors: Vec<usize> = numbers.iter().map(|number| *number as usize).collect();
+        self.nodes.write(&sectors)?;
+        for &number in numbers {
+            self.free_from = self.free_from.min(number);
+            if let Some(node) = self.all.remove(&number) {
+                self.strike(number, &node);
+            }
         }
         Ok(())
     }
@@ -233,7 +245,7 @@ impl State {
             self.set_owner(chunk, Owner::default());
         }
         self.owners.write(&chunks.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
-        self.clear_node(number)?;
+        self.clear_nodes(&[number])?;
         self.owned.remove(&number);
         self.free.extend(chunks);
         Ok(())
@@ -358,7 +370,9 @@ impl State {
         let with_root: Vec<&(u32, Node)> =
             snapshots.iter().filter(|(_, node)| node.root.checkpoint > 0).collect();
         let is_doomed = |(number, node): &(u32, Node)| {
-            node.kind == NodeKind::SnapshotDeleted && !self.is_pinned(*number)
+            node.kind == NodeKind::SnapshotDeleted
+                && !self.is_pinned(*number)
+                && !self.is_undecided(node.set)
         };
         let begun = self.begun.get(&volume);
         let has_begun = |entry: &&(u32, Node)| Some(&entry.0) == begun && is_doomed(entry);

@@ -37,6 +37,10 @@ impl Snapshots for LocalPool {
         self.delete_snapshot(id)
     }
 
+    fn undo_set(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+        self.delete_snapshots(ids, true)
+    }
+
     fn list(&self) -> Vec<SnapshotInfo> {
         self.snapshots()
     }

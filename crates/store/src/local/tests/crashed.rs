@@ -9,26 +9,26 @@ use crate::Completion;
 use crate::disk::{Disk, DiskAction, DiskOp};
 use evenkeel_core::random::Random;
 
-const ID: VolumeId = VolumeId::from_bits(7);
-const SIZE: ByteCount = ByteCount(4 << 20);
-const WRITE: Operation = Operation::Write { fua: false };
-const DURABLE: Operation = Operation::Write { fua: true };
+pub(super) const ID: VolumeId = VolumeId::from_bits(7);
+pub(super) const SIZE: ByteCount = ByteCount(4 << 20);
+pub(super) const WRITE: Operation = Operation::Write { fua: false };
+pub(super) const DURABLE: Operation = Operation::Write { fua: true };
 
 /// An empty pool.
-fn empty() -> SimulatedDevice {
+pub(super) fn empty() -> SimulatedDevice {
     let device = SimulatedDevice::new(64 << 20);
     LocalPool::init(&device, &LAYOUT).unwrap();
     device
 }
 
-fn open(device: &SimulatedDevice) -> Result<LocalPool, StoreError> {
+pub(super) fn open(device: &SimulatedDevice) -> Result<LocalPool, StoreError> {
     LocalPool::open(Arc::new(device.clone()), Bounds::default())
 }
 
 /// Operations that wait until the test answers them: a write has its effect then.
-struct Held {
+pub(super) struct Held {
     device: SimulatedDevice,
-    ops: Vec<DiskOp>,
+    pub ops: Vec<DiskOp>,
 }
 
 impl Disk for Held {
@@ -38,11 +38,11 @@ impl Disk for Held {
 }
 
 impl Held {
-    fn new(device: &SimulatedDevice) -> Self {
+    pub fn new(device: &SimulatedDevice) -> Self {
         Self { device: device.clone(), ops: Vec::new() }
     }
 
-    fn begin(&mut self, store: &mut dyn Store, operation: Operation, block: u64, value: u8) {
+    pub fn begin(&mut self, store: &mut dyn Store, operation: Operation, block: u64, value: u8) {
         let length = if operation == Operation::Flush { 0 } else { BLOCK_BYTES as u32 };
         let mut buffer = (length > 0).then(|| Buffer::new(BLOCK_BYTES));
         buffer.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(value));
@@ -51,13 +51,13 @@ impl Held {
     }
 
     /// Answers the one of this place.
-    fn answer(&mut self, store: &mut dyn Store, at: usize) {
+    pub fn answer(&mut self, store: &mut dyn Store, at: usize) {
         let done = recover::run(&self.device, self.ops.remove(at));
         store.disk_done(done, self);
     }
 
     /// Carries out a request while the first `held` operations go on waiting.
-    fn beside(
+    pub fn beside(
         &mut self,
         store: &mut dyn Store,
         held: usize,
@@ -73,7 +73,7 @@ impl Held {
     }
 
     /// Carries out a request, and whatever follows it; what the block holds, if that was asked for.
-    fn carry_out(&mut self, store: &mut dyn Store, request: (Operation, u64, u8)) -> u8 {
+    pub fn carry_out(&mut self, store: &mut dyn Store, request: (Operation, u64, u8)) -> u8 {
         let done = self.beside(store, 0, request);
         while !self.ops.is_empty() {
             self.answer(store, 0);
@@ -83,12 +83,12 @@ impl Held {
     }
 }
 
-fn read(store: &mut dyn Store, device: &SimulatedDevice, block: u64) -> u8 {
+pub(super) fn read(store: &mut dyn Store, device: &SimulatedDevice, block: u64) -> u8 {
     Held::new(device).carry_out(store, (Operation::Read, block, 0))
 }
 
 /// Every reference and count of the pool holds, and so does every checksum.
-fn prove(device: &SimulatedDevice, when: &str) {
+pub(super) fn prove(device: &SimulatedDevice, when: &str) {
     let report = check(device, true).unwrap();
     assert_eq!((report.leaked, &report.problems), (0, &Vec::new()), "{when}");
 }

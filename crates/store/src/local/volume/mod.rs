@@ -36,6 +36,7 @@ use evenkeel_core::limits::BLOCK_BYTES_PREFERRED;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -94,6 +95,9 @@ pub trait Tables: Send {
     /// Whether it was noted.
     fn noted(&mut self) -> bool;
 
+    /// The volume has so many blocks of data, and its log is durable up to here.
+    fn holds(&mut self, data_blocks: u64, durable: u64);
+
     /// What the pool wants of the volume, if anything.
     fn task(&mut self) -> Option<Task>;
 
@@ -119,6 +123,19 @@ pub enum Task {
     Snapshot(u32),
     /// The blocks that only this snapshot uses.
     Reclaim(Doomed),
+    /// What is not as it was written on the device.
+    Rewrite(Rewrite),
+}
+
+/// What a volume is to write anew from memory, with a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rewrite {
+    /// Both copies of its anchor. Its log begins anew, too.
+    Anchors,
+    /// A page of its map, which is above these leaves or one of them.
+    Map(Range<u64>),
+    /// The same of its space tree.
+    Space(Range<u64>),
 }
 
 /// A deleted snapshot, and those beside it.
@@ -740,6 +757,7 @@ impl Store for Volume {
         let completed = self.checkpoint.completed();
         let max = 2 * under_way + 2 + self.map.unwritten_leaves(completed);
         self.map.shrink(self.bounds.map_pages.max(max), completed);
+        self.tables.holds(self.data_blocks, self.log.durable);
     }
 
     fn poll(&mut self) -> Option<Completion> {
@@ -783,6 +801,7 @@ impl Store for Volume {
             match task {
                 Task::Snapshot(node) => self.begin_snapshot(node, disk),
                 Task::Reclaim(doomed) => self.begin_reclaim(doomed, disk),
+                Task::Rewrite(rewrite) => self.rewrite(&rewrite, disk),
             }
         }
     }
@@ -793,6 +812,25 @@ impl Store for Volume {
 }
 
 impl Volume {
+    /// Writes something anew, as far as it is in memory.
+    fn rewrite(&mut self, rewrite: &Rewrite, disk: &mut dyn Disk) {
+        // A page is written to another block; the last free ones are for others.
+        let has_room = self.space.known_free() > 2 * self.floor();
+        let found = match rewrite {
+            Rewrite::Map(leaves) if has_room => Some((&mut self.map, leaves)),
+            Rewrite::Space(leaves) if has_room => Some((self.space.tree(), leaves)),
+            _ => None,
+        };
+        if let Some((tree, leaves)) = found {
+            // With a leaf all pages above it are written.
+            let leaf = leaves.clone().find(|leaf| matches!(tree.leaf(*leaf), Ok(Some(_))));
+            if let Some(leaf) = leaf {
+                let _ = tree.leaf_mut(leaf);
+            }
+        }
+        self.begin_checkpoint(disk);
+    }
+
     /// Makes the map as high as the volume's size needs.
     fn fit_map(&mut self) -> Result<(), Missing> {
         if self.map.height() < height_for(leaves_for(self.size)) {

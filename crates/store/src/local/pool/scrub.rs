@@ -1,0 +1,388 @@
+//! What the pool needs beside the data, read and held to its checksums: superblocks, tables,
+//! anchors, logs, and the pages of trees.
+//!
+//! What memory still knows is put right. The pool writes superblocks and sectors anew; the volume
+//! that is open writes its anchors, and pages that it has in memory, with a checkpoint, which also
+//! begins a new log. Nobody waits meanwhile: a volume may write while it is looked at. So what does
+//! not fit counts only if the anchor has not changed since.
+
+use super::LocalPool;
+use crate::local::device::Device;
+use crate::local::format::{Anchor, Identity, Node, NodeKind, OWNERS, Superblock};
+use crate::local::table::SECTOR_BYTES;
+use crate::local::tree::{FANOUT, Missing, Tree, page_from};
+use crate::local::volume::recover::read_log;
+use crate::local::volume::{Rewrite, Task};
+use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
+use crate::{LOOKED_BYTES, Looked, StoreError};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Blocks of each copy of a table in one part.
+const TABLE_BLOCKS: usize = LOOKED_BYTES as usize / BLOCK_BYTES / 2;
+/// Pages of a tree in one part.
+const PAGES: u64 = LOOKED_BYTES / BLOCK_BYTES as u64;
+/// Bits of a leaf's number that one level takes.
+const BITS: u32 = FANOUT.trailing_zeros();
+/// Bits of a place: its kind, a node, one of the node's trees, and a leaf of it.
+const TREE_AT: u32 = 34;
+const NODE_AT: u32 = 36;
+const KIND_AT: u32 = 60;
+
+/// A part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Superblocks,
+    /// From a block of the table on.
+    Nodes(u64),
+    Owners(u64),
+    /// Anchors and log of a volume's node.
+    Log(u32),
+    /// Pages of a node's trees, from a leaf on.
+    Space(u32, u64),
+    Map(u32, u64),
+}
+
+impl Place {
+    /// Later parts have larger numbers.
+    const fn number(self) -> u64 {
+        let (kind, node, tree, leaf) = match self {
+            Self::Superblocks => (0, 0, 0, 0),
+            Self::Nodes(block) => (1, 0, 0, block),
+            Self::Owners(block) => (2, 0, 0, block),
+            Self::Log(node) => (3, node, 0, 0),
+            Self::Space(node, leaf) => (3, node, 1, leaf),
+            Self::Map(node, leaf) => (3, node, 2, leaf),
+        };
+        kind << KIND_AT | (node as u64) << NODE_AT | tree << TREE_AT | leaf
+    }
+
+    /// `None` behind the last.
+    const fn from(number: u64) -> Option<Self> {
+        let leaf = number & ((1 << TREE_AT) - 1);
+        let node = (number >> NODE_AT) as u32 & ((1 << (KIND_AT - NODE_AT)) - 1);
+        let tree = number >> TREE_AT & ((1 << (NODE_AT - TREE_AT)) - 1);
+        Some(match (number >> KIND_AT, tree) {
+            (0, _) => Self::Superblocks,
+            (1, _) => Self::Nodes(leaf),
+            (2, _) => Self::Owners(leaf),
+            (3, 0) => Self::Log(node),
+            (3, 1) => Self::Space(node, leaf),
+            (3, 2) => Self::Map(node, leaf),
+            _ => return None,
+        })
+    }
+}
+
+/// Pages of a tree that were read.
+struct Walked {
+    /// `None` at the end.
+    next: Option<u64>,
+    pages: u64,
+    /// The one that is not as it was written. What is below it is passed over.
+    bad: Option<Missing>,
+}
+
+fn offset(block: u32) -> u64 {
+    u64::from(block) * BLOCK_BYTES as u64
+}
+
+/// Reads pages of a tree from a leaf on.
+fn walk(device: &dyn Device, root: (Pointer, u32), first: u64) -> io::Result<Walked> {
+    let (pointer, height) = root;
+    let mut tree = Tree::new(height, pointer);
+    let mut nothing = Tree::new(0, Pointer::default());
+    let (mut leaf, mut pages, end) = (first, 0, 1 << (BITS * height));
+    while leaf < end && pages < PAGES {
+        let missing = match tree.same_leaves(&mut nothing, leaf) {
+            Ok(0) => match tree.leaf(leaf) {
+                Ok(_) => {
+                    leaf += 1;
+                    continue;
+                }
+                Err(missing) => missing,
+            },
+            Ok(holes) => {
+                leaf += holes;
+                continue;
+            }
+            Err((missing, _)) => missing,
+        };
+        let mut bytes = [0; BLOCK_BYTES];
+        device.read(offset(missing.pointer.block), &mut bytes)?;
+        pages += 1;
+        if checksum(&bytes) != missing.pointer.checksum {
+            let next = (missing.index + 1) << (BITS * missing.level);
+            return Ok(Walked { next: (next < end).then_some(next), pages, bad: Some(missing) });
+        }
+        tree.install(missing, page_from(&bytes));
+    }
+    Ok(Walked { next: (leaf < end).then_some(leaf), pages, bad: None })
+}
+
+/// What a node is, for people.
+fn name_of(node: &Node) -> String {
+    match node.has_space() {
+        true => VolumeId::from_bits(node.id).to_string(),
+        false => SnapshotId::from_bits(node.id).to_string(),
+    }
+}
+
+impl LocalPool {
+    pub(super) fn look_at_place(&self, place: u64) -> Result<Looked, StoreError> {
+        let doing = || "read what the pool needs beside the data".to_owned();
+        self.look(place).map_err(self.io(doing()))
+    }
+
+    fn look(&self, place: u64) -> io::Result<Looked> {
+        match Place::from(place) {
+            None => Ok(Looked::default()),
+            Some(Place::Superblocks) => self.look_at_superblocks(),
+            Some(Place::Nodes(block)) => self.look_at_table(true, block),
+            Some(Place::Owners(block)) => self.look_at_table(false, block),
+            Some(Place::Log(node)) => self.look_at_log(node),
+            Some(Place::Space(node, leaf)) => self.look_at_tree(node, leaf, false),
+            Some(Place::Map(node, leaf)) => self.look_at_tree(node, leaf, true),
+        }
+    }
+
+    fn tell(&self, what: &str, whose: &str, at: u64, is_mended: bool) {
+        let pool = self.shared.device.path().display();
+        let outcome = match is_mended {
+            true => "it is written anew from memory",
+            false => "what needs it cannot be read; restore it from a copy",
+        };
+        tracing::error!(%pool, at, "{what} of {whose} is not as it was written: {outcome}");
+    }
+
+    fn look_at_superblocks(&self) -> io::Result<Looked> {
+        let state = self.state();
+        let device = self.shared.device.as_ref();
+        let mut rotten = Vec::new();
+        for at in [0, BLOCK_BYTES as u64] {
+            let mut block = vec![0; BLOCK_BYTES];
+            device.read(at, &mut block)?;
+            if Superblock::decode(&block).is_err() {
+                device.write(at, &state.superblock.encode())?;
+                device.sync()?;
+                self.tell("a superblock", "the pool", at, true);
+                rotten.push(at);
+            }
+        }
+        let next = Some(Place::Nodes(0).number());
+        Ok(Looked { next, bytes: 2 * BLOCK_BYTES as u64, rotten })
+    }
+
+    fn look_at_table(&self, is_nodes: bool, first: u64) -> io::Result<Looked> {
+        let state = self.state();
+        let (table, sectors) = match is_nodes {
+            true => (&state.nodes, state.superblock.node_sectors as usize),
+            false => (&state.owners, state.superblock.chunks as usize / OWNERS + 1),
+        };
+        let end = (sectors * SECTOR_BYTES).div_ceil(BLOCK_BYTES);
+        let blocks = first as usize..end.min(first as usize + TABLE_BLOCKS);
+        let rotten = table.look_at(blocks.clone())?;
+        let what = if is_nodes { "the table of volumes" } else { "the table of chunks" };
+        rotten.iter().for_each(|at| self.tell(what, "the pool", *at, true));
+        let next = match (blocks.end < end, is_nodes) {
+            (true, true) => Some(Place::Nodes(blocks.end as u64)),
+            (true, false) => Some(Place::Owners(blocks.end as u64)),
+            (false, true) => Some(Place::Owners(0)),
+            (false, false) => {
+                drop(state);
+                self.first_place_of_node(1)
+            }
+        };
+        let bytes = 2 * (blocks.len() * BLOCK_BYTES) as u64;
+        Ok(Looked { next: next.map(Place::number), bytes, rotten })
+    }
+
+    /// The first place of the first node from a number on that has something to look at.
+    fn first_place_of_node(&self, from: u32) -> Option<Place> {
+        let state = self.state();
+        state.all.range(from..).find_map(|(number, node)| match node.kind {
+            _ if node.has_space() => (node.home != 0).then_some(Place::Log(*number)),
+            NodeKind::SnapshotDeleted if !state.is_pinned(*number) => None,
+            _ => (node.root.checkpoint > 0).then_some(Place::Map(*number, 0)),
+        })
+    }
+
+    fn node_of(&self, number: u32) -> Option<Node> {
+        self.state().all.get(&number).copied()
+    }
+
+    fn anchor_of(&self, number: u32, node: &Node) -> io::Result<(Vec<u8>, Option<Anchor>)> {
+        let mut copies = vec![0; 2 * BLOCK_BYTES];
+        self.shared.device.read(offset(node.home * CHUNK_BLOCKS), &mut copies)?;
+        let identity = Identity { node: number, generation: node.generation };
+        let newest = Anchor::newest(&copies, identity);
+        Ok((copies, newest))
+    }
+
+    /// Has an open volume write something anew; whether it is open.
+    fn ask_to_rewrite(&self, number: u32, rewrite: Rewrite) -> bool {
+        let is_open = self.shared.open().contains(&number);
+        if is_open {
+            let mut mail = self.shared.mail();
+            mail.tasks.entry(number).or_default().push_back(Task::Rewrite(rewrite));
+        }
+        is_open
+    }
+
+    fn look_at_log(&self, number: u32) -> io::Result<Looked> {
+        let next = Some(Place::Space(number, 0).number());
+        let node = self.node_of(number).filter(|node| node.has_space() && node.home != 0);
+        let Some(node) = node else { return Ok(Looked { next, ..Looked::default() }) };
+        let durable = {
+            let known = self.shared.known().get(&number).cloned();
+            known.map_or(0, |known| known.durable.load(Ordering::Relaxed))
+        };
+        let (copies, anchor) = self.anchor_of(number, &node)?;
+        let mut looked = Looked { next, bytes: copies.len() as u64, rotten: Vec::new() };
+        let identity = Identity { node: number, generation: node.generation };
+        for (at, copy) in (node.home * CHUNK_BLOCKS..).zip(copies.chunks(BLOCK_BYTES)) {
+            if Anchor::decode(copy, identity).is_some() {
+                continue;
+            }
+            // It may have been written at this moment.
+            let mut again = vec![0; BLOCK_BYTES];
+            self.shared.device.read(offset(at), &mut again)?;
+            if again == copy {
+                looked.rotten.push(offset(at));
+            }
+        }
+        if !looked.rotten.is_empty() {
+            let is_open = self.ask_to_rewrite(number, Rewrite::Anchors);
+            if !is_open && anchor.is_some() {
+                // Whoever opens it mends it.
+                self.tend(number);
+            }
+            let is_mended = is_open || anchor.is_some();
+            let tell = |at: &u64| self.tell("an anchor", &name_of(&node), *at, is_mended);
+            looked.rotten.iter().for_each(tell);
+        }
+        let Some(anchor) = anchor else { return Ok(looked) };
+        let owned = self.state().owned.get(&number).cloned().unwrap_or_default();
+        let (is_whole, bytes) = self.is_log_whole(&anchor, &owned, durable)?;
+        looked.bytes += bytes;
+        if !is_whole {
+            let again = self.anchor_of(number, &node)?.1;
+            if again.as_ref() != Some(&anchor) {
+                // There is another log by now.
+                let next = Some(Place::Log(number).number());
+                return Ok(Looked { next, rotten: Vec::new(), ..looked });
+            }
+            if !self.is_log_whole(&anchor, &owned, durable)?.0 {
+                let is_open = self.ask_to_rewrite(number, Rewrite::Anchors);
+                let at = offset(anchor.log);
+                self.tell("the log", &name_of(&node), at, is_open);
+                looked.rotten.push(at);
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Whether the log is there up to what was flushed before; and how long it is.
+    fn is_log_whole(
+        &self,
+        anchor: &Anchor,
+        owned: &[u32],
+        durable: u64,
+    ) -> io::Result<(bool, u64)> {
+        let found = read_log(self.shared.device.as_ref(), anchor, owned)?;
+        Ok(found.map_or((false, 0), |(blocks, _)| {
+            let last = anchor.sequence + blocks.len() as u64 - 1;
+            (last >= durable, (blocks.len() * BLOCK_BYTES) as u64)
+        }))
+    }
+
+    fn look_at_tree(&self, number: u32, leaf: u64, is_map: bool) -> io::Result<Looked> {
+        let following = match is_map {
+            true => self.first_place_of_node(number + 1),
+            false => Some(Place::Map(number, 0)),
+        };
+        let passed = Looked { next: following.map(Place::number), ..Looked::default() };
+        let Some(node) = self.node_of(number) else { return Ok(passed) };
+        let Some(root) = self.root_of(number, &node, is_map)? else { return Ok(passed) };
+        let walked = walk(self.shared.device.as_ref(), root, leaf)?;
+        let of_leaf = |leaf: u64| match is_map {
+            true => Place::Map(number, leaf).number(),
+            false => Place::Space(number, leaf).number(),
+        };
+        let bytes = walked.pages * BLOCK_BYTES as u64;
+        let next = walked.next.map(of_leaf).or(passed.next);
+        let Some(bad) = walked.bad else { return Ok(Looked { next, bytes, rotten: Vec::new() }) };
+        let now = self.node_of(number);
+        let is_same = match now {
+            Some(now) => self.root_of(number, &now, is_map)? == Some(root),
+            None => false,
+        };
+        if !is_same {
+            // What was read may be something else's by now.
+            return Ok(Looked { next: Some(of_leaf(leaf)), bytes, rotten: Vec::new() });
+        }
+        let leaves = bad.index << (BITS * bad.level)..(bad.index + 1) << (BITS * bad.level);
+        let is_asked = node.has_space() && self.ask_to_rewrite(number, rewrite(is_map, leaves));
+        let what = match (is_map, is_asked) {
+            (true, false) => "a page of the map",
+            (true, true) => "a page of the map (if it is in memory)",
+            (false, false) => "a page of the map of space",
+            (false, true) => "a page of the map of space (if it is in memory)",
+        };
+        let at = offset(bad.pointer.block);
+        self.tell(what, &name_of(&node), at, is_asked);
+        Ok(Looked { next, bytes, rotten: vec![at] })
+    }
+
+    /// The root of one of a node's trees, and its level, as they are on the device.
+    fn root_of(
+        &self,
+        number: u32,
+        node: &Node,
+        is_map: bool,
+    ) -> io::Result<Option<(Pointer, u32)>> {
+        if !node.has_space() {
+            let is_kept = node.kind != NodeKind::SnapshotDeleted || self.state().is_pinned(number);
+            let root = (node.root.map, node.root.height);
+            return Ok((is_map && is_kept && node.root.checkpoint > 0).then_some(root));
+        }
+        if node.home == 0 {
+            return Ok(None);
+        }
+        let anchor = self.anchor_of(number, node)?.1;
+        Ok(anchor.map(|anchor| if is_map { anchor.map } else { anchor.space }))
+    }
+}
+
+const fn rewrite(is_map: bool, leaves: Range<u64>) -> Rewrite {
+    match is_map {
+        true => Rewrite::Map(leaves),
+        false => Rewrite::Space(leaves),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_found_again_by_their_numbers() {
+        let places = [
+            Place::Superblocks,
+            Place::Nodes(7),
+            Place::Owners(1 << 20),
+            Place::Log(1),
+            Place::Space(1, (1 << 34) - 1),
+            Place::Map(1, 0),
+            Place::Log(393_216),
+            Place::Map((1 << 24) - 1, 5),
+        ];
+        for place in places {
+            assert_eq!(Place::from(place.number()), Some(place));
+        }
+        assert!(places.is_sorted_by_key(|place| place.number()));
+        assert_eq!(Place::from(u64::MAX), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! What a pool needs beside the data is read by a scrub, and put right from memory.
+
+use super::super::simulated::SimulatedDevice;
+use super::crashed::{DURABLE, Held, ID, SIZE, WRITE, empty, open, prove, read};
+use super::unfinished::anchors_of;
+use super::*;
+use evenkeel_core::random::Random;
+
+/// No place.
+const NOTHING: [u64; 0] = [];
+
+/// Looks at everything once: bytes that were read, and what is not as it was written.
+fn look(pool: &LocalPool) -> (u64, Vec<u64>) {
+    let (mut next, mut bytes, mut rotten) = (Some(0), 0, Vec::new());
+    while let Some(place) = next {
+        let looked = pool.look_at(place).unwrap();
+        (next, bytes) = (looked.next, bytes + looked.bytes);
+        rotten.extend(looked.rotten);
+    }
+    (bytes, rotten)
+}
+
+/// Data in three leaves of the map, and a log behind that.
+fn fill(store: &mut dyn Store, held: &mut Held, value: u8) {
+    for block in [0, 600, 1_000] {
+        held.carry_out(store, (DURABLE, block, value));
+    }
+}
+
+fn attend(store: &mut dyn Store, held: &mut Held) {
+    store.attend(held);
+    while !held.ops.is_empty() {
+        held.answer(store, 0);
+    }
+}
+
+/// A place that rots, of a pool with one volume that is open.
+#[derive(Clone, Copy, Debug)]
+enum Spoiled {
+    Superblock(u64),
+    Nodes(usize),
+    Owners(usize),
+    Anchor(usize),
+    Anchors,
+    Log(u64),
+    SpaceRoot,
+    MapRoot,
+    MapLeaf,
+}
+
+fn anchor(device: &SimulatedDevice) -> Anchor {
+    let mut copies = vec![0; 2 * BLOCK_BYTES];
+    device.read(anchors_of(device, 1)[0], &mut copies).unwrap();
+    let generation = u64::from_le_bytes(copies[16..24].try_into().unwrap());
+    Anchor::newest(&copies, Identity { node: 1, generation }).unwrap()
+}
+
+fn entry(device: &SimulatedDevice, page: u32, at: usize) -> u32 {
+    let mut bytes = vec![0; BLOCK_BYTES];
+    device.read(u64::from(page) * BLOCK_BYTES as u64, &mut bytes).unwrap();
+    Pointer::from_bits(u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap())).block
+}
+
+fn places(device: &SimulatedDevice, spoiled: Spoiled) -> Vec<u64> {
+    let superblock = read_superblock(device).unwrap();
+    let anchor = anchor(device);
+    let block = |block: u32| vec![u64::from(block) * BLOCK_BYTES as u64];
+    match spoiled {
+        Spoiled::Superblock(copy) => vec![copy * BLOCK_BYTES as u64],
+        Spoiled::Nodes(copy) => vec![u64::from(superblock.nodes[copy]) * CHUNK_BYTES],
+        Spoiled::Owners(copy) => vec![u64::from(superblock.owners[copy]) * CHUNK_BYTES],
+        Spoiled::Anchor(copy) => vec![anchors_of(device, 1)[copy]],
+        Spoiled::Anchors => anchors_of(device, 1),
+        Spoiled::Log(nth) => vec![(u64::from(anchor.log) + nth) * BLOCK_BYTES as u64],
+        Spoiled::SpaceRoot => block(anchor.space.0.block),
+        Spoiled::MapRoot => block(anchor.map.0.block),
+        Spoiled::MapLeaf => block(entry(device, anchor.map.0.block, 1)),
+    }
+}
+
+#[test]
+fn what_memory_still_knows_is_put_right() {
+    let all = [
+        [0, 1].map(Spoiled::Superblock).as_slice(),
+        &[0, 1].map(Spoiled::Nodes),
+        &[0, 1].map(Spoiled::Owners),
+        &[0, 1].map(Spoiled::Anchor),
+        &[0, 1, 2].map(Spoiled::Log),
+        &[Spoiled::Anchors, Spoiled::SpaceRoot, Spoiled::MapRoot, Spoiled::MapLeaf],
+    ]
+    .concat();
+    for spoiled in all {
+        let device = empty();
+        let pool = open(&device).unwrap();
+        pool.create(ID, SIZE).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        let mut held = Held::new(&device);
+        fill(store.as_mut(), &mut held, 1);
+        assert!(pool.snapshot(ID, SnapshotId::from_bits(8)).unwrap().is_open);
+        attend(store.as_mut(), &mut held);
+        pool.delete_snapshot(SnapshotId::from_bits(8)).unwrap();
+        attend(store.as_mut(), &mut held);
+        fill(store.as_mut(), &mut held, 2);
+        device.sync().unwrap();
+        let when = format!("{spoiled:?}");
+        let (bytes, rotten) = look(&pool);
+        assert_eq!(rotten, NOTHING, "{when}");
+        assert!(bytes > 10 * BLOCK_BYTES as u64, "{when}: {bytes}");
+        let spoiled = places(&device, spoiled);
+        spoiled.iter().for_each(|place| device.rot(place + 60));
+        let found = look(&pool).1;
+        let has = |place: &u64| found.contains(place) || when.starts_with("Log");
+        assert!(!found.is_empty() && spoiled.iter().all(has), "{when}: {found:?}, not {spoiled:?}");
+        attend(store.as_mut(), &mut held);
+        assert_eq!(look(&pool).1, NOTHING, "{when}");
+        // The power fails, and nothing is lost.
+        let device = device.crash(&mut Random::new(1, 1));
+        let pool = open(&device).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        for block in [0, 600, 1_000] {
+            assert_eq!(read(store.as_mut(), &device, block), 2, "{when}, block {block}");
+        }
+        drop((store, pool));
+        prove(&device, &when);
+    }
+}
+
+#[test]
+fn what_nobody_has_in_memory_is_told() {
+    let device = empty();
+    let pool = open(&device).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let snapshot = SnapshotId::from_bits(8);
+    let mut store = pool.open(ID, SIZE).unwrap();
+    fill(store.as_mut(), &mut Held::new(&device), 1);
+    drop(store);
+    assert!(pool.snapshot(ID, snapshot).unwrap().made.recv().unwrap());
+    let root = anchor(&device).map.0.block;
+    let copy = anchors_of(&device, 1)[0];
+    device.rot(copy + 60);
+    // The volume is closed: the first copy is written anew from the second one.
+    assert_eq!(look(&pool).1, [copy]);
+    assert_eq!(look(&pool).1, NOTHING);
+    device.rot(u64::from(root) * BLOCK_BYTES as u64);
+    // Once of the snapshot, once of the volume.
+    for _ in 0..2 {
+        assert_eq!(look(&pool).1, [u64::from(root) * BLOCK_BYTES as u64; 2]);
+    }
+}
+
+/// A volume is looked at while it is written to, and checkpoints come and go.
+#[test]
+fn what_changes_meanwhile_is_not_taken_for_rotten() {
+    for seed in 0..20 {
+        let mut random = Random::new(seed, 9);
+        let device = empty();
+        let bounds = Bounds { log_blocks: 3, dirty_pages: 2, map_pages: 2, ..Bounds::default() };
+        let pool = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
+        pool.create(ID, SIZE).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        let mut held = Held::new(&device);
+        let mut next = 0;
+        for step in 0..600_u64 {
+            let operation = if random.one_in(3) { DURABLE } else { WRITE };
+            if held.ops.len() < 8 {
+                held.begin(store.as_mut(), operation, random.below(1_024), step as u8);
+            }
+            for _ in 0..random.below(4) {
+                if !held.ops.is_empty() {
+                    let at = random.below(held.ops.len() as u64) as usize;
+                    held.answer(store.as_mut(), at);
+                }
+            }
+            while store.poll().is_some() {}
+            let looked = pool.look_at(next).unwrap();
+            assert_eq!(looked.rotten, NOTHING, "seed {seed}, step {step}, place {next:#x}");
+            next = looked.next.unwrap_or(0);
+        }
+    }
+}
