@@ -336,6 +336,14 @@ impl<D: Driver> Reactor<D> {
             buffer: active.buffers.get_mut(quantum as usize).and_then(Option::take),
         };
         let volume = &mut self.volumes[slot as usize];
+        if volume.errors.refuses(operation) {
+            let Submission { ticket, buffer, .. } = submission;
+            let (result, extents) = (Err(Failure::Io), Vec::new());
+            self.complete(Completion { ticket, result, buffer, extents });
+            self.submit_clears(slot);
+            self.wake_waiter(slot);
+            return self.settle(slot);
+        }
         if let Some(latency) = latency_of(&mut volume.latencies, operation) {
             let after = self.scheduler.exceeded(volume.index);
             latency.waited(self.now.since(submitted_at), &before, &after);
@@ -379,7 +387,9 @@ impl<D: Driver> Reactor<D> {
             latency.device.record(service);
             latency.spend(Stage::Device, service);
         }
-        let seen = volume.errors.seen(volume.state.id, active.request.operation, completion.result);
+        let must_reopen = completion.result.is_err() && volume.store.must_reopen();
+        let (id, result) = (volume.state.id, completion.result);
+        let seen = volume.errors.seen(id, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }
