@@ -252,7 +252,6 @@ mod tests {
     fn flushes_that_are_asked_for_at_once_are_one() {
         const CALLERS: usize = 8;
         let (flushes, done) = (Flushes::default(), AtomicU32::new(0));
-        let count = || _ = done.fetch_add(1, Ordering::SeqCst);
         let (begun, begins) = mpsc::channel();
         let goes_on = Barrier::new(2);
         std::thread::scope(|scope| {
@@ -260,12 +259,16 @@ mod tests {
                 flushes.share(|| {
                     begun.send(()).unwrap();
                     goes_on.wait();
-                    count();
+                    done.fetch_add(1, Ordering::SeqCst);
                     Err(Errno::IO)
                 })
             });
             begins.recv().unwrap();
-            let next = || scope.spawn(|| flushes.share(|| Ok(count())));
+            let flush = || {
+                done.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            };
+            let next = || scope.spawn(|| flushes.share(flush));
             let others: Vec<_> = (0..CALLERS).map(|_| next()).collect();
             // They wait for the one that is under way: none of them has begun.
             assert_eq!(done.load(Ordering::SeqCst), 0);
