@@ -263,7 +263,6 @@ pub fn run(
     let mut failure = None;
     let ready = |api| {
         warn_of_exposure(&nbd, api);
-        engine.open_doors();
         match Noted::new(&config.data_dir, api) {
             Ok(note) => noted = Some(note),
             Err(error) => {
@@ -281,13 +280,16 @@ pub fn run(
         // answer that there is no such export, and give up.
         engine.close_doors();
     };
-    let result = evenkeel_control::run(control, engine.agent(), ready, stops).map_err(failed);
+    let attached_up = || engine.open_doors();
+    let result = evenkeel_control::run(control, engine.agent(), attached_up, ready, stops);
+    let result = result.map_err(failed);
     drop((noted, guard));
     engine.shutdown();
     outcome(result, failure)
 }
 
-/// The data plane, which answers no request before [`Engine::open_doors`]: every volume is up then.
+/// The data plane, which answers no request before [`Engine::open_doors`]: every volume that is
+/// attached is up then.
 pub fn data_plane(
     config: &Config,
     pool: Arc<dyn Pool>,

@@ -216,11 +216,12 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     let mut third = Client::open(server.nbd, &volume).expect("attached");
     for client in [&mut client, &mut second, &mut third] {
         assert_eq!(error(client.flush()), Some(EIO));
+        assert_eq!(error(client.write(0, &[4; 4_096])), Some(EIO));
         assert_eq!(client.read(0, 4_096).expect("read"), [2; 4_096]);
     }
     let metrics = Metrics::of(&server);
     assert_eq!(metrics.sum("flush_failed", &[&volume]), 1.0);
-    assert_eq!(metrics.sum("io_errors_total", &[&volume, "device"]), 4.0);
+    assert_eq!(metrics.sum("io_errors_total", &[&volume, "device"]), 7.0);
     assert_eq!(metrics.sum("flush_failed", &[&other]), 0.0);
     Client::open(server.nbd, &other).expect("attached").flush().expect("nothing of it failed");
     server.evenkeel(&format!("volume detach {volume} --wait")).ok();

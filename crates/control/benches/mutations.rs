@@ -145,7 +145,7 @@ fn run(folder: &Path, volumes: u64) -> Vec<(&'static str, Rate)> {
     fill(&path, volumes);
     let journal = Box::new(SqliteJournal::open(&path).unwrap());
     let agent = Obedient::slow(SLOW, SLOW_CREATE);
-    let plane = Plane::start(journal, Settings::default(), Arc::new(agent)).unwrap();
+    let plane = Plane::start(journal, Settings::default(), Arc::new(agent), || {}).unwrap();
     let created = measured(MUTATIONS, &plane, |number| Command::CreateVolume {
         id: volume_id(volumes + number),
         request: request(number),

@@ -152,7 +152,8 @@ fn serve(folder: &Path, volumes: u64, snapshots: u64) {
     println!("memory {}", resident_bytes(std::process::id()));
     let began = Instant::now();
     let ready = |address: SocketAddr| println!("{address} {}", began.elapsed().as_secs_f64());
-    evenkeel_control::run(config, agent, ready, async { stopped.await.unwrap_or(()) }).unwrap();
+    evenkeel_control::run(config, agent, || {}, ready, async { stopped.await.unwrap_or(()) })
+        .unwrap();
 }
 
 fn resident_bytes(id: u32) -> u64 {

@@ -149,18 +149,21 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// Runs the control plane and blocks until `shutdown` resolves. Calls `ready` with the real address
-/// once every volume is up and requests are answered.
+/// Runs the control plane and blocks until `shutdown` resolves. Calls `attached_up` once every
+/// volume that is attached is up, and `ready` with the real address once all are and requests are
+/// answered.
 ///
 /// # Errors
 /// See [`ControlError`].
 pub fn run(
     config: ControlConfig,
     agent: Arc<dyn Agent>,
+    attached_up: impl FnOnce(),
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
-    let parts = Parts { agent, fleet: None, journal: open_journal, is_last: || true };
+    let (fleet, journal, is_last) = (None, open_journal, || true);
+    let parts = Parts { agent, fleet, journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
 
@@ -187,31 +190,35 @@ pub fn run_leading(
 ) -> Result<(), ControlError> {
     let Leading { fleet, journal } = leading;
     let agent = Arc::clone(&fleet) as Arc<dyn Agent>;
-    let parts = Parts { agent, fleet: Some(fleet), journal: |_: &Path| Ok(journal), is_last };
+    let (journal, attached_up) = (|_: &Path| Ok(journal), || {});
+    let parts = Parts { agent, fleet: Some(fleet), journal, attached_up, is_last };
     run_on(config, parts, ready, shutdown)
 }
 
 /// What differs between one node and several.
-struct Parts<J, L> {
+struct Parts<J, U, L> {
     agent: Arc<dyn Agent>,
     fleet: Option<Arc<Fleet>>,
     /// Opens the journal; given the data folder.
     journal: J,
+    /// Called when the volumes that are attached are up.
+    attached_up: U,
     /// Whether volumes are closed at the end.
     is_last: L,
 }
 
-fn run_on<J, L>(
+fn run_on<J, U, L>(
     config: ControlConfig,
-    parts: Parts<J, L>,
+    parts: Parts<J, U, L>,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ControlError>
 where
     J: FnOnce(&Path) -> Result<Box<dyn Journal>, ControlError>,
+    U: FnOnce(),
     L: FnOnce() -> bool,
 {
-    let Parts { agent, fleet, journal, is_last } = parts;
+    let Parts { agent, fleet, journal, attached_up, is_last } = parts;
     let _lock = lock(&config.data_dir)?;
     // An earlier server on this folder accepts no requests any more. Without keys there was none.
     let began = config.data_dir.join(credentials::FILE_NAME).exists().then(clock::now);
@@ -225,7 +232,7 @@ where
     let journal = journal(&config.data_dir)?;
     let plane = match &fleet {
         Some(fleet) => Plane::lead(journal, config.settings, fleet),
-        None => Plane::start(journal, config.settings, agent),
+        None => Plane::start(journal, config.settings, agent, attached_up),
     };
     let plane = plane.map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);

@@ -132,12 +132,13 @@ pub fn unsettled(model: &Model) -> Vec<VolumeId> {
     model.unsettled().collect()
 }
 
-/// All volumes in the order in which they are sent to the data plane at a start. Volumes that are
-/// connected by hosts with limits form a group; a group is sent as a whole, the largest group
-/// first. Each volume but the first of its group shares a host with an earlier one, so its core is
-/// known and nothing has to be moved. Groups are spread over the cores by size.
+/// All volumes in the order in which they are sent to the data plane at a start, those that are
+/// attached and the others. Volumes that are connected by hosts with limits form a group; the
+/// volumes of a group are sent one after the other, and the largest group first. Each volume but
+/// the first of its group shares a host with an earlier one, so its core is known and nothing has
+/// to be moved. Groups are spread over the cores by size.
 #[must_use]
-pub fn bring_up_order(model: &Model) -> Vec<VolumeId> {
+pub fn bring_up_order(model: &Model) -> [Vec<Vec<VolumeId>>; 2] {
     let is_limited =
         |id: &InstanceId| model.hosts.get(id).is_some_and(|host| host_pacing(host).is_some());
     let hosts_of = |volume: &Volume| -> Vec<InstanceId> {
@@ -166,5 +167,8 @@ pub fn bring_up_order(model: &Model) -> Vec<VolumeId> {
         groups.push(group);
     }
     groups.sort_by_key(|group| Reverse(group.len()));
-    groups.concat()
+    let is_attached =
+        |id: &VolumeId| model.volumes.get(id).is_some_and(|volume| !volume.attachments.is_empty());
+    let (attached, others) = groups.into_iter().partition(|group| group.iter().any(is_attached));
+    [attached, others]
 }

@@ -166,7 +166,7 @@ impl World {
         };
         let journal = Lasting { inner, moments: Arc::clone(&self.moments) };
         let agent = Arc::clone(&self.store) as Arc<dyn Agent>;
-        self.plane = Some(Arc::new(Plane::start(Box::new(journal), settings, agent)?));
+        self.plane = Some(Arc::new(Plane::start(Box::new(journal), settings, agent, || {})?));
         Ok(())
     }
 

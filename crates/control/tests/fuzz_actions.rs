@@ -68,7 +68,7 @@ impl World {
         };
         let journal = SqliteJournal::open(&folder.path().join(DATABASE_FILE_NAME)).unwrap();
         let its = Arc::clone(&agent) as Arc<dyn Agent>;
-        let plane = Plane::start(Box::new(journal), settings, its).unwrap();
+        let plane = Plane::start(Box::new(journal), settings, its, || {}).unwrap();
         let events = Events::start(folder.path(), &plane, &Webhooks::default());
         let recorder = Recorder::start(folder.path(), plane.settings.record_days);
         let plane = plane.with_recording(recorder.recording());

@@ -13,8 +13,9 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Command as Change, Phase};
-use evenkeel_control::plane::PlaneError;
+use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
@@ -69,6 +70,7 @@ fn child() {
     let run = evenkeel_control::run(
         config(Path::new(&folder)),
         Arc::new(agent),
+        || {},
         ready,
         std::future::pending(),
     );
@@ -357,6 +359,39 @@ fn what_hosts_with_limits_connect_is_brought_up_together() {
     assert!(applied[16..].iter().all(Vec::is_empty));
 }
 
+/// Clients of volumes that are attached wait for no others.
+#[test]
+fn volumes_that_are_attached_are_brought_up_first() {
+    const EACH: usize = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let local = local_instance(&client);
+    let mut ids: [Vec<VolumeId>; 2] = [vec![], vec![]];
+    for number in 0..2 * EACH {
+        let id = create(&client, &[]);
+        if number % 2 == 0 {
+            let device = format!("/dev/sd{}", char::from(b'f' + number as u8 / 2));
+            let wanted = [("VolumeId", &*id), ("InstanceId", &*local), ("Device", &*device)];
+            client.call("AttachVolume", &wanted).unwrap();
+        }
+        ids[number % 2].push(id.parse().unwrap());
+    }
+    server.stop().unwrap();
+    let agent = Arc::new(FakeAgent::default());
+    let up = |agent: &FakeAgent| agent.with(|state| state.volumes.keys().copied().collect());
+    let journal = SqliteJournal::open(&folder.path().join(DATABASE_FILE_NAME)).unwrap();
+    let mut first: Vec<VolumeId> = vec![];
+    let settings = config(folder.path()).settings;
+    let attached_up = || first = up(&agent);
+    let its = Arc::clone(&agent) as Arc<dyn Agent>;
+    drop(Plane::start(Box::new(journal), settings, its, attached_up).unwrap());
+    let [mut attached, others] = ids;
+    attached.sort_unstable();
+    assert_eq!(first, attached);
+    assert_eq!(up(&agent).len(), attached.len() + others.len());
+}
+
 #[test]
 fn a_stop_without_the_data_plane_counts_as_a_crash() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,7 +418,7 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let (ready, address) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let ready = move |address| ready.send(address).unwrap();
-        evenkeel_control::run(config(&folder_path), Arc::new(failing), ready, async {
+        evenkeel_control::run(config(&folder_path), Arc::new(failing), || {}, ready, async {
             stopped.await.unwrap_or(());
         })
     });

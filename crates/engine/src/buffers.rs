@@ -1,7 +1,7 @@
 //! The bounded pool of payload memory of one core. Buffers are kept when they come back, so that
 //! nothing is allocated per I/O in the steady state; what is handed out never exceeds the bound.
 
-use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::limits::{QUANTUM_BYTES_MAX, REQUEST_BYTES_MAX};
 use evenkeel_store::buffer::Buffer;
 
 /// Sizes buffers come in. A request takes the smallest that holds it: four classes waste at most
@@ -12,6 +12,37 @@ const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX 
 const TRIM_BYTES_MIN: usize = 16 << 20;
 
 const _: () = assert!(CLASS_BYTES[3] == 256 << 10);
+
+/// The longest requests of all lines but the last.
+const LINE_BYTES: [u32; LINES - 1] = [QUANTUM_BYTES_MAX, 4 << 20];
+
+/// Lines in which requests wait for memory, by what they need: small ones do not wait behind large
+/// ones.
+pub const LINES: usize = 3;
+
+/// In which line a request of `bytes` waits.
+#[must_use]
+pub fn line_of(bytes: u32) -> usize {
+    LINE_BYTES.iter().filter(|most| bytes > **most).count()
+}
+
+/// How much of the memory those hold for whom a request wants some, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Its volume.
+    pub by_volume: usize,
+    /// Its connection.
+    pub by_connection: usize,
+}
+
+/// Who holds too much for a request to have its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lacking {
+    /// Its volume and others; the connection holds nothing.
+    Volume,
+    /// Its connection: others of the volume may have some.
+    Connection,
+}
 
 /// Payload memory of one core.
 #[derive(Debug)]
@@ -112,17 +143,30 @@ impl BufferPool {
         self.in_use
     }
 
-    /// Whether a request of `bytes` can have all its buffers, for somebody who has `held_bytes` of
-    /// the memory: nobody may hold more than is left free. Those of several quanta leave room for
-    /// small ones, so that a few large ones that nobody fetches do not stop everybody.
-    #[must_use]
-    pub fn has_room_for(&self, bytes: u32, held_bytes: usize) -> bool {
+    /// Whether a request of `bytes` can have all its buffers.
+    ///
+    /// # Errors
+    /// Who holds too much of the memory for that.
+    pub fn room_for(&self, bytes: u32, held: Held) -> Result<(), Lacking> {
         let quantum = QUANTUM_BYTES_MAX as usize;
         let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
         let last = if rest > 0 { CLASS_BYTES[class_of(rest)] } else { 0 };
-        let kept_for_small = if bytes > QUANTUM_BYTES_MAX { self.bytes_max / 8 } else { 0 };
-        let needed = whole * quantum + last;
-        self.in_use + needed + held_bytes + kept_for_small <= self.bytes_max
+        // A volume may hold as much as it leaves free.
+        let taken = self.in_use + held.by_volume + whole * quantum + last;
+        let largest = REQUEST_BYTES_MAX as usize + self.kept_from(REQUEST_BYTES_MAX);
+        if held.by_connection > 0 && taken + held.by_connection + largest > self.bytes_max {
+            return Err(Lacking::Connection);
+        }
+        if taken + self.kept_from(bytes) > self.bytes_max {
+            return Err(Lacking::Volume);
+        }
+        Ok(())
+    }
+
+    /// What a request of `bytes` leaves to smaller ones, so that a few large ones that nobody
+    /// fetches do not stop everybody.
+    fn kept_from(&self, bytes: u32) -> usize {
+        line_of(bytes) * self.bytes_max / 8
     }
 
     /// Asserts that the sums are those of the buffers, which all are of the size of their class,

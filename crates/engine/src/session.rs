@@ -1,6 +1,7 @@
 //! One connection: a [`Transport`] that moves its bytes, a [`Protocol`] that knows what they mean,
 //! and what the reactor remembers of it: how much of it is in the server, and what it waits for.
 
+use crate::buffers::Lacking;
 use crate::lending::Kept;
 use crate::protocol::{Outcome, Protocol};
 use crate::slots::Slot;
@@ -95,8 +96,10 @@ pub struct Session {
     /// Its volume is given up: what is cancelled of it is not answered.
     is_handed_over: bool,
     place: Place,
-    /// In this volume's list of those who wait for memory.
-    memory_of: Option<u32>,
+    /// Bytes of payload memory that its requests and unfetched replies hold.
+    pub held_bytes: usize,
+    /// In this volume's list of those who wait for memory, and who holds too much of it.
+    memory_of: Option<(u32, Lacking)>,
     /// Requests that are parsed and not replied to.
     outstanding: u32,
     /// Their payload bytes.
@@ -123,6 +126,7 @@ impl Session {
             stage: Stage::Open,
             is_handed_over: false,
             place: Place::Free,
+            held_bytes: 0,
             memory_of: None,
             outstanding: 0,
             outstanding_bytes: 0,
@@ -336,20 +340,20 @@ impl Session {
     }
 
     /// Enters the list of those who wait for a volume's memory; whether it was not there.
-    pub fn wait_for_memory(&mut self, volume: u32) -> bool {
+    pub fn wait_for_memory(&mut self, volume: u32, lacking: Lacking) -> bool {
         self.parked = Some(Bound::Memory);
-        self.memory_of.replace(volume) != Some(volume)
+        self.memory_of.replace((volume, lacking)).is_none_or(|(of, _)| of != volume)
     }
 
     /// Leaves that list.
     pub fn leave_memory_waiters(&mut self, volume: u32) {
-        self.memory_of.take_if(|of| *of == volume);
+        self.memory_of.take_if(|(of, _)| *of == volume);
     }
 
-    /// Whether it is in that list.
+    /// Whether it is in that list: who holds too much of the memory.
     #[must_use]
-    pub fn waits_for_memory(&self, volume: u32) -> bool {
-        self.memory_of == Some(volume)
+    pub fn waits_for_memory(&self, volume: u32) -> Option<Lacking> {
+        self.memory_of.filter(|(of, _)| *of == volume).map(|(_, lacking)| lacking)
     }
 }
 
@@ -392,10 +396,11 @@ mod tests {
         assert!(!session.use_turn(2) && session.use_turn(1) && !session.use_turn(1));
         assert!(session.wait_for_room(1) && session.wake(1));
         assert_eq!((session.give_up_turn(), session.give_up_turn()), (Some(1), None));
-        assert!(session.wait_for_memory(1) && !session.wait_for_memory(1));
+        let lacking = Lacking::Volume;
+        assert!(session.wait_for_memory(1, lacking) && !session.wait_for_memory(1, lacking));
         session.leave_memory_waiters(2);
-        assert!(session.waits_for_memory(1) && !session.waits_for_memory(2));
+        assert_eq!([1, 2].map(|of| session.waits_for_memory(of)), [Some(lacking), None]);
         session.leave_memory_waiters(1);
-        assert!(!session.waits_for_memory(1));
+        assert_eq!(session.waits_for_memory(1), None);
     }
 }

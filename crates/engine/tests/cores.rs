@@ -91,9 +91,9 @@ fn sleeps_while_memory_is_waited_for<D: Driver + 'static>(
     let state = unlimited(VolumeId::from_bits(1), 64 * MIB);
     cores.apply(0, &state);
     let mut other = cores.connect(0, &state);
-    // Large requests may have seven eighths of a core's memory, and those of one volume half of
-    // that. Whoever announces a write has it, and need not send a byte.
-    let holders = CORE_PAYLOAD_BYTES_MAX / 8 * 7 / 2 / REQUEST_BYTES_MAX;
+    // The largest requests may have three quarters of a core's memory, and those of one volume half
+    // of that. Whoever announces a write has it, and need not send a byte.
+    let holders = CORE_PAYLOAD_BYTES_MAX / 8 * 6 / 2 / REQUEST_BYTES_MAX;
     let mut holders: Vec<Nbd> = (0..holders).map(|_| cores.connect(0, &state)).collect();
     for holder in &mut holders {
         holder.send(WRITE, 0, REQUEST_BYTES_MAX, &[]);

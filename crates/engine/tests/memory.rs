@@ -188,3 +188,39 @@ fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
         });
     }
 }
+
+/// The same beside another connection of the same volume: small requests and large ones of it go
+/// on, whatever those ask for that fetch nothing.
+#[test]
+fn clients_that_fetch_nothing_hold_up_no_other_of_their_volume() {
+    const CONNECTIONS: usize = 20;
+    const MIB: u32 = 1 << 20;
+    let _scales = SCALES.lock().unwrap_or_else(PoisonError::into_inner);
+    for (io, piece) in [(IoMode::Auto, 256 << 10), (IoMode::Pread, 32 * MIB), (IoMode::Auto, MIB)] {
+        let served = Served::new(io, Arc::new(MemoryPool::new()));
+        let id = VolumeId::from_bits(1);
+        served.apply(unlimited(id, 64 << 20));
+        let pieces = CONNECTION_BYTES_MAX / piece;
+        let mut hogs: Vec<Nbd> = (0..CONNECTIONS).map(|_| served.connect(id)).collect();
+        for hog in &mut hogs {
+            (0..pieces).for_each(|_| _ = hog.send(Operation::Read, 0, piece, &[]));
+        }
+        let mut other = served.connect(id);
+        // Sooner than those are closed that stop in the middle.
+        other.stream.set_read_timeout(Some(ANSWER_MAX / 2)).unwrap();
+        let payload = vec![7; MIB as usize];
+        for _ in 0..50 {
+            for bytes in [4_096, 256 << 10, MIB] {
+                let payload = &payload[..bytes as usize];
+                other.ask(Operation::Write { fua: false }, 0, bytes, payload);
+                assert_eq!(other.ask(Operation::Read, 0, bytes, &[]), Answer::Done(payload.into()));
+            }
+        }
+        // Those that fetch in the end get everything.
+        std::thread::scope(|scope| {
+            for hog in &mut hogs {
+                scope.spawn(move || (0..pieces).for_each(|_| drop(hog.receive().unwrap())));
+            }
+        });
+    }
+}

@@ -237,7 +237,7 @@ fn main() {
     let (agent, config) = (engine.agent(), control(&data));
     let server = std::thread::spawn(move || {
         let ready = move |address| ready.send(address).unwrap();
-        evenkeel_control::run(config, agent, ready, async { stopped.await.unwrap_or(()) })
+        evenkeel_control::run(config, agent, || {}, ready, async { stopped.await.unwrap_or(()) })
     });
     let address = address.recv().unwrap();
     engine.open_doors();

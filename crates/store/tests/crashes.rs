@@ -679,7 +679,11 @@ impl World {
         }
         let operation = match self.random.one_in(2) {
             true => Operation::Discard { fua },
-            false => Operation::WriteZeroes { fua, keep_allocated: false, only_if_fast: true },
+            false => {
+                // These are written, piece by piece where they are many.
+                let keep_allocated = self.random.one_in(3);
+                Operation::WriteZeroes { fua, keep_allocated, only_if_fast: !keep_allocated }
+            }
         };
         let (offset, length) = (first * BLOCK, (count * BLOCK) as u32);
         let submission = Submission { ticket: 0, operation, offset, length, buffer: None };

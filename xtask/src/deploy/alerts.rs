@@ -179,7 +179,7 @@ const DATA: Group = Group {
             severity: Severity::Critical,
             summary: "A flush of {{ $labels.volume_id }} has failed",
             description: "Writes that were acknowledged before it may be lost. Every later flush \
-                          of the volume fails, so databases on it stop.",
+                          and write of the volume fails, so databases on it stop.",
             why: "One failed flush is one too many. It stays until an operator acts, so a minute \
                   loses nothing.",
             remedy: "Read the kernel's log for the disk. Stop the programs on the volume, detach \

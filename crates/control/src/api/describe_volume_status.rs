@@ -125,7 +125,7 @@ impl Status {
             }
             (VolumeState::Available | VolumeState::InUse, Some(report)) => report,
         };
-        // Acknowledged writes may be lost and every flush fails until the volume is attached
+        // Acknowledged writes may be lost and flushes and writes fail until the volume is attached
         // again; or some of its data is lost, and reading that is an error.
         let is_failed = report.errors.flush_failed || report.errors.is_rotten;
         let performance = ailments.performance.map(|(it, _)| it).unwrap_or_default();

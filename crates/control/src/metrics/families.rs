@@ -248,7 +248,7 @@ pub(super) const ALL: &[Family] = &[
     Family::gauge(
         "flush_failed",
         "1 while a flush has failed, so that what was acknowledged before may be lost, and flushes \
-         fail until the volume is detached from all hosts and attached again; else 0.",
+         and writes fail until the volume is detached from all hosts and attached again; else 0.",
         Of::Volume(|v| counted(v.report.errors.flush_failed.into())),
     ),
     Family::gauge(

@@ -23,6 +23,8 @@ use crate::scrub::{Scrub, ScrubState, Target};
 /// Ticks between two writes of the file.
 const SAVE_TICKS: u32 = 10;
 const MIB: i64 = 1 << 20;
+/// What a call counts for at least: one that finds nothing but holes reads what says so.
+const CALL_BYTES_MIN: i64 = 256 << 10;
 
 /// State that lasts from tick to tick.
 #[derive(Default)]
@@ -118,7 +120,8 @@ impl Plane {
             match read {
                 Ok(verified) => {
                     note(scrub, target, &verified);
-                    *budget -= i64::try_from(verified.bytes.0).unwrap_or(i64::MAX);
+                    let bytes = i64::try_from(verified.bytes.0).unwrap_or(i64::MAX);
+                    *budget -= bytes.max(CALL_BYTES_MIN);
                     left = *budget;
                     if let Some(offset) = verified.rotten.first().copied()
                         && told.replace(target) != Some(target)

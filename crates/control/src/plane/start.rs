@@ -3,9 +3,13 @@
 //! [`Plane::start`] is given the journal, the settings and the agent, and returns a running
 //! [`Plane`]. It fails if the journal cannot be loaded or the data plane does not run. A volume
 //! that cannot be brought up goes into the state `error`; the start goes on.
+//!
+//! Opening a volume takes reads of its disk that depend on each other, and flushes after a crash.
+//! So many volumes are opened at once, those that are attached before the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
@@ -26,8 +30,14 @@ use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
 use crate::{clock, credits, reconcile};
 
+/// Volumes that are brought up at once at most: as many requests as keep a disk busy.
+const OPENED_AT_ONCE: usize = 16;
+/// Groups of volumes for which another thread is worth its while.
+const GROUPS_PER_THREAD: usize = 8;
+
 impl Plane {
-    /// Loads the journal and brings up every volume in the data plane.
+    /// Loads the journal and brings up every volume in the data plane. `attached_up` is called when
+    /// those that are attached are up, before the others are.
     ///
     /// # Errors
     /// The journal cannot be used, or the data plane is not running. A single volume that cannot
@@ -37,8 +47,9 @@ impl Plane {
         journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
+        attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
-        Self::start_over(journal, settings, agent, None)
+        Self::start_over(journal, settings, agent, None, attached_up)
     }
 
     /// The same over several nodes. They may serve volumes already, as a former leader had them.
@@ -51,7 +62,7 @@ impl Plane {
         fleet: &Arc<Fleet>,
     ) -> Result<Self, PlaneError> {
         let agent = Arc::clone(fleet) as Arc<dyn Agent>;
-        Self::start_over(journal, settings, agent, Some(Arc::clone(fleet)))
+        Self::start_over(journal, settings, agent, Some(Arc::clone(fleet)), || {})
     }
 
     fn start_over(
@@ -59,6 +70,7 @@ impl Plane {
         settings: Settings,
         agent: Arc<dyn Agent>,
         fleet: Option<Arc<Fleet>>,
+        attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
         let now = moment.unix;
@@ -113,15 +125,18 @@ impl Plane {
             settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
             scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
-        plane.bring_up(&opening)?;
+        plane.bring_up(&opening, attached_up)?;
         Ok(plane)
     }
 
     /// Tells the data plane all that it is to do, and asks it what it has.
-    fn bring_up(&self, opening: &Credits) -> Result<(), PlaneError> {
+    fn bring_up(&self, opening: &Credits, attached_up: impl FnOnce()) -> Result<(), PlaneError> {
         self.expect_all();
         self.bring_up_hosts(opening)?;
-        self.bring_up_all(opening)?;
+        let [attached, others] = reconcile::bring_up_order(&self.model());
+        self.bring_up_groups(attached, opening)?;
+        attached_up();
+        self.bring_up_groups(others, opening)?;
         if let Some(fleet) = &self.fleet {
             fleet.keep_only(&self.model().volumes.keys().copied().collect());
         }
@@ -153,24 +168,45 @@ impl Plane {
         hosts.into_iter().try_for_each(|command| self.call(command).map_err(PlaneError::Agent))
     }
 
-    fn bring_up_all(&self, opening: &Credits) -> Result<(), PlaneError> {
-        let ids = reconcile::bring_up_order(&self.model());
-        for id in ids {
-            match self.settle(id, Settling::Starting, opening) {
-                Ok(()) => {}
-                Err(PlaneError::Agent(failed))
-                    if matches!(failed.kind, FailedKind::Damaged | FailedKind::Internal) =>
-                {
-                    error!(volume = %id, reason = failed.message, "cannot be brought up");
-                }
-                Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
-                Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
-                    // The change that was under way at the stop has been rolled back: try again
-                    // without it.
-                    self.bring_up_or_fail(id, &failed, opening)?;
-                }
-                Err(error) => return Err(error),
+    /// Brings up groups of volumes, several at once, and the volumes of each one after the other.
+    fn bring_up_groups(
+        &self,
+        groups: Vec<Vec<VolumeId>>,
+        opening: &Credits,
+    ) -> Result<(), PlaneError> {
+        let threads = groups.len().div_ceil(GROUPS_PER_THREAD).min(OPENED_AT_ONCE);
+        let left = Mutex::new(groups.into_iter());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let bring_up = || {
+            while let Some(group) = next() {
+                group.into_iter().try_for_each(|id| self.bring_up_volume(id, opening))?;
             }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(bring_up)).collect();
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })
+    }
+
+    fn bring_up_volume(&self, id: VolumeId, opening: &Credits) -> Result<(), PlaneError> {
+        match self.settle(id, Settling::Starting, opening) {
+            Ok(()) => {}
+            Err(PlaneError::Agent(failed))
+                if matches!(failed.kind, FailedKind::Damaged | FailedKind::Internal) =>
+            {
+                error!(volume = %id, reason = failed.message, "cannot be brought up");
+            }
+            Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
+            Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
+                // The change that was under way at the stop has been rolled back: try again
+                // without it.
+                self.bring_up_or_fail(id, &failed, opening)?;
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

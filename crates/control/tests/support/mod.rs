@@ -435,7 +435,7 @@ pub fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
 /// The same over another data plane.
 pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
     let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
-    Plane::start(Box::new(journal), Settings::default(), agent).unwrap()
+    Plane::start(Box::new(journal), Settings::default(), agent, || {}).unwrap()
 }
 
 /// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.
@@ -472,7 +472,7 @@ impl Server {
         let its = Arc::clone(&agent);
         let thread = std::thread::spawn(move || {
             let ready = move |address| ready.send(address).unwrap();
-            evenkeel_control::run(config, its, ready, async { stopped.await.unwrap_or(()) })
+            evenkeel_control::run(config, its, || {}, ready, async { stopped.await.unwrap_or(()) })
         });
         // Ends with an error as soon as the thread ends without having been ready.
         let Ok(address) = address.recv() else {

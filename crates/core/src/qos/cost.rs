@@ -5,7 +5,8 @@
 //! | read, write | units it opens, at least one unless it rides in a paid unit | its length | - |
 //! | the same, HDD types | as above | units it opens, in whole units | - |
 //! | discard, write zeroes | 1 for each 64 MiB or part | 0 | as many |
-//! | flush, block status, cache | 0 | 0 | 1 |
+//! | block status | 1 | 0 | 1 |
+//! | flush, cache | 0 | 0 | 1 |
 //!
 //! A *unit* (256 KiB on SSD types, 1 MiB on HDD types) is opened by the first byte that no earlier
 //! unit covers. A request of at least `merge_bytes_min` that continues the volume's previous one
@@ -26,6 +27,10 @@
 //! large slow volume in a working day (every `mkfs` discards it all: 16,384 I/Os for a TiB). A
 //! store that has to write the zeroes out has them charged as the writes they are: the engine
 //! submits those as writes.
+//!
+//! A block status has its store look up where holes are: at most one page that is not in memory,
+//! however long its range is, which is what a small read costs. So it is charged as one. It is no
+//! access to the data, so a run goes on behind it.
 
 use crate::limits::{CLEARED_BYTES_MAX, QUANTUM_BYTES_MAX};
 use crate::request::Operation;
@@ -170,9 +175,8 @@ impl Counting {
                 (Cost { operations: 1, bytes: 0, guard: 1 }, Run::NONE)
             }
             Operation::Flush => (Cost { operations: 0, bytes: 0, guard: 1 }, Run::NONE),
-            Operation::BlockStatus | Operation::Cache => {
-                (Cost { operations: 0, bytes: 0, guard: 1 }, self.run())
-            }
+            Operation::BlockStatus => (Cost { operations: 1, bytes: 0, guard: 1 }, self.run()),
+            Operation::Cache => (Cost { operations: 0, bytes: 0, guard: 1 }, self.run()),
         }
     }
 
@@ -300,7 +304,7 @@ mod tests {
             (Operation::Discard { fua }, u32::MAX, 64, 64),
             (zeroes, u32::MAX, 64, 64),
             (Operation::Flush, 0, 0, 1),
-            (Operation::BlockStatus, u32::MAX, 0, 1),
+            (Operation::BlockStatus, u32::MAX, 1, 1),
             (Operation::Cache, u32::MAX, 0, 1),
         ] {
             let cost = charge(&mut Counting::new(CountingRule::SSD), operation, 0, length);

@@ -184,7 +184,8 @@ impl ReferenceVolume {
             Operation::Write { .. } => true,
             Operation::Discard { .. } | Operation::WriteZeroes { .. } => return ([1, 0, 1], None),
             Operation::Flush => return ([0, 0, 1], None),
-            Operation::BlockStatus | Operation::Cache => return ([0, 0, 1], self.run),
+            Operation::BlockStatus => return ([1, 0, 1], self.run),
+            Operation::Cache => return ([0, 0, 1], self.run),
         };
         let offset = io.offset + u64::from(done);
         let large = io.length >= self.rule.merge_bytes_min && io.length > 0;

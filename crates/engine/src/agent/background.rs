@@ -10,8 +10,9 @@ use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::snapshots::UNIT_BYTES;
-use evenkeel_store::{Completion, LOOKED_BYTES, StoreError};
+use evenkeel_store::{Completion, Extent, LOOKED_BYTES, StoreError};
 use evenkeel_wire::agent::{BackgroundReport, Failed, FailedKind, Verified};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
@@ -24,8 +25,9 @@ const PLACES_MAX: usize = 64;
 const ROTTEN_MAX: usize = 64;
 /// What has a checksum of its own.
 const BLOCK_BYTES: u64 = 4_096;
-/// Holes that one question passes over.
-const HOLE_BYTES_MAX: u64 = 1 << 30;
+/// What one question for holes asks for: all that it may. The answer ends where that is known
+/// without much work.
+const ASKED_BYTES_MAX: u64 = u32::MAX as u64 - (BLOCK_BYTES - 1);
 /// A volume that has gone to another core is looked for so often.
 const TRIES: u32 = 3;
 
@@ -80,6 +82,14 @@ enum Place {
     Rotten(u64, Vec<u64>),
 }
 
+impl Place {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Hole(length) | Self::Sound(length) | Self::Rotten(length, _) => *length,
+        }
+    }
+}
+
 impl EngineAgent {
     pub(super) fn set_background(&self, bytes_per_second: ByteCount) {
         self.background.bytes_per_second.store(bytes_per_second.0.max(1), Ordering::Relaxed);
@@ -97,11 +107,24 @@ impl EngineAgent {
         }
     }
 
-    /// Waits until the device has time for so many bytes, at most a quantum's.
+    /// Waits until the device has time for so many bytes, at most a quantum's, and counts them as
+    /// done.
     pub(super) fn permit(&self, work: Work, bytes: u64) -> Result<Permit<'_>, Failed> {
+        let bytes = bytes.min(QUANTUM_BYTES_MAX.into());
+        let permit = self.turn(bytes, matches!(work, Work::Fill))?;
+        let done = match work {
+            Work::Verify => &self.background.verified,
+            Work::Read => &self.background.read,
+            Work::Fill => &self.background.filled,
+        };
+        done.fetch_add(bytes, Ordering::Relaxed);
+        Ok(permit)
+    }
+
+    /// Waits until the device has time for so many bytes.
+    fn turn(&self, bytes: u64, is_write: bool) -> Result<Permit<'_>, Failed> {
         let bytes_per_second = self.background.bytes_per_second.load(Ordering::Relaxed);
         let (ack, answer) = sync_channel(1);
-        let (bytes, is_write) = (bytes.min(QUANTUM_BYTES_MAX.into()), matches!(work, Work::Fill));
         let wanted = Wanted { bytes: bytes as u32, is_write, bytes_per_second, ack };
         self.background.waiting.fetch_add(1, Ordering::Relaxed);
         self.inboxes[usize::from(CORE)].post(Message::Permit(wanted));
@@ -120,12 +143,6 @@ impl EngineAgent {
                 }
             },
         })?;
-        let done = match work {
-            Work::Verify => &self.background.verified,
-            Work::Read => &self.background.read,
-            Work::Fill => &self.background.filled,
-        };
-        done.fetch_add(bytes, Ordering::Relaxed);
         Ok(Permit { agent: self, ticket })
     }
 
@@ -146,11 +163,22 @@ impl EngineAgent {
         let entry = self.directory.get(id).ok_or_else(|| not_served(id))?;
         let size = entry.geometry.size.0;
         let (mut at, mut bytes, mut rotten) = (offset / BLOCK_BYTES * BLOCK_BYTES, 0, Vec::new());
+        // What the last question has told of the bytes from there on.
+        let mut ahead = VecDeque::new();
         for _ in 0..PLACES_MAX {
             if at >= size || bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
                 break;
             }
-            at += match self.verify_place(id, at, size - at)? {
+            if ahead.is_empty() {
+                ahead = self.look_ahead(id, at, size - at)?;
+            }
+            let Some(extent) = ahead.pop_front() else { break };
+            let place = self.verify_place(id, at, extent)?;
+            let rest = u64::from(extent.length).saturating_sub(place.length()) as u32;
+            if rest > 0 {
+                ahead.push_front(Extent { length: rest, ..extent });
+            }
+            at += match place {
                 Place::Hole(length) => length,
                 Place::Sound(length) => {
                     bytes += length;
@@ -166,9 +194,24 @@ impl EngineAgent {
         Ok(Verified { next: (at < size).then_some(at), bytes: ByteCount(bytes), rotten })
     }
 
-    fn verify_place(&self, id: VolumeId, at: u64, left: u64) -> Result<Place, Failed> {
-        let status = self.probe(id, Operation::BlockStatus, at, left.min(HOLE_BYTES_MAX))?;
-        let Some(extent) = status.extents.first() else { return Ok(Place::Hole(left)) };
+    /// Asks where the holes are from a byte on. It costs what a block costs.
+    fn look_ahead(&self, id: VolumeId, at: u64, left: u64) -> Result<VecDeque<Extent>, Failed> {
+        let _permit = self.turn(BLOCK_BYTES, false)?;
+        let asked = left.min(ASKED_BYTES_MAX);
+        let status = self.probe(id, Operation::BlockStatus, at, asked)?;
+        match status.result {
+            Ok(()) => Ok(status.extents.into()),
+            // Where it cannot be told, reading tells what is wrong.
+            Err(Failure::Rotten | Failure::Io) => {
+                let length = left.min(QUANTUM_BYTES_MAX.into()) as u32;
+                Ok(VecDeque::from([Extent { length, hole: false, zero: false }]))
+            }
+            Err(failure) => Err(unreadable(id, at, failure)),
+        }
+    }
+
+    /// Reads the beginning of an extent, at most a quantum; passes over a hole.
+    fn verify_place(&self, id: VolumeId, at: u64, extent: Extent) -> Result<Place, Failed> {
         if extent.hole {
             return Ok(Place::Hole(extent.length.into()));
         }

@@ -4,7 +4,10 @@
 //! A kernel tells of a failed fsync once, and may drop what it could not write: the next one
 //! succeeds, and what it is taken to make durable is not there. So the first failure stands, for
 //! every connection, until the volume is detached from all its hosts and attached again: whoever
-//! uses it then has seen the failure, and begins with what is at rest.
+//! uses it then has seen the failure, and begins with what is at rest. Until then flushes fail, and
+//! so does what changes the volume: nothing of it could become durable, and what is written behind
+//! a gap makes the damage larger. A file system ends at the first such error, and a database stops.
+//! What is there can be read.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Failure, Operation, Request};
@@ -15,14 +18,23 @@ use evenkeel_wire::agent::IoErrors;
 pub(super) struct Errors(IoErrors);
 
 impl Errors {
-    /// How a part of a request ended, as its client is to see it.
+    /// Whether an operation fails without being begun, because a flush has failed.
+    pub(super) fn refuses(&self, operation: Operation) -> bool {
+        self.0.flush_failed && (operation.is_write() || operation.is_durable())
+    }
+
+    /// How a part of a request ended, as its client is to see it. `must_reopen` is what the store
+    /// says of itself.
     pub(super) fn seen(
         &mut self,
         id: VolumeId,
         operation: Operation,
         result: Result<(), Failure>,
+        must_reopen: bool,
     ) -> Result<(), Failure> {
         match (operation, result) {
+            // It could not make durable what it had to by itself.
+            (_, Err(Failure::Io)) if must_reopen => self.flush_failed(id, result),
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
             // Another server has the volume, and what was acknowledged: nothing is lost.
             (Operation::Flush, Err(Failure::ShuttingDown)) => result,
@@ -39,8 +51,8 @@ impl Errors {
         if !std::mem::replace(&mut self.0.flush_failed, true) {
             tracing::error!(
                 volume = %id,
-                "a flush failed: what was acknowledged since the last one may be lost; every \
-                 flush fails until the volume is detached from all hosts and attached again"
+                "a flush failed: what was acknowledged since the last one may be lost; flushes \
+                 and writes fail until the volume is detached from all hosts and attached again"
             );
         }
         result
@@ -96,18 +108,45 @@ mod tests {
             (Operation::Discard { fua: true }, Failure::Io),
         ] {
             let mut errors = Errors::default();
-            assert_eq!(errors.seen(id, write, Err(Failure::Io)), Err(Failure::Io));
-            assert_eq!(errors.seen(id, flush, Ok(())), Ok(()), "a failed write is no failed flush");
+            let mut seen = |operation, result| errors.seen(id, operation, result, false);
+            assert_eq!(seen(write, Err(Failure::Io)), Err(Failure::Io));
+            assert_eq!(seen(flush, Ok(())), Ok(()), "a failed write is no failed flush");
             let elsewhere = Err(Failure::ShuttingDown);
-            assert_eq!(errors.seen(id, failing, elsewhere), elsewhere);
-            assert_eq!(errors.seen(id, flush, Ok(())), Ok(()), "it is served elsewhere");
-            assert_eq!(errors.seen(id, failing, Err(failure)), Err(failure));
+            assert_eq!(seen(failing, elsewhere), elsewhere);
+            assert_eq!(seen(flush, Ok(())), Ok(()), "it is served elsewhere");
+            assert_eq!(seen(failing, Err(failure)), Err(failure));
             for _ in 0..3 {
-                assert_eq!(errors.seen(id, flush, Ok(())), Err(Failure::Io));
-                assert_eq!(errors.seen(id, write, Ok(())), Ok(()));
+                assert_eq!(seen(flush, Ok(())), Err(Failure::Io));
+                assert_eq!(seen(write, Ok(())), Ok(()), "it was under way");
             }
+            refuses_changes(&errors);
             errors.begin_anew();
-            assert_eq!(errors.seen(id, flush, Ok(())), Ok(()));
+            assert_eq!(errors.seen(id, flush, Ok(()), false), Ok(()));
+            assert!(!errors.refuses(write) && !errors.refuses(flush));
         }
+    }
+
+    fn refuses_changes(errors: &Errors) {
+        let (fua, keep_allocated, only_if_fast) = (false, false, false);
+        let zeroes = Operation::WriteZeroes { fua, keep_allocated, only_if_fast };
+        for operation in
+            [Operation::Write { fua }, Operation::Discard { fua }, zeroes, Operation::Flush]
+        {
+            assert!(errors.refuses(operation), "{operation:?}");
+        }
+        for operation in [Operation::Read, Operation::BlockStatus, Operation::Cache] {
+            assert!(!errors.refuses(operation), "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_must_be_opened_anew_counts_as_a_failed_flush() {
+        let (id, write) = (VolumeId::from_bits(1), Operation::Write { fua: false });
+        let mut errors = Errors::default();
+        assert_eq!(errors.seen(id, write, Err(Failure::NoSpace), true), Err(Failure::NoSpace));
+        assert!(!errors.report().flush_failed);
+        assert_eq!(errors.seen(id, write, Err(Failure::Io), true), Err(Failure::Io));
+        assert!(errors.report().flush_failed);
+        refuses_changes(&errors);
     }
 }

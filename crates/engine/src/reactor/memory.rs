@@ -1,14 +1,20 @@
-//! Payload memory among volumes: who may have some, who waits for it, who is next.
+//! Payload memory among volumes and their connections: who may have some, who waits for it, who is
+//! next.
 //!
 //! A volume may hold as much as it leaves free. One alone gets half of a core's memory; two that
 //! want all they can get hold a third each, and a third stays free; and so on. So clients that ask
 //! and do not fetch, however many of one volume, never take what another volume needs to go on: who
 //! holds nothing may have all that is free. (Switches share their buffers among ports by this rule:
 //! Choudhury and Hahne, Dynamic queue length thresholds, 1998.)
+//!
+//! The same holds among the connections of a volume. One that holds something leaves free what it
+//! holds, and beside it what the largest request of another one needs. It waits for its own client
+//! to fetch, in a line of its own, and others of the volume pass it. Only who holds nothing is not
+//! passed.
 
 use super::Reactor;
 use super::volumes::Volume;
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, Held, LINES, Lacking, line_of};
 use crate::driver::Driver;
 use crate::session::Session;
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
@@ -16,26 +22,66 @@ use evenkeel_core::qos::scheduler::{Dispatch, Ticket};
 use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Volumes that are looked at in one turn when memory has come back: others are not held up.
 const GRANTS_IN_TURN_MAX: usize = 64;
-
-/// Lines in which reads wait: small ones, and those of several quanta.
-const LINES: usize = 2;
 
 /// What a volume holds, and what of it waits for more.
 #[derive(Default)]
 pub(super) struct Share {
     /// Bytes of payload memory that its requests and unfetched replies hold.
     held_bytes: usize,
-    /// Reads that may go and wait for memory, in the order they came: small ones, and those of
-    /// several quanta.
-    starved: [VecDeque<Dispatch>; LINES],
+    /// Reads that may go and wait for memory, by what they need.
+    starved: [Line; LINES],
     /// Connections with a write that waits for memory.
     writers: VecDeque<u32>,
     /// It is in the list of buffer waiters.
     is_listed: bool,
+}
+
+/// Reads of a volume that wait for memory.
+#[derive(Default)]
+struct Line {
+    /// By connection, in the order they came.
+    by_connection: BTreeMap<u32, VecDeque<Dispatch>>,
+    /// The connection from which on the next one is looked for.
+    turn: u32,
+    /// There was no room for the one whose turn it is, and it holds nothing: nobody passes it.
+    is_closed: bool,
+}
+
+impl Line {
+    /// The connection whose turn it is.
+    fn next(&self) -> Option<u32> {
+        let from_turn = self.by_connection.range(self.turn..).next();
+        from_turn.or_else(|| self.by_connection.iter().next()).map(|(id, _)| *id)
+    }
+
+    /// Takes the read that a connection has waited with the longest.
+    fn pop(&mut self, id: u32) -> Option<Dispatch> {
+        let reads = self.by_connection.get_mut(&id)?;
+        let first = reads.pop_front();
+        if reads.is_empty() {
+            self.by_connection.remove(&id);
+        }
+        first
+    }
+
+    /// Drops the reads that are `ours`, and adds their requests to `cancelled`.
+    fn cancel(&mut self, ours: impl Fn(u32) -> bool, cancelled: &mut Vec<u32>) {
+        self.by_connection.retain(|_, reads| {
+            reads.retain(|dispatch| {
+                let goes = ours(dispatch.handle);
+                if goes {
+                    cancelled.push(dispatch.handle);
+                }
+                !goes
+            });
+            !reads.is_empty()
+        });
+        self.is_closed &= self.by_connection.contains_key(&self.turn);
+    }
 }
 
 impl Share {
@@ -43,19 +89,13 @@ impl Share {
     pub(super) fn cancel_starved(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
         let mut cancelled = Vec::new();
         for line in &mut self.starved {
-            line.retain(|dispatch| {
-                let goes = ours(dispatch.handle);
-                if goes {
-                    cancelled.push(dispatch.handle);
-                }
-                !goes
-            });
+            line.cancel(&ours, &mut cancelled);
         }
         cancelled
     }
 
     fn waits(&self) -> bool {
-        !(self.writers.is_empty() && self.starved.iter().all(VecDeque::is_empty))
+        !self.writers.is_empty() || self.starved.iter().any(|line| !line.by_connection.is_empty())
     }
 }
 
@@ -86,8 +126,13 @@ pub(super) fn left(
     now: Instant,
     (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
 ) {
-    let done = |slot, buffer| give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    let mut bytes = 0;
+    let done = |slot, buffer: Buffer| {
+        bytes += buffer.capacity();
+        give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    };
     session.transport.sent(count, now, done);
+    session.held_bytes -= bytes;
 }
 
 /// Takes the memory of what a connection had to send.
@@ -95,8 +140,13 @@ pub(super) fn abandon(
     session: &mut Session,
     (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
 ) {
-    let done = |slot, buffer| give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    let mut bytes = 0;
+    let done = |slot, buffer: Buffer| {
+        bytes += buffer.capacity();
+        give_back(slot, buffer, (&mut *pool, &mut *volumes));
+    };
     session.transport.abandon(done);
+    session.held_bytes -= bytes;
 }
 
 /// Takes a buffer back that a volume's request held.
@@ -112,61 +162,71 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn take_buffers(
         &mut self,
         slot: u32,
+        id: u32,
         buffers: &mut Vec<Option<Buffer>>,
         bytes: u32,
-    ) -> bool {
+    ) -> Result<(), Lacking> {
+        let by_connection = self.sessions.get(id as usize).map_or(0, |it| it.held_bytes);
         let share = &mut self.volumes[slot as usize].share;
-        if !self.pool.has_room_for(bytes, share.held_bytes) {
-            return false;
-        }
+        let held = Held { by_volume: share.held_bytes, by_connection };
+        self.pool.room_for(bytes, held)?;
         let before = self.pool.bytes_in_use();
         let mut left = bytes;
         while left > 0 {
             let count = left.min(QUANTUM_BYTES_MAX);
             let Some(buffer) = self.pool.take(count) else {
                 buffers.drain(..).flatten().for_each(|buffer| self.pool.give(buffer));
-                return false;
+                return Err(Lacking::Volume);
             };
             buffers.push(Some(buffer));
             left -= count;
         }
-        share.held_bytes += self.pool.bytes_in_use() - before;
-        true
+        let taken = self.pool.bytes_in_use() - before;
+        share.held_bytes += taken;
+        if let Some(session) = self.sessions.get_mut(id as usize) {
+            session.held_bytes += taken;
+        }
+        Ok(())
     }
 
-    /// Takes a buffer back that a volume's request held.
-    pub(super) fn give_back(&mut self, slot: u32, buffer: Buffer) {
+    /// Takes a buffer back that a volume's request held, and its connection.
+    pub(super) fn give_back(&mut self, slot: u32, id: u32, buffer: Buffer) {
+        if let Some(session) = self.sessions.get_mut(id as usize) {
+            session.held_bytes -= buffer.capacity();
+        }
         give_back(slot, buffer, (&mut self.pool, &mut self.volumes));
     }
 
     /// A connection's write waits for memory.
-    pub(super) fn await_memory(&mut self, id: u32, slot: u32) {
-        if self.sessions[id as usize].wait_for_memory(slot) {
+    pub(super) fn await_memory(&mut self, id: u32, slot: u32, lacking: Lacking) {
+        if self.sessions[id as usize].wait_for_memory(slot, lacking) {
             self.volumes[slot as usize].share.writers.push_back(id);
             self.list(slot);
         }
     }
 
-    /// Whether reads of the same volume and of about its size wait for memory already.
+    /// Whether a read has to wait for memory behind another one of about its size: of its own
+    /// connection, or of one that nobody passes.
     pub(super) fn others_starve(&self, dispatch: Dispatch) -> bool {
         let active = &self.active[dispatch.handle as usize];
-        !self.volumes[active.volume as usize].share.starved[self.line_of(dispatch)].is_empty()
+        let share = &self.volumes[active.volume as usize].share;
+        let line = &share.starved[line_of(active.request.length)];
+        line.is_closed || line.by_connection.contains_key(&active.session())
     }
 
     /// A read that may go waits for memory.
     pub(super) fn wait_for_buffer(&mut self, dispatch: Dispatch) {
-        let (slot, line) = (self.active[dispatch.handle as usize].volume, self.line_of(dispatch));
+        let active = &self.active[dispatch.handle as usize];
+        let (slot, id, line) = (active.volume, active.session(), line_of(active.request.length));
         // What waits for its client does not keep others from the device.
         self.scheduler.complete(self.now, dispatch.ticket);
         super::note(&mut self.trace, self.now, super::Call::Complete(dispatch.ticket));
         let dispatch = Dispatch { ticket: Ticket::NONE, ..dispatch };
-        self.volumes[slot as usize].share.starved[line].push_back(dispatch);
+        let line = &mut self.volumes[slot as usize].share.starved[line];
+        line.by_connection.entry(id).or_default().push_back(dispatch);
         self.list(slot);
-    }
-
-    /// In which line a read waits for memory: small ones do not wait behind large ones.
-    fn line_of(&self, dispatch: Dispatch) -> usize {
-        usize::from(self.active[dispatch.handle as usize].request.length > QUANTUM_BYTES_MAX)
+        // It has left the volume's queue.
+        self.wake_waiter(slot);
     }
 
     fn list(&mut self, slot: u32) {
@@ -195,33 +255,60 @@ impl<D: Driver> Reactor<D> {
     /// Serves what of a volume waits for memory, as far as there is some.
     fn grant(&mut self, slot: u32) {
         for line in 0..LINES {
-            while let Some(dispatch) = self.share(slot).and_then(|s| s.starved[line].pop_front()) {
-                if !self.start(dispatch, true) {
-                    self.volumes[slot as usize].share.starved[line].push_front(dispatch);
-                    break;
+            self.grant_reads(slot, line);
+        }
+        self.grant_writes(slot);
+        let Some(share) = self.share(slot) else { return };
+        share.is_listed = share.waits();
+        if share.is_listed {
+            self.buffer_waiters.slots.push_back(slot);
+        }
+    }
+
+    /// The same for the reads of one line, connection by connection.
+    fn grant_reads(&mut self, slot: u32, line: usize) {
+        let connections = self.share(slot).map_or(0, |it| it.starved[line].by_connection.len());
+        for _ in 0..connections {
+            let Some(reads) = self.share(slot).map(|share| &mut share.starved[line]) else {
+                return;
+            };
+            let Some(id) = reads.next() else { return };
+            (reads.turn, reads.is_closed) = (id + 1, false);
+            while let Some(dispatch) = self.share(slot).and_then(|it| it.starved[line].pop(id)) {
+                let Err(lacking) = self.start(dispatch, true) else { continue };
+                let Some(share) = self.share(slot) else { return };
+                let reads = &mut share.starved[line];
+                reads.by_connection.entry(id).or_default().push_front(dispatch);
+                if lacking == Lacking::Volume {
+                    (reads.turn, reads.is_closed) = (id, true);
+                    return;
                 }
+                break;
             }
         }
-        while let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) {
+    }
+
+    /// The same for connections with a write.
+    fn grant_writes(&mut self, slot: u32) {
+        let connections = self.share(slot).map_or(0, |share| share.writers.len());
+        for _ in 0..connections {
+            let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) else {
+                return;
+            };
             // The list may name connections that are gone, and others in their place.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             session.leave_memory_waiters(slot);
             #[cfg(test)]
             (self.buffer_waiters.looks += 1);
             self.proceed(id);
-            if self.sessions.get(id as usize).is_some_and(|session| session.waits_for_memory(slot))
-            {
+            let session = self.sessions.get(id as usize);
+            if session.and_then(|it| it.waits_for_memory(slot)) == Some(Lacking::Volume) {
                 // It keeps its place.
                 if let Some(share) = self.share(slot) {
                     share.writers.rotate_right(1);
                 }
-                break;
+                return;
             }
-        }
-        let Some(share) = self.share(slot) else { return };
-        share.is_listed = share.waits();
-        if share.is_listed {
-            self.buffer_waiters.slots.push_back(slot);
         }
     }
 
@@ -255,6 +342,8 @@ mod tests {
 
     /// Bytes of each write that waits.
     const PIECE: u32 = 4_096;
+    /// No connection of the core.
+    const NOBODY: u32 = u32::MAX;
 
     /// A core with one volume, whose loop nobody runs.
     fn reactor() -> Reactor<Threads> {
@@ -298,9 +387,9 @@ mod tests {
         let mut held = Vec::new();
         // Half of the memory, the last bit of it in small pieces.
         for _ in 1..CORE_PAYLOAD_BYTES_MAX / QUANTUM_BYTES_MAX / 2 {
-            assert!(core.take_buffers(0, &mut held, QUANTUM_BYTES_MAX));
+            assert!(core.take_buffers(0, NOBODY, &mut held, QUANTUM_BYTES_MAX).is_ok());
         }
-        while core.take_buffers(0, &mut held, PIECE) {}
+        while core.take_buffers(0, NOBODY, &mut held, PIECE).is_ok() {}
         let (ids, _ends): (Vec<u32>, Vec<UnixStream>) = (0..400).map(|_| writer(&mut core)).unzip();
         let served = |core: &Reactor<Threads>| -> Vec<u32> {
             let is_served = |id: &&u32| core.sessions[**id as usize].transport.payload().is_some();
@@ -311,7 +400,7 @@ mod tests {
         );
         for round in 1..=3 {
             let small = held.pop().flatten().unwrap();
-            core.give_back(0, small);
+            core.give_back(0, NOBODY, small);
             assert!(core.buffer_waiters.may_be_granted(core.pool.gave_back()));
             core.grant_buffers();
             assert_eq!(served(&core), ids[..round]);

@@ -3,6 +3,7 @@
 use super::clears::Clear;
 use super::sharing::Flight;
 use super::{Reactor, note};
+use crate::buffers::Lacking;
 use crate::driver::Driver;
 use crate::notices::Notice;
 use crate::protocol::{Command, Next, Outcome, Tag, Violation};
@@ -133,9 +134,9 @@ impl<D: Driver> Reactor<D> {
         let bytes = request.payload_bytes();
         let is_write = matches!(request.operation, Operation::Write { .. });
         let mut buffers = self.spare.pop().unwrap_or_default();
-        if is_write && !self.take_buffers(slot, &mut buffers, bytes) {
+        if is_write && let Err(lacking) = self.take_buffers(slot, id, &mut buffers, bytes) {
             self.spare.push(buffers);
-            self.await_memory(id, slot);
+            self.await_memory(id, slot, lacking);
             return false;
         }
         let clear = Clear::of(&request, &*self.volumes[slot as usize].store);
@@ -271,7 +272,7 @@ impl<D: Driver> Reactor<D> {
                 continue;
             }
             let may_take = !self.others_starve(dispatch);
-            if !self.start(dispatch, may_take) {
+            if self.start(dispatch, may_take).is_err() {
                 self.wait_for_buffer(dispatch);
             }
         }
@@ -289,23 +290,24 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Starts one quantum; `false` when it has to wait for memory, or for its turn to get some.
-    pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> bool {
+    /// Starts one quantum, unless it has to wait for memory, or for its turn to get some.
+    pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> Result<(), Lacking> {
         let active = &mut self.active[dispatch.handle as usize];
         let (slot, operation) = (active.volume, active.request.operation);
         if operation == Operation::Read && active.buffers.is_empty() {
-            let bytes = active.request.length;
+            let (id, bytes) = (active.session, active.request.length);
             let mut buffers = std::mem::take(&mut active.buffers);
-            let taken = may_take && self.take_buffers(slot, &mut buffers, bytes);
+            let taken = match may_take {
+                true => self.take_buffers(slot, id, &mut buffers, bytes),
+                false => Err(Lacking::Connection),
+            };
             self.active[dispatch.handle as usize].buffers = buffers;
-            if !taken {
-                return false;
-            }
+            taken?;
         }
         if self.has_turn_to_clear(dispatch) {
             self.run_part(dispatch);
         }
-        true
+        Ok(())
     }
 
     /// Hands one quantum to the store.
@@ -336,6 +338,14 @@ impl<D: Driver> Reactor<D> {
             buffer: active.buffers.get_mut(quantum as usize).and_then(Option::take),
         };
         let volume = &mut self.volumes[slot as usize];
+        if volume.errors.refuses(operation) {
+            let Submission { ticket, buffer, .. } = submission;
+            let (result, extents) = (Err(Failure::Io), Vec::new());
+            self.complete(Completion { ticket, result, buffer, extents });
+            self.submit_clears(slot);
+            self.wake_waiter(slot);
+            return self.settle(slot);
+        }
         if let Some(latency) = latency_of(&mut volume.latencies, operation) {
             let after = self.scheduler.exceeded(volume.index);
             latency.waited(self.now.since(submitted_at), &before, &after);
@@ -379,7 +389,9 @@ impl<D: Driver> Reactor<D> {
             latency.device.record(service);
             latency.spend(Stage::Device, service);
         }
-        let seen = volume.errors.seen(volume.state.id, active.request.operation, completion.result);
+        let must_reopen = completion.result.is_err() && volume.store.must_reopen();
+        let (id, result) = (volume.state.id, completion.result);
+        let seen = volume.errors.seen(id, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }
@@ -438,8 +450,8 @@ impl<D: Driver> Reactor<D> {
 
     /// Forgets a request that nobody works on; its memory goes back.
     fn release(&mut self, handle: u32) {
-        let Active { volume, mut buffers, .. } = self.active.remove(handle as usize);
-        buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, buffer));
+        let Active { volume, session, mut buffers, .. } = self.active.remove(handle as usize);
+        buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, session, buffer));
         self.spare.push(buffers);
     }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A place for blocks. Offsets and lengths are multiples of 4 KiB.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -61,6 +62,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 pub struct FileDevice {
     file: OwnedFd,
     path: PathBuf,
+    flushes: Flushes,
 }
 
 /// The most that is copied at once between memory of the caller and memory that a device takes.
@@ -83,7 +85,7 @@ impl FileDevice {
             opened => opened,
         };
         let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file, path: path.to_owned(), flushes: Flushes::default() })
     }
 
     /// Opens what is at `path` only to read it.
@@ -93,7 +95,7 @@ impl FileDevice {
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
         let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file, path: path.to_owned(), flushes: Flushes::default() })
     }
 
     fn run(
@@ -187,6 +189,97 @@ impl Device for FileDevice {
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(&self.file)?)
+        self.flushes.share(|| rustix::fs::fdatasync(&self.file))
+    }
+}
+
+/// Flushes of one device. Those that are asked for while one is under way share the next: what was
+/// written before any of them was asked for is durable with it. A start that opens many volumes at
+/// once takes few.
+#[derive(Debug, Default)]
+struct Flushes {
+    rounds: Mutex<Rounds>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    begun: u64,
+    ended: u64,
+    /// The last one that has failed, and how.
+    failed: Option<(u64, Errno)>,
+}
+
+impl Flushes {
+    /// Waits for a flush that begins from here on, or does it.
+    fn share(&self, flush: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
+        let mut rounds = self.rounds();
+        let ours = rounds.begun + 1;
+        while rounds.ended < ours && rounds.begun > rounds.ended {
+            rounds = self.ended.wait(rounds).unwrap_or_else(PoisonError::into_inner);
+        }
+        if rounds.ended < ours {
+            rounds.begun = ours;
+            drop(rounds);
+            let result = flush();
+            rounds = self.rounds();
+            rounds.ended = ours;
+            if let Err(errno) = result {
+                rounds.failed = Some((ours, errno));
+            }
+            self.ended.notify_all();
+        }
+        // A later one that has failed may tell of what this one had to make durable.
+        match rounds.failed {
+            Some((round, errno)) if round >= ours => Err(errno.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Barrier, mpsc};
+
+    /// Whoever asks while a flush is under way has the next one, with all others who do.
+    #[test]
+    fn flushes_that_are_asked_for_at_once_are_one() {
+        const CALLERS: usize = 8;
+        let (flushes, done) = (Flushes::default(), AtomicU32::new(0));
+        let (begun, begins) = mpsc::channel();
+        let goes_on = Barrier::new(2);
+        let flush = || {
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                flushes.share(|| {
+                    begun.send(()).unwrap();
+                    goes_on.wait();
+                    done.fetch_add(1, Ordering::SeqCst);
+                    Err(Errno::IO)
+                })
+            });
+            begins.recv().unwrap();
+            let next = || scope.spawn(|| flushes.share(flush));
+            let others: Vec<_> = (0..CALLERS).map(|_| next()).collect();
+            // They wait for the one that is under way: none of them has begun.
+            assert_eq!(done.load(Ordering::SeqCst), 0);
+            goes_on.wait();
+            assert_eq!(first.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
+            // It was begun before they asked: its failure is not theirs.
+            others.into_iter().for_each(|other| other.join().unwrap().unwrap());
+        });
+        let all = done.load(Ordering::SeqCst);
+        assert!((2..=1 + CALLERS as u32).contains(&all), "{all}");
+        assert_eq!(flushes.share(|| Err(Errno::NOSPC)).unwrap_err().raw_os_error(), Some(28));
+        flushes.share(|| Ok(())).unwrap();
     }
 }

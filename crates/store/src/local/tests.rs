@@ -2,6 +2,7 @@
 
 mod crashed;
 mod full;
+mod holes;
 mod killed;
 mod rotten;
 mod scrubbed;

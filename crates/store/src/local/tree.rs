@@ -202,6 +202,43 @@ impl Tree {
         Ok(Some(&node.page))
     }
 
+    /// How many leaves from this one on were never written, as far as one page tells; 0 if this
+    /// one was.
+    ///
+    /// # Errors
+    /// As [`Self::leaf`].
+    pub fn unwritten_from(&self, leaf: u64) -> Result<u64, Missing> {
+        let height = self.height;
+        let leaves = 1_u64 << (FANOUT_BITS * height);
+        if leaf >= leaves {
+            return Ok(u64::MAX - leaf);
+        }
+        let Some(mut node) = self.top.as_ref() else {
+            return match self.root.block {
+                0 => Ok(leaves - leaf),
+                _ => Err(Missing { level: height, index: 0, pointer: self.root }),
+            };
+        };
+        for level in (1..=height).rev() {
+            let first = slot(leaf, level);
+            if let Some(child) = &node.children[first] {
+                node = child;
+                continue;
+            }
+            let below = FANOUT_BITS * (level - 1);
+            let pointer = Pointer::from_bits(node.page[first]);
+            if pointer.block != 0 {
+                return Err(Missing { level: level - 1, index: leaf >> below, pointer });
+            }
+            let is_empty = |at: &usize| {
+                node.children[*at].is_none() && Pointer::from_bits(node.page[*at]).block == 0
+            };
+            let empty = (first..FANOUT as usize).take_while(is_empty).count() as u64;
+            return Ok((((leaf >> below) + empty) << below) - leaf);
+        }
+        Ok(0)
+    }
+
     /// Where the page with this number on this level is at rest; block 0 if it is nowhere.
     ///
     /// # Errors

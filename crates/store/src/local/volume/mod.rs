@@ -769,8 +769,8 @@ impl Store for Volume {
         completion
     }
 
-    fn writes_zeroes(&self, _: Operation) -> bool {
-        false
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::WriteZeroes { keep_allocated: true, .. })
     }
 
     fn resized(&mut self, size: ByteCount) {

@@ -10,10 +10,18 @@ use crate::local::space::{Lacking, Run};
 use crate::local::tree::{FANOUT, Missing};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{EXTENTS_MAX, Extent, Submission};
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::{Failure, Operation};
 
 /// Reads that found another block than the map names by now are read again so often.
 const TRIES_MAX: u32 = 64;
+
+/// Leaves of the map that one question for holes goes through: data of 128 MiB, in some
+/// microseconds.
+const STATUS_LEAVES_MAX: u32 = 64;
+
+/// Blocks of zeroes that are written at once: a client is charged for as long a write.
+const ZEROES_BLOCKS: u32 = QUANTUM_BYTES_MAX / BLOCK_BYTES as u32;
 
 /// How far a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +43,11 @@ pub(super) struct Request {
     stage: Stage,
     /// Where its data is or goes, in order; holes of a read have block 0.
     runs: Vec<Run>,
-    /// The encrypted payload of a write, until it is on the disk.
+    /// What a write puts on the disk if that is not its client's payload: the same encrypted, or
+    /// zeroes.
     sealed: Option<Buffer>,
+    /// Blocks of zeroes that are written and in the map.
+    zeroed: u32,
     /// What the map said of each block of a read, and the checksums of a write.
     pointers: Vec<Pointer>,
     /// Blocks that have a place, or are done.
@@ -58,6 +69,7 @@ impl Request {
             stage: Stage::Begin,
             runs: Vec::new(),
             sealed: None,
+            zeroed: 0,
             pointers: Vec::new(),
             blocks_done: 0,
             parts_left: 0,
@@ -73,10 +85,50 @@ impl Request {
         (self.submission.ticket, self.submission.buffer, self.extents)
     }
 
+    /// Whether it puts bytes on the disk: its client's, or zeroes that keep their space.
+    fn is_write(&self) -> bool {
+        self.is_of_zeroes() || matches!(self.submission.operation, Operation::Write { .. })
+    }
+
+    /// Whether it writes zeroes block by block: they are to keep their space, and a hole has none.
+    fn is_of_zeroes(&self) -> bool {
+        matches!(self.submission.operation, Operation::WriteZeroes { keep_allocated: true, .. })
+    }
+
     /// Whether it is a write that has taken blocks, and is not in the map yet.
     fn is_writing(&self) -> bool {
-        let is_write = matches!(self.submission.operation, Operation::Write { .. });
-        is_write && matches!(self.stage, Stage::Transfer | Stage::Apply)
+        self.is_write() && matches!(self.stage, Stage::Transfer | Stage::Apply)
+    }
+
+    /// The blocks that a write is at: all of them, or of zeroes so many at a time.
+    fn written(&self) -> (u64, u32) {
+        let first = self.submission.offset / BLOCK_BYTES as u64;
+        let count = self.submission.length / BLOCK_BYTES as u32;
+        match self.is_of_zeroes() {
+            true => (first + u64::from(self.zeroed), (count - self.zeroed).min(ZEROES_BLOCKS)),
+            false => (first, count),
+        }
+    }
+
+    /// The bytes that go to the disk at block `first`, and keeps them if they are not the client's.
+    fn seal(&mut self, first: u64, count: u32, cipher: Option<&Cipher>) -> Option<&[u8]> {
+        let length = count as usize * BLOCK_BYTES;
+        let payload = match self.is_of_zeroes() {
+            true => None,
+            false => Some(&self.submission.buffer.as_ref()?.bytes()[..length]),
+        };
+        if let (Some(payload), None) = (payload, cipher) {
+            return Some(payload);
+        }
+        let sealed = self.sealed.insert(Buffer::new(length));
+        let place = &mut sealed.bytes_mut()[..length];
+        if let Some(payload) = payload {
+            place.copy_from_slice(payload);
+        }
+        if let Some(cipher) = cipher {
+            cipher.encrypt(first, place);
+        }
+        Some(place)
     }
 
     fn wants_durable(&self) -> bool {
@@ -117,11 +169,10 @@ impl Volume {
     /// Takes a request as far as it gets.
     pub(super) fn next_of(&mut self, number: usize, disk: &mut dyn Disk) -> Next {
         let Some(mut request) = self.requests[number].take() else { return Next::Nothing };
-        let next = if self.has_failed && request.submission.operation != Operation::Read {
-            Err(Failure::Io)
-        } else {
-            self.step(number, &mut request, disk)
-        };
+        let operation = request.submission.operation;
+        let is_refused = self.has_failed && (operation.is_write() || operation.is_durable());
+        let next =
+            if is_refused { Err(Failure::Io) } else { self.step(number, &mut request, disk) };
         self.requests[number] = Some(request);
         match next {
             Ok(Step::Next(next)) => next,
@@ -146,13 +197,12 @@ impl Volume {
     /// Ends a request that cannot go on; blocks that it took are free again.
     pub(super) fn abandon(&mut self, number: usize, failure: Failure) {
         let Some(request) = &mut self.requests[number] else { return };
-        let is_write = matches!(request.submission.operation, Operation::Write { .. });
         self.writing -= usize::from(request.is_writing());
         if request.logged.take().is_some() {
-            let (offset, count) = (request.submission.offset, request.pointers.len() as u64);
+            let ((first, _), count) = (request.written(), request.pointers.len() as u64);
             let runs = std::mem::take(&mut request.runs);
-            self.correct_log(offset / BLOCK_BYTES as u64, count, runs);
-        } else if is_write {
+            self.correct_log(first, count, runs);
+        } else if request.is_write() {
             for run in std::mem::take(&mut request.runs) {
                 self.space.release(run);
             }
@@ -191,8 +241,13 @@ impl Volume {
         let next = match (request.submission.operation, request.stage) {
             (_, Stage::Transfer | Stage::Commit) => Ok(Step::Next(Next::Nothing)),
             (Operation::Read, _) => self.begin_read(number, request, disk),
-            (Operation::Write { .. }, Stage::Begin) => self.begin_write(number, request, disk),
-            (Operation::Write { .. }, Stage::Apply) => self.apply_write(request, disk),
+            (Operation::WriteZeroes { keep_allocated: true, only_if_fast: true, .. }, _) => {
+                Err(Refused::Failure(Failure::NotSupported))
+            }
+            (_, Stage::Apply) => self.apply_write(number, request, disk),
+            (Operation::Write { .. } | Operation::WriteZeroes { keep_allocated: true, .. }, _) => {
+                self.begin_write(number, request, disk)
+            }
             (Operation::Flush, _) => {
                 self.commit.note_flush();
                 Ok(Step::Durable)
@@ -258,22 +313,12 @@ impl Volume {
         request: &mut Request,
         disk: &mut dyn Disk,
     ) -> Result<Step, Refused> {
-        let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
+        let (first, count) = request.written();
         if request.pointers.is_empty() {
-            let payload = request.submission.buffer.as_ref().ok_or(Failure::Invalid)?;
-            let mut bytes = &payload.bytes()[..count as usize * BLOCK_BYTES];
-            if let Some(cipher) = &self.cipher {
-                // The client's own bytes stay as they are.
-                let sealed = request.sealed.insert(Buffer::new(bytes.len()));
-                let place = &mut sealed.bytes_mut()[..bytes.len()];
-                place.copy_from_slice(bytes);
-                cipher.encrypt(first, place);
-                bytes = place;
-            }
-            let sums = bytes
-                .chunks(BLOCK_BYTES)
-                .map(|block| Pointer { block: 0, checksum: checksum(block) });
-            request.pointers.extend(sums);
+            let bytes = request.seal(first, count, self.cipher.as_ref()).ok_or(Failure::Invalid)?;
+            let sum = |block: &[u8]| Pointer { block: 0, checksum: checksum(block) };
+            let pointers = bytes.chunks(BLOCK_BYTES).map(sum).collect();
+            request.pointers = pointers;
         }
         if let Some(next) = self.take_runs(request, first, count)? {
             return Ok(Step::Next(next));
@@ -367,7 +412,7 @@ impl Volume {
         request.failure = request.failure.or(result.err());
         request.parts_left -= 1;
         let is_read = request.submission.operation == Operation::Read;
-        if request.runs.len() == 1 {
+        if request.runs.len() == 1 && !request.is_of_zeroes() {
             // What was encrypted is no longer needed.
             request.submission.buffer = request.submission.buffer.take().or(buffer);
         } else if is_read && let (Some(from), Some(to)) = (buffer, &mut request.submission.buffer) {
@@ -432,8 +477,13 @@ impl Volume {
         self.pointer(first).is_ok() && self.pointer(last).is_ok()
     }
 
-    fn apply_write(&mut self, request: &mut Request, disk: &mut dyn Disk) -> Result<Step, Refused> {
-        let (first, _) = self.blocks_of(request.submission.offset, request.submission.length);
+    fn apply_write(
+        &mut self,
+        number: usize,
+        request: &mut Request,
+        disk: &mut dyn Disk,
+    ) -> Result<Step, Refused> {
+        let (first, _) = request.written();
         let count = request.pointers.len() as u64;
         let is_overtaken = self.commit.was_overtaken(first, count);
         let replaced = self.change_map(first, &request.runs, &request.pointers)?;
@@ -455,7 +505,16 @@ impl Volume {
                 self.applied_beside(Vec::new(), disk);
             }
         }
-        request.must_wait = self.unnoted() > unnoted;
+        request.must_wait |= self.unnoted() > unnoted;
+        if request.is_of_zeroes() {
+            request.zeroed += count as u32;
+            if request.written().1 > 0 {
+                request.stage = Stage::Begin;
+                request.blocks_done = 0;
+                request.pointers.clear();
+                return self.begin_write(number, request, disk);
+            }
+        }
         Ok(request.done())
     }
 
@@ -561,24 +620,59 @@ impl Volume {
         Ok(())
     }
 
+    /// Says where the holes are, from the beginning of the range on: as far as pages of the map
+    /// tell that are in memory, and at most so many of them. Only if the first is missing, it is
+    /// read; the client asks again for the rest.
     fn status(&mut self, request: &mut Request) -> Result<Step, Refused> {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
-        request.extents.clear();
-        for block in first..first + u64::from(count) {
-            let pointer = self.pointer(block).map_err(|page| Refused::Next(map(page)))?;
-            let hole = pointer.block == 0;
-            let is_full = request.extents.len() == EXTENTS_MAX;
-            match request.extents.last_mut() {
-                Some(last) if last.hole == hole => last.length += BLOCK_BYTES as u32,
-                _ if is_full => break,
-                _ => {
-                    let length = BLOCK_BYTES as u32;
-                    request.extents.push(Extent { length, hole, zero: hole });
+        let (mut at, end) = (first, first + u64::from(count));
+        let mut leaves = 0;
+        while at < end && leaves < STATUS_LEAVES_MAX {
+            let known = match self.map.unwritten_from(at / FANOUT) {
+                Ok(0) => {
+                    leaves += 1;
+                    self.leaf_status(&mut request.extents, at, end)
                 }
-            }
+                Ok(unwritten) => {
+                    let until = (at / FANOUT + unwritten).saturating_mul(FANOUT).min(end);
+                    add_extent(&mut request.extents, until - at, true).then_some(until)
+                }
+                Err(page) if at == first => return Err(Refused::Next(map(page))),
+                Err(_) => None,
+            };
+            let Some(until) = known else { break };
+            at = until;
         }
         Ok(Step::Ended)
     }
+
+    /// What a leaf that is in memory says of the blocks from `at` on; where it ends, unless the
+    /// answer is full before.
+    fn leaf_status(&mut self, extents: &mut Vec<Extent>, at: u64, end: u64) -> Option<u64> {
+        let page = self.map.leaf(at / FANOUT).ok()??;
+        let from = (at % FANOUT) as usize;
+        let count = (FANOUT as usize - from).min((end - at) as usize);
+        let is_hole = |entry: &u64| Pointer::from_bits(*entry).block == 0;
+        for run in page[from..from + count].chunk_by(|a, b| is_hole(a) == is_hole(b)) {
+            if !add_extent(extents, run.len() as u64, is_hole(&run[0])) {
+                return None;
+            }
+        }
+        Some(at + count as u64)
+    }
+}
+
+/// Adds blocks to an answer; whether there was room for them.
+fn add_extent(extents: &mut Vec<Extent>, blocks: u64, hole: bool) -> bool {
+    // No range is longer than its 32 bits say.
+    let length = (blocks * BLOCK_BYTES as u64) as u32;
+    let is_full = extents.len() == EXTENTS_MAX;
+    match extents.last_mut() {
+        Some(last) if last.hole == hole => last.length += length,
+        _ if is_full => return false,
+        _ => extents.push(Extent { length, hole, zero: hole }),
+    }
+    true
 }
 
 /// What came of a step.
