@@ -10,9 +10,8 @@ use super::bits::{Bits, count};
 use super::device::Device;
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot};
 use super::place::read_superblock;
-use super::pool::CHUNK_BYTES;
 use super::space::{LEAF_CHUNKS, Run, described};
-use super::table::Table;
+use super::table::Image;
 use super::tree::{FANOUT, Page, Tree, page_from};
 use super::volume::reclaim::DONE;
 use super::volume::recover::read_log;
@@ -127,13 +126,9 @@ struct Checker<'a> {
 pub fn check(device: &dyn Device, verify_data: bool) -> Result<Report, StoreError> {
     let superblock = read_superblock(device)?;
     let failed = |error| StoreError::io(format!("check {}", device.path().display()), error);
-    let table = |chunks: [u32; 2], sectors: usize| {
-        let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-        Table::read_image(device, at, sectors).map_err(failed)
-    };
-    let nodes = table(superblock.nodes, superblock.node_sectors as usize)?;
-    let sectors = superblock.chunks as usize / OWNERS + 1;
-    let owners = table(superblock.owners, sectors)?;
+    let read = |table| Image::read(device, table).map_err(failed);
+    let nodes = read(superblock.node_table())?;
+    let owners = read(superblock.owner_table())?;
     let mut checker = Checker {
         device,
         verify_data,
@@ -142,14 +137,14 @@ pub fn check(device: &dyn Device, verify_data: bool) -> Result<Report, StoreErro
         chunks: vec![Chunk::default(); superblock.chunks as usize],
         report: Report::default(),
     };
-    for (name, damaged) in [("volumes", &nodes.1), ("chunks", &owners.1)] {
+    for (name, damaged) in [("volumes", &nodes.damaged), ("chunks", &owners.damaged)] {
         for sector in damaged {
             let sector = sector.sector;
             checker.problem(format!("sector {sector} of the table of {name} is damaged"));
         }
     }
-    checker.read_nodes(&nodes.0, superblock.node_sectors);
-    checker.read_owners(&owners.0, superblock.first_chunk);
+    checker.read_nodes(&nodes, superblock.node_sectors);
+    checker.read_owners(&owners, superblock.first_chunk);
     for number in checker.in_order() {
         checker.volume(number).map_err(failed)?;
     }
@@ -164,9 +159,9 @@ impl Checker<'_> {
         }
     }
 
-    fn read_nodes(&mut self, image: &[u8], sectors: u32) {
+    fn read_nodes(&mut self, image: &Image, sectors: u32) {
         for number in 1..sectors {
-            let Some(payload) = image.get(Table::payload(number as usize)) else { break };
+            let Some(payload) = image.get(number as usize) else { break };
             match Node::decode(payload) {
                 Ok(Some(node)) => _ = self.nodes.insert(number, node),
                 Ok(None) => {}
@@ -191,9 +186,9 @@ impl Checker<'_> {
         self.report.snapshots = count(Node::has_root) as u64;
     }
 
-    fn read_owners(&mut self, image: &[u8], first: u32) {
+    fn read_owners(&mut self, image: &Image, first: u32) {
         for chunk in first..self.chunks.len() as u32 {
-            let Some(payload) = image.get(Table::payload(chunk as usize / OWNERS)) else { break };
+            let Some(payload) = image.get(chunk as usize / OWNERS) else { break };
             let owner = Owner::decode(chunk as usize, payload);
             let Some(node) = self.nodes.get(&owner.node).copied() else { continue };
             self.chunks[chunk as usize].owner = owner;

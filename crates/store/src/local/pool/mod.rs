@@ -14,8 +14,8 @@ use super::answered::Answered;
 use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
 use super::lasting::Lasting;
-use super::place::read_superblock;
-use super::table::{SECTOR_BYTES, Table};
+use super::place::{WIPED, WIPED_AT, find_superblock, remains};
+use super::table::{Place, SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
@@ -83,6 +83,7 @@ impl Layout {
             first_chunk,
             chunks: first_chunk,
             session: 0,
+            written: 0,
         }
     }
 }
@@ -135,8 +136,17 @@ impl LocalPool {
             |e: io::Error| StoreError::io(format!("make a pool in {}", path().display()), e);
         let mut first = vec![0; CHUNK_BYTES as usize];
         device.read(0, &mut first).map_err(failed)?;
+        let note = &mut first[WIPED_AT..WIPED_AT + WIPED.len()];
+        let is_wiped = note == WIPED;
+        if is_wiped {
+            note.fill(0);
+        }
         if let Some(at) = first.iter().position(|&byte| byte != 0) {
             let found = format!("byte {at} is {:#04x}", first[at]);
+            return Err(StoreError::NotEmpty { path: path(), found });
+        }
+        // A pool whose superblock is gone is not empty.
+        if !is_wiped && let Some(found) = remains(device).map_err(failed)? {
             return Err(StoreError::NotEmpty { path: path(), found });
         }
         let superblock = layout.superblock();
@@ -158,6 +168,8 @@ impl LocalPool {
             device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).map_err(failed)?;
         }
         device.sync().map_err(failed)?;
+        // What says that the device may be overwritten goes before there is a pool.
+        device.write(0, &first).and_then(|()| device.sync()).map_err(failed)?;
         write_superblock(device, &superblock).map_err(failed)
     }
 
@@ -184,16 +196,15 @@ impl LocalPool {
             let doing = format!("{doing} {}", path.display());
             move |error: io::Error| StoreError::io(doing, error)
         };
-        let superblock = read_superblock(device.as_ref())?;
+        let (superblock, _) = find_superblock(device.as_ref())?;
         // Before anything else is written: whatever this session leaves in a log is told from what
         // the ones before have left there.
         let superblock = Superblock { session: superblock.session + 1, ..superblock };
         write_superblock(device.as_ref(), &superblock)
             .map_err(failed("write the superblock of"))?;
-        let table = |name: &str, chunks: [u32; 2], sectors: usize| {
-            let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-            let read = Table::read(Arc::clone(&device), at, sectors);
-            let (table, damaged) = read.map_err(failed(&format!("read the {name} of")))?;
+        let table = |name: &str, place: Place| {
+            let read = Table::read(Arc::clone(&device), place);
+            let (table, damaged, _) = read.map_err(failed(&format!("read the {name} of")))?;
             match damaged.first() {
                 None => Ok(table),
                 Some(first) => Err(StoreError::Rotten {
@@ -201,9 +212,8 @@ impl LocalPool {
                 }),
             }
         };
-        let nodes = table("table of volumes", superblock.nodes, superblock.node_sectors as usize)?;
-        let owner_sectors = superblock.chunks as usize / OWNERS + 1;
-        let owners = table("table of chunks", superblock.owners, owner_sectors)?;
+        let nodes = table("table of volumes", superblock.node_table())?;
+        let owners = table("table of chunks", superblock.owner_table())?;
         let state = State::new(superblock, nodes, owners).map_err(|kind| StoreError::NotPool {
             path: path.clone(),
             why: format!("holds a node of kind {kind}, which this version does not know"),
@@ -454,11 +464,19 @@ impl LocalPool {
 
 fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let block = superblock.encode();
-    for copy in 0..2 {
+    let write = |copy: u64| {
         device.write(copy * BLOCK_BYTES as u64, &block)?;
-        device.sync()?;
+        device.sync()
+    };
+    match (write(0), write(1)) {
+        (Err(error), Err(_)) => Err(error),
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => {
+            let path = device.path().display();
+            tracing::warn!(%error, device = %path, "a copy of the superblock cannot be written");
+            Ok(())
+        }
+        (Ok(()), Ok(())) => Ok(()),
     }
-    Ok(())
 }
 
 impl Shared {

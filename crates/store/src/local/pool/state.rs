@@ -4,7 +4,7 @@ use super::{CHUNK_BYTES, GROWTH_CHUNKS};
 use crate::local::BLOCK_BYTES;
 use crate::local::device::Device;
 use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key};
-use crate::local::table::{PAYLOAD_BYTES, Table};
+use crate::local::table::{Draft, PAYLOAD_BYTES, Table};
 use crate::local::volume::Doomed;
 use crate::snapshots::SnapshotInfo;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -181,15 +181,15 @@ impl State {
         if numbers.len() < nodes.len() {
             return Ok(None);
         }
-        let mut made = Vec::new();
+        let (mut made, mut draft) = (Vec::new(), Draft::new());
         for (&number, (node, key)) in numbers.iter().zip(nodes) {
             // No other node of this number has had it, in this pool or one that was here before.
             let version = u64::from(self.nodes.version(number as usize));
             let generation = (self.superblock.identity as u64).wrapping_add(version);
-            self.nodes.change(number as usize, |payload| encode_key(payload, &key));
+            self.nodes.change(&mut draft, number as usize, |payload| encode_key(payload, &key));
             made.push((number, Node { generation, is_encrypted: !key.is_empty(), ..node }));
         }
-        self.write_nodes(made)?;
+        self.write_with(draft, made)?;
         self.free_from = numbers.last().map_or(self.free_from, |last| last + 1);
         Ok(Some(numbers))
     }
@@ -203,20 +203,24 @@ impl State {
 
     /// Notes what nodes are, durably.
     pub fn write_nodes(&mut self, nodes: impl IntoIterator<Item = (u32, Node)>) -> io::Result<()> {
-        let nodes: Vec<(u32, Node)> = nodes.into_iter().collect();
+        self.write_with(Draft::new(), nodes.into_iter().collect())
+    }
+
+    /// The same, with what the draft changes.
+    fn write_with(&mut self, mut draft: Draft, nodes: Vec<(u32, Node)>) -> io::Result<()> {
         for (number, node) in &nodes {
-            self.nodes.change(*number as usize, |payload| node.encode(payload));
+            self.nodes.change(&mut draft, *number as usize, |payload| node.encode(payload));
         }
-        let sectors: Vec<usize> = nodes.iter().map(|(number, _)| *number as usize).collect();
-        self.nodes.write(&sectors)?;
+        self.nodes.write(draft)?;
         nodes.into_iter().for_each(|(number, node)| self.note_node(number, node));
         Ok(())
     }
 
     /// A node is nothing any more, durably.
     pub fn clear_node(&mut self, number: u32) -> io::Result<()> {
-        self.nodes.change(number as usize, |payload| payload.fill(0));
-        self.nodes.write(&[number as usize])?;
+        let mut draft = Draft::new();
+        self.nodes.change(&mut draft, number as usize, |payload| payload.fill(0));
+        self.nodes.write(draft)?;
         self.free_from = self.free_from.min(number);
         if let Some(node) = self.all.remove(&number) {
             self.strike_name(&node);
@@ -229,31 +233,25 @@ impl State {
     pub fn forget(&mut self, number: u32) -> io::Result<()> {
         let owned = self.owned.get(&number).cloned().unwrap_or_default();
         let chunks: Vec<u32> = owned.into_iter().filter(|&chunk| chunk != 0).collect();
-        for &chunk in &chunks {
-            self.set_owner(chunk, Owner::default());
-        }
-        self.owners.write(&chunks.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
-        self.clear_node(number)?;
+        self.write_owners(chunks.iter().map(|&chunk| (chunk, Owner::default())))?;
+        // They are nobody's from here on, also if the node stays for now.
         self.owned.remove(&number);
         self.free.extend(chunks);
-        Ok(())
+        self.clear_node(number)
     }
 
-    /// Takes chunks back that a node does not use any more, durably.
+    /// Takes chunks back that a node does not use any more, durably. If that fails they stay the
+    /// node's: whoever gets one of their indexes next must not share it with one of them.
     pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
-        let mut returned = Vec::new();
-        for &(index, chunk) in chunks {
-            let place = self.owned.get_mut(&node).and_then(|owned| owned.get_mut(index as usize));
-            if let Some(place) = place.filter(|place| **place == chunk) {
-                *place = 0;
-                returned.push(chunk);
-            }
+        let owned = self.owned.get(&node).map_or(&[][..], Vec::as_slice);
+        let is_owned = |(index, chunk): &(u32, u32)| owned.get(*index as usize) == Some(chunk);
+        let returned: Vec<(u32, u32)> = chunks.iter().copied().filter(is_owned).collect();
+        self.write_owners(returned.iter().map(|(_, chunk)| (*chunk, Owner::default())))?;
+        let Some(owned) = self.owned.get_mut(&node) else { return Ok(()) };
+        for (index, chunk) in returned {
+            owned[index as usize] = 0;
+            self.free.insert(chunk);
         }
-        for &chunk in &returned {
-            self.set_owner(chunk, Owner::default());
-        }
-        self.owners.write(&returned.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
-        self.free.extend(returned);
         Ok(())
     }
 
@@ -263,8 +261,14 @@ impl State {
         u64::from(self.superblock.session) << 32 | u64::from(self.openings)
     }
 
-    fn set_owner(&mut self, chunk: u32, owner: Owner) {
-        self.owners.change(sector_of(chunk), |payload| owner.encode(chunk as usize, payload));
+    fn write_owners(&mut self, owners: impl Iterator<Item = (u32, Owner)>) -> io::Result<()> {
+        let mut draft = Draft::new();
+        for (chunk, owner) in owners {
+            let number = chunk as usize;
+            let encode = |payload: &mut [u8]| owner.encode(number, payload);
+            self.owners.change(&mut draft, sector_of(chunk), encode);
+        }
+        self.owners.write(draft)
     }
 
     /// Gives a node up to so many more chunks, durably: their indexes and numbers.
@@ -277,22 +281,20 @@ impl State {
         if self.free.is_empty() {
             self.grow(device)?;
         }
+        let mut owned = self.owned.get(&node).cloned().unwrap_or_default();
         let mut given = Vec::new();
-        let mut sectors = BTreeSet::new();
-        for _ in 0..count {
-            let Some(chunk) = self.free.pop_first() else { break };
-            let owned = self.owned.entry(node).or_default();
+        for &chunk in self.free.iter().take(count) {
             let index = owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
             match owned.get_mut(index) {
                 Some(place) => *place = chunk,
                 None => owned.push(chunk),
             }
-            let owner = Owner { node, index: index as u32 };
-            self.set_owner(chunk, owner);
-            sectors.insert(sector_of(chunk));
             given.push((index as u32, chunk));
         }
-        self.owners.write(&Vec::from_iter(sectors))?;
+        let owner = |(index, chunk): &(u32, u32)| (*chunk, Owner { node, index: *index });
+        self.write_owners(given.iter().map(owner))?;
+        given.iter().for_each(|(_, chunk)| _ = self.free.remove(chunk));
+        self.owned.insert(node, owned);
         Ok(given)
     }
 
