@@ -165,7 +165,7 @@ impl Checker<'_> {
             match Node::decode(payload) {
                 Ok(Some(node)) => _ = self.nodes.insert(number, node),
                 Ok(None) => {}
-                Err(kind) => self.problem(format!("node {number} is of the unknown kind {kind}")),
+                Err(why) => self.problem(format!("node {number} cannot be: {why}")),
             }
         }
         for (number, node) in self.nodes.clone() {

@@ -253,6 +253,9 @@ impl Superblock {
         if !(2..=NODE_SECTORS_MAX).contains(&self.node_sectors) {
             return Some("its table of volumes is too small or too large");
         }
+        if self.session == u32::MAX {
+            return Some("it was opened more often than can be counted");
+        }
         (self.written > chunks).then_some("more of its tables is written than it has")
     }
 
@@ -336,6 +339,24 @@ pub struct Node {
     pub is_encrypted: bool,
 }
 
+/// What a node says, and cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeError {
+    /// A kind that this version does not know.
+    Kind(u8),
+    /// A map with so many levels.
+    Height(u32),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "kind {kind}"),
+            Self::Height(height) => write!(f, "a map of {height} levels"),
+        }
+    }
+}
+
 /// Where a node's wrapped key is in the payload: its length in two bytes, then the key.
 const KEY_AT: usize = 96;
 
@@ -381,20 +402,23 @@ impl Node {
     /// The node of a sector; `Ok(None)` where there is none.
     ///
     /// # Errors
-    /// The kind, if it is unknown.
-    pub fn decode(payload: &[u8]) -> Result<Option<Self>, u8> {
+    /// When it says what cannot be.
+    pub fn decode(payload: &[u8]) -> Result<Option<Self>, NodeError> {
         let mut reader = Reader { bytes: payload, at: 0 };
         let [number, flags] = reader.take();
         if number == 0 {
             return Ok(None);
         }
-        let kind = *KINDS.get(usize::from(number) - 1).ok_or(number)?;
+        let kind = *KINDS.get(usize::from(number) - 1).ok_or(NodeError::Kind(number))?;
         let height = u32::from(reader.u16());
         let (home, id) = (reader.u32(), u128::from_le_bytes(reader.take()));
         let (generation, size) = (reader.u64(), reader.u64());
         let (map, parent) = (Pointer::from_bits(reader.u64()), reader.u32());
         reader.u32();
         let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
+        if height > HEIGHT_MAX {
+            return Err(NodeError::Height(height));
+        }
         let root = SnapshotRoot { map, height, checkpoint, data_blocks };
         let is_encrypted = flags & 1 == 1;
         Ok(Some(Self { kind, home, id, generation, size, parent, root, is_encrypted }))

@@ -1,12 +1,14 @@
 //! The pool: which volumes there are, and who owns which chunk. Everything here is rare, and may
 //! block.
 
+mod claim;
 mod desk;
 mod open;
 pub mod snapshots;
 mod state;
 mod through;
 
+use self::claim::Claim;
 use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
@@ -15,7 +17,7 @@ use super::device::Device;
 use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
 use super::lasting::Lasting;
 use super::place::{WIPED, WIPED_AT, find_superblock, remains};
-use super::table::{Place, SECTOR_BYTES, Table};
+use super::table::{Damaged, Place, SECTOR_BYTES, Table};
 use super::volume::recover::{Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
@@ -29,6 +31,7 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -96,6 +99,12 @@ struct Shared {
     lasting: Option<Arc<dyn Lasting>>,
     /// What unwraps the keys of encrypted volumes.
     keys: OnceLock<Keys>,
+    /// Whether the pool is still ours.
+    claim: Arc<Claim>,
+    /// Copies of superblock, tables and anchors that were not as they were written.
+    mended: AtomicU64,
+    /// Why no chunk could be given last; `None` if one was.
+    failure: Mutex<Option<String>>,
     /// Held while the tables are written.
     state: Mutex<State>,
     /// Nodes of the volumes that are open. Held for a moment only: reactors take it.
@@ -196,31 +205,53 @@ impl LocalPool {
             let doing = format!("{doing} {}", path.display());
             move |error: io::Error| StoreError::io(doing, error)
         };
-        let (superblock, _) = find_superblock(device.as_ref())?;
+        let (superblock, lost) = find_superblock(device.as_ref())?;
         // Before anything else is written: whatever this session leaves in a log is told from what
         // the ones before have left there.
         let superblock = Superblock { session: superblock.session + 1, ..superblock };
         write_superblock(device.as_ref(), &superblock)
             .map_err(failed("write the superblock of"))?;
-        let table = |name: &str, place: Place| {
+        let read = |name: &str, place: Place| {
             let read = Table::read(Arc::clone(&device), place);
-            let (table, damaged, _) = read.map_err(failed(&format!("read the {name} of")))?;
-            match damaged.first() {
-                None => Ok(table),
-                Some(first) => Err(StoreError::Rotten {
-                    what: format!("sector {} of the {name} of {}", first.sector, path.display()),
-                }),
-            }
+            read.map_err(failed(&format!("read the {name} of")))
         };
-        let nodes = table("table of volumes", superblock.node_table())?;
-        let owners = table("table of chunks", superblock.owner_table())?;
-        let state = State::new(superblock, nodes, owners).map_err(|kind| StoreError::NotPool {
+        let (nodes, damaged, lost_nodes) = read("table of volumes", superblock.node_table())?;
+        if let Some(first) = damaged.first() {
+            let (sector, path) = (first.sector, path.display());
+            let what = format!("sector {sector} of the table of volumes of {path}");
+            return Err(StoreError::Rotten { what });
+        }
+        let (owners, damaged, lost_owners) = read("table of chunks", superblock.owner_table())?;
+        for Damaged { sector } in &damaged {
+            tracing::error!(
+                pool = %path.display(),
+                "sector {sector} of the table of chunks is damaged: its chunks are given to nobody"
+            );
+        }
+        let mended = [("superblock", lost), ("volumes", lost_nodes), ("chunks", lost_owners)];
+        for (name, lost) in mended.iter().filter(|(_, lost)| *lost > 0) {
+            tracing::warn!(
+                pool = %path.display(),
+                "{lost} sectors of one copy of the table of {name} were not as they were written, \
+                 and are written anew from the other copy: the device loses data"
+            );
+        }
+        let claim = Arc::new(Claim::new(Arc::clone(&device), &superblock));
+        let state = State::new(superblock, nodes, owners, Arc::clone(&claim));
+        let mut state = state.map_err(|why| StoreError::NotPool {
             path: path.clone(),
-            why: format!("holds a node of kind {kind}, which this version does not know"),
+            why: format!("holds a node that this version does not know ({why})"),
         })?;
+        if let Err(error) = state.begin_owners(device.as_ref()) {
+            tracing::warn!(%error, pool = %path.display(), "the table of chunks is not complete");
+        }
+        let mended = AtomicU64::new(mended.iter().map(|(_, lost)| *lost as u64).sum());
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let keys = OnceLock::new();
-        let shared = Arc::new(Shared { device, bounds, lasting, keys, state, open, mail });
+        let failure = Mutex::default();
+        let shared =
+            Shared { device, bounds, lasting, keys, claim, mended, failure, state, open, mail };
+        let shared = Arc::new(shared);
         let pool = Self { shared, clerk: None, desk: Arc::default(), _folder: None };
         pool.finish()?;
         Ok(pool)
@@ -394,6 +425,12 @@ impl LocalPool {
         closed: Closed,
         cipher: Option<Cipher>,
     ) -> Result<OpenVolume, StoreError> {
+        let opening = format!("open node {number}");
+        self.shared.claim.hold().map_err(self.io(opening))?;
+        if let Some(what) = self.state().damaged.get(&number) {
+            let what = format!("{what} in {}", self.shared.device.path().display());
+            return Err(StoreError::Rotten { what });
+        }
         let (node, owned) = self.place_home(number, node)?;
         let shared = Arc::clone(&self.shared);
         let session = self.state().next_session();
@@ -414,6 +451,7 @@ impl LocalPool {
             answered,
             name,
         })?;
+        self.shared.mended.fetch_add(volume.damage().anchors, Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {
@@ -422,7 +460,7 @@ impl LocalPool {
         };
         self.shared.ask_reclaim_anew(&state, number);
         drop(state);
-        Ok(OpenVolume { volume, _closed: closed })
+        Ok(OpenVolume::new(volume, closed))
     }
 
     /// Snapshots that the log of their volume does not know, and nobody waits for, were never made.
@@ -528,10 +566,15 @@ impl Shared {
     /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that
     /// fails. What of it has become durable is found when the pool is opened.
     fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
-        self.acquire(node, count).unwrap_or_else(|error| {
+        let given = self.acquire(node, count);
+        let failure = given.as_ref().err().map(ToString::to_string);
+        let mut last = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        // Volumes ask again and again: the same is told once.
+        if let Some(error) = failure.as_ref().filter(|_| *last != failure) {
             tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");
-            Vec::new()
-        })
+        }
+        *last = failure;
+        given.unwrap_or_default()
     }
 
     fn acquire(&self, node: u32, count: usize) -> io::Result<Vec<(u32, u32)>> {
@@ -616,13 +659,30 @@ impl Pool for LocalPool {
     fn space(&self) -> Result<Option<Space>, StoreError> {
         let state = self.state();
         let doing = || "look at the space".to_owned();
-        let room = self.shared.device.room().map_err(self.io(doing()))? / CHUNK_BYTES;
-        let to_come = room.min(u64::from(state.chunks_max() - state.superblock.chunks));
+        let device = self.shared.device.as_ref();
+        // A block device has its space from the beginning, also what no chunk was made of yet.
+        let size = device.size().and_then(|size| Ok(size.saturating_add(device.room()?)));
+        let fits = size.map_err(self.io(doing()))? / CHUNK_BYTES;
+        let fits = fits.min(u64::from(state.chunks_max()));
+        let to_come = fits.saturating_sub(u64::from(state.superblock.chunks));
         let present = u64::from(state.superblock.chunks - state.superblock.first_chunk);
         // An eighth is for pages, logs, and blocks that wait to be used again.
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
         Ok(Some(Space { total: bytes(present + to_come), free }))
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.shared.claim.is_lost()
+    }
+
+    fn look(&self) {
+        // What is found is kept.
+        let _ = self.shared.claim.hold();
+    }
+
+    fn copies_mended(&self) -> u64 {
+        self.shared.mended.load(Ordering::Relaxed)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

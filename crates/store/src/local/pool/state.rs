@@ -1,9 +1,13 @@
 //! What the pool knows: nodes, owners of chunks, and what is free. All of it is also on the device.
 
+use super::claim::Claim;
 use super::{CHUNK_BYTES, GROWTH_CHUNKS};
 use crate::local::BLOCK_BYTES;
 use crate::local::device::Device;
-use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key};
+use crate::local::format::{
+    CHUNKS_MAX, Node, NodeError, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key,
+    owner_sectors,
+};
 use crate::local::table::{Draft, PAYLOAD_BYTES, Table};
 use crate::local::volume::Doomed;
 use crate::snapshots::SnapshotInfo;
@@ -11,6 +15,7 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -38,6 +43,15 @@ pub(super) struct State {
     /// The deleted snapshot that each volume had begun to give back when it was opened: it is the
     /// first to be gone on with, since what is left of it is no neighbour to compare another with.
     pub begun: BTreeMap<u32, u32>,
+    /// Nodes that the tables say cannot be opened, and why.
+    pub damaged: BTreeMap<u32, String>,
+    /// Sectors of owners that are not to be believed: none of their chunks is given to anybody.
+    /// Chunks of any node may be among them.
+    doubted: BTreeSet<usize>,
+    /// Nodes that have left room in their indexes for chunks in such sectors.
+    spaced: BTreeSet<u32>,
+    /// Whether the pool is still ours. Asked before either table is written.
+    claim: Arc<Claim>,
     /// Openings of volumes since the pool was opened.
     openings: u32,
 }
@@ -50,8 +64,13 @@ impl State {
     /// Finds the nodes, and what is free.
     ///
     /// # Errors
-    /// The kind of a node, if it is unknown.
-    pub fn new(superblock: Superblock, nodes: Table, owners: Table) -> Result<Self, u8> {
+    /// What is wrong with a node, if something cannot be.
+    pub fn new(
+        superblock: Superblock,
+        nodes: Table,
+        owners: Table,
+        claim: Arc<Claim>,
+    ) -> Result<Self, NodeError> {
         let mut state = Self {
             superblock,
             nodes,
@@ -66,6 +85,10 @@ impl State {
             free: BTreeSet::new(),
             readers: BTreeMap::new(),
             begun: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            spaced: BTreeSet::new(),
+            claim,
             openings: 0,
         };
         for number in 1..superblock.node_sectors {
@@ -79,10 +102,18 @@ impl State {
     }
 
     fn find_owners(&mut self) {
-        for chunk in self.superblock.first_chunk..self.superblock.chunks {
-            let payload = self.owners.get(sector_of(chunk)).unwrap_or(&[0; PAYLOAD_BYTES]);
-            let owner = Owner::decode(chunk as usize, payload);
-            if owner.node == 0 || !self.all.contains_key(&owner.node) {
+        let chunks = self.superblock.first_chunk..self.superblock.chunks;
+        for chunk in chunks.clone() {
+            let sector = sector_of(chunk);
+            let owner = self.owner_of(chunk);
+            // Such numbers are never written.
+            let is_possible = owner.node < self.superblock.node_sectors
+                && (owner.node == 0 || owner.index < 2 * self.chunks_max());
+            if self.owners.is_damaged(sector) || !is_possible {
+                self.doubted.insert(sector);
+                continue;
+            }
+            if !self.all.contains_key(&owner.node) {
                 self.free.insert(chunk);
                 continue;
             }
@@ -93,6 +124,69 @@ impl State {
             }
             owned[index] = chunk;
         }
+        self.find_damaged();
+        let doubted = &self.doubted;
+        self.free.retain(|chunk| !doubted.contains(&sector_of(*chunk)));
+    }
+
+    /// Nodes whose first chunk is not their own. Whatever has changed its owner may have changed
+    /// those beside it, too.
+    fn find_damaged(&mut self) {
+        let chunks = self.superblock.first_chunk..self.superblock.chunks;
+        for (number, node) in self.all.iter().filter(|(_, node)| node.home != 0) {
+            // Such a one may have lost its chunks already, and goes next.
+            let is_going = matches!(node.kind, NodeKind::Deleting | NodeKind::Husk)
+                && self.children_of(*number).next().is_none();
+            let is_placed = chunks.contains(&node.home);
+            let sector = sector_of(node.home);
+            let is_owner = is_placed
+                && !self.owners.is_damaged(sector)
+                && self.owner_of(node.home).node == *number;
+            if !node.has_space() || is_going || is_owner {
+                continue;
+            }
+            let what = format!(
+                "the owner of chunk {}, the first chunk of {},",
+                node.home,
+                VolumeId::from_bits(node.id)
+            );
+            tracing::error!("{what} is not as it was written: the volume is not opened");
+            self.damaged.insert(*number, what);
+            if is_placed {
+                self.doubted.insert(sector);
+            }
+        }
+    }
+
+    fn owner_of(&self, chunk: u32) -> Owner {
+        let payload = self.owners.get(sector_of(chunk)).unwrap_or(&[0; PAYLOAD_BYTES]);
+        Owner::decode(chunk as usize, payload)
+    }
+
+    /// Writes the owners of all chunks that were never written, so that one that is lost is told
+    /// from one that there never was.
+    pub fn begin_owners(&mut self, device: &dyn Device) -> io::Result<()> {
+        self.begin_owners_of(self.superblock.chunks)?;
+        if self.superblock.written == self.superblock.chunks {
+            return Ok(());
+        }
+        let written = self.superblock.chunks;
+        let superblock = Superblock { written, ..self.superblock };
+        self.claim.hold()?;
+        super::write_superblock(device, &superblock)?;
+        self.superblock = superblock;
+        Ok(())
+    }
+
+    fn begin_owners_of(&mut self, chunks: u32) -> io::Result<()> {
+        let mut draft = Draft::new();
+        let is_new =
+            |sector: &usize| self.owners.version(*sector) == 0 && !self.owners.is_damaged(*sector);
+        for sector in (0..owner_sectors(chunks)).filter(is_new) {
+            self.owners.change(&mut draft, sector, |_| ());
+        }
+        self.claim.hold()?;
+        self.owners.write(draft)
     }
 
     /// Notes in memory what a node is.
@@ -211,6 +305,7 @@ impl State {
         for (number, node) in &nodes {
             self.nodes.change(&mut draft, *number as usize, |payload| node.encode(payload));
         }
+        self.claim.hold()?;
         self.nodes.write(draft)?;
         nodes.into_iter().for_each(|(number, node)| self.note_node(number, node));
         Ok(())
@@ -220,7 +315,9 @@ impl State {
     pub fn clear_node(&mut self, number: u32) -> io::Result<()> {
         let mut draft = Draft::new();
         self.nodes.change(&mut draft, number as usize, |payload| payload.fill(0));
+        self.claim.hold()?;
         self.nodes.write(draft)?;
+        self.damaged.remove(&number);
         self.free_from = self.free_from.min(number);
         if let Some(node) = self.all.remove(&number) {
             self.strike_name(&node);
@@ -268,7 +365,20 @@ impl State {
             let encode = |payload: &mut [u8]| owner.encode(number, payload);
             self.owners.change(&mut draft, sector_of(chunk), encode);
         }
+        self.claim.hold()?;
         self.owners.write(draft)
+    }
+
+    /// The indexes that a node's next chunks get: those that are free, from the first on. While
+    /// some owners are not known, those behind all that it may have.
+    fn next_index(&mut self, node: u32, owned: &mut Vec<u32>) -> usize {
+        if self.doubted.is_empty() || owned.is_empty() {
+            return owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
+        }
+        if self.spaced.insert(node) {
+            owned.resize(owned.len() + self.doubted.len() * OWNERS, 0);
+        }
+        owned.len()
     }
 
     /// Gives a node up to so many more chunks, durably: their indexes and numbers.
@@ -283,8 +393,11 @@ impl State {
         }
         let mut owned = self.owned.get(&node).cloned().unwrap_or_default();
         let mut given = Vec::new();
-        for &chunk in self.free.iter().take(count) {
-            let index = owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
+        for chunk in self.free.iter().copied().take(count).collect::<Vec<_>>() {
+            let index = self.next_index(node, &mut owned);
+            if index >= 2 * self.chunks_max() as usize {
+                break;
+            }
             match owned.get_mut(index) {
                 Some(place) => *place = chunk,
                 None => owned.push(chunk),
@@ -322,7 +435,9 @@ impl State {
         if fits == present {
             return Ok(());
         }
-        let superblock = Superblock { chunks: fits, ..self.superblock };
+        self.begin_owners_of(fits)?;
+        let superblock = Superblock { chunks: fits, written: fits, ..self.superblock };
+        self.claim.hold()?;
         super::write_superblock(device, &superblock)?;
         self.superblock = superblock;
         self.free.extend(present..fits);
@@ -331,7 +446,7 @@ impl State {
 
     /// The chunks that the pool may grow to have.
     pub fn chunks_max(&self) -> u32 {
-        self.superblock.owner_sectors * OWNERS as u32
+        (self.superblock.owner_sectors * OWNERS as u32).min(CHUNKS_MAX)
     }
 
     /// The snapshots of a volume's node, of all kinds, from the oldest to the newest.

@@ -6,7 +6,7 @@ use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
 use crate::local::answered::{Answered, Found};
-use crate::local::device::Device;
+use crate::local::device::{Device, read_readable};
 use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
 use crate::local::space::Run;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
@@ -123,15 +123,25 @@ pub fn found(
 /// Writes the newest anchor over a copy that is another one, durably. A crash may have left the
 /// second copy older, or a part of it if the anchor is longer than a sector; the next checkpoint
 /// writes the first one, and a crash then must not find both bad.
-fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<()> {
+/// How many were not as they were written, or could not be read.
+fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<u64> {
     let newest = anchor.encode();
+    let mut mended = 0;
     for (at, copy) in (home * CHUNK_BLOCKS..).zip(copies.chunks(BLOCK_BYTES)) {
         if copy != newest {
             device.write(offset(at), &newest)?;
             device.sync()?;
         }
+        if Anchor::decode(copy, anchor.identity).is_none() {
+            let path = device.path().display();
+            tracing::warn!(
+                device = %path, block = at,
+                "a copy of an anchor was not as it was written, and is written anew from the other"
+            );
+            mended += 1;
+        }
     }
-    Ok(())
+    Ok(mended)
 }
 
 fn offset(block: u32) -> u64 {
@@ -155,9 +165,12 @@ impl Volume {
             what: format!("{what} of {name} in {}", device.path().display()),
         };
         let mut copies = vec![0; 2 * BLOCK_BYTES];
-        device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
+        // One copy suffices, also if the other cannot be read.
+        read_readable(device.as_ref(), offset(home * CHUNK_BLOCKS), &mut copies)
+            .map_err(failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
-        mend_anchor(device.as_ref(), home, &copies, &anchor).map_err(failed("mend the anchor"))?;
+        let anchors = mend_anchor(device.as_ref(), home, &copies, &anchor)
+            .map_err(failed("mend the anchor"))?;
         let (mut blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
             .ok_or_else(|| rotten("the log"))?;
@@ -169,6 +182,7 @@ impl Volume {
         let place = (home, owned);
         let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, bounds);
         volume.cipher = cipher;
+        volume.damage.anchors = anchors;
         volume.note_anchored(&anchor).map_err(failed("note the snapshots"))?;
         volume.fit_space().map_err(failed("read the space tree"))?;
         volume.hold_log(&tail, anchor.log).map_err(failed("read the space tree"))?;
