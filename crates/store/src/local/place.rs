@@ -213,8 +213,7 @@ impl LocalPool {
             make(&device, note.identity)?;
         }
         let superblock = read_superblock(&device)?;
-        let size = device.size().map_err(failed("look at", &place))?;
-        note.accepts(&place, &superblock, ByteCount(size))?;
+        note.accepts(&device)?;
         let lasting = lasting(path, note.identity);
         let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
         let is_new = note.session == 0;
@@ -247,15 +246,16 @@ fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
 }
 
 impl Note {
-    /// Whether this is the pool that the folder knows.
-    fn accepts(
-        &self,
-        place: &Path,
-        superblock: &Superblock,
-        size: ByteCount,
-    ) -> Result<(), StoreError> {
+    /// Whether what is on a device is the pool that the folder knows, as a whole.
+    ///
+    /// # Errors
+    /// When it is not, or the device fails.
+    pub fn accepts(&self, device: &dyn Device) -> Result<(), StoreError> {
+        let place = device.path();
+        let superblock = read_superblock(device)?;
+        let size = ByteCount(device.size().map_err(failed("look at", place))?);
         let refuse = |why: String| Err(StoreError::NotPool { path: place.to_owned(), why });
-        let Superblock { identity, session, chunks, .. } = *superblock;
+        let Superblock { identity, session, chunks, .. } = superblock;
         if identity != self.identity {
             return refuse(format!(
                 "is another pool (identity {identity:032x}) than that of this data folder \

@@ -2,6 +2,7 @@
 
 mod crashed;
 mod failing;
+mod fuzzed;
 mod killed;
 mod rotten;
 

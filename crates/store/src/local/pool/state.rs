@@ -133,6 +133,7 @@ impl State {
     /// those beside it, too.
     fn find_damaged(&mut self) {
         let chunks = self.superblock.first_chunk..self.superblock.chunks;
+        let mut homes = BTreeSet::new();
         for (number, node) in self.all.iter().filter(|(_, node)| node.home != 0) {
             // Such a one may have lost its chunks already, and goes next.
             let is_going = matches!(node.kind, NodeKind::Deleting | NodeKind::Husk)
@@ -154,7 +155,12 @@ impl State {
             self.damaged.insert(*number, what);
             if is_placed {
                 self.doubted.insert(sector);
+                homes.insert(node.home);
             }
+        }
+        // Nor may it be another's, whom the table names instead.
+        for chunk in self.owned.values_mut().flatten().filter(|chunk| homes.contains(chunk)) {
+            *chunk = 0;
         }
     }
 

@@ -362,22 +362,33 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
     let superblock = read_superblock(device).unwrap();
     let data: Vec<u64> = device.find(&[1; BLOCK_BYTES]);
     assert_eq!(data.len(), 1, "{when}");
+    let home = || {
+        let mut bytes = vec![0; CHUNK_BYTES as usize];
+        device.read(u64::from(superblock.first_chunk) * CHUNK_BYTES, &mut bytes).unwrap();
+        bytes
+    };
+    let before = home();
     let pool = opened(device);
     let error = pool.open(ID, SIZE).map(drop).unwrap_err().to_string();
     let first = format!("the owner of chunk {}, the first chunk of {ID},", superblock.first_chunk);
     assert!(error.contains(&first), "{when}: {error}");
-    // A new volume writes as much as it can.
-    let id = VolumeId::from_bits(20);
-    pool.create(id, ByteCount(64 << 20)).unwrap();
-    let mut written = 0;
-    if let Ok(mut store) = pool.open(id, ByteCount(64 << 20)) {
-        while carry_out(device, store.as_mut(), WRITE, written, 3) == 1 {
-            written += 1;
+    // The other ones write as much as they can.
+    let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
+    pool.create(id, large).unwrap();
+    let mut written = [0, 0];
+    for ((id, size), written) in [(OTHER, SIZE), (id, large)].into_iter().zip(&mut written) {
+        let Ok(mut store) = pool.open(id, size) else { continue };
+        while *written < size.0 / BLOCK_BYTES as u64
+            && carry_out(device, store.as_mut(), WRITE, *written, 3) == 1
+        {
+            *written += 1;
         }
     }
-    assert_eq!(device.find(&[1; BLOCK_BYTES]), data, "{when}: {written} blocks were written");
+    assert_eq!(device.find(&[1; BLOCK_BYTES]), data, "{when}: {written:?} blocks were written");
+    assert!(home() == before, "{when}: {written:?} blocks were written");
     // What is deleted frees what it had; the damage goes with the volume that shows it.
     if table.is_some() {
+        assert!(written[0] > 0, "{when}");
         assert_eq!(pool.open(OTHER, SIZE).map(drop).map_err(|it| it.to_string()), Ok(()));
         pool.delete(ID).unwrap();
         drop(pool);

@@ -173,6 +173,7 @@ impl Volume {
             .map_err(failed("mend the anchor"))?;
         let (mut blocks, tail) = read_log(device.as_ref(), &anchor)
             .map_err(failed("read the log"))?
+            .filter(|(blocks, tail)| is_possible(blocks, tail, &owned, size))
             .ok_or_else(|| rotten("the log"))?;
         let found = Found { sequence: tail.sequence, session: tail.session, opening: session };
         let left = answered.as_ref().map(|answered| answered.left(found)).transpose();
@@ -511,6 +512,27 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     };
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     DiskDone { token, result: result.map(|()| length).map_err(errno), buffer }
+}
+
+/// Whether the log is in the volume's own chunks, and names blocks that there can be: numbers that
+/// cannot be are damage, whatever their checksum.
+fn is_possible(blocks: &[LogBlock], tail: &Tail, owned: &[u32], size: ByteCount) -> bool {
+    let blocks_of_volume = size.0.div_ceil(BLOCK_BYTES as u64);
+    let is_placed = |record: &Record| {
+        let (first, count) = match record {
+            Record::Map { first, block, checksums } => {
+                let count = checksums.len() as u32;
+                let is_placed = *block >= CHUNK_BLOCKS && block.checked_add(count).is_some();
+                (*first, is_placed.then_some(count))
+            }
+            Record::Unmap { first, count } => (*first, Some(*count)),
+            Record::Snapshot { .. } => return true,
+        };
+        let end = count.and_then(|count| first.checked_add(count.into()));
+        end.is_some_and(|end| end <= blocks_of_volume)
+    };
+    tail.chunks.iter().all(|chunk| owned.contains(chunk))
+        && blocks.iter().flat_map(|block| &block.records).all(is_placed)
 }
 
 /// Follows the log from where the anchor says; `None` if a block in its midst has rotted.
