@@ -10,6 +10,7 @@ use super::bits::{Bits, count};
 use super::device::{Device, read_readable};
 use super::format::{
     Anchor, CHUNKS_MAX, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot, Superblock,
+    decode_key,
 };
 use super::place::find_superblock;
 use super::pool::CHUNK_BYTES;
@@ -17,7 +18,7 @@ use super::space::{LEAF_CHUNKS, Run, described};
 use super::table::{Damaged, Image};
 use super::tree::{FANOUT, Page, Tree, page_from};
 use super::volume::reclaim::DONE;
-use super::volume::recover::read_log;
+use super::volume::recover::{is_possible, read_log};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::StoreError;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
@@ -188,6 +189,10 @@ impl Checker<'_> {
         for number in 1..self.superblock.node_sectors {
             let Some(payload) = image.get(number as usize) else { break };
             match Node::decode(payload) {
+                Ok(Some(node)) if node.is_encrypted && decode_key(payload).is_empty() => {
+                    self.problem(format!("{}, node {number}, has lost its key", name_of(&node)));
+                    self.nodes.insert(number, node);
+                }
                 Ok(Some(node)) => _ = self.nodes.insert(number, node),
                 Ok(None) => {}
                 Err(why) => self.problem(format!("node {number} cannot be: {why}")),
@@ -539,17 +544,16 @@ impl Checker<'_> {
         name: &str,
         anchor: &Anchor,
     ) -> io::Result<Option<BTreeMap<u64, Pointer>>> {
-        let Some((blocks, tail)) = read_log(self.device, anchor)? else {
+        let owned = self.owned.get(&number).into_iter().flat_map(BTreeMap::values);
+        let owned: Vec<u32> = owned.copied().collect();
+        let size = ByteCount(self.nodes.get(&number).map_or(0, |node| node.size));
+        let log = read_log(self.device, anchor)?;
+        let log = log.filter(|(blocks, tail)| is_possible(blocks, tail, &owned, size));
+        let Some((blocks, tail)) = log else {
             self.problem(format!("the log of {name} is not as it was written"));
             return Ok(None);
         };
         for &chunk in &tail.chunks {
-            if self.chunks.get(chunk as usize).is_none_or(|it| it.owner.node != number) {
-                self.problem(format!(
-                    "the log of {name} is in chunk {chunk}, which is not its own"
-                ));
-                return Ok(None);
-            }
             let chunk = &mut self.chunks[chunk as usize];
             (chunk.in_use, chunk.own) = ([u64::MAX; 4], [u64::MAX; 4]);
         }

@@ -23,6 +23,9 @@ const NODE_SECTORS_MAX: u32 = 1 << 19;
 /// Levels of a tree above its leaves are never more.
 const HEIGHT_MAX: u32 = 6;
 
+/// Openings of a pool that can be counted.
+pub const SESSIONS_MAX: u32 = u32::MAX - 2;
+
 /// Where a chunk begins, in bytes.
 fn at(chunk: u32) -> u64 {
     u64::from(chunk) * CHUNK_BYTES as u64
@@ -253,7 +256,8 @@ impl Superblock {
         if !(2..=NODE_SECTORS_MAX).contains(&self.node_sectors) {
             return Some("its table of volumes is too small or too large");
         }
-        if self.session == u32::MAX {
+        // One that is open says a number more.
+        if self.session > SESSIONS_MAX + 1 {
             return Some("it was opened more often than can be counted");
         }
         (self.written > chunks).then_some("more of its tables is written than it has")

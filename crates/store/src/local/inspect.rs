@@ -2,12 +2,12 @@
 //! writes nothing. Beside a server that has the pool open it shows what is on the device at this
 //! moment.
 
-use super::device::Device;
+use super::BLOCK_BYTES;
+use super::device::{Device, read_readable};
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner};
 use super::place::read_superblock;
 use super::pool::CHUNK_BYTES;
 use super::table::Image;
-use super::{BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::StoreError;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
@@ -126,7 +126,7 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
 
 /// What the anchor of a volume, or the root of a snapshot, says of its data.
 fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Option<ByteCount>> {
-    let bytes = |blocks: u64| ByteCount(blocks * BLOCK_BYTES as u64);
+    let bytes = |blocks: u64| ByteCount(blocks.saturating_mul(BLOCK_BYTES as u64));
     if !node.has_space() {
         return Ok(Some(bytes(node.root.data_blocks)));
     }
@@ -134,7 +134,8 @@ fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Opt
         return Ok(Some(ByteCount(0)));
     }
     let mut copies = vec![0; 2 * BLOCK_BYTES];
-    device.read(u64::from(node.home * CHUNK_BLOCKS) * BLOCK_BYTES as u64, &mut copies)?;
+    // One copy suffices.
+    read_readable(device, u64::from(node.home) * CHUNK_BYTES, &mut copies)?;
     let identity = Identity { node: number, generation: node.generation };
     Ok(Anchor::newest(&copies, identity).map(|anchor| bytes(anchor.data_blocks)))
 }

@@ -5,7 +5,7 @@
 
 use super::BLOCK_BYTES;
 use super::device::{Device, FileDevice, read_readable};
-use super::format::{Superblock, SuperblockError, is_anchor};
+use super::format::{SESSIONS_MAX, Superblock, SuperblockError, is_anchor};
 use super::lasting::{Lasting, LastingFiles};
 use super::pool::{CHUNK_BYTES, Layout, LocalPool};
 use super::table::{SECTOR_BYTES, is_written};
@@ -133,10 +133,14 @@ pub fn find_superblock(device: &dyn Device) -> Result<(Superblock, usize), Store
     };
     let needed = ByteCount(u64::from(found.0.first_chunk) * CHUNK_BYTES);
     let size = ByteCount(device.size().map_err(failed)?);
-    match size < needed {
-        true => Err(StoreError::NotPool { path, why: too_short(size, needed) }),
-        false => Ok(found),
+    if size < needed {
+        return Err(StoreError::NotPool { path, why: too_short(size, needed) });
     }
+    if found.0.session > SESSIONS_MAX {
+        let why = "was opened more often than can be counted; copy its volumes to a new pool";
+        return Err(StoreError::NotPool { path, why: why.to_owned() });
+    }
+    Ok(found)
 }
 
 fn too_short(size: ByteCount, needed: ByteCount) -> String {

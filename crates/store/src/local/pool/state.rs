@@ -251,7 +251,7 @@ impl State {
             volume: volume.map(|of| VolumeId::from_bits(of.id)),
             size: ByteCount(node.size),
             is_complete: node.kind == NodeKind::Snapshot,
-            data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
+            data: ByteCount(node.root.data_blocks.saturating_mul(BLOCK_BYTES as u64)),
             is_encrypted: node.is_encrypted,
         }
     }

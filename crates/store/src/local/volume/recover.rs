@@ -7,7 +7,9 @@ use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
 use crate::local::answered::{Answered, Found};
 use crate::local::device::{Device, read_readable};
-use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
+use crate::local::format::{
+    Anchor, CHUNKS_MAX, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot,
+};
 use crate::local::space::Run;
 use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -516,13 +518,19 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
 
 /// Whether the log is in the volume's own chunks, and names blocks that there can be: numbers that
 /// cannot be are damage, whatever their checksum.
-fn is_possible(blocks: &[LogBlock], tail: &Tail, owned: &[u32], size: ByteCount) -> bool {
+pub(in crate::local) fn is_possible(
+    blocks: &[LogBlock],
+    tail: &Tail,
+    owned: &[u32],
+    size: ByteCount,
+) -> bool {
     let blocks_of_volume = size.0.div_ceil(BLOCK_BYTES as u64);
     let is_placed = |record: &Record| {
         let (first, count) = match record {
             Record::Map { first, block, checksums } => {
                 let count = checksums.len() as u32;
-                let is_placed = *block >= CHUNK_BLOCKS && block.checked_add(count).is_some();
+                let end = block.checked_add(count).filter(|_| *block >= CHUNK_BLOCKS);
+                let is_placed = end.is_some_and(|end| end <= CHUNKS_MAX * CHUNK_BLOCKS);
                 (*first, is_placed.then_some(count))
             }
             Record::Unmap { first, count } => (*first, Some(*count)),
