@@ -301,6 +301,11 @@ impl Checker<'_> {
     fn volume(&mut self, number: u32) -> io::Result<()> {
         let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
         let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
+        let owned = self.owned.get(&number).map_or(0, BTreeMap::len);
+        if node.home == 0 && owned > 1 {
+            let name = name_of(&node);
+            self.problem(format!("{name} has {owned} chunks, and none of them is its first one"));
+        }
         // One that was never opened has nothing yet, one that is being deleted nothing any more.
         if node.home == 0
             || !matches!(node.kind, NodeKind::Volume | NodeKind::Filling) && !has_snapshots

@@ -1,6 +1,7 @@
 //! The pool held to the obligations of every store.
 
 mod crashed;
+mod devices;
 mod failing;
 mod fuzzed;
 mod killed;

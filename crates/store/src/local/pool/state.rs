@@ -134,6 +134,16 @@ impl State {
     fn find_damaged(&mut self) {
         let chunks = self.superblock.first_chunk..self.superblock.chunks;
         let mut homes = BTreeSet::new();
+        for (number, node) in self.all.iter().filter(|(_, node)| node.home == 0) {
+            // Until its first chunk is noted it gets no other one.
+            let owned = self.owned.get(number).map_or(0, Vec::len);
+            if node.has_space() && owned > 1 {
+                let id = VolumeId::from_bits(node.id);
+                let what = format!("the first chunk of {id}, which has {owned} chunks,");
+                tracing::error!("{what} is not as it was written: the volume is not opened");
+                self.damaged.insert(*number, what);
+            }
+        }
         for (number, node) in self.all.iter().filter(|(_, node)| node.home != 0) {
             // Such a one may have lost its chunks already, and goes next.
             let is_going = matches!(node.kind, NodeKind::Deleting | NodeKind::Husk)
