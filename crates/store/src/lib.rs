@@ -239,12 +239,6 @@ pub trait Pool: Send + Sync {
         false
     }
 
-    /// Second copies that were needed: sectors and blocks of which one of two copies was not as it
-    /// was written, or could not be read, and that were written anew from the other.
-    fn copies_mended(&self) -> u64 {
-        0
-    }
-
     /// The name of this process at the store, if others can be told apart by theirs.
     fn instance(&self) -> Option<String> {
         None

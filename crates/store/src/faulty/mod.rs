@@ -41,10 +41,6 @@ impl Pool for FaultyPool {
         self.below.is_taken_over()
     }
 
-    fn copies_mended(&self) -> u64 {
-        self.below.copies_mended()
-    }
-
     fn instance(&self) -> Option<String> {
         self.below.instance()
     }

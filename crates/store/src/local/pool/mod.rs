@@ -297,6 +297,13 @@ impl LocalPool {
         Self { _folder: Some(Arc::new(folder)), ..self }
     }
 
+    /// Second copies that were needed since the pool was opened: sectors and blocks of which one
+    /// copy was not as it was written, or could not be read, and was written anew from the other.
+    #[must_use]
+    pub fn copies_mended(&self) -> u64 {
+        self.shared.mended.load(Ordering::Relaxed)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state()
     }
@@ -679,10 +686,6 @@ impl Pool for LocalPool {
     fn look(&self) {
         // What is found is kept.
         let _ = self.shared.claim.hold();
-    }
-
-    fn copies_mended(&self) -> u64 {
-        self.shared.mended.load(Ordering::Relaxed)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
