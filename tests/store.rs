@@ -387,7 +387,7 @@ fn a_block_device_is_a_pool() {
     command.args("store init --force".split(' ')).args(options.split(' '));
     run(command.arg("--data-dir").arg(&data_dir)).ok();
     let mut server = Server::start_in(folder, data_dir, &options);
-    let total = |server: &Server| Metrics::of(server).single("space_total_bytes");
+    let total = |server: &Server| Metrics::of(server).single("store_total_bytes");
     let small = total(&server);
     assert!(small > 1.7 * f64::from(1 << 30), "{small} bytes are for sale");
     let volume = server.attached("--size 1");

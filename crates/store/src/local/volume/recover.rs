@@ -524,7 +524,8 @@ pub(in crate::local) fn is_possible(
     owned: &[u32],
     size: ByteCount,
 ) -> bool {
-    let blocks_of_volume = size.0.div_ceil(BLOCK_BYTES as u64);
+    // A deletion unmaps whole leaves.
+    let blocks_of_volume = super::leaves_for(size).saturating_mul(FANOUT);
     let is_placed = |record: &Record| {
         let (first, count) = match record {
             Record::Map { first, block, checksums } => {
