@@ -367,7 +367,7 @@ impl Drop for Loop {
 /// The first command of the documentation, on a device: what holds something is refused by name,
 /// all of the device is for sale, and what is added to it, too.
 #[test]
-#[ignore = "full: crates/store/src/local/tests/devices.rs::a_disk_is_used_to_its_end_also_when_that_moves stays"]
+#[ignore = "full: crates/store/src/local/tests/devices.rs::a_disk_is_used_to_its_end stays"]
 fn a_block_device_is_a_pool() {
     let (folder, data_dir) = new_folder();
     let image = folder.path().join("disk.img");

@@ -323,33 +323,29 @@ fn open_device(place: &Path, may_create: bool) -> Result<FileDevice, StoreError>
 fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
     let mut block = vec![0; BLOCK_BYTES];
     device.read(0, &mut block).map_err(failed("read", device.path()))?;
-    if Superblock::decode(&block).is_ok_and(|superblock| superblock.identity == identity) {
+    let present = read_superblock(device);
+    if present.as_ref().is_ok_and(|superblock| superblock.identity == identity) {
         return Ok(());
     }
     let bytes = bytes_max(device).map_err(failed("look at the space for", device.path()))?;
     match LocalPool::init(device, &Layout::for_bytes(identity, bytes)) {
         Err(StoreError::NotEmpty { path, found }) => {
-            let is_pool = read_superblock(device).is_ok()
-                || matches!(
-                    Superblock::decode(&block),
-                    Err(SuperblockError::Version(_) | SuperblockError::Features(_))
-                );
-            let why = match Superblock::decode(&block) {
-                _ if is_pool => {
-                    "holds the pool of another data folder; name that folder, or put its file \
-                     POOL into this one"
-                        .to_owned()
-                }
-                Err(SuperblockError::Empty) if found.contains("of a pool") => {
-                    format!("{} ({found})", SuperblockError::Lost)
-                }
-                _ => {
-                    let found = kind_of(device).map_err(failed("read", &path))?.unwrap_or(found);
-                    format!(
-                        "is not empty ({found}); name an empty device or file, or overwrite it \
-                         with: evenkeel store init --force"
-                    )
-                }
+            let is_other = matches!(
+                Superblock::decode(&block),
+                Err(SuperblockError::Version(_) | SuperblockError::Features(_))
+            );
+            let why = if present.is_ok() || is_other {
+                "holds the pool of another data folder; name that folder, or put its file POOL \
+                 into this one"
+                    .to_owned()
+            } else if found.contains("of a pool") {
+                format!("{} ({found})", SuperblockError::Lost)
+            } else {
+                let found = kind_of(device).map_err(failed("read", &path))?.unwrap_or(found);
+                format!(
+                    "is not empty ({found}); name an empty device or file, or overwrite it with: \
+                     evenkeel store init --force"
+                )
             };
             Err(StoreError::NotPool { path, why })
         }

@@ -100,7 +100,7 @@ fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
 
 /// All of a disk is for sale from the first moment on, and also what is added to it later.
 #[test]
-fn a_disk_is_used_to_its_end_also_when_that_moves() {
+fn a_disk_is_used_to_its_end() {
     let disk = FixedDisk::new(64 * MIB);
     let layout = Layout::for_bytes(1, 128 * MIB);
     LocalPool::init(&disk, &layout).unwrap();
