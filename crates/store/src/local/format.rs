@@ -240,7 +240,7 @@ impl Superblock {
     fn impossible(&self) -> Option<&'static str> {
         let Self { nodes, owners, first_chunk, chunks, .. } = *self;
         let chunks_for = |sectors: u32| sectors.div_ceil(CHUNK_BYTES as u32 / SECTOR_BYTES as u32);
-        let ends = |at: u32, length: u32| at.checked_add(length).unwrap_or(u32::MAX);
+        let ends = |at: u32, length: u32| at.saturating_add(length);
         let (of_nodes, of_owners) = (chunks_for(self.node_sectors), chunks_for(self.owner_sectors));
         let [a, b] = nodes;
         let [c, d] = owners;
