@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
-//!        -> Synced -> Held (the pool is still ours) -> First (anchor, copy 1) -> Anchored (flush) -> Second (copy 2)
+//!        -> Synced -> Held (is the pool still ours?) -> First (anchor, copy 1)
+//!        -> Anchored (flush) -> Second (copy 2)
 //!        -> Named (snapshots are noted) -> Idle
 //! ```
 
