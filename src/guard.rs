@@ -26,7 +26,8 @@ impl Guard {
         let look = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK) {
                 if pool.is_taken_over() {
-                    let what = "the Ceph cluster has fenced this server: another one took over";
+                    let what = "another server has taken over the store, so this one may not use \
+                                it any more";
                     return lost(what.to_owned());
                 }
             }

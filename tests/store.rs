@@ -11,7 +11,9 @@ use support::PATIENCE;
 use support::clock::Deadline;
 use support::metrics::Metrics;
 use support::nbd::Client;
-use support::server::Server;
+use support::process::run;
+use support::server::{Server, evenkeel, new_folder};
+use support::tools::{absent, skipped, tool};
 
 const BLOCK: usize = 4_096;
 /// `NBD_EIO`.
@@ -252,4 +254,161 @@ fn volumes_are_encrypted_while_there_is_a_key() {
     Deadline::after(PATIENCE).ask("the volume", || statuses(&server, &secret) == "in-use");
     let mut client = Client::open(server.nbd, &secret).expect("attached");
     assert_eq!(read(&mut client, 9), Ok(pattern(2, 9)));
+}
+
+/// What starts another server; it ends at once where the pool is refused.
+const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+
+/// A pool is served by one server, whatever folder another one is started with, and one that was
+/// overwritten is not called empty.
+#[test]
+fn a_pool_that_a_server_holds_is_nobody_elses() {
+    let (folder, data_dir) = new_folder();
+    let pool = folder.path().join("disk");
+    File::create(&pool).expect("a file");
+    let copy = folder.path().join("copy");
+    let options = format!("--pool {}", pool.display());
+    let mut server = Server::start_in(folder, data_dir, &options);
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, 10);
+    std::fs::create_dir(&copy).expect("a folder");
+    for name in ["EVENKEEL", "POOL", "control.db", "credentials"] {
+        std::fs::copy(server.data_dir().join(name), copy.join(name)).expect("copied");
+    }
+    let copy = format!("--data-dir {}", copy.display());
+    let fresh = format!("--data-dir {}", server.folder().join("fresh").display());
+    let held = format!("{} is held by another program", pool.display());
+    for verb in [
+        format!("{SERVE} {copy}"),
+        format!("{SERVE} {fresh} {options}"),
+        format!("store init {fresh} {options} --force"),
+        format!("store check {copy}"),
+    ] {
+        let refused = server.evenkeel(&verb).fails_with(1);
+        assert!(refused.contains(&held), "{verb}: {refused}");
+    }
+    // To look at it is no harm.
+    let shown = server.evenkeel(&format!("store inspect {copy}")).ok();
+    assert!(shown.contains(&volume), "{shown}");
+    server.stop();
+    let of_other = server.evenkeel(&format!("{SERVE} {fresh} {options}")).fails_with(1);
+    assert!(of_other.contains("holds the pool of another data folder"), "{of_other}");
+    let file = OpenOptions::new().write(true).open(&pool).expect("the pool");
+    file.write_all_at(&[0; 2 * BLOCK], 0).expect("written");
+    for verb in [
+        SERVE.to_owned(),
+        "store check".to_owned(),
+        format!("store init {fresh} {options}"),
+        format!("{SERVE} {fresh} {options}"),
+    ] {
+        let refused = server.evenkeel(&verb).fails_with(1);
+        assert!(refused.contains("both copies of its superblock are gone"), "{verb}: {refused}");
+    }
+    let made = server.evenkeel(&format!("store init {fresh} {options} --force")).ok();
+    assert!(made.contains("a pool with room for"), "{made}");
+}
+
+/// A check reports a copy that is lost, and what a server would refuse.
+#[test]
+fn a_check_finds_whatever_a_server_would_refuse() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, 10);
+    server.stop();
+    let pool = pool(&server);
+    let found = server.evenkeel("store check --data").ok();
+    assert!(found.contains("no problems"), "{found}");
+    // The second copy of the superblock, and an unused sector of the table of volumes.
+    for byte in [BLOCK as u64 + 60, (1 << 20) + 9 * 512 + 100] {
+        flip(&pool, byte);
+        let found = server.evenkeel("store check").fails_with(1);
+        assert!(found.contains("problem: one copy of "), "{found}");
+        server.restart();
+        let logged = server.stop();
+        assert!(logged.contains("are written anew from the other copy"), "{logged}");
+        server.evenkeel("store check --data").ok();
+    }
+    let old = std::fs::read(&pool).expect("the pool");
+    server.restart();
+    server.stop();
+    std::fs::write(&pool, &old).expect("written");
+    let found = server.evenkeel("store check").fails_with(1);
+    assert!(found.contains("is an older copy of this folder's pool"), "{found}");
+    let file = OpenOptions::new().write(true).open(&pool).expect("the pool");
+    file.set_len(old.len() as u64 - (1 << 20)).expect("cut");
+    let found = server.evenkeel("store check").fails_with(1);
+    assert!(found.contains("and the pool needs "), "{found}");
+}
+
+/// A loop device for the time of a test.
+struct Loop(String);
+
+impl Loop {
+    /// On a file; `None`, said aloud, where there can be none.
+    fn of(file: &Path) -> Option<Self> {
+        if absent(&["losetup", "mkfs.ext4", "mkfs.xfs"]) {
+            return None;
+        }
+        let output = run(tool("losetup", "--find --show --direct-io=on").arg(file));
+        if !output.status.success() {
+            skipped(&format!("no loop device: {output}"));
+            return None;
+        }
+        Some(Self(output.stdout.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run(tool("losetup", "-d").arg(&self.0));
+    }
+}
+
+/// The first command of the documentation, on a device: what holds something is refused by name,
+/// all of the device is for sale, and what is added to it, too.
+#[test]
+#[ignore = "full: crates/store/src/local/tests/devices.rs::a_disk_is_used_to_its_end stays"]
+fn a_block_device_is_a_pool() {
+    let (folder, data_dir) = new_folder();
+    let image = folder.path().join("disk.img");
+    File::create(&image).and_then(|file| file.set_len(2 << 30)).expect("a file");
+    let Some(device) = Loop::of(&image) else { return };
+    let options = format!("--pool {}", device.0);
+    for (program, name) in [("mkfs.ext4", "ext4 file system"), ("mkfs.xfs", "XFS file system")] {
+        let force = if program == "mkfs.xfs" { "-q -f" } else { "-q -F" };
+        run(tool(program, force).arg(&device.0)).ok();
+        let other = folder.path().join("other");
+        let mut command = evenkeel(folder.path());
+        command.args(SERVE.split(' ')).args(options.split(' ')).arg("--data-dir").arg(&other);
+        let refused = run(&mut command).fails_with(1);
+        assert!(refused.contains(name), "{refused}");
+    }
+    let mut command = evenkeel(folder.path());
+    command.args("store init --force".split(' ')).args(options.split(' '));
+    run(command.arg("--data-dir").arg(&data_dir)).ok();
+    let mut server = Server::start_in(folder, data_dir, &options);
+    let total = |server: &Server| Metrics::of(server).single("store_total_bytes");
+    let small = total(&server);
+    assert!(small > 1.7 * f64::from(1 << 30), "{small} bytes are for sale");
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, 1_000);
+    let refused = server.evenkeel(&format!("{SERVE} --data-dir x {options}")).fails_with(1);
+    assert!(refused.contains("is held by another program"), "{refused}");
+    server.kill_9();
+    let file = OpenOptions::new().write(true).open(&image).expect("the image");
+    file.set_len(3 << 30).expect("grown");
+    run(tool("losetup", "-c").arg(&device.0)).ok();
+    server.restart();
+    let large = total(&server);
+    assert!(large > small + 0.8 * f64::from(1 << 30), "{large} bytes are for sale");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    for block in 0..1_000 {
+        assert_eq!(read(&mut client, block), Ok(pattern(1, block)));
+    }
+    drop(client);
+    let shown = server.evenkeel("store inspect").ok();
+    assert!(shown.contains(&volume), "{shown}");
+    server.stop();
+    let found = server.evenkeel("store check --data").ok();
+    assert!(found.contains("no problems"), "{found}");
 }

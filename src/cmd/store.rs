@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
     let named = &arguments.connection.data_dir;
@@ -111,10 +111,10 @@ fn init(data_dir: &Path, local: &StoreOptions, force: bool) -> Result<(String, V
     Ok((text, value))
 }
 
-/// The device of the pool of a data folder.
-fn place_of(data_dir: &Path) -> Result<PathBuf, Failure> {
+/// What a data folder notes of its pool.
+fn note_of(data_dir: &Path) -> Result<Note, Failure> {
     match Note::read(data_dir).map_err(failed)? {
-        Some(note) => Ok(data_dir.join(note.device)),
+        Some(note) => Ok(note),
         None => {
             let message = format!("{} has no pool", data_dir.display());
             let hint = "name the data folder with --data-dir; `evenkeel store init` makes a pool";
@@ -168,7 +168,7 @@ fn maybe_bytes<S: Serializer>(bytes: &Option<ByteCount>, to: S) -> Result<S::Ok,
 fn inspect(data_dir: &Path, pool: Option<&Path>, format: Format) -> Result<String, Failure> {
     let place = match pool {
         Some(pool) => pool.to_owned(),
-        None => place_of(data_dir)?,
+        None => data_dir.join(note_of(data_dir)?.device),
     };
     let device = FileDevice::open_to_read(&place).map_err(failed)?;
     let found = inspect::inspect(&device).map_err(failed)?;
@@ -211,11 +211,17 @@ fn inspect(data_dir: &Path, pool: Option<&Path>, format: Format) -> Result<Strin
 }
 
 fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value), Failure> {
-    let place = place_of(data_dir)?;
+    let note = note_of(data_dir)?;
+    let place = data_dir.join(&note.device);
     // No server may change it meanwhile.
     let _folder = Folder::claim(data_dir, place::KIND).map_err(failed)?;
-    let device = FileDevice::open_to_read(&place).map_err(failed)?;
-    let report = check::check(&device, data).map_err(failed)?;
+    let device = FileDevice::open_at_rest(&place).map_err(failed)?;
+    let mut report = check::check(&device, data).map_err(failed)?;
+    // Nor would a server serve every pool that is whole.
+    if let Err(error) = note.accepts(&device) {
+        report.problems_total += 1;
+        report.problems.insert(0, error.to_string());
+    }
     let mut text = format!(
         "{}: {} volumes, {} snapshots, {} of {} blocks in use",
         place.display(),

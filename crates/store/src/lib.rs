@@ -352,6 +352,11 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another program holds the device or the file of a pool.
+    Held {
+        /// The device or file.
+        path: PathBuf,
+    },
     /// The folder's volumes are in a store of another kind.
     OtherKind {
         /// The marker file.
@@ -558,6 +563,7 @@ impl fmt::Display for StoreError {
                 "{} is in use by another evenkeel process; stop it, or name another folder",
                 path.display()
             ),
+            Self::Held { path } => held(f, path),
             Self::NotFound { id, path: Some(path) } => write!(
                 f,
                 "the bytes of volume {id} are missing: there is no {}; put the file back, or \
@@ -627,6 +633,15 @@ fn closing(f: &mut fmt::Formatter<'_>, id: VolumeId) -> fmt::Result {
 }
 
 /// The words for what the device has changed.
+fn held(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    let path = path.display();
+    write!(
+        f,
+        "{path} is held by another program: a server that serves this pool, perhaps for a copy of \
+         the data folder, or a file system that is mounted; stop it (`fuser -v {path}` names it)"
+    )
+}
+
 fn rotten(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
     write!(
         f,

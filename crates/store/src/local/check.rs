@@ -7,19 +7,23 @@
 //! the log of one volume changes.
 
 use super::bits::{Bits, count};
-use super::device::Device;
-use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot};
-use super::place::read_superblock;
-use super::pool::CHUNK_BYTES;
+use super::device::{Device, read_readable};
+use super::format::{
+    Anchor, CHUNKS_MAX, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot, Superblock,
+    decode_key,
+};
+use super::place::find_superblock;
+use super::pool::{CHUNK_BYTES, CHUNKS_MIN};
 use super::space::{LEAF_CHUNKS, Run, described};
-use super::table::Table;
+use super::table::{Damaged, Image};
 use super::tree::{FANOUT, Page, Tree, page_from};
 use super::volume::reclaim::DONE;
-use super::volume::recover::read_log;
+use super::volume::recover::{is_possible, read_log};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::StoreError;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use std::collections::BTreeMap;
+use evenkeel_core::units::ByteCount;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -112,6 +116,7 @@ fn name_of(node: &Node) -> String {
 struct Checker<'a> {
     device: &'a dyn Device,
     verify_data: bool,
+    superblock: Superblock,
     nodes: BTreeMap<u32, Node>,
     /// Chunks of each node, by their indexes.
     owned: BTreeMap<u32, BTreeMap<u32, u32>>,
@@ -125,31 +130,39 @@ struct Checker<'a> {
 /// # Errors
 /// When the device holds no pool, or fails.
 pub fn check(device: &dyn Device, verify_data: bool) -> Result<Report, StoreError> {
-    let superblock = read_superblock(device)?;
+    let (superblock, lost) = find_superblock(device)?;
     let failed = |error| StoreError::io(format!("check {}", device.path().display()), error);
-    let table = |chunks: [u32; 2], sectors: usize| {
-        let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-        Table::read_image(device, at, sectors).map_err(failed)
-    };
-    let nodes = table(superblock.nodes, superblock.node_sectors as usize)?;
-    let sectors = superblock.chunks as usize / OWNERS + 1;
-    let owners = table(superblock.owners, sectors)?;
+    let read = |table| Image::read(device, table).map_err(failed);
+    let nodes = read(superblock.node_table())?;
+    let owners = read(superblock.owner_table())?;
+    let size = device.size().map_err(failed)?;
+    let fits = (size / CHUNK_BYTES).min(superblock.chunks.into()) as usize;
     let mut checker = Checker {
         device,
         verify_data,
+        superblock,
         nodes: BTreeMap::new(),
         owned: BTreeMap::new(),
-        chunks: vec![Chunk::default(); superblock.chunks as usize],
+        chunks: vec![Chunk::default(); fits],
         report: Report::default(),
     };
-    for (name, damaged) in [("volumes", &nodes.1), ("chunks", &owners.1)] {
-        for sector in damaged {
-            let sector = sector.sector;
+    if fits < superblock.chunks as usize {
+        let needed = ByteCount(u64::from(superblock.chunks) * CHUNK_BYTES);
+        checker.problem(format!("it has {}, and the pool needs {needed}", ByteCount(size)));
+    }
+    if lost > 0 {
+        checker.lost("the superblock");
+    }
+    for (name, table) in [("volumes", &nodes), ("chunks", &owners)] {
+        for Damaged { sector } in &table.damaged {
             checker.problem(format!("sector {sector} of the table of {name} is damaged"));
         }
+        for (_, sector) in &table.lost {
+            checker.lost(&format!("sector {sector} of the table of {name}"));
+        }
     }
-    checker.read_nodes(&nodes.0, superblock.node_sectors);
-    checker.read_owners(&owners.0, superblock.first_chunk);
+    checker.read_nodes(&nodes);
+    checker.read_owners(&owners);
     for number in checker.in_order() {
         checker.volume(number).map_err(failed)?;
     }
@@ -164,13 +177,25 @@ impl Checker<'_> {
         }
     }
 
-    fn read_nodes(&mut self, image: &[u8], sectors: u32) {
-        for number in 1..sectors {
-            let Some(payload) = image.get(Table::payload(number as usize)) else { break };
+    /// One of two copies is not as it was written, or cannot be read.
+    fn lost(&mut self, what: &str) {
+        self.problem(format!(
+            "one copy of {what} is damaged; the other one is whole, and the next start of the \
+             server writes both"
+        ));
+    }
+
+    fn read_nodes(&mut self, image: &Image) {
+        for number in 1..self.superblock.node_sectors {
+            let Some(payload) = image.get(number as usize) else { break };
             match Node::decode(payload) {
+                Ok(Some(node)) if node.is_encrypted && decode_key(payload).is_empty() => {
+                    self.problem(format!("{}, node {number}, has lost its key", name_of(&node)));
+                    self.nodes.insert(number, node);
+                }
                 Ok(Some(node)) => _ = self.nodes.insert(number, node),
                 Ok(None) => {}
-                Err(kind) => self.problem(format!("node {number} is of the unknown kind {kind}")),
+                Err(why) => self.problem(format!("node {number} cannot be: {why}")),
             }
         }
         for (number, node) in self.nodes.clone() {
@@ -186,15 +211,31 @@ impl Checker<'_> {
                 ));
             }
         }
+        let mut names = BTreeSet::new();
+        for node in self.nodes.clone().values() {
+            if !matches!(node.kind, NodeKind::SnapshotDeleted | NodeKind::Husk)
+                && !names.insert((node.has_space(), node.kind == NodeKind::Filling, node.id))
+            {
+                self.problem(format!("there are two nodes of {}", name_of(node)));
+            }
+        }
         let count = |is: fn(&Node) -> bool| self.nodes.values().filter(|node| is(node)).count();
         self.report.volumes = count(Node::has_space) as u64;
         self.report.snapshots = count(Node::has_root) as u64;
     }
 
-    fn read_owners(&mut self, image: &[u8], first: u32) {
-        for chunk in first..self.chunks.len() as u32 {
-            let Some(payload) = image.get(Table::payload(chunk as usize / OWNERS)) else { break };
+    fn read_owners(&mut self, image: &Image) {
+        for chunk in self.superblock.first_chunk..self.chunks.len() as u32 {
+            let Some(payload) = image.get(chunk as usize / OWNERS) else { break };
             let owner = Owner::decode(chunk as usize, payload);
+            let most = 2 * (self.superblock.owner_sectors * OWNERS as u32).min(CHUNKS_MAX);
+            if owner.node >= self.superblock.node_sectors || owner.index >= most {
+                let Owner { node, index } = owner;
+                self.problem(format!(
+                    "chunk {chunk} is chunk {index} of node {node}: it cannot be"
+                ));
+                continue;
+            }
             let Some(node) = self.nodes.get(&owner.node).copied() else { continue };
             self.chunks[chunk as usize].owner = owner;
             self.report.chunks += 1;
@@ -235,7 +276,8 @@ impl Checker<'_> {
 
     fn read(&self, block: u32, count: u32) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count as usize * BLOCK_BYTES];
-        self.device.read(u64::from(block) * BLOCK_BYTES as u64, &mut bytes)?;
+        // What cannot be read fits no checksum.
+        read_readable(self.device, u64::from(block) * BLOCK_BYTES as u64, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -247,16 +289,23 @@ impl Checker<'_> {
         }
         let identity = Identity { node: number, generation: node.generation };
         let copies = self.read(node.home * CHUNK_BLOCKS, 2)?;
-        let anchor = Anchor::newest(&copies, identity);
-        if anchor.is_none() {
-            self.problem(format!("neither copy of the anchor of {name} is as it was written"));
+        let decode = |copy| Anchor::decode(copy, identity);
+        match copies.chunks(BLOCK_BYTES).filter_map(decode).count() {
+            0 => self.problem(format!("neither copy of the anchor of {name} is as it was written")),
+            1 => self.lost(&format!("the anchor of {name}")),
+            _ => {}
         }
-        Ok(anchor)
+        Ok(Anchor::newest(&copies, identity))
     }
 
     fn volume(&mut self, number: u32) -> io::Result<()> {
         let Some(node) = self.nodes.get(&number).copied() else { return Ok(()) };
         let has_snapshots = self.nodes.values().any(|it| !it.has_space() && it.parent == number);
+        let owned = self.owned.get(&number).map_or(0, BTreeMap::len);
+        if node.home == 0 && owned > CHUNKS_MIN {
+            let name = name_of(&node);
+            self.problem(format!("{name} has {owned} chunks, and none of them is its first one"));
+        }
         // One that was never opened has nothing yet, one that is being deleted nothing any more.
         if node.home == 0
             || !matches!(node.kind, NodeKind::Volume | NodeKind::Filling) && !has_snapshots
@@ -500,20 +549,16 @@ impl Checker<'_> {
         name: &str,
         anchor: &Anchor,
     ) -> io::Result<Option<BTreeMap<u64, Pointer>>> {
-        let numbered = (0..).zip(&self.chunks);
-        let owned = numbered.filter(|(_, chunk)| chunk.owner.node == number);
-        let owned: Vec<u32> = owned.map(|(chunk, _)| chunk).collect();
-        let Some((blocks, tail)) = read_log(self.device, anchor, &owned)? else {
+        let owned = self.owned.get(&number).into_iter().flat_map(BTreeMap::values);
+        let owned: Vec<u32> = owned.copied().collect();
+        let size = ByteCount(self.nodes.get(&number).map_or(0, |node| node.size));
+        let log = read_log(self.device, anchor, &owned)?;
+        let log = log.filter(|(blocks, tail)| is_possible(blocks, tail, &owned, size));
+        let Some((blocks, tail)) = log else {
             self.problem(format!("the log of {name} is not as it was written"));
             return Ok(None);
         };
         for &chunk in &tail.chunks {
-            if self.chunks.get(chunk as usize).is_none_or(|it| it.owner.node != number) {
-                self.problem(format!(
-                    "the log of {name} is in chunk {chunk}, which is not its own"
-                ));
-                return Ok(None);
-            }
             let chunk = &mut self.chunks[chunk as usize];
             (chunk.in_use, chunk.own) = ([u64::MAX; 4], [u64::MAX; 4]);
         }

@@ -1,18 +1,22 @@
 //! What a pool is on: a block device or a file, read and written in whole blocks by calls that
 //! block. Requests of volumes go to the same place through [`crate::disk::Disk`].
 
-use crate::StoreError;
+use super::BLOCK_BYTES;
+use super::table::SECTOR_BYTES;
 use crate::buffer::Buffer;
 use crate::disk::{DiskAction, DiskOp};
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use crate::{StoreError, clock};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// A place for blocks. Offsets and lengths are multiples of 4 KiB.
+/// A place for blocks. Offsets and lengths are multiples of 4 KiB; of reads, multiples of 512 bytes
+/// where the device has such sectors.
 pub trait Device: Send + Sync + fmt::Debug {
     /// What [`DiskOp`]s for it name.
     fn fd(&self) -> RawFd;
@@ -57,6 +61,41 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// Reads that may fail before the device counts as failed.
+const FAILED_READS_MAX: u32 = 256;
+/// Fills what cannot be read. No checksum fits it.
+const UNREADABLE: u8 = 0xee;
+
+/// Fills `bytes` from `offset`. Where that fails, in parts, down to sectors of 512 bytes: what
+/// cannot be read is something to which no checksum fits.
+///
+/// # Errors
+/// When so much cannot be read that the device has failed.
+pub fn read_readable(device: &dyn Device, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    let mut left = FAILED_READS_MAX;
+    read_parts(device, offset, bytes, &[PART_BYTES, BLOCK_BYTES, SECTOR_BYTES], &mut left)
+}
+
+fn read_parts(
+    device: &dyn Device,
+    offset: u64,
+    bytes: &mut [u8],
+    sizes: &[usize],
+    left: &mut u32,
+) -> io::Result<()> {
+    let Err(error) = device.read(offset, bytes) else { return Ok(()) };
+    *left = left.checked_sub(1).ok_or(error)?;
+    match sizes.split_first() {
+        None => bytes.fill(UNREADABLE),
+        Some((size, smaller)) => {
+            for (part, at) in bytes.chunks_mut(*size).zip((offset..).step_by(*size)) {
+                read_parts(device, at, part, smaller, left)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A file or a block device.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -68,33 +107,84 @@ pub struct FileDevice {
 /// The most that is copied at once between memory of the caller and memory that a device takes.
 const PART_BYTES: usize = 1 << 20;
 
+/// Who may have a device open at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// Nobody else, who asks to hold it.
+    Alone,
+    /// Others who only read.
+    WithReaders,
+    /// Anybody.
+    WithAnybody,
+}
+
+/// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
+/// later, and a thread that still ends may have the device open.
+const HOLD_TRIES: u32 = 50;
+const HOLD_PAUSE: Duration = Duration::from_millis(10);
+
 impl FileDevice {
     /// Opens what is at `path`, past the page cache where that is possible; `create` makes an empty
-    /// file where there is none.
+    /// file where there is none. As long as it is open, nobody else holds it.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When it cannot be opened, is neither a file nor a block device, has sectors that are too
+    /// large, or another process holds it.
     pub fn open(path: &Path, create: bool) -> Result<Self, StoreError> {
-        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
-        if create {
-            flags |= OFlags::CREATE;
-        }
-        let open = |flags| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        let opened = match open(flags | OFlags::DIRECT) {
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => open(flags),
-            opened => opened,
-        };
-        let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
-        Ok(Self { file, path: path.to_owned(), flushes: Flushes::default() })
+        let flags = if create { OFlags::RDWR | OFlags::CREATE } else { OFlags::RDWR };
+        Self::open_as(path, flags, Hold::Alone)
     }
 
-    /// Opens what is at `path` only to read it.
+    /// Opens what is at `path` only to read it, while nobody can write to it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another process holds it.
+    pub fn open_at_rest(path: &Path) -> Result<Self, StoreError> {
+        Self::open_as(path, OFlags::RDONLY, Hold::WithReaders)
+    }
+
+    /// Opens what is at `path` only to read it, also beside a process that holds it.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub fn open_to_read(path: &Path) -> Result<Self, StoreError> {
-        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        let file = opened.map_err(|e| StoreError::io(format!("open {}", path.display()), e))?;
+        Self::open_as(path, OFlags::RDONLY, Hold::WithAnybody)
+    }
+
+    fn open_as(path: &Path, flags: OFlags, hold: Hold) -> Result<Self, StoreError> {
+        let doing = || format!("open {}", path.display());
+        let mut flags = flags | OFlags::CLOEXEC;
+        let kind = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Ok(FileType::RegularFile) | Err(_) => {}
+            // With this flag and without the one that creates, a block device is the opener's
+            // alone: neither a file system on it is mounted, nor has another opener the flag.
+            Ok(FileType::BlockDevice) if hold != Hold::WithAnybody => {
+                flags = flags.difference(OFlags::CREATE) | OFlags::EXCL;
+            }
+            Ok(FileType::BlockDevice) => {}
+            Ok(_) => {
+                let why = "is neither a file nor a block device; name one of these".to_owned();
+                return Err(StoreError::NotPool { path: path.to_owned(), why });
+            }
+        }
+        // What is only read is read through the page cache.
+        let direct = if flags.contains(OFlags::RDWR) { OFlags::DIRECT } else { OFlags::empty() };
+        let open = |flags| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+        let open = || match open(flags | direct) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => open(flags),
+            opened => opened,
+        };
+        let file = match held(open) {
+            Err(Errno::BUSY) => return Err(StoreError::Held { path: path.to_owned() }),
+            opened => opened.map_err(|e| StoreError::io(doing(), e))?,
+        };
+        let kind = rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if kind.map_err(|e| StoreError::io(doing(), e))? == FileType::BlockDevice {
+            fits_sectors(path, &file)?;
+        } else {
+            lock(path, &file, hold)?;
+        }
         Ok(Self { file, path: path.to_owned(), flushes: Flushes::default() })
     }
 
@@ -133,6 +223,57 @@ impl FileDevice {
         }
         Ok(buffer)
     }
+}
+
+/// Repeats what finds something busy, for a moment.
+fn held<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 1..HOLD_TRIES {
+        match attempt() {
+            Err(Errno::BUSY | Errno::WOULDBLOCK) => clock::pause(HOLD_PAUSE),
+            ended => return ended,
+        }
+    }
+    attempt()
+}
+
+/// Locks a file against others who hold it. Some network file systems have no locks.
+fn lock(path: &Path, file: &OwnedFd, hold: Hold) -> Result<(), StoreError> {
+    let operation = match hold {
+        Hold::Alone => FlockOperation::NonBlockingLockExclusive,
+        Hold::WithReaders => FlockOperation::NonBlockingLockShared,
+        Hold::WithAnybody => return Ok(()),
+    };
+    match held(|| rustix::fs::flock(file, operation)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(StoreError::Held { path: path.to_owned() }),
+        Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
+            tracing::warn!(
+                file = %path.display(),
+                "its file system has no locks: see to it that no other server opens it"
+            );
+            Ok(())
+        }
+        Err(error) => Err(StoreError::io(format!("lock {}", path.display()), error)),
+    }
+}
+
+/// A block is written as a whole or not at all: no sector may be larger.
+fn fits_sectors(path: &Path, file: &OwnedFd) -> Result<(), StoreError> {
+    let asked = rustix::fs::ioctl_blksszget(file);
+    let bytes = asked.map_err(|e| StoreError::io(format!("look at {}", path.display()), e))?;
+    match too_large(bytes) {
+        None => Ok(()),
+        Some(why) => Err(StoreError::NotPool { path: path.to_owned(), why }),
+    }
+}
+
+fn too_large(sector_bytes: u32) -> Option<String> {
+    (sector_bytes as usize > BLOCK_BYTES).then(|| {
+        format!(
+            "has sectors of {sector_bytes} bytes, and a pool needs sectors of {BLOCK_BYTES} at \
+             most; make the pool in a file on it"
+        )
+    })
 }
 
 impl Device for FileDevice {
@@ -281,5 +422,35 @@ mod tests {
         assert!((2..=1 + CALLERS as u32).contains(&all), "{all}");
         assert_eq!(flushes.share(|| Err(Errno::NOSPC)).unwrap_err().raw_os_error(), Some(28));
         flushes.share(|| Ok(())).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_held_by_one_who_writes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let held = FileDevice::open(file.path(), false).unwrap();
+        for error in [FileDevice::open(file.path(), false), FileDevice::open_at_rest(file.path())] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, StoreError::Held { .. }), "{error}");
+            assert!(error.to_string().contains("is held by another program"), "{error}");
+        }
+        drop(FileDevice::open_to_read(file.path()).unwrap());
+        drop(held);
+        let reader = FileDevice::open_at_rest(file.path()).unwrap();
+        drop(FileDevice::open_at_rest(file.path()).unwrap());
+        FileDevice::open(file.path(), false).unwrap_err();
+        drop(reader);
+        FileDevice::open(file.path(), false).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_place_for_a_pool_is_refused_by_name() {
+        for path in ["/dev/null", "/"] {
+            let error = FileDevice::open(Path::new(path), true).unwrap_err().to_string();
+            let text = "is neither a file nor a block device; name one of these";
+            assert_eq!(error, format!("{path} {text}"));
+        }
+        assert_eq!([512, 4_096].map(too_large), [None, None]);
+        let why = too_large(8_192).unwrap();
+        assert!(why.starts_with("has sectors of 8192 bytes, and a pool needs"), "{why}");
     }
 }

@@ -1,8 +1,8 @@
 //! The bytes of superblock, node, owner and anchor: see docs/internals/disk_format.md, of which
 //! this is the other half. Nothing here reads or writes a device.
 
-use super::table::PAYLOAD_BYTES;
-use super::{BLOCK_BYTES, Pointer, checksum};
+use super::table::{PAYLOAD_BYTES, Place, SECTOR_BYTES};
+use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use std::fmt;
 
 /// The format that this version writes.
@@ -14,6 +14,28 @@ const SUPERBLOCK_MAGIC: &[u8; 16] = b"EVENKEEL POOL\n\x1a\n";
 const ANCHOR_MAGIC: &[u8; 8] = b"EVKANCHR";
 /// Bytes of the superblock that mean something.
 const SUPERBLOCK_BYTES: usize = 512;
+
+const CHUNK_BYTES: usize = CHUNK_BLOCKS as usize * BLOCK_BYTES;
+/// Chunks that a pool can have: the number of a block has 32 bits.
+pub const CHUNKS_MAX: u32 = u32::MAX / CHUNK_BLOCKS;
+/// More than any version has made.
+const NODE_SECTORS_MAX: u32 = 1 << 19;
+/// Levels of a tree above its leaves are never more.
+const HEIGHT_MAX: u32 = 6;
+
+/// Openings of a pool that can be counted.
+pub const SESSIONS_MAX: u32 = u32::MAX - 2;
+
+/// Where a chunk begins, in bytes.
+fn at(chunk: u32) -> u64 {
+    u64::from(chunk) * CHUNK_BYTES as u64
+}
+
+/// Sectors with the owners of so many chunks.
+#[must_use]
+pub fn owner_sectors(chunks: u32) -> usize {
+    (chunks as usize).div_ceil(OWNERS)
+}
 
 /// Writes numbers one after the other.
 struct Writer<'a> {
@@ -93,6 +115,9 @@ pub struct Superblock {
     pub chunks: u32,
     /// How often the pool was opened.
     pub session: u32,
+    /// The owner sectors of so many chunks were written at least once: one of nothing but zeroes is
+    /// damage. 0 where that is not known, since a version before this had the pool.
+    pub written: u32,
 }
 
 /// Why bytes are no superblock that this version reads.
@@ -108,6 +133,10 @@ pub enum SuperblockError {
     Version(u32),
     /// It needs features that this version does not have.
     Features(u64),
+    /// Its checksum fits, and what it says cannot be.
+    Impossible(&'static str),
+    /// Nothing but zeroes, and behind them what a pool has.
+    Lost,
 }
 
 impl fmt::Display for SuperblockError {
@@ -124,6 +153,15 @@ impl fmt::Display for SuperblockError {
                 f,
                 "is a pool of format {found}; this version reads format {VERSION}: use the version \
                  of evenkeel that wrote it"
+            ),
+            Self::Impossible(what) => write!(
+                f,
+                "has a superblock that cannot be ({what}); put back a copy of its first 8 KiB"
+            ),
+            Self::Lost => write!(
+                f,
+                "was a pool of evenkeel's, but both copies of its superblock are gone; put back a \
+                 copy of its first 8 KiB, or make an empty pool with: evenkeel store init --force"
             ),
             Self::Features(bits) => write!(
                 f,
@@ -150,7 +188,7 @@ impl Superblock {
         writer.u64(self.required).u64(self.optional).put(&self.identity.to_le_bytes());
         writer.u32(self.nodes[0]).u32(self.nodes[1]).u32(self.node_sectors);
         writer.u32(self.owners[0]).u32(self.owners[1]).u32(self.owner_sectors);
-        writer.u32(self.first_chunk).u32(self.chunks).u32(self.session);
+        writer.u32(self.first_chunk).u32(self.chunks).u32(self.session).u32(self.written);
         let sum = checksum(&bytes[20..SUPERBLOCK_BYTES]);
         bytes[16..20].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -187,11 +225,55 @@ impl Superblock {
             first_chunk: reader.u32(),
             chunks: reader.u32(),
             session: reader.u32(),
+            written: reader.u32(),
         };
-        match superblock.required {
-            0 => Ok(superblock),
-            bits => Err(SuperblockError::Features(bits)),
+        if superblock.required != 0 {
+            return Err(SuperblockError::Features(superblock.required));
         }
+        match superblock.impossible() {
+            None => Ok(superblock),
+            Some(what) => Err(SuperblockError::Impossible(what)),
+        }
+    }
+
+    /// What cannot be, of what it says.
+    fn impossible(&self) -> Option<&'static str> {
+        let Self { nodes, owners, first_chunk, chunks, .. } = *self;
+        let chunks_for = |sectors: u32| sectors.div_ceil(CHUNK_BYTES as u32 / SECTOR_BYTES as u32);
+        let ends = |at: u32, length: u32| at.saturating_add(length);
+        let (of_nodes, of_owners) = (chunks_for(self.node_sectors), chunks_for(self.owner_sectors));
+        let [a, b] = nodes;
+        let [c, d] = owners;
+        let apart = [(0, 1, a), (a, of_nodes, b), (b, of_nodes, c), (c, of_owners, d)];
+        let apart = apart.iter().all(|(at, length, next)| ends(*at, *length) <= *next);
+        if !apart || ends(d, of_owners) > first_chunk || first_chunk > chunks {
+            return Some("its tables overlap");
+        }
+        let most = u64::from(self.owner_sectors) * OWNERS as u64;
+        if u64::from(chunks) > most.min(u64::from(CHUNKS_MAX)) {
+            return Some("it has more chunks than its tables have room for");
+        }
+        if !(2..=NODE_SECTORS_MAX).contains(&self.node_sectors) {
+            return Some("its table of volumes is too small or too large");
+        }
+        // One that is open says a number more.
+        if self.session > SESSIONS_MAX + 1 {
+            return Some("it was opened more often than can be counted");
+        }
+        (self.written > chunks).then_some("more of its tables is written than it has")
+    }
+
+    /// Where its nodes are.
+    #[must_use]
+    pub fn node_table(&self) -> Place {
+        Place { copies: self.nodes.map(at), sectors: self.node_sectors as usize, written: 0 }
+    }
+
+    /// Where the owners of its chunks are.
+    #[must_use]
+    pub fn owner_table(&self) -> Place {
+        let sectors = self.chunks as usize / OWNERS + 1;
+        Place { copies: self.owners.map(at), sectors, written: owner_sectors(self.written) }
     }
 }
 
@@ -272,6 +354,24 @@ pub struct Node {
     pub is_encrypted: bool,
 }
 
+/// What a node says, and cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeError {
+    /// A kind that this version does not know.
+    Kind(u8),
+    /// A map with so many levels.
+    Height(u32),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "kind {kind}"),
+            Self::Height(height) => write!(f, "a map of {height} levels"),
+        }
+    }
+}
+
 /// Where a node's wrapped key is in the payload: its length in two bytes, then the key.
 const KEY_AT: usize = 96;
 
@@ -318,20 +418,23 @@ impl Node {
     /// The node of a sector; `Ok(None)` where there is none.
     ///
     /// # Errors
-    /// The kind, if it is unknown.
-    pub fn decode(payload: &[u8]) -> Result<Option<Self>, u8> {
+    /// When it says what cannot be.
+    pub fn decode(payload: &[u8]) -> Result<Option<Self>, NodeError> {
         let mut reader = Reader { bytes: payload, at: 0 };
         let [number, flags] = reader.take();
         if number == 0 {
             return Ok(None);
         }
-        let kind = *KINDS.get(usize::from(number) - 1).ok_or(number)?;
+        let kind = *KINDS.get(usize::from(number) - 1).ok_or(NodeError::Kind(number))?;
         let height = u32::from(reader.u16());
         let (home, id) = (reader.u32(), u128::from_le_bytes(reader.take()));
         let (generation, size) = (reader.u64(), reader.u64());
         let (map, parent) = (Pointer::from_bits(reader.u64()), reader.u32());
         let count = reader.u32();
         let (checkpoint, data_blocks) = (reader.u64(), reader.u64());
+        if height > HEIGHT_MAX {
+            return Err(NodeError::Height(height));
+        }
         let root = SnapshotRoot { map, height, checkpoint, data_blocks };
         let set = SnapshotSet { id: reader.u64(), count };
         let is_encrypted = flags & 1 == 1;
@@ -389,6 +492,12 @@ pub struct Identity {
 
 /// Snapshots that an anchor may name: so many that one log block says of all that they exist.
 pub const ANCHOR_SNAPSHOTS: usize = 240;
+
+/// Whether a block is an anchor of any volume's, at least in part.
+#[must_use]
+pub fn is_anchor(block: &[u8]) -> bool {
+    block.starts_with(ANCHOR_MAGIC)
+}
 
 /// Where a volume's trees are, and where its log begins.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -478,7 +587,12 @@ impl Anchor {
         };
         (anchor.reclaim.1, anchor.session) = (reader.u64(), reader.u64());
         anchor.snapshots.fill_with(|| reader.u32());
-        (found == identity).then_some(anchor)
+        // Numbers that cannot be are no anchor's, whatever its checksum.
+        let is_possible = map_height.max(space_height) <= HEIGHT_MAX
+            && anchor.checkpoint > 0
+            && anchor.sequence > 0
+            && anchor.log >= CHUNK_BLOCKS;
+        (found == identity && is_possible).then_some(anchor)
     }
 }
 
@@ -669,6 +783,7 @@ mod tests {
             first_chunk: 19,
             chunks: 4_096,
             session: 17,
+            written: 4_095,
         }
     }
 
@@ -686,6 +801,33 @@ mod tests {
         assert_eq!(changed(60, 99), Err(SuperblockError::Damaged));
         let newer = Superblock { required: 1 << 40, ..superblock() };
         assert_eq!(Superblock::decode(&newer.encode()), Err(SuperblockError::Features(1 << 40)));
+    }
+
+    #[test]
+    fn a_superblock_that_cannot_be_is_refused_whatever_its_checksum() {
+        let right = superblock();
+        let overlap = "its tables overlap";
+        let nodes = "its table of volumes is too small or too large";
+        for (wrong, why) in [
+            (Superblock { nodes: [0, 9], ..right }, overlap),
+            (Superblock { nodes: [1, 8], ..right }, overlap),
+            (Superblock { nodes: [1, u32::MAX], ..right }, overlap),
+            (Superblock { owners: [16, 18], ..right }, overlap),
+            (Superblock { owners: [17, 17], ..right }, overlap),
+            (Superblock { first_chunk: 18, ..right }, overlap),
+            (Superblock { chunks: 18, written: 0, ..right }, overlap),
+            (Superblock { owner_sectors: u32::MAX, ..right }, overlap),
+            (Superblock { node_sectors: 1, ..right }, nodes),
+            (Superblock { written: 4_097, ..right }, "more of its tables is written than it has"),
+        ] {
+            let why = Err(SuperblockError::Impossible(why));
+            assert_eq!(Superblock::decode(&wrong.encode()), why, "{wrong:?}");
+        }
+        let chunks = Superblock { chunks: 62 * 2_048 + 1, ..right };
+        let why = "it has more chunks than its tables have room for";
+        assert_eq!(Superblock::decode(&chunks.encode()), Err(SuperblockError::Impossible(why)));
+        let large = Superblock { node_sectors: u32::MAX, first_chunk: u32::MAX, ..right };
+        Superblock::decode(&large.encode()).unwrap_err();
     }
 
     /// Format 1, byte for byte: what was written once is read for ever.

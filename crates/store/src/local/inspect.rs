@@ -2,12 +2,12 @@
 //! writes nothing. Beside a server that has the pool open it shows what is on the device at this
 //! moment.
 
-use super::device::Device;
+use super::BLOCK_BYTES;
+use super::device::{Device, read_readable};
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner};
 use super::place::read_superblock;
 use super::pool::CHUNK_BYTES;
-use super::table::Table;
-use super::{BLOCK_BYTES, CHUNK_BLOCKS};
+use super::table::Image;
 use crate::StoreError;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
@@ -80,22 +80,19 @@ const fn kind_of(kind: NodeKind) -> &'static str {
 pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
     let superblock = read_superblock(device)?;
     let failed = |error| StoreError::io(format!("read {}", device.path().display()), error);
-    let table = |chunks: [u32; 2], sectors: usize| {
-        let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-        Table::read_image(device, at, sectors).map_err(failed)
-    };
-    let nodes = table(superblock.nodes, superblock.node_sectors as usize)?;
-    let owners = table(superblock.owners, superblock.chunks as usize / OWNERS + 1)?;
+    let read = |table| Image::read(device, table).map_err(failed);
+    let nodes = read(superblock.node_table())?;
+    let owners = read(superblock.owner_table())?;
     let mut all = BTreeMap::new();
     for number in 1..superblock.node_sectors {
-        let Some(payload) = nodes.0.get(Table::payload(number as usize)) else { break };
+        let Some(payload) = nodes.get(number as usize) else { break };
         if let Ok(Some(node)) = Node::decode(payload) {
             all.insert(number, node);
         }
     }
     let (mut owned, mut free) = (BTreeMap::<u32, u64>::new(), 0);
     for chunk in superblock.first_chunk..superblock.chunks {
-        let owner = owners.0.get(Table::payload(chunk as usize / OWNERS));
+        let owner = owners.get(chunk as usize / OWNERS);
         let owner = owner.map_or(0, |payload| Owner::decode(chunk as usize, payload).node);
         match all.contains_key(&owner) {
             true => *owned.entry(owner).or_default() += CHUNK_BYTES,
@@ -122,14 +119,14 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
         size: bytes(superblock.chunks.into()),
         size_max: bytes(u64::from(superblock.owner_sectors) * OWNERS as u64),
         free: ByteCount(free),
-        damaged: nodes.1.len() + owners.1.len(),
+        damaged: nodes.damaged.len() + owners.damaged.len(),
         items,
     })
 }
 
 /// What the anchor of a volume, or the root of a snapshot, says of its data.
 fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Option<ByteCount>> {
-    let bytes = |blocks: u64| ByteCount(blocks * BLOCK_BYTES as u64);
+    let bytes = |blocks: u64| ByteCount(blocks.saturating_mul(BLOCK_BYTES as u64));
     if !node.has_space() {
         return Ok(Some(bytes(node.root.data_blocks)));
     }
@@ -137,7 +134,8 @@ fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Opt
         return Ok(Some(ByteCount(0)));
     }
     let mut copies = vec![0; 2 * BLOCK_BYTES];
-    device.read(u64::from(node.home * CHUNK_BLOCKS) * BLOCK_BYTES as u64, &mut copies)?;
+    // One copy suffices.
+    read_readable(device, u64::from(node.home) * CHUNK_BYTES, &mut copies)?;
     let identity = Identity { node: number, generation: node.generation };
     Ok(Anchor::newest(&copies, identity).map(|anchor| bytes(anchor.data_blocks)))
 }

@@ -4,10 +4,11 @@
 //! too short, another one, or an older copy is told from the right one, and never made up for.
 
 use super::BLOCK_BYTES;
-use super::device::{Device, FileDevice};
-use super::format::{Superblock, SuperblockError};
+use super::device::{Device, FileDevice, read_readable};
+use super::format::{SESSIONS_MAX, Superblock, SuperblockError, is_anchor};
 use super::lasting::{Lasting, LastingFiles};
 use super::pool::{CHUNK_BYTES, Layout, LocalPool};
+use super::table::{SECTOR_BYTES, is_written};
 use super::volume::Bounds;
 use crate::StoreError;
 use crate::folder::{Folder, write_whole};
@@ -28,6 +29,12 @@ const NOTE_FORMAT: &str = "evenkeel pool, format 1";
 /// A pool may grow to so many times the space of the device that it is made on: file systems and
 /// block devices grow.
 const GROWTH_TIMES: u64 = 2;
+/// Chunks in which the remains of a pool are looked for: its tables, and the first of its volumes.
+const REMAINS_CHUNKS: u64 = 2_048;
+/// Where a device says that whatever else it holds may be overwritten, and how.
+pub const WIPED_AT: usize = 2 * BLOCK_BYTES;
+/// See [`WIPED_AT`].
+pub const WIPED: &[u8; 16] = b"EVENKEEL WIPED\x1a\n";
 
 /// Which pool is a folder's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,18 +98,73 @@ impl Note {
 /// # Errors
 /// When the device fails, or holds no pool that this version reads.
 pub fn read_superblock(device: &dyn Device) -> Result<Superblock, StoreError> {
+    find_superblock(device).map(|(superblock, _)| superblock)
+}
+
+/// The same, and how many copies are not as they were written, or cannot be read.
+///
+/// # Errors
+/// The same.
+pub fn find_superblock(device: &dyn Device) -> Result<(Superblock, usize), StoreError> {
     let path = device.path().to_owned();
+    let failed = |error| StoreError::io(format!("read {}", path.display()), error);
     let mut blocks = vec![0; 2 * BLOCK_BYTES];
-    device
-        .read(0, &mut blocks)
-        .map_err(|error| StoreError::io(format!("read {}", path.display()), error))?;
+    read_readable(device, 0, &mut blocks).map_err(failed)?;
     let (first, second) = blocks.split_at(BLOCK_BYTES);
-    match (Superblock::decode(first), Superblock::decode(second)) {
+    let found = match (Superblock::decode(first), Superblock::decode(second)) {
         // A change writes one after the other: the newer one counts.
-        (Ok(a), Ok(b)) if b.identity == a.identity && b.age() > a.age() => Ok(b),
-        (Ok(superblock), _) | (Err(_), Ok(superblock)) => Ok(superblock),
-        (Err(error), _) => Err(StoreError::NotPool { path, why: error.to_string() }),
+        (Ok(a), Ok(b)) if b.identity == a.identity && b.age() > a.age() => (b, 0),
+        (Ok(superblock), Ok(_)) => (superblock, 0),
+        (Ok(superblock), Err(_)) | (Err(_), Ok(superblock)) => (superblock, 1),
+        (Err(a), Err(b)) => {
+            // One that cannot be read is taken for something else's.
+            device.read(0, &mut blocks).map_err(failed)?;
+            // The one that says more.
+            let says_less = a == SuperblockError::Empty
+                || a == SuperblockError::Foreign && b != SuperblockError::Empty;
+            let error = match if says_less { b } else { a } {
+                SuperblockError::Empty if remains(device).map_err(failed)?.is_some() => {
+                    SuperblockError::Lost
+                }
+                error => error,
+            };
+            return Err(StoreError::NotPool { path, why: error.to_string() });
+        }
+    };
+    let needed = ByteCount(u64::from(found.0.first_chunk) * CHUNK_BYTES);
+    let size = ByteCount(device.size().map_err(failed)?);
+    if size < needed {
+        return Err(StoreError::NotPool { path, why: too_short(size, needed) });
     }
+    if found.0.session > SESSIONS_MAX {
+        let why = "was opened more often than can be counted; copy its volumes to a new pool";
+        return Err(StoreError::NotPool { path, why: why.to_owned() });
+    }
+    Ok(found)
+}
+
+fn too_short(size: ByteCount, needed: ByteCount) -> String {
+    format!("is too short: it has {size}, and the pool needs {needed}; put the whole of it back")
+}
+
+/// What a pool whose superblock is gone has left in the first chunks of a device, if it was one.
+///
+/// # Errors
+/// When the device fails.
+pub fn remains(device: &dyn Device) -> io::Result<Option<String>> {
+    let chunks = (device.size()? / CHUNK_BYTES).min(REMAINS_CHUNKS);
+    let mut block = vec![0; BLOCK_BYTES];
+    for at in (1..chunks).map(|chunk| chunk * CHUNK_BYTES) {
+        read_readable(device, at, &mut block)?;
+        let mut sectors = (0..).zip(block.as_chunks::<SECTOR_BYTES>().0);
+        if is_anchor(&block) {
+            return Ok(Some(format!("the volume of a pool begins at byte {at}")));
+        }
+        if sectors.any(|(number, sector)| is_written(number, sector)) {
+            return Ok(Some(format!("a table of a pool begins at byte {at}")));
+        }
+    }
+    Ok(None)
 }
 
 /// Bytes that a pool on this device may grow to have.
@@ -155,8 +217,7 @@ impl LocalPool {
             make(&device, note.identity)?;
         }
         let superblock = read_superblock(&device)?;
-        let size = device.size().map_err(failed("look at", &place))?;
-        note.accepts(&place, &superblock, ByteCount(size))?;
+        note.accepts(&device)?;
         let lasting = lasting(path, note.identity);
         let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
         let is_new = note.session == 0;
@@ -189,15 +250,16 @@ fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
 }
 
 impl Note {
-    /// Whether this is the pool that the folder knows.
-    fn accepts(
-        &self,
-        place: &Path,
-        superblock: &Superblock,
-        size: ByteCount,
-    ) -> Result<(), StoreError> {
+    /// Whether what is on a device is the pool that the folder knows, as a whole.
+    ///
+    /// # Errors
+    /// When it is not, or the device fails.
+    pub fn accepts(&self, device: &dyn Device) -> Result<(), StoreError> {
+        let place = device.path();
+        let superblock = read_superblock(device)?;
+        let size = ByteCount(device.size().map_err(failed("look at", place))?);
         let refuse = |why: String| Err(StoreError::NotPool { path: place.to_owned(), why });
-        let Superblock { identity, session, chunks, .. } = *superblock;
+        let Superblock { identity, session, chunks, .. } = superblock;
         if identity != self.identity {
             return refuse(format!(
                 "is another pool (identity {identity:032x}) than that of this data folder \
@@ -215,27 +277,28 @@ impl Note {
         }
         let needed = ByteCount(u64::from(chunks) * CHUNK_BYTES);
         if size < needed {
-            return refuse(format!(
-                "is too short: it has {size}, and the pool needs {needed}; put the whole of it back"
-            ));
+            return refuse(too_short(size, needed));
         }
         Ok(())
     }
 }
 
 /// Overwrites the beginning of a device, where whoever looks for a file system, a partition table
-/// or a pool finds it, and its end.
+/// or a pool finds it, and its end. The beginning says then that the rest may be overwritten, too.
 ///
 /// # Errors
 /// When it cannot be opened or written.
 pub fn wipe(place: &Path) -> Result<(), StoreError> {
     let device = open_device(place, false)?;
     let zeroes = vec![0; CHUNK_BYTES as usize];
+    let mut first = zeroes.clone();
+    first[WIPED_AT..][..WIPED.len()].copy_from_slice(WIPED);
     let size = device.size().map_err(failed("look at", place))? / BLOCK_BYTES as u64;
     let last = (size * BLOCK_BYTES as u64).saturating_sub(CHUNK_BYTES);
     let wiped = match size {
         0 => Ok(()),
-        _ => device.write(0, &zeroes).and_then(|()| device.write(last, &zeroes)),
+        // A device of one chunk ends where it begins.
+        _ => device.write(last, &zeroes).and_then(|()| device.write(0, &first)),
     };
     wiped.and_then(|()| device.sync()).map_err(failed("wipe", place))
 }
@@ -260,25 +323,29 @@ fn open_device(place: &Path, may_create: bool) -> Result<FileDevice, StoreError>
 fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
     let mut block = vec![0; BLOCK_BYTES];
     device.read(0, &mut block).map_err(failed("read", device.path()))?;
-    if Superblock::decode(&block).is_ok_and(|superblock| superblock.identity == identity) {
+    let present = read_superblock(device);
+    if present.as_ref().is_ok_and(|superblock| superblock.identity == identity) {
         return Ok(());
     }
     let bytes = bytes_max(device).map_err(failed("look at the space for", device.path()))?;
     match LocalPool::init(device, &Layout::for_bytes(identity, bytes)) {
         Err(StoreError::NotEmpty { path, found }) => {
-            let why = match Superblock::decode(&block) {
-                Ok(_) | Err(SuperblockError::Version(_) | SuperblockError::Features(_)) => {
-                    "holds the pool of another data folder; name that folder, or put its file \
-                     POOL into this one"
-                        .to_owned()
-                }
-                _ => {
-                    let found = kind_of(device).map_err(failed("read", &path))?.unwrap_or(found);
-                    format!(
-                        "is not empty ({found}); name an empty device or file, or overwrite it \
-                         with: evenkeel store init --force"
-                    )
-                }
+            let is_other = matches!(
+                Superblock::decode(&block),
+                Err(SuperblockError::Version(_) | SuperblockError::Features(_))
+            );
+            let why = if present.is_ok() || is_other {
+                "holds the pool of another data folder; name that folder, or put its file POOL \
+                 into this one"
+                    .to_owned()
+            } else if found.contains("of a pool") {
+                format!("{} ({found})", SuperblockError::Lost)
+            } else {
+                let found = kind_of(device).map_err(failed("read", &path))?.unwrap_or(found);
+                format!(
+                    "is not empty ({found}); name an empty device or file, or overwrite it with: \
+                     evenkeel store init --force"
+                )
             };
             Err(StoreError::NotPool { path, why })
         }
@@ -296,7 +363,7 @@ fn kind_of(device: &dyn Device) -> io::Result<Option<String>> {
 
 /// What stands where, of the things that are found on disks. A protective MBR has the sign of one,
 /// and a FAT the same at the same place: the more particular comes first.
-const SIGNS: [(&str, usize, &[u8]); 13] = [
+const SIGNS: [(&str, usize, &[u8]); 14] = [
     ("an XFS file system", 0, b"XFSB"),
     ("an ext2, ext3 or ext4 file system", 0x438, &[0x53, 0xef]),
     ("a btrfs file system", 0x1_0040, b"_BHRfS_M"),
@@ -309,6 +376,7 @@ const SIGNS: [(&str, usize, &[u8]); 13] = [
     ("a bcachefs or bcache device", 0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca]),
     ("a qcow2 image", 0, b"QFI\xfb"),
     ("a GPT partition table", 0x200, b"EFI PART"),
+    ("a GPT partition table", 0x1000, b"EFI PART"),
     ("a partition table", 0x1fe, &[0x55, 0xaa]),
 ];
 

@@ -33,9 +33,29 @@ struct Contents {
     syncs: u64,
     /// Writes and flushes until the power fails; `None` is never.
     power: Option<u64>,
+    /// Writes and flushes until one fails, how many fail then, and whether those have an effect.
+    failures: (u64, u64, bool),
+    /// Sectors that cannot be read, and how often not; `None` is until they are written.
+    unreadable: BTreeMap<u64, Option<u32>>,
 }
 
 impl Contents {
+    /// Whether one that begins now fails, and whether it has an effect.
+    fn draw_failure(&mut self) -> (io::Result<()>, bool) {
+        let (after, count, has_effect) = &mut self.failures;
+        match (*after, *count) {
+            (_, 0) => (Ok(()), true),
+            (0, _) => {
+                *count -= 1;
+                (Err(io::Error::from(rustix::io::Errno::IO)), *has_effect)
+            }
+            _ => {
+                *after -= 1;
+                (Ok(()), true)
+            }
+        }
+    }
+
     /// A write or a flush begins: is there power for it?
     fn draw_power(&mut self) -> io::Result<()> {
         match &mut self.power {
@@ -84,6 +104,16 @@ impl SimulatedDevice {
         let len = contents.len;
         let after = Contents { durable, len, ..Contents::default() };
         Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
+    }
+
+    /// After so many writes and flushes, `count` of them fail, with an effect or without one.
+    pub fn fail(&self, after: u64, count: u64, has_effect: bool) {
+        self.contents().failures = (after, count, has_effect);
+    }
+
+    /// The sector with this byte cannot be read so many times; with `None`, until it is written.
+    pub fn make_unreadable(&self, byte: u64, times: Option<u32>) {
+        self.contents().unreadable.insert(byte / SECTOR_BYTES as u64, times);
     }
 
     /// The power is back, and nothing was lost: it was the process that ended.
@@ -173,10 +203,21 @@ impl Device for SimulatedDevice {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned read");
-        let contents = self.contents();
-        for (sector, place) in (offset / SECTOR_BYTES as u64..).zip(bytes.chunks_mut(SECTOR_BYTES))
-        {
+        assert!(offset.is_multiple_of(SECTOR_BYTES as u64), "an unaligned read");
+        let mut contents = self.contents();
+        let first = offset / SECTOR_BYTES as u64;
+        let sectors = first..first + bytes.len().div_ceil(SECTOR_BYTES) as u64;
+        if let Some((sector, times)) = contents.unreadable.range_mut(sectors).next() {
+            let sector = *sector;
+            if let Some(times) = times {
+                *times -= 1;
+                if *times == 0 {
+                    contents.unreadable.remove(&sector);
+                }
+            }
+            return Err(rustix::io::Errno::IO.into());
+        }
+        for (sector, place) in (first..).zip(bytes.chunks_mut(SECTOR_BYTES)) {
             let found = contents.newest.get(&sector).or_else(|| contents.durable.get(&sector));
             place.copy_from_slice(found.unwrap_or(&[0; SECTOR_BYTES]));
         }
@@ -187,23 +228,32 @@ impl Device for SimulatedDevice {
         assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned write");
         let mut contents = self.contents();
         contents.draw_power()?;
+        let (ended, has_effect) = contents.draw_failure();
+        if !has_effect {
+            return ended;
+        }
         let (sectors, _) = bytes.as_chunks::<SECTOR_BYTES>();
         for (sector, bytes) in (offset / SECTOR_BYTES as u64..).zip(sectors) {
             contents.cached.push((sector, *bytes));
             contents.newest.insert(sector, *bytes);
+            contents.unreadable.remove(&sector);
             contents.writes += 1;
         }
-        Ok(())
+        ended
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut contents = self.contents();
         contents.draw_power()?;
+        let (ended, has_effect) = contents.draw_failure();
+        if !has_effect {
+            return ended;
+        }
         contents.syncs += 1;
         contents.cached.clear();
         let newest = std::mem::take(&mut contents.newest);
         contents.durable.extend(newest);
-        Ok(())
+        ended
     }
 }
 

@@ -478,11 +478,11 @@ impl Space {
 
     /// The parts of a run that lie in one chunk each: its index, and the blocks in it.
     fn parts(&self, run: Run) -> Vec<(u32, u32, u32)> {
-        let end = run.block + run.count;
+        let end = run.block.saturating_add(run.count);
         let mut parts = Vec::new();
         let mut block = run.block;
         while block < end {
-            let until = end.min((block / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS);
+            let until = end.min((block / CHUNK_BLOCKS + 1).saturating_mul(CHUNK_BLOCKS));
             if let Some(&index) = self.indexes.get(&(block / CHUNK_BLOCKS)) {
                 let start = block % CHUNK_BLOCKS;
                 parts.push((index, start, start + (until - block)));

@@ -3,8 +3,9 @@
 //! in copy A before it is written to copy B; of two valid copies the one with the higher version
 //! counts.
 
-use super::device::Device;
+use super::device::{Device, read_readable};
 use super::{BLOCK_BYTES, checksum};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +15,41 @@ pub const SECTOR_BYTES: usize = 512;
 /// Bytes of a sector that are the caller's.
 pub const PAYLOAD_BYTES: usize = 504;
 
+/// Bytes of one sector.
+type Sector = [u8; SECTOR_BYTES];
+
 /// A sector that neither copy holds in a valid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged {
     /// Its number.
     pub sector: usize,
+}
+
+/// Where a table is on its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Where the copies begin, in bytes.
+    pub copies: [u64; 2],
+    /// Sectors that are read.
+    pub sectors: usize,
+    /// Sectors, from the first on, that were written at least once: one of nothing but zeroes is
+    /// damage.
+    pub written: usize,
+}
+
+/// What both copies of a table say.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// All sectors.
+    pub bytes: Vec<u8>,
+    /// Those of which neither copy is valid.
+    pub damaged: Vec<Damaged>,
+    /// Those that only one copy holds in a valid form: the other copy's number, and theirs.
+    pub lost: Vec<(usize, usize)>,
+    /// Those of which the copies are not the same, and one is valid at least.
+    stale: Vec<usize>,
+    /// What the copies hold of damaged sectors.
+    remains: BTreeMap<usize, [Sector; 2]>,
 }
 
 /// See the module's text.
@@ -27,8 +58,26 @@ pub struct Table {
     device: Arc<dyn Device>,
     /// Where the copies begin, in bytes.
     copies: [u64; 2],
-    /// All sectors as they are on the device.
+    /// All sectors: what the caller was told that they are.
     image: Vec<u8>,
+    /// Blocks that each copy may hold otherwise, because writing them has failed.
+    doubtful: [BTreeSet<usize>; 2],
+    /// What the copies hold of damaged sectors: it stays there.
+    remains: BTreeMap<usize, [Sector; 2]>,
+}
+
+/// Changes of sectors that are made together, or not at all.
+#[derive(Debug, Default)]
+pub struct Draft {
+    sectors: BTreeMap<usize, Sector>,
+}
+
+impl Draft {
+    /// A change of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
 }
 
 fn sector_checksum(number: usize, sector: &[u8]) -> u32 {
@@ -39,72 +88,122 @@ fn version(sector: &[u8]) -> u32 {
     sector[4..8].try_into().map_or(0, u32::from_le_bytes)
 }
 
+fn set_version(number: usize, sector: &mut [u8], version: u32) {
+    sector[4..8].copy_from_slice(&version.to_le_bytes());
+    let sum = sector_checksum(number, sector);
+    sector[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Gives a sector the checksum that fits it.
+#[cfg(test)]
+pub(super) fn seal(number: usize, sector: &mut [u8]) {
+    set_version(number, sector, version(sector));
+}
+
+fn is_empty(sector: &[u8]) -> bool {
+    sector.iter().all(|&byte| byte == 0)
+}
+
 /// Whether a sector is whole; an empty one is.
 fn is_valid(number: usize, sector: &[u8]) -> bool {
     let stored = sector[..4].try_into().map_or(0, u32::from_le_bytes);
-    let is_empty = stored == 0 && sector.iter().all(|&byte| byte == 0);
-    is_empty || stored == sector_checksum(number, sector)
+    stored == 0 && is_empty(sector) || stored == sector_checksum(number, sector)
+}
+
+/// Whether bytes are a sector of this number that was written.
+#[must_use]
+pub fn is_written(number: usize, sector: &[u8]) -> bool {
+    is_valid(number, sector) && !is_empty(sector)
+}
+
+fn sector_at(number: usize) -> Range<usize> {
+    number * SECTOR_BYTES..(number + 1) * SECTOR_BYTES
+}
+
+fn copied(sector: &[u8]) -> Sector {
+    let mut bytes = [0; SECTOR_BYTES];
+    bytes.copy_from_slice(sector);
+    bytes
+}
+
+impl Image {
+    /// Reads both copies. What cannot be read of one is taken from the other.
+    pub fn read(device: &dyn Device, place: Place) -> io::Result<Self> {
+        let length = (place.sectors * SECTOR_BYTES).next_multiple_of(BLOCK_BYTES);
+        let mut copies = [vec![0; length], vec![0; length]];
+        for (copy, at) in copies.iter_mut().zip(place.copies) {
+            read_readable(device, at, copy)?;
+        }
+        let [mut bytes, other] = copies;
+        let (mut damaged, mut lost, mut stale) = (Vec::new(), Vec::new(), Vec::new());
+        let mut remains = BTreeMap::new();
+        let pairs = bytes.chunks_mut(SECTOR_BYTES).zip(other.chunks(SECTOR_BYTES));
+        for (number, (a, b)) in pairs.enumerate() {
+            let is_gone = number < place.written && is_empty(a) && is_empty(b);
+            match (is_valid(number, a), is_valid(number, b)) {
+                (true, true) if is_gone => {}
+                (true, true) if a == b => continue,
+                (true, true) if version(a) >= version(b) => stale.push(number),
+                (true, true) => {
+                    a.copy_from_slice(b);
+                    stale.push(number);
+                }
+                (true, false) => {
+                    lost.push((1, number));
+                    stale.push(number);
+                }
+                (false, true) => {
+                    a.copy_from_slice(b);
+                    lost.push((0, number));
+                    stale.push(number);
+                }
+                (false, false) => {}
+            }
+            if is_gone || !is_valid(number, a) {
+                remains.insert(number, [copied(a), copied(b)]);
+                damaged.push(Damaged { sector: number });
+            }
+        }
+        Ok(Self { bytes, damaged, lost, stale, remains })
+    }
+
+    /// What a sector carries.
+    pub fn get(&self, sector: usize) -> Option<&[u8]> {
+        self.bytes.get(Table::payload(sector))
+    }
 }
 
 impl Table {
     /// A table without contents, on a device that holds zeroes there.
     #[must_use]
     pub fn empty(device: Arc<dyn Device>, copies: [u64; 2]) -> Self {
-        Self { device, copies, image: Vec::new() }
+        let (image, doubtful, remains) = (Vec::new(), Default::default(), BTreeMap::new());
+        Self { device, copies, image, doubtful, remains }
     }
 
-    /// Reads the first `sectors` of a table; what only one copy holds is written to the other.
+    /// Reads a table; what only one copy holds is written to the other. Also how many sectors of
+    /// one copy were not as they were written, or could not be read.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn read(
-        device: Arc<dyn Device>,
-        copies: [u64; 2],
-        sectors: usize,
-    ) -> io::Result<(Self, Vec<Damaged>)> {
-        let (image, damaged, stale) = Self::read_image(device.as_ref(), copies, sectors)?;
-        let mut image = image;
+    pub fn read(device: Arc<dyn Device>, place: Place) -> io::Result<(Self, Vec<Damaged>, usize)> {
+        let read = Image::read(device.as_ref(), place)?;
+        let Image { bytes: mut image, damaged, lost, stale, remains } = read;
         let used = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        image.truncate(used.next_multiple_of(BLOCK_BYTES));
+        // Sectors that hold nothing are in the image, too, if a copy of them is to be mended.
+        let mended = stale.last().map_or(0, |last| sector_at(*last).end);
+        image.truncate(used.max(mended).next_multiple_of(BLOCK_BYTES));
         image.shrink_to_fit();
-        let table = Self { device, copies, image };
-        if !stale.is_empty() && damaged.is_empty() {
-            table.write(&stale)?;
+        let (copies, doubtful) = (place.copies, Default::default());
+        let mut table = Self { device, copies, image, doubtful, remains };
+        let blocks: BTreeSet<usize> = stale.iter().map(|sector| block_of(*sector)).collect();
+        if !blocks.is_empty()
+            && let Err(error) = table.put(&blocks)
+        {
+            let path = table.device.path().display();
+            tracing::warn!(%error, device = %path, "a copy of a table cannot be mended");
         }
-        Ok((table, damaged))
-    }
-
-    /// The sectors of a table, those of which neither copy is valid, and those of which the copies
-    /// are not the same.
-    pub(super) fn read_image(
-        device: &dyn Device,
-        copies: [u64; 2],
-        sectors: usize,
-    ) -> io::Result<(Vec<u8>, Vec<Damaged>, Vec<usize>)> {
-        let bytes = (sectors * SECTOR_BYTES).next_multiple_of(BLOCK_BYTES);
-        let mut images = [vec![0; bytes], vec![0; bytes]];
-        for (image, at) in images.iter_mut().zip(copies) {
-            device.read(at, image)?;
-        }
-        let [mut image, other] = images;
-        let (mut damaged, mut stale) = (Vec::new(), Vec::new());
-        let pairs = image.chunks_mut(SECTOR_BYTES).zip(other.chunks(SECTOR_BYTES));
-        for (number, (a, b)) in pairs.enumerate() {
-            if a == b && is_valid(number, a) {
-                continue;
-            }
-            match (is_valid(number, a), is_valid(number, b)) {
-                (false, false) => {
-                    damaged.push(Damaged { sector: number });
-                    continue;
-                }
-                (true, true) if version(a) >= version(b) => {}
-                (true, false) => {}
-                (_, true) => a.copy_from_slice(b),
-            }
-            stale.push(number);
-        }
-        Ok((image, damaged, stale))
+        Ok((table, damaged, lost.len()))
     }
 
     /// Sectors that it has.
@@ -122,7 +221,7 @@ impl Table {
     /// How often a sector was changed.
     #[must_use]
     pub fn version(&self, sector: usize) -> u32 {
-        self.image.get(sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES).map_or(0, version)
+        self.image.get(sector_at(sector)).map_or(0, version)
     }
 
     pub(super) fn payload(sector: usize) -> Range<usize> {
@@ -130,18 +229,54 @@ impl Table {
         start..start + PAYLOAD_BYTES
     }
 
-    /// Changes what sectors carry, in memory; [`Self::write`] makes it durable.
-    pub fn change(&mut self, sector: usize, change: impl FnOnce(&mut [u8])) {
-        let needed = ((sector + 1) * SECTOR_BYTES).next_multiple_of(BLOCK_BYTES);
+    /// Whether neither copy of a sector is valid.
+    #[must_use]
+    pub fn is_damaged(&self, sector: usize) -> bool {
+        self.remains.contains_key(&sector)
+    }
+
+    /// Changes in a draft what a sector carries; [`Self::write`] has it take effect.
+    pub fn change(&self, draft: &mut Draft, sector: usize, change: impl FnOnce(&mut [u8])) {
+        let bytes = draft.sectors.entry(sector).or_insert_with(|| {
+            let present = self.image.get(sector_at(sector));
+            present.map_or([0; SECTOR_BYTES], copied)
+        });
+        change(&mut bytes[SECTOR_BYTES - PAYLOAD_BYTES..]);
+    }
+
+    /// Has changes take effect, durably: when this returns they are whole in one copy at least.
+    ///
+    /// # Errors
+    /// When the device fails. The sectors are as before then; only if this process ends before
+    /// anything else can be written, they may be as in the draft when the table is read again.
+    pub fn write(&mut self, draft: Draft) -> io::Result<()> {
+        let Some((last, _)) = draft.sectors.last_key_value() else { return Ok(()) };
+        if let Some((sector, _)) = draft.sectors.iter().find(|(it, _)| self.is_damaged(**it)) {
+            let text = format!("sector {sector} of the table is damaged in both copies");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let needed = sector_at(*last).end.next_multiple_of(BLOCK_BYTES);
         if self.image.len() < needed {
             self.image.resize(needed, 0);
         }
-        change(&mut self.image[Self::payload(sector)]);
-        let bytes = &mut self.image[sector * SECTOR_BYTES..][..SECTOR_BYTES];
-        let next = version(bytes).wrapping_add(1);
-        bytes[4..8].copy_from_slice(&next.to_le_bytes());
-        let sum = sector_checksum(sector, bytes);
-        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        let blocks: BTreeSet<usize> = draft.sectors.keys().map(|it| block_of(*it)).collect();
+        let mut before = Vec::new();
+        for (number, mut bytes) in draft.sectors {
+            let place = &mut self.image[sector_at(number)];
+            before.push((number, copied(place)));
+            set_version(number, &mut bytes, version(place).wrapping_add(1));
+            place.copy_from_slice(&bytes);
+        }
+        let Err(error) = self.put(&blocks) else { return Ok(()) };
+        // Either copy may hold the change all the same. What was before counts from now on, and the
+        // version says so to whoever reads the table.
+        for (number, mut bytes) in before {
+            let place = &mut self.image[sector_at(number)];
+            set_version(number, &mut bytes, version(place).wrapping_add(1));
+            place.copy_from_slice(&bytes);
+        }
+        let _ = self.put(&blocks);
+        Err(error)
     }
 
     /// Reads blocks of both copies, and writes anew what is not whole in one of them: as it is in
@@ -149,56 +284,81 @@ impl Table {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn look_at(&self, blocks: Range<usize>) -> io::Result<Vec<u64>> {
-        let (device, mut rotten) = (self.device.as_ref(), Vec::new());
-        for at in self.copies {
+    pub fn look_at(&mut self, blocks: Range<usize>) -> io::Result<Vec<u64>> {
+        let needed = blocks.end * BLOCK_BYTES;
+        if self.image.len() < needed {
+            self.image.resize(needed, 0);
+        }
+        let mut rotten = Vec::new();
+        for copy in 0..self.copies.len() {
             let mut bytes = vec![0; blocks.len() * BLOCK_BYTES];
-            let begin = at + (blocks.start * BLOCK_BYTES) as u64;
-            device.read(begin, &mut bytes)?;
-            let first = blocks.start * BLOCK_BYTES / SECTOR_BYTES;
-            let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
-            for block in blocks.clone() {
-                let in_block = sectors.by_ref().take(BLOCK_BYTES / SECTOR_BYTES);
-                if in_block.fold(true, |all, (number, it)| is_valid(number, it) && all) {
-                    continue;
+            let begin = self.copies[copy] + (blocks.start * BLOCK_BYTES) as u64;
+            read_readable(self.device.as_ref(), begin, &mut bytes)?;
+            for (block, bytes) in blocks.clone().zip(bytes.chunks(BLOCK_BYTES)) {
+                let first = block * (BLOCK_BYTES / SECTOR_BYTES);
+                let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
+                // What neither copy holds cannot be written anew.
+                if !sectors.all(|(number, it)| self.is_damaged(number) || is_valid(number, it)) {
+                    self.put_copy(copy, &BTreeSet::from([block]))?;
+                    rotten.push(self.copies[copy] + (block * BLOCK_BYTES) as u64);
                 }
-                let mut whole = vec![0; BLOCK_BYTES];
-                if let Some(known) = self.image.get(block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES)
-                {
-                    whole.copy_from_slice(known);
-                }
-                let place = at + (block * BLOCK_BYTES) as u64;
-                device.write(place, &whole)?;
-                device.sync()?;
-                rotten.push(place);
             }
         }
         Ok(rotten)
     }
 
-    /// Writes changed sectors, durably: when this returns they are whole in copy A.
-    ///
-    /// # Errors
-    /// When the device fails; the sectors may be old or new then.
-    pub fn write(&self, sectors: &[usize]) -> io::Result<()> {
-        let mut blocks: Vec<usize> =
-            sectors.iter().map(|sector| sector * SECTOR_BYTES / BLOCK_BYTES).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        for at in self.copies {
-            for run in blocks.chunk_by(|a, b| a + 1 == *b) {
-                let bytes = &self.image[run[0] * BLOCK_BYTES..][..run.len() * BLOCK_BYTES];
-                self.device.write(at + (run[0] * BLOCK_BYTES) as u64, bytes)?;
+    /// Writes blocks to both copies, durably to one at least; and those that could not be written
+    /// before, where that is possible now.
+    fn put(&mut self, blocks: &BTreeSet<usize>) -> io::Result<()> {
+        let ended = [0, 1].map(|copy| self.put_copy(copy, blocks));
+        if ended.iter().all(Result::is_err) {
+            return ended.into_iter().find(Result::is_err).unwrap_or(Ok(()));
+        }
+        let path = self.device.path().display().to_string();
+        for (copy, name) in [(0, "A"), (1, "B")] {
+            let doubtful = self.doubtful[copy].clone();
+            if let Err(error) = self.put_copy(copy, &doubtful) {
+                tracing::warn!(
+                    %error, device = path,
+                    "copy {name} of a table cannot be written; the other one serves alone"
+                );
             }
-            self.device.sync()?;
         }
         Ok(())
     }
+
+    fn put_copy(&mut self, copy: usize, blocks: &BTreeSet<usize>) -> io::Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        self.doubtful[copy].extend(blocks);
+        let numbers: Vec<usize> = blocks.iter().copied().collect();
+        for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+            let place = run[0] * BLOCK_BYTES..(run[0] + run.len()) * BLOCK_BYTES;
+            let first = run[0] * (BLOCK_BYTES / SECTOR_BYTES);
+            let mut bytes = self.image[place.clone()].to_vec();
+            let sectors = bytes.as_chunks_mut::<SECTOR_BYTES>().0;
+            for (number, sector) in (first..).zip(sectors) {
+                if let Some(remains) = self.remains.get(&number) {
+                    *sector = remains[copy];
+                }
+            }
+            self.device.write(self.copies[copy] + place.start as u64, &bytes)?;
+        }
+        self.device.sync()?;
+        self.doubtful[copy].retain(|block| !blocks.contains(block));
+        Ok(())
+    }
+}
+
+fn block_of(sector: usize) -> usize {
+    sector * SECTOR_BYTES / BLOCK_BYTES
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::device::FileDevice;
+    use super::super::simulated::SimulatedDevice;
     use super::*;
     use evenkeel_core::random::Random;
 
@@ -211,8 +371,29 @@ mod tests {
         (file, Arc::new(device))
     }
 
-    fn fill(table: &mut Table, sector: usize, value: u8) {
-        table.change(sector, |payload| payload.fill(value));
+    fn place(sectors: usize) -> Place {
+        Place { copies: COPIES, sectors, written: 0 }
+    }
+
+    fn read(device: &Arc<dyn Device>, sectors: usize) -> (Table, Vec<Damaged>, usize) {
+        Table::read(Arc::clone(device), place(sectors)).unwrap()
+    }
+
+    /// Writes sectors that carry nothing but this value.
+    fn fill(table: &mut Table, sectors: impl IntoIterator<Item = usize>, value: u8) {
+        let mut draft = Draft::new();
+        for sector in sectors {
+            table.change(&mut draft, sector, |payload| payload.fill(value));
+        }
+        table.write(draft).unwrap();
+    }
+
+    fn copies(device: &Arc<dyn Device>, length: usize) -> [Vec<u8>; 2] {
+        COPIES.map(|at| {
+            let mut copy = vec![0; length];
+            device.read(at, &mut copy).unwrap();
+            copy
+        })
     }
 
     #[test]
@@ -220,18 +401,16 @@ mod tests {
         let (_file, device) = device();
         let mut table = Table::empty(Arc::clone(&device), COPIES);
         for sector in [0, 7, 8, 30] {
-            fill(&mut table, sector, sector as u8 + 1);
+            fill(&mut table, [sector], sector as u8 + 1);
         }
-        table.write(&[0, 7, 8, 30]).unwrap();
         for broken in COPIES {
             device.write(broken, &[0xee; 16 << 10]).unwrap();
-            let (read, damaged) = Table::read(Arc::clone(&device), COPIES, 31).unwrap();
-            assert_eq!(damaged, []);
+            let (read, damaged, mended) = read(&device, 31);
+            assert_eq!((damaged, mended), (vec![], 32));
             assert_eq!(read.image, table.image);
         }
-        let mut copy = vec![0; 16 << 10];
-        device.read(COPIES[1], &mut copy).unwrap();
-        assert_eq!(copy, table.image, "the other copy was mended");
+        let image = table.image.clone();
+        assert_eq!(copies(&device, 16 << 10), [image.clone(), image], "both copies were mended");
     }
 
     /// A crash between the copies leaves the change in one of them, whichever was first.
@@ -240,15 +419,15 @@ mod tests {
         for newer in 0..2 {
             let (_file, device) = device();
             let mut table = Table::empty(Arc::clone(&device), COPIES);
-            fill(&mut table, 3, 1);
-            table.write(&[3]).unwrap();
-            fill(&mut table, 3, 2);
-            device.write(COPIES[newer], &table.image).unwrap();
-            let (read, damaged) = Table::read(Arc::clone(&device), COPIES, 8).unwrap();
-            assert_eq!((read.image, damaged), (table.image.clone(), vec![]));
-            let mut other = vec![0; BLOCK_BYTES];
-            device.read(COPIES[1 - newer], &mut other).unwrap();
-            assert_eq!(other, table.image, "the other copy was mended");
+            fill(&mut table, [3], 1);
+            let old = table.image.clone();
+            fill(&mut table, [3], 2);
+            device.write(COPIES[1 - newer], &old).unwrap();
+            let (read, damaged, mended) = read(&device, 8);
+            // The older one is what a crash leaves, and no damage.
+            assert_eq!((read.image, damaged, mended), (table.image.clone(), vec![], 0));
+            let image = table.image;
+            assert_eq!(copies(&device, BLOCK_BYTES), [image.clone(), image]);
         }
     }
 
@@ -259,48 +438,45 @@ mod tests {
             let (_file, device) = device();
             let mut random = Random::new(seed, 0);
             let mut table = Table::empty(Arc::clone(&device), COPIES);
-            (0..16).for_each(|sector| fill(&mut table, sector, 1));
-            table.write(&Vec::from_iter(0..16)).unwrap();
+            fill(&mut table, 0..16, 1);
             let old = table.image.clone();
-            (0..16).for_each(|sector| fill(&mut table, sector, 2));
-            let torn = random.among(&COPIES);
-            for sector in 0..16 {
-                if random.one_in(2) {
-                    let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
-                    let mut block = vec![0; BLOCK_BYTES];
-                    let at = torn + (sector * SECTOR_BYTES / BLOCK_BYTES * BLOCK_BYTES) as u64;
-                    device.read(at, &mut block).unwrap();
-                    let inner = range.start % BLOCK_BYTES;
-                    block[inner..inner + SECTOR_BYTES].copy_from_slice(&table.image[range]);
-                    device.write(at, &block).unwrap();
-                }
+            fill(&mut table, 0..16, 2);
+            let torn = random.among(&[0, 1]);
+            let mut image = table.image.clone();
+            for sector in (0..16).filter(|_| random.one_in(2)) {
+                image[sector_at(sector)].copy_from_slice(&old[sector_at(sector)]);
             }
-            let (read, damaged) = Table::read(device, COPIES, 16).unwrap();
+            device.write(COPIES[torn], &image).unwrap();
+            device.write(COPIES[1 - torn], &old).unwrap();
+            let (read, damaged, _) = read(&device, 16);
             assert_eq!(damaged, [], "seed {seed}");
-            for sector in 0..16 {
-                let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
-                let found = &read.image[range.clone()];
-                assert!(
-                    found == &old[range.clone()] || found == &table.image[range],
-                    "seed {seed}: sector {sector} is neither"
-                );
-            }
+            assert_eq!(read.image, image, "seed {seed}");
         }
     }
 
     #[test]
-    fn a_sector_that_is_rotten_in_both_copies_is_named() {
+    fn a_sector_that_is_rotten_in_both_copies_is_named_and_left_as_it_is() {
         let (_file, device) = device();
         let mut table = Table::empty(Arc::clone(&device), COPIES);
-        (0..16).for_each(|sector| fill(&mut table, sector, 1));
-        table.write(&Vec::from_iter(0..16)).unwrap();
-        let mut block = table.image[BLOCK_BYTES..2 * BLOCK_BYTES].to_vec();
-        block[2 * SECTOR_BYTES + 100] ^= 1;
-        for copy in COPIES {
-            device.write(copy + BLOCK_BYTES as u64, &block).unwrap();
+        fill(&mut table, 0..16, 1);
+        for (copy, at) in (1..).zip(COPIES) {
+            let mut block = table.image[BLOCK_BYTES..2 * BLOCK_BYTES].to_vec();
+            block[2 * SECTOR_BYTES + 100] ^= copy;
+            device.write(at + BLOCK_BYTES as u64, &block).unwrap();
         }
-        let (_, damaged) = Table::read(device, COPIES, 16).unwrap();
+        let before = copies(&device, 2 * BLOCK_BYTES);
+        let (mut table, damaged, _) = read(&device, 16);
         assert_eq!(damaged, [Damaged { sector: 10 }]);
+        // A sector beside it is changed.
+        fill(&mut table, [11], 2);
+        for (before, after) in before.iter().zip(copies(&device, 2 * BLOCK_BYTES)) {
+            assert_eq!(before[sector_at(10)], after[sector_at(10)]);
+            assert_ne!(before[sector_at(11)], after[sector_at(11)]);
+        }
+        let mut draft = Draft::new();
+        table.change(&mut draft, 10, |payload| payload.fill(3));
+        let error = table.write(draft).unwrap_err().to_string();
+        assert_eq!(error, "sector 10 of the table is damaged in both copies");
     }
 
     /// A sector at another's place is not taken for it.
@@ -308,11 +484,108 @@ mod tests {
     fn a_misplaced_sector_is_noticed() {
         let (_file, device) = device();
         let mut table = Table::empty(Arc::clone(&device), COPIES);
-        fill(&mut table, 0, 1);
-        fill(&mut table, 1, 2);
+        fill(&mut table, [0], 1);
+        fill(&mut table, [1], 2);
         table.image.copy_within(0..SECTOR_BYTES, SECTOR_BYTES);
-        table.write(&[1]).unwrap();
-        let (_, damaged) = Table::read(device, COPIES, 2).unwrap();
+        COPIES.iter().for_each(|at| device.write(*at, &table.image).unwrap());
+        let (_, damaged, _) = read(&device, 2);
         assert_eq!(damaged, [Damaged { sector: 1 }]);
+    }
+
+    /// Sectors that hold nothing are mended like others, also behind all that hold something.
+    #[test]
+    fn rot_where_no_sector_was_written_is_mended() {
+        for copy in COPIES {
+            let (_file, device) = device();
+            let mut table = Table::empty(Arc::clone(&device), COPIES);
+            fill(&mut table, [1], 1);
+            let mut block = [0; BLOCK_BYTES];
+            block[700] = 4;
+            device.write(copy + 3 * BLOCK_BYTES as u64, &block).unwrap();
+            let (_, damaged, mended) = read(&device, 64);
+            assert_eq!((damaged, mended), (vec![], 1));
+            let (a, b) = (copies(&device, 8 * BLOCK_BYTES), read(&device, 64).2);
+            assert_eq!((a[0] == a[1], b), (true, 0));
+        }
+    }
+
+    /// A sector that was written is never empty again: zeroes in both copies are damage.
+    #[test]
+    fn zeroes_where_something_was_written_are_damage() {
+        let (_file, device) = device();
+        let mut table = Table::empty(Arc::clone(&device), COPIES);
+        fill(&mut table, 0..16, 0);
+        let place = Place { written: 16, ..place(32) };
+        assert_eq!(Table::read(Arc::clone(&device), place).unwrap().1, []);
+        device.write(COPIES[0] + BLOCK_BYTES as u64, &[0; BLOCK_BYTES]).unwrap();
+        assert_eq!(Table::read(Arc::clone(&device), place).unwrap().1, [], "the other copy");
+        COPIES.iter().for_each(|at| device.write(*at, &[0; BLOCK_BYTES]).unwrap());
+        let damaged = Table::read(Arc::clone(&device), place).unwrap().1;
+        assert_eq!(damaged, Vec::from_iter((0..8).map(|sector| Damaged { sector })));
+    }
+
+    /// What one copy cannot be read of is taken from the other, and written anew.
+    #[test]
+    fn a_sector_that_cannot_be_read_is_mended_from_the_other_copy() {
+        for copy in COPIES {
+            let device = SimulatedDevice::new(2 << 20);
+            let shared: Arc<dyn Device> = Arc::new(device.clone());
+            let mut table = Table::empty(Arc::clone(&shared), COPIES);
+            fill(&mut table, 0..30, 1);
+            device.make_unreadable(copy + 9 * SECTOR_BYTES as u64, None);
+            let (found, damaged, mended) = read(&shared, 31);
+            assert_eq!((damaged, mended), (vec![], 1));
+            assert_eq!(found.image, table.image);
+            assert_eq!(read(&shared, 31).2, 0, "it was mended");
+            // One that cannot be read once is nothing that must be mended.
+            device.make_unreadable(copy + 9 * SECTOR_BYTES as u64, Some(1));
+            assert_eq!(read(&shared, 31).2, 0);
+        }
+        let device = SimulatedDevice::new(2 << 20);
+        COPIES.iter().for_each(|at| device.make_unreadable(*at, None));
+        assert_eq!(read(&(Arc::new(device) as Arc<dyn Device>), 31).1, [Damaged { sector: 0 }]);
+    }
+
+    /// A change that failed does not come true by a change beside it, whether the device had it
+    /// in part or not at all.
+    #[test]
+    fn a_change_that_failed_stays_failed() {
+        for (after, has_effect) in (0..4).flat_map(|after| [(after, false), (after, true)]) {
+            let device = SimulatedDevice::new(2 << 20);
+            let shared: Arc<dyn Device> = Arc::new(device.clone());
+            let mut table = Table::empty(Arc::clone(&shared), COPIES);
+            fill(&mut table, 0..16, 1);
+            let mut draft = Draft::new();
+            for sector in [2, 9] {
+                table.change(&mut draft, sector, |payload| payload.fill(2));
+            }
+            device.fail(after, 8, has_effect);
+            let is_done = table.write(draft).is_ok();
+            device.fail(0, 0, false);
+            // Copy A alone suffices: a write and a flush.
+            assert_eq!(is_done, after >= 2, "after {after}");
+            let value = if is_done { 2 } else { 1 };
+            assert_eq!(table.get(9).unwrap()[0], value);
+            fill(&mut table, [3], 3);
+            let (found, damaged, _) = read(&shared, 16);
+            let at = |sector: usize| found.get(sector).unwrap()[0];
+            assert_eq!((at(2), at(3), at(9)), (value, 3, value), "after {after}, {has_effect}");
+            assert_eq!(damaged, []);
+            let [a, b] = copies(&shared, 2 * BLOCK_BYTES);
+            assert_eq!(a, b, "both copies are as one again");
+        }
+    }
+
+    /// One copy that cannot be written stops nobody.
+    #[test]
+    fn one_copy_that_cannot_be_written_is_enough() {
+        let device = SimulatedDevice::new(2 << 20);
+        let shared: Arc<dyn Device> = Arc::new(device.clone());
+        let mut table = Table::empty(Arc::clone(&shared), COPIES);
+        fill(&mut table, 0..16, 1);
+        device.fail(0, 1, false);
+        fill(&mut table, [9], 2);
+        let [a, b] = copies(&shared, 2 * BLOCK_BYTES);
+        assert_eq!((a[sector_at(9)][8], b[sector_at(9)][8]), (2, 2), "it was written once more");
     }
 }

@@ -1,7 +1,10 @@
 //! The pool held to the obligations of every store.
 
 mod crashed;
+mod devices;
+mod failing;
 mod full;
+mod fuzzed;
 mod holes;
 mod killed;
 mod rotten;
@@ -13,8 +16,8 @@ use super::check::{Report, check};
 use super::device::{Device, FileDevice};
 use super::format::{Anchor, Identity, Node, Owner};
 use super::place::read_superblock;
-use super::pool::{CHUNK_BYTES, Layout, LocalPool};
-use super::table::Table;
+use super::pool::{Layout, LocalPool};
+use super::table::{Draft, Image, Table};
 use super::tree::{page_bytes, page_from};
 use super::volume::Bounds;
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -411,8 +414,7 @@ fn left_by_a_kill(device: &Arc<dyn Device>) -> (tempfile::NamedTempFile, Arc<dyn
 /// The node of a pool's first volume, and its anchor.
 fn anchor_of(device: &Arc<dyn Device>) -> (Node, Anchor) {
     let superblock = read_superblock(device.as_ref()).unwrap();
-    let at = superblock.nodes.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-    let table = Table::read(Arc::clone(device), at, superblock.node_sectors as usize).unwrap().0;
+    let table = Image::read(device.as_ref(), superblock.node_table()).unwrap();
     let node = Node::decode(table.get(1).unwrap()).unwrap().unwrap();
     let bytes = block_of(device, node.home * CHUNK_BLOCKS);
     let identity = Identity { node: 1, generation: node.generation };
@@ -506,12 +508,12 @@ fn a_check_tells_of_wrong_counts_owners_and_thaws() {
     tells(thaw, &["which a snapshot uses, too, and which is not frozen"]);
     let owner = |device: &Arc<dyn Device>, node: &Node, _: Anchor| {
         let superblock = read_superblock(device.as_ref()).unwrap();
-        let at = superblock.owners.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-        let mut table = Table::read(Arc::clone(device), at, 1).unwrap().0;
+        let mut table = Table::read(Arc::clone(device), superblock.owner_table()).unwrap().0;
         let free = superblock.chunks - 1;
         let owner = Owner::decode(node.home as usize, table.get(0).unwrap());
-        table.change(0, |payload| owner.encode(free as usize, payload));
-        table.write(&[0]).unwrap();
+        let mut draft = Draft::new();
+        table.change(&mut draft, 0, |payload| owner.encode(free as usize, payload));
+        table.write(draft).unwrap();
     };
     tells(owner, &["both are chunk 0 of vol-"]);
 }

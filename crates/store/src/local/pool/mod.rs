@@ -1,6 +1,7 @@
 //! The pool: which volumes there are, and who owns which chunk. Everything here is rare, and may
 //! block.
 
+mod claim;
 mod desk;
 mod open;
 mod scrub;
@@ -10,17 +11,18 @@ mod state;
 mod through;
 mod unfinished;
 
+use self::claim::Claim;
 use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
 use self::state::State;
 pub use self::unfinished::Trouble;
 use super::answered::Answered;
-use super::device::Device;
-use super::format::{Identity, Node, NodeKind, OWNERS, Superblock};
+use super::device::{Device, read_readable};
+use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Superblock};
 use super::lasting::Lasting;
-use super::place::read_superblock;
-use super::table::{SECTOR_BYTES, Table};
-use super::volume::recover::{Opening, found};
+use super::place::{WIPED, WIPED_AT, find_superblock, remains};
+use super::table::{Damaged, Place, SECTOR_BYTES, Table};
+use super::volume::recover::{FIRST_CHECKPOINT, Opening, found};
 use super::volume::{Bounds, Task, Volume};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::encryption::NO_KEY;
@@ -50,7 +52,7 @@ const GROWTH_CHUNKS: u32 = 64;
 const ASKS_MAX: usize = 1_024;
 /// Chunks that a volume has at least: its home, all of which is log at first, and one for the pages
 /// of its first checkpoint.
-const CHUNKS_MIN: usize = 2;
+pub(in crate::local) const CHUNKS_MIN: usize = 2;
 
 /// How a new pool is laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +94,7 @@ impl Layout {
             first_chunk,
             chunks: first_chunk,
             session: 0,
+            written: 0,
         }
     }
 }
@@ -104,6 +107,12 @@ struct Shared {
     lasting: Option<Arc<dyn Lasting>>,
     /// What unwraps the keys of encrypted volumes.
     keys: OnceLock<Keys>,
+    /// Whether the pool is still ours.
+    claim: Arc<Claim>,
+    /// Copies of superblock, tables and anchors that were not as they were written.
+    mended: AtomicU64,
+    /// Why no chunk could be given last; `None` if one was.
+    failure: Mutex<Option<String>>,
     /// Held while the tables are written.
     state: Mutex<State>,
     /// Nodes of the volumes that are open. Held for a moment only: reactors take it.
@@ -169,8 +178,17 @@ impl LocalPool {
             |e: io::Error| StoreError::io(format!("make a pool in {}", path().display()), e);
         let mut first = vec![0; CHUNK_BYTES as usize];
         device.read(0, &mut first).map_err(failed)?;
+        let note = &mut first[WIPED_AT..WIPED_AT + WIPED.len()];
+        let is_wiped = note == WIPED;
+        if is_wiped {
+            note.fill(0);
+        }
         if let Some(at) = first.iter().position(|&byte| byte != 0) {
             let found = format!("byte {at} is {:#04x}", first[at]);
+            return Err(StoreError::NotEmpty { path: path(), found });
+        }
+        // A pool whose superblock is gone is not empty.
+        if !is_wiped && let Some(found) = remains(device).map_err(failed)? {
             return Err(StoreError::NotEmpty { path: path(), found });
         }
         let superblock = layout.superblock();
@@ -192,6 +210,8 @@ impl LocalPool {
             device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).map_err(failed)?;
         }
         device.sync().map_err(failed)?;
+        // What says that the device may be overwritten goes before there is a pool.
+        device.write(0, &first).and_then(|()| device.sync()).map_err(failed)?;
         write_superblock(device, &superblock).map_err(failed)
     }
 
@@ -218,33 +238,63 @@ impl LocalPool {
             let doing = format!("{doing} {}", path.display());
             move |error: io::Error| StoreError::io(doing, error)
         };
-        let superblock = read_superblock(device.as_ref())?;
+        let (superblock, lost) = find_superblock(device.as_ref())?;
         // Before anything else is written: whatever this session leaves in a log is told from what
         // the ones before have left there.
         let superblock = Superblock { session: superblock.session + 1, ..superblock };
         write_superblock(device.as_ref(), &superblock)
             .map_err(failed("write the superblock of"))?;
-        let table = |name: &str, chunks: [u32; 2], sectors: usize| {
-            let at = chunks.map(|chunk| u64::from(chunk) * CHUNK_BYTES);
-            let read = Table::read(Arc::clone(&device), at, sectors);
-            let (table, damaged) = read.map_err(failed(&format!("read the {name} of")))?;
-            match damaged.first() {
-                None => Ok(table),
-                Some(first) => Err(StoreError::Rotten {
-                    what: format!("sector {} of the {name} of {}", first.sector, path.display()),
-                }),
-            }
+        let read = |name: &str, place: Place| {
+            let read = Table::read(Arc::clone(&device), place);
+            read.map_err(failed(&format!("read the {name} of")))
         };
-        let nodes = table("table of volumes", superblock.nodes, superblock.node_sectors as usize)?;
-        let owner_sectors = superblock.chunks as usize / OWNERS + 1;
-        let owners = table("table of chunks", superblock.owners, owner_sectors)?;
-        let state = State::new(superblock, nodes, owners).map_err(|kind| StoreError::NotPool {
+        let (nodes, damaged, lost_nodes) = read("table of volumes", superblock.node_table())?;
+        if let Some(first) = damaged.first() {
+            let (sector, path) = (first.sector, path.display());
+            let what = format!("sector {sector} of the table of volumes of {path}");
+            return Err(StoreError::Rotten { what });
+        }
+        let (owners, damaged, lost_owners) = read("table of chunks", superblock.owner_table())?;
+        for Damaged { sector } in &damaged {
+            tracing::error!(
+                pool = %path.display(),
+                "sector {sector} of the table of chunks is damaged: its chunks are given to nobody"
+            );
+        }
+        let mended = [("superblock", lost), ("volumes", lost_nodes), ("chunks", lost_owners)];
+        for (name, lost) in mended.iter().filter(|(_, lost)| *lost > 0) {
+            tracing::warn!(
+                pool = %path.display(),
+                "{lost} sectors of one copy of the table of {name} were not as they were written, \
+                 and are written anew from the other copy: the device loses data"
+            );
+        }
+        let claim = Arc::new(Claim::new(Arc::clone(&device), &superblock));
+        let state = State::new(superblock, nodes, owners, Arc::clone(&claim));
+        let mut state = state.map_err(|why| StoreError::NotPool {
             path: path.clone(),
-            why: format!("holds a node of kind {kind}, which this version does not know"),
+            why: format!("holds a node that this version does not know ({why})"),
         })?;
+        if let Err(error) = state.begin_owners(device.as_ref()) {
+            tracing::warn!(%error, pool = %path.display(), "the table of chunks is not complete");
+        }
+        let mended = AtomicU64::new(mended.iter().map(|(_, lost)| *lost as u64).sum());
         let (state, open, mail) = (Mutex::new(state), Mutex::default(), Mutex::default());
         let (keys, known, troubles) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        let shared = Shared { device, bounds, lasting, keys, state, open, mail, known, troubles };
+        let shared = Shared {
+            device,
+            bounds,
+            lasting,
+            keys,
+            claim,
+            mended,
+            failure: Mutex::default(),
+            state,
+            open,
+            mail,
+            known,
+            troubles,
+        };
         let pool = Self::without_clerk(Arc::new(shared));
         pool.finish();
         Ok(pool)
@@ -293,6 +343,13 @@ impl LocalPool {
     #[must_use]
     pub fn holding(self, folder: Folder) -> Self {
         Self { _folder: Some(Arc::new(folder)), ..self }
+    }
+
+    /// Second copies that were needed since the pool was opened: sectors and blocks of which one
+    /// copy was not as it was written, or could not be read, and was written anew from the other.
+    #[must_use]
+    pub fn copies_mended(&self) -> u64 {
+        self.shared.mended.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -362,6 +419,12 @@ impl LocalPool {
         closed: Closed,
         cipher: Option<Cipher>,
     ) -> Result<OpenVolume, StoreError> {
+        let opening = format!("open node {number}");
+        self.shared.claim.hold().map_err(self.io(opening))?;
+        if let Some(what) = self.state().damaged.get(&number) {
+            let what = format!("{what} in {}", self.shared.device.path().display());
+            return Err(StoreError::Rotten { what });
+        }
         let (node, owned) = self.place_home(number, node)?;
         let shared = Arc::clone(&self.shared);
         let session = self.state().next_session();
@@ -384,6 +447,7 @@ impl LocalPool {
         })?;
         let known = Arc::clone(self.shared.known().entry(number).or_default());
         known.data_blocks.store(volume.data_blocks(), Ordering::Relaxed);
+        self.shared.mended.fetch_add(volume.damage().anchors, Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {
@@ -392,7 +456,7 @@ impl LocalPool {
         };
         self.shared.ask_reclaim_anew(&state, number);
         drop(state);
-        Ok(OpenVolume { volume, _closed: closed })
+        Ok(OpenVolume::new(volume, closed))
     }
 
     /// Snapshots that the log of their volume does not know, and nobody waits for, were never made.
@@ -429,6 +493,7 @@ impl LocalPool {
         let node = Node { home: owned[0], ..node };
         let identity = Identity { node: number, generation: node.generation };
         let root = root.unwrap_or_default();
+        self.refuse_used_home(&node, identity)?;
         found(self.shared.device.as_ref(), identity, node.home, ByteCount(node.size), root)
             .and_then(|()| self.state().write_nodes([(number, node)]))
             .map_err(self.io(doing()))?;
@@ -436,13 +501,38 @@ impl LocalPool {
     }
 }
 
+impl LocalPool {
+    /// A first chunk that is noted nowhere, and has an anchor of a volume that was used, is not one
+    /// to begin anew in.
+    fn refuse_used_home(&self, node: &Node, identity: Identity) -> Result<(), StoreError> {
+        let mut copies = vec![0; 2 * BLOCK_BYTES];
+        let at = u64::from(node.home) * CHUNK_BYTES;
+        let id = VolumeId::from_bits(node.id);
+        read_readable(self.shared.device.as_ref(), at, &mut copies)
+            .map_err(self.io(format!("look at the first chunk of {id}")))?;
+        let anchor = Anchor::newest(&copies, identity);
+        match anchor.is_some_and(|anchor| anchor.checkpoint > FIRST_CHECKPOINT) {
+            true => Err(StoreError::Rotten { what: format!("the node of {id}") }),
+            false => Ok(()),
+        }
+    }
+}
+
 fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let block = superblock.encode();
-    for copy in 0..2 {
+    let write = |copy: u64| {
         device.write(copy * BLOCK_BYTES as u64, &block)?;
-        device.sync()?;
+        device.sync()
+    };
+    match (write(0), write(1)) {
+        (Err(error), Err(_)) => Err(error),
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => {
+            let path = device.path().display();
+            tracing::warn!(%error, device = %path, "a copy of the superblock cannot be written");
+            Ok(())
+        }
+        (Ok(()), Ok(())) => Ok(()),
     }
-    Ok(())
 }
 
 impl Shared {
@@ -499,10 +589,15 @@ impl Shared {
     /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that
     /// fails. What of it has become durable is found when the pool is opened.
     fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
-        self.acquire(node, count).unwrap_or_else(|error| {
+        let given = self.acquire(node, count);
+        let failure = given.as_ref().err().map(ToString::to_string);
+        let mut last = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        // Volumes ask again and again: the same is told once.
+        if let Some(error) = failure.as_ref().filter(|_| *last != failure) {
             tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");
-            Vec::new()
-        })
+        }
+        *last = failure;
+        given.unwrap_or_default()
     }
 
     fn acquire(&self, node: u32, count: usize) -> io::Result<Vec<(u32, u32)>> {
@@ -608,13 +703,26 @@ impl Pool for LocalPool {
     fn space(&self) -> Result<Option<Space>, StoreError> {
         let state = self.state();
         let doing = || "look at the space".to_owned();
-        let room = self.shared.device.room().map_err(self.io(doing()))? / CHUNK_BYTES;
-        let to_come = room.min(u64::from(state.chunks_max() - state.superblock.chunks));
+        let device = self.shared.device.as_ref();
+        // A block device has its space from the beginning, also what no chunk was made of yet.
+        let size = device.size().and_then(|size| Ok(size.saturating_add(device.room()?)));
+        let fits = size.map_err(self.io(doing()))? / CHUNK_BYTES;
+        let fits = fits.min(u64::from(state.chunks_max()));
+        let to_come = fits.saturating_sub(u64::from(state.superblock.chunks));
         let present = u64::from(state.superblock.chunks - state.superblock.first_chunk);
         // An eighth is for pages, logs, and blocks that wait to be used again.
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
         Ok(Some(Space { total: bytes(present + to_come), free }))
+    }
+
+    fn is_taken_over(&self) -> bool {
+        self.shared.claim.is_lost()
+    }
+
+    fn look(&self) {
+        // What is found is kept.
+        let _ = self.shared.claim.hold();
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -5,13 +5,15 @@ use super::{Known, LocalPool, Shared};
 use crate::disk::{Disk, DiskDone};
 use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
 use crate::{Completion, Geometry, Store, Submission};
-use evenkeel_core::request::Operation;
+use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Indexes and numbers of chunks.
 type Chunks = Vec<(u32, u32)>;
@@ -48,12 +50,15 @@ impl<T> Answer<T> {
     }
 }
 
+/// Time after which it is looked whether the pool is still ours, if nobody asks for anything.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Answers what volumes ask, until none of them is left.
 pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
-    for ask in asks {
-        match ask {
-            Ask::Chunks { node, count, answer } => answer.give(shared.give(node, count)),
-            Ask::Note { note, answer } => {
+    loop {
+        match asks.recv_timeout(LOOK) {
+            Ok(Ask::Chunks { node, count, answer }) => answer.give(shared.give(node, count)),
+            Ok(Ask::Note { note, answer }) => {
                 let is_returned = matches!(note, Note::Returned(..));
                 answer.give(shared.note(&note));
                 if is_returned {
@@ -61,6 +66,9 @@ pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
                     LocalPool::without_clerk(Arc::clone(shared)).try_again();
                 }
             }
+            // What is found is kept.
+            Err(RecvTimeoutError::Timeout) => _ = shared.claim.hold(),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
@@ -177,16 +185,29 @@ impl Drop for Closed {
     }
 }
 
-/// A volume of the pool, which counts as open while this lives.
+/// A volume of the pool, which counts as open while this lives. Once another server has the pool,
+/// nothing more of it is written, not even as it is closed.
 pub(super) struct OpenVolume {
     pub volume: Volume,
+    /// What came after another server was found to have the pool.
+    refused: VecDeque<Completion>,
     /// Dropped when the volume is closed.
-    pub _closed: Closed,
+    closed: Closed,
+}
+
+impl OpenVolume {
+    pub fn new(volume: Volume, closed: Closed) -> Self {
+        Self { volume, refused: VecDeque::new(), closed }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.closed.shared.claim.is_lost()
+    }
 }
 
 impl Drop for OpenVolume {
     fn drop(&mut self) {
-        if self.volume.is_idle() && !self.volume.is_closed() {
+        if self.volume.is_idle() && !self.volume.is_closed() && !self.is_lost() {
             self.volume.close_now();
         }
     }
@@ -198,6 +219,11 @@ impl Store for OpenVolume {
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        if self.is_lost() {
+            let Submission { ticket, buffer, .. } = submission;
+            let (result, extents) = (Err(Failure::Io), Vec::new());
+            return self.refused.push_back(Completion { ticket, result, buffer, extents });
+        }
         self.volume.submit(submission, disk);
     }
 
@@ -206,7 +232,7 @@ impl Store for OpenVolume {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        self.volume.poll()
+        self.refused.pop_front().or_else(|| self.volume.poll())
     }
 
     fn writes_zeroes(&self, operation: Operation) -> bool {
@@ -222,11 +248,15 @@ impl Store for OpenVolume {
     }
 
     fn close(&mut self, disk: &mut dyn Disk) {
-        self.volume.close(disk);
+        if !self.is_lost() {
+            self.volume.close(disk);
+        }
     }
 
     fn attend(&mut self, disk: &mut dyn Disk) {
-        self.volume.attend(disk);
+        if !self.is_lost() {
+            self.volume.attend(disk);
+        }
     }
 
     fn rest(&mut self, disk: &mut dyn Disk) {

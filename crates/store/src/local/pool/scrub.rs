@@ -7,7 +7,7 @@
 //! not fit counts only if the anchor has not changed since.
 
 use super::LocalPool;
-use crate::local::device::Device;
+use crate::local::device::{Device, read_readable};
 use crate::local::format::{Anchor, Identity, Node, NodeKind, OWNERS, Superblock};
 use crate::local::table::SECTOR_BYTES;
 use crate::local::tree::{FANOUT, Missing, Tree, page_from};
@@ -163,7 +163,7 @@ impl LocalPool {
         let mut rotten = Vec::new();
         for at in [0, BLOCK_BYTES as u64] {
             let mut block = vec![0; BLOCK_BYTES];
-            device.read(at, &mut block)?;
+            read_readable(device, at, &mut block)?;
             if Superblock::decode(&block).is_err() {
                 device.write(at, &state.superblock.encode())?;
                 device.sync()?;
@@ -176,10 +176,12 @@ impl LocalPool {
     }
 
     fn look_at_table(&self, is_nodes: bool, first: u64) -> io::Result<Looked> {
-        let state = self.state();
+        let mut state = self.state();
+        self.shared.claim.hold()?;
+        let superblock = state.superblock;
         let (table, sectors) = match is_nodes {
-            true => (&state.nodes, state.superblock.node_sectors as usize),
-            false => (&state.owners, state.superblock.chunks as usize / OWNERS + 1),
+            true => (&mut state.nodes, superblock.node_sectors as usize),
+            false => (&mut state.owners, superblock.chunks as usize / OWNERS + 1),
         };
         let end = (sectors * SECTOR_BYTES).div_ceil(BLOCK_BYTES);
         let blocks = first as usize..end.min(first as usize + TABLE_BLOCKS);

@@ -28,6 +28,7 @@ impl Shared {
             Note::Made(nodes, root) => self.note_made(nodes, *root),
             Note::Reclaimed(node) => self.note_reclaimed(*node),
             Note::Returned(node, chunks) => self.state().take_back(*node, chunks),
+            Note::Held => self.claim.hold(),
         };
         if let Err(error) = &done {
             tracing::error!(%error, pool = %self.device.path().display(), "cannot note {note:?}");

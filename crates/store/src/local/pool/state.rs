@@ -1,16 +1,21 @@
 //! What the pool knows: nodes, owners of chunks, and what is free. All of it is also on the device.
 
+use super::claim::Claim;
 use super::{CHUNK_BYTES, GROWTH_CHUNKS};
 use crate::local::BLOCK_BYTES;
 use crate::local::device::Device;
-use crate::local::format::{Node, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key};
-use crate::local::table::{PAYLOAD_BYTES, Table};
+use crate::local::format::{
+    CHUNKS_MAX, Node, NodeError, NodeKind, OWNERS, Owner, Superblock, decode_key, encode_key,
+    owner_sectors,
+};
+use crate::local::table::{Draft, PAYLOAD_BYTES, Table};
 use crate::local::volume::Doomed;
 use crate::snapshots::SnapshotInfo;
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -40,6 +45,15 @@ pub(super) struct State {
     /// The deleted snapshot that each volume had begun to give back when it was opened: it is the
     /// first to be gone on with, since what is left of it is no neighbour to compare another with.
     pub begun: BTreeMap<u32, u32>,
+    /// Nodes that the tables say cannot be opened, and why.
+    pub damaged: BTreeMap<u32, String>,
+    /// Sectors of owners that are not to be believed: none of their chunks is given to anybody.
+    /// Chunks of any node may be among them.
+    doubted: BTreeSet<usize>,
+    /// Nodes that have left room in their indexes for chunks in such sectors.
+    spaced: BTreeSet<u32>,
+    /// Whether the pool is still ours. Asked before either table is written.
+    claim: Arc<Claim>,
     /// Openings of volumes since the pool was opened.
     openings: u32,
 }
@@ -52,8 +66,13 @@ impl State {
     /// Finds the nodes, and what is free.
     ///
     /// # Errors
-    /// The kind of a node, if it is unknown.
-    pub fn new(superblock: Superblock, nodes: Table, owners: Table) -> Result<Self, u8> {
+    /// What is wrong with a node, if something cannot be.
+    pub fn new(
+        superblock: Superblock,
+        nodes: Table,
+        owners: Table,
+        claim: Arc<Claim>,
+    ) -> Result<Self, NodeError> {
         let mut state = Self {
             superblock,
             nodes,
@@ -69,6 +88,10 @@ impl State {
             free: BTreeSet::new(),
             readers: BTreeMap::new(),
             begun: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            spaced: BTreeSet::new(),
+            claim,
             openings: 0,
         };
         for number in 1..superblock.node_sectors {
@@ -82,10 +105,18 @@ impl State {
     }
 
     fn find_owners(&mut self) {
-        for chunk in self.superblock.first_chunk..self.superblock.chunks {
-            let payload = self.owners.get(sector_of(chunk)).unwrap_or(&[0; PAYLOAD_BYTES]);
-            let owner = Owner::decode(chunk as usize, payload);
-            if owner.node == 0 || !self.all.contains_key(&owner.node) {
+        let chunks = self.superblock.first_chunk..self.superblock.chunks;
+        for chunk in chunks.clone() {
+            let sector = sector_of(chunk);
+            let owner = self.owner_of(chunk);
+            // Such numbers are never written.
+            let is_possible = owner.node < self.superblock.node_sectors
+                && (owner.node == 0 || owner.index < 2 * self.chunks_max());
+            if self.owners.is_damaged(sector) || !is_possible {
+                self.doubted.insert(sector);
+                continue;
+            }
+            if !self.all.contains_key(&owner.node) {
                 self.free.insert(chunk);
                 continue;
             }
@@ -96,6 +127,85 @@ impl State {
             }
             owned[index] = chunk;
         }
+        self.find_damaged();
+        let doubted = &self.doubted;
+        self.free.retain(|chunk| !doubted.contains(&sector_of(*chunk)));
+    }
+
+    /// Nodes whose first chunk is not their own. Whatever has changed its owner may have changed
+    /// those beside it, too.
+    fn find_damaged(&mut self) {
+        let chunks = self.superblock.first_chunk..self.superblock.chunks;
+        let mut homes = BTreeSet::new();
+        for (number, node) in self.all.iter().filter(|(_, node)| node.home == 0) {
+            // Until its first chunk is noted it gets no other one.
+            let owned = self.owned.get(number).map_or(0, Vec::len);
+            if node.has_space() && owned > super::CHUNKS_MIN {
+                let id = VolumeId::from_bits(node.id);
+                let what = format!("the first chunk of {id}, which has {owned} chunks,");
+                tracing::error!("{what} is not as it was written: the volume is not opened");
+                self.damaged.insert(*number, what);
+            }
+        }
+        for (number, node) in self.all.iter().filter(|(_, node)| node.home != 0) {
+            // Such a one may have lost its chunks already, and goes next.
+            let is_going = matches!(node.kind, NodeKind::Deleting | NodeKind::Husk)
+                && self.children_of(*number).next().is_none();
+            let is_placed = chunks.contains(&node.home);
+            let sector = sector_of(node.home);
+            let is_owner = is_placed
+                && !self.owners.is_damaged(sector)
+                && self.owner_of(node.home).node == *number;
+            if !node.has_space() || is_going || is_owner {
+                continue;
+            }
+            let what = format!(
+                "the owner of chunk {}, the first chunk of {},",
+                node.home,
+                VolumeId::from_bits(node.id)
+            );
+            tracing::error!("{what} is not as it was written: the volume is not opened");
+            self.damaged.insert(*number, what);
+            if is_placed {
+                self.doubted.insert(sector);
+                homes.insert(node.home);
+            }
+        }
+        // Nor may it be another's, whom the table names instead.
+        for chunk in self.owned.values_mut().flatten().filter(|chunk| homes.contains(chunk)) {
+            *chunk = 0;
+        }
+    }
+
+    fn owner_of(&self, chunk: u32) -> Owner {
+        let payload = self.owners.get(sector_of(chunk)).unwrap_or(&[0; PAYLOAD_BYTES]);
+        Owner::decode(chunk as usize, payload)
+    }
+
+    /// Writes the owners of all chunks that were never written, so that one that is lost is told
+    /// from one that there never was.
+    pub fn begin_owners(&mut self, device: &dyn Device) -> io::Result<()> {
+        self.begin_owners_of(self.superblock.chunks)?;
+        if self.superblock.written == self.superblock.chunks {
+            return Ok(());
+        }
+        let written = self.superblock.chunks;
+        let superblock = Superblock { written, ..self.superblock };
+        self.claim.hold()?;
+        super::write_superblock(device, &superblock)?;
+        self.superblock = superblock;
+        Ok(())
+    }
+
+    fn begin_owners_of(&mut self, chunks: u32) -> io::Result<()> {
+        let mut draft = Draft::new();
+        let is_new =
+            |sector: &usize| self.owners.version(*sector) == 0 && !self.owners.is_damaged(*sector);
+        for sector in (0..owner_sectors(chunks)).filter(is_new) {
+            self.owners.change(&mut draft, sector, |_| ());
+        }
+        self.claim.hold()?;
+        self.owners.write(draft)
     }
 
     /// Notes in memory what a node is.
@@ -159,7 +269,7 @@ impl State {
             volume: volume.map(|of| VolumeId::from_bits(of.id)),
             size: ByteCount(node.size),
             is_complete: node.kind == NodeKind::Snapshot,
-            data: ByteCount(node.root.data_blocks * BLOCK_BYTES as u64),
+            data: ByteCount(node.root.data_blocks.saturating_mul(BLOCK_BYTES as u64)),
             is_encrypted: node.is_encrypted,
         }
     }
@@ -189,15 +299,15 @@ impl State {
         if numbers.len() < nodes.len() {
             return Ok(None);
         }
-        let mut made = Vec::new();
+        let (mut made, mut draft) = (Vec::new(), Draft::new());
         for (&number, (node, key)) in numbers.iter().zip(nodes) {
             // No other node of this number has had it, in this pool or one that was here before.
             let version = u64::from(self.nodes.version(number as usize));
             let generation = (self.superblock.identity as u64).wrapping_add(version);
-            self.nodes.change(number as usize, |payload| encode_key(payload, &key));
+            self.nodes.change(&mut draft, number as usize, |payload| encode_key(payload, &key));
             made.push((number, Node { generation, is_encrypted: !key.is_empty(), ..node }));
         }
-        self.write_nodes(made)?;
+        self.write_with(draft, made)?;
         self.free_from = numbers.last().map_or(self.free_from, |last| last + 1);
         Ok(Some(numbers))
     }
@@ -211,24 +321,30 @@ impl State {
 
     /// Notes what nodes are, durably.
     pub fn write_nodes(&mut self, nodes: impl IntoIterator<Item = (u32, Node)>) -> io::Result<()> {
-        let nodes: Vec<(u32, Node)> = nodes.into_iter().collect();
+        self.write_with(Draft::new(), nodes.into_iter().collect())
+    }
+
+    /// The same, with what the draft changes.
+    fn write_with(&mut self, mut draft: Draft, nodes: Vec<(u32, Node)>) -> io::Result<()> {
         for (number, node) in &nodes {
-            self.nodes.change(*number as usize, |payload| node.encode(payload));
+            self.nodes.change(&mut draft, *number as usize, |payload| node.encode(payload));
         }
-        let sectors: Vec<usize> = nodes.iter().map(|(number, _)| *number as usize).collect();
-        self.nodes.write(&sectors)?;
+        self.claim.hold()?;
+        self.nodes.write(draft)?;
         nodes.into_iter().for_each(|(number, node)| self.note_node(number, node));
         Ok(())
     }
 
     /// Nodes are nothing any more, durably.
     pub fn clear_nodes(&mut self, numbers: &[u32]) -> io::Result<()> {
+        let mut draft = Draft::new();
         for &number in numbers {
-            self.nodes.change(number as usize, |payload| payload.fill(0));
+            self.nodes.change(&mut draft, number as usize, |payload| payload.fill(0));
         }
-        let sectors: Vec<usize> = numbers.iter().map(|number| *number as usize).collect();
-        self.nodes.write(&sectors)?;
+        self.claim.hold()?;
+        self.nodes.write(draft)?;
         for &number in numbers {
+            self.damaged.remove(&number);
             self.free_from = self.free_from.min(number);
             if let Some(node) = self.all.remove(&number) {
                 self.strike(number, &node);
@@ -241,31 +357,25 @@ impl State {
     pub fn forget(&mut self, number: u32) -> io::Result<()> {
         let owned = self.owned.get(&number).cloned().unwrap_or_default();
         let chunks: Vec<u32> = owned.into_iter().filter(|&chunk| chunk != 0).collect();
-        for &chunk in &chunks {
-            self.set_owner(chunk, Owner::default());
-        }
-        self.owners.write(&chunks.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
-        self.clear_nodes(&[number])?;
+        self.write_owners(chunks.iter().map(|&chunk| (chunk, Owner::default())))?;
+        // They are nobody's from here on, also if the node stays for now.
         self.owned.remove(&number);
         self.free.extend(chunks);
-        Ok(())
+        self.clear_nodes(&[number])
     }
 
-    /// Takes chunks back that a node does not use any more, durably.
+    /// Takes chunks back that a node does not use any more, durably. If that fails they stay the
+    /// node's: whoever gets one of their indexes next must not share it with one of them.
     pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
-        let mut returned = Vec::new();
-        for &(index, chunk) in chunks {
-            let place = self.owned.get_mut(&node).and_then(|owned| owned.get_mut(index as usize));
-            if let Some(place) = place.filter(|place| **place == chunk) {
-                *place = 0;
-                returned.push(chunk);
-            }
+        let owned = self.owned.get(&node).map_or(&[][..], Vec::as_slice);
+        let is_owned = |(index, chunk): &(u32, u32)| owned.get(*index as usize) == Some(chunk);
+        let returned: Vec<(u32, u32)> = chunks.iter().copied().filter(is_owned).collect();
+        self.write_owners(returned.iter().map(|(_, chunk)| (*chunk, Owner::default())))?;
+        let Some(owned) = self.owned.get_mut(&node) else { return Ok(()) };
+        for (index, chunk) in returned {
+            owned[index as usize] = 0;
+            self.free.insert(chunk);
         }
-        for &chunk in &returned {
-            self.set_owner(chunk, Owner::default());
-        }
-        self.owners.write(&returned.iter().map(|&chunk| sector_of(chunk)).collect::<Vec<_>>())?;
-        self.free.extend(returned);
         Ok(())
     }
 
@@ -275,8 +385,27 @@ impl State {
         u64::from(self.superblock.session) << 32 | u64::from(self.openings)
     }
 
-    fn set_owner(&mut self, chunk: u32, owner: Owner) {
-        self.owners.change(sector_of(chunk), |payload| owner.encode(chunk as usize, payload));
+    fn write_owners(&mut self, owners: impl Iterator<Item = (u32, Owner)>) -> io::Result<()> {
+        let mut draft = Draft::new();
+        for (chunk, owner) in owners {
+            let number = chunk as usize;
+            let encode = |payload: &mut [u8]| owner.encode(number, payload);
+            self.owners.change(&mut draft, sector_of(chunk), encode);
+        }
+        self.claim.hold()?;
+        self.owners.write(draft)
+    }
+
+    /// The indexes that a node's next chunks get: those that are free, from the first on. While
+    /// some owners are not known, those behind all that it may have.
+    fn next_index(&mut self, node: u32, owned: &mut Vec<u32>) -> usize {
+        if self.doubted.is_empty() || owned.is_empty() {
+            return owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
+        }
+        if self.spaced.insert(node) {
+            owned.resize(owned.len() + self.doubted.len() * OWNERS, 0);
+        }
+        owned.len()
     }
 
     /// Gives a node up to so many more chunks, durably: their indexes and numbers.
@@ -289,22 +418,23 @@ impl State {
         if self.free.is_empty() {
             self.grow(device)?;
         }
+        let mut owned = self.owned.get(&node).cloned().unwrap_or_default();
         let mut given = Vec::new();
-        let mut sectors = BTreeSet::new();
-        for _ in 0..count {
-            let Some(chunk) = self.free.pop_first() else { break };
-            let owned = self.owned.entry(node).or_default();
-            let index = owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
+        for chunk in self.free.iter().copied().take(count).collect::<Vec<_>>() {
+            let index = self.next_index(node, &mut owned);
+            if index >= 2 * self.chunks_max() as usize {
+                break;
+            }
             match owned.get_mut(index) {
                 Some(place) => *place = chunk,
                 None => owned.push(chunk),
             }
-            let owner = Owner { node, index: index as u32 };
-            self.set_owner(chunk, owner);
-            sectors.insert(sector_of(chunk));
             given.push((index as u32, chunk));
         }
-        self.owners.write(&Vec::from_iter(sectors))?;
+        let owner = |(index, chunk): &(u32, u32)| (*chunk, Owner { node, index: *index });
+        self.write_owners(given.iter().map(owner))?;
+        given.iter().for_each(|(_, chunk)| _ = self.free.remove(chunk));
+        self.owned.insert(node, owned);
         Ok(given)
     }
 
@@ -332,7 +462,9 @@ impl State {
         if fits == present {
             return Ok(());
         }
-        let superblock = Superblock { chunks: fits, ..self.superblock };
+        self.begin_owners_of(fits)?;
+        let superblock = Superblock { chunks: fits, written: fits, ..self.superblock };
+        self.claim.hold()?;
         super::write_superblock(device, &superblock)?;
         self.superblock = superblock;
         self.free.extend(present..fits);
@@ -341,7 +473,7 @@ impl State {
 
     /// The chunks that the pool may grow to have.
     pub fn chunks_max(&self) -> u32 {
-        self.superblock.owner_sectors * OWNERS as u32
+        (self.superblock.owner_sectors * OWNERS as u32).min(CHUNKS_MAX)
     }
 
     /// The snapshots of a volume's node, of all kinds, from the oldest to the newest.

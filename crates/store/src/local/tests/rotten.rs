@@ -1,5 +1,6 @@
 //! What has rotted is told, and what has failed stays failed.
 
+use super::super::pool::CHUNK_BYTES;
 use super::super::simulated::SimulatedDevice;
 use super::*;
 use crate::Completion;
@@ -242,4 +243,235 @@ fn no_write_or_flush_that_fails_is_forgotten() {
     }
     // Data, log, a flush; pages, a flush; an anchor, a flush, an anchor.
     assert!(failed >= 8, "{failed}");
+}
+
+/// The simulated disk with a pool and a volume that has data in its first block, and an empty one.
+fn simulated() -> SimulatedDevice {
+    let device = SimulatedDevice::new(64 << 20);
+    LocalPool::init(&device, &LAYOUT).unwrap();
+    let pool = LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap();
+    for (id, value) in [(ID, 1), (OTHER, 2)] {
+        pool.create(id, SIZE).unwrap();
+        assert_eq!(carry_out(&device, pool.open(id, SIZE).unwrap().as_mut(), WRITE, 0, value), 1);
+    }
+    device
+}
+
+const OTHER: VolumeId = VolumeId::from_bits(9);
+
+/// Carries out a request on a simulated disk: 1 if it was done; the first byte, of a read.
+fn carry_out(
+    device: &SimulatedDevice,
+    store: &mut dyn Store,
+    operation: Operation,
+    block: u64,
+    value: u8,
+) -> u8 {
+    let mut held = Held::default();
+    let mut buffer = Buffer::new(BLOCK_BYTES);
+    buffer.bytes_mut().fill(value);
+    let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
+    let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
+    store.submit(submission, &mut held);
+    while !held.0.is_empty() {
+        let op = held.0.remove(0);
+        let done = super::super::volume::recover::run(device, op);
+        store.disk_done(done, &mut held);
+    }
+    let done = store.poll().unwrap();
+    match (done.result, operation) {
+        (Ok(()), Operation::Read) => done.buffer.unwrap().bytes()[0],
+        (result, _) => u8::from(result.is_ok()),
+    }
+}
+
+fn opened(device: &SimulatedDevice) -> LocalPool {
+    LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
+}
+
+/// Whatever sector of whatever is kept twice cannot be read of one copy, or was changed in it, the
+/// pool and its volumes are opened, and the copy is written anew.
+#[test]
+fn one_copy_of_everything_that_is_kept_twice_suffices() {
+    let superblock = read_superblock(&simulated()).unwrap();
+    let at = |chunk: u32| u64::from(chunk) * CHUNK_BYTES;
+    let home = at(superblock.first_chunk);
+    let copies = [
+        [0, 4_096],
+        // Node 1 and its unused neighbour 15, then the owners.
+        superblock.nodes.map(|chunk| at(chunk) + 512),
+        superblock.nodes.map(|chunk| at(chunk) + 15 * 512),
+        superblock.owners.map(at),
+        [home, home + 4_096],
+        [home + 512, home + 4_096 + 512],
+    ];
+    for place in copies.into_iter().flatten() {
+        for changes in [true, false] {
+            let device = simulated();
+            match changes {
+                true => device.rot(place + 100),
+                false => device.make_unreadable(place, None),
+            }
+            let (pool, when) = (opened(&device), format!("byte {place}, {changes}"));
+            for (id, value) in [(ID, 1), (OTHER, 2)] {
+                let mut store = pool.open(id, SIZE).unwrap();
+                assert_eq!(
+                    carry_out(&device, store.as_mut(), Operation::Read, 0, 0),
+                    value,
+                    "{when}"
+                );
+            }
+            assert_eq!(pool.copies_mended(), 1, "{when}");
+            drop(pool);
+            let report = check(&device, true).unwrap();
+            assert_eq!(report.problems, Vec::<String>::new(), "{when}");
+            let again = opened(&device);
+            again.open(ID, SIZE).map(drop).unwrap();
+            assert_eq!(again.copies_mended(), 0, "{when}: it was mended");
+        }
+    }
+}
+
+/// A volume whose first chunk is not its own by the table is not opened, and none of what may be
+/// its own is given to another.
+#[test]
+fn a_volume_that_has_lost_its_owner_loses_nothing_to_others() {
+    for node in [0, 2, 14] {
+        let device = simulated();
+        let superblock = read_superblock(&device).unwrap();
+        let shared: Arc<dyn Device> = Arc::new(device.clone());
+        let mut table = Table::read(Arc::clone(&shared), superblock.owner_table()).unwrap().0;
+        let mut draft = Draft::new();
+        let owner = Owner { node, index: 5 };
+        table.change(&mut draft, 0, |it| owner.encode(superblock.first_chunk as usize, it));
+        table.write(draft).unwrap();
+        others_leave_it_alone(&device, Some(&table), &format!("owner {node}"));
+    }
+}
+
+/// The same when all that says whose chunks are whose is gone, in both copies.
+#[test]
+fn a_table_of_owners_that_is_gone_is_not_taken_for_free_space() {
+    for value in [0, 0xee] {
+        let device = simulated();
+        let superblock = read_superblock(&device).unwrap();
+        assert_eq!(superblock.written, superblock.chunks);
+        for chunk in superblock.owners {
+            device.write(u64::from(chunk) * CHUNK_BYTES, &[value; BLOCK_BYTES]).unwrap();
+        }
+        others_leave_it_alone(&device, None, &format!("bytes of {value}"));
+    }
+}
+
+fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: &str) {
+    let superblock = read_superblock(device).unwrap();
+    let data: Vec<u64> = device.find(&[1; BLOCK_BYTES]);
+    assert_eq!(data.len(), 1, "{when}");
+    let home = || {
+        let mut bytes = vec![0; CHUNK_BYTES as usize];
+        device.read(u64::from(superblock.first_chunk) * CHUNK_BYTES, &mut bytes).unwrap();
+        bytes
+    };
+    let before = home();
+    let pool = opened(device);
+    let error = pool.open(ID, SIZE).map(drop).unwrap_err().to_string();
+    let first = format!("the owner of chunk {}, the first chunk of {ID},", superblock.first_chunk);
+    assert!(error.contains(&first), "{when}: {error}");
+    // The other ones write as much as they can.
+    let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
+    pool.create(id, large).unwrap();
+    let mut written = [0, 0];
+    for ((id, size), written) in [(OTHER, SIZE), (id, large)].into_iter().zip(&mut written) {
+        let Ok(mut store) = pool.open(id, size) else { continue };
+        while *written < size.0 / BLOCK_BYTES as u64
+            && carry_out(device, store.as_mut(), WRITE, *written, 3) == 1
+        {
+            *written += 1;
+        }
+    }
+    assert_eq!(device.find(&[1; BLOCK_BYTES]), data, "{when}: {written:?} blocks were written");
+    assert!(home() == before, "{when}: {written:?} blocks were written");
+    // What is deleted frees what it had; the damage goes with the volume that shows it.
+    if table.is_some() {
+        assert!(written[0] > 0, "{when}");
+        assert_eq!(pool.open(OTHER, SIZE).map(drop).map_err(|it| it.to_string()), Ok(()));
+        pool.delete(ID).unwrap();
+        drop(pool);
+        let before = opened(device).space().unwrap().unwrap().free;
+        assert!(before.0 > 0, "{when}");
+    }
+}
+
+/// A device that has tables or volumes of a pool is not empty, whatever its first blocks say.
+#[test]
+fn a_pool_without_superblocks_is_not_empty() {
+    let device = simulated();
+    let zeroes = vec![0; CHUNK_BYTES as usize];
+    let superblock = read_superblock(&device).unwrap();
+    device.write(0, &zeroes).unwrap();
+    for chunk in [0, superblock.nodes[0], superblock.nodes[1], superblock.owners[0]] {
+        device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).unwrap();
+        let error = LocalPool::init(&device, &LAYOUT).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::NotEmpty { found, .. } if found.contains("of a pool"))
+        );
+        let error = LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap_err();
+        assert!(error.to_string().contains("both copies of its superblock are gone"), "{error}");
+    }
+}
+
+/// Two servers open one pool: the first one writes nothing more once it has looked, and what the
+/// second one was told to be durable is there.
+#[test]
+fn a_pool_that_another_server_has_opened_is_left_to_it() {
+    let device = simulated();
+    let first = opened(&device);
+    let mut store = first.open(ID, SIZE).unwrap();
+    assert_eq!(carry_out(&device, store.as_mut(), WRITE, 5, 7), 1);
+    assert!(!first.is_taken_over());
+    let second = opened(&device);
+    let mut theirs = second.open(ID, SIZE).unwrap();
+    assert_eq!(carry_out(&device, theirs.as_mut(), WRITE, 0, 8), 1);
+    let error = first.create(VolumeId::from_bits(30), SIZE).unwrap_err().to_string();
+    assert!(error.contains("another server has opened or overwritten the pool"), "{error}");
+    assert!(first.is_taken_over());
+    assert_eq!(carry_out(&device, store.as_mut(), WRITE, 0, 9), 0, "it is refused");
+    first.open(OTHER, SIZE).map(drop).unwrap_err();
+    drop((store, first));
+    assert_eq!(carry_out(&device, theirs.as_mut(), WRITE, 1, 8), 1);
+    drop((theirs, second));
+    assert_eq!(check(&device, true).unwrap().problems, Vec::<String>::new());
+    let again = opened(&device);
+    let mut store = again.open(ID, SIZE).unwrap();
+    for (block, value) in [(0, 8), (1, 8), (5, 7)] {
+        assert_eq!(carry_out(&device, store.as_mut(), Operation::Read, block, 0), value);
+    }
+}
+
+/// A checkpoint looks whose the pool is before it writes an anchor.
+#[test]
+fn no_anchor_is_written_to_a_pool_of_another_server() {
+    for is_wiped in [false, true] {
+        let device = simulated();
+        let bounds = Bounds { log_blocks: 4, ..Bounds::default() };
+        let first = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
+        let mut store = first.open(ID, SIZE).unwrap();
+        match is_wiped {
+            true => device.write(0, &[0; 2 * BLOCK_BYTES]).unwrap(),
+            false => drop(opened(&device)),
+        }
+        let home = u64::from(read_superblock(&simulated()).unwrap().first_chunk) * CHUNK_BYTES;
+        let anchors = || {
+            let mut bytes = vec![0; 2 * BLOCK_BYTES];
+            device.read(home, &mut bytes).unwrap();
+            bytes
+        };
+        let before = anchors();
+        let count =
+            (0..20).filter(|_| carry_out(&device, store.as_mut(), WRITE, 0, 9) == 1).count();
+        assert!(count < 20, "the log has room for four blocks, and {count} were written");
+        assert!(first.is_taken_over());
+        drop((store, first));
+        assert_eq!(anchors(), before);
+    }
 }

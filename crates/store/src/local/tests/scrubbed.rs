@@ -1,5 +1,6 @@
 //! What a pool needs beside the data is read by a scrub, and put right from memory.
 
+use super::super::pool::CHUNK_BYTES;
 use super::super::simulated::SimulatedDevice;
 use super::crashed::{DURABLE, Held, ID, SIZE, WRITE, empty, open, prove, read};
 use super::unfinished::anchors_of;

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
-//!        -> Synced -> First (anchor, copy 1) -> Anchored (flush) -> Second (copy 2)
+//!        -> Synced -> Held (is the pool still ours?) -> First (anchor, copy 1)
+//!        -> Anchored (flush) -> Second (copy 2)
 //!        -> Named (snapshots are noted) -> Idle
 //! ```
 
 use super::commit::COMMIT_BYTES;
 use super::reclaim::Reclaim;
-use super::{Purpose, Volume, Waiter, Wanted, Which};
+use super::{Note, Noting, Purpose, Volume, Waiter, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::local::format::Anchor;
@@ -30,6 +31,7 @@ enum Stage {
     Writing,
     Logged,
     Synced,
+    Held,
     First,
     Anchored,
     Second,
@@ -93,6 +95,11 @@ impl Checkpoint {
 
     pub fn completed(&self) -> u64 {
         self.completed
+    }
+
+    /// Whether it waits until the pool can be asked whose it is.
+    pub fn is_held(&self) -> bool {
+        self.stage == Stage::Held
     }
 
     /// Whether its snapshots are to be noted before it goes on.
@@ -341,7 +348,7 @@ impl Volume {
                 self.write_pages(disk);
             }
             _ if result.is_err() => self.fail_checkpoint(),
-            Stage::Synced => self.write_anchor(0, Stage::First, disk),
+            Stage::Synced => self.hold_pool(disk),
             Stage::First => {
                 self.checkpoint.stage = Stage::Anchored;
                 self.sync_op(Purpose::Checkpoint, disk);
@@ -351,7 +358,7 @@ impl Volume {
                 self.checkpoint.stage = Stage::Named;
                 self.name_snapshots(disk);
             }
-            Stage::Idle | Stage::Preparing | Stage::Logged | Stage::Named => {}
+            Stage::Idle | Stage::Preparing | Stage::Logged | Stage::Held | Stage::Named => {}
         }
     }
 
@@ -359,6 +366,22 @@ impl Volume {
     pub(super) fn snapshots_named(&mut self, is_done: bool, disk: &mut dyn Disk) {
         match is_done && !self.has_failed {
             true => self.complete_checkpoint(disk),
+            false => self.fail_checkpoint(),
+        }
+    }
+
+    /// Asks whether the pool is still ours before an anchor is written.
+    pub(super) fn hold_pool(&mut self, disk: &mut dyn Disk) {
+        self.checkpoint.stage = Stage::Held;
+        if self.noting == Noting::Nothing {
+            self.note(Noting::Held, Note::Held, disk);
+        }
+    }
+
+    /// The pool is still ours, or is not.
+    pub(super) fn pool_held(&mut self, is_held: bool, disk: &mut dyn Disk) {
+        match is_held && !self.has_failed {
+            true => self.write_anchor(0, Stage::First, disk),
             false => self.fail_checkpoint(),
         }
     }

@@ -114,6 +114,8 @@ pub enum Note {
     Reclaimed(u32),
     /// The volume of a node gives chunks back: their indexes and numbers.
     Returned(u32, Vec<(u32, u32)>),
+    /// Nothing: only whether the pool is still ours.
+    Held,
 }
 
 /// What a pool wants of an open volume.
@@ -162,6 +164,8 @@ pub struct Damage {
     pub data: u64,
     /// Pages of trees that did not fit theirs.
     pub pages: u64,
+    /// Copies of the anchor that were not as they were written when the volume was opened.
+    pub anchors: u64,
 }
 
 /// Which of the trees that a volume looks at.
@@ -221,6 +225,8 @@ enum Noting {
     Reclaimed,
     /// Chunks that are no longer the volume's.
     Returned,
+    /// Nothing: whether the pool is still ours is asked before an anchor is written.
+    Held,
 }
 
 /// How far the closing of a volume is.

@@ -7,10 +7,12 @@ use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
 use crate::local::answered::{Answered, Found};
-use crate::local::device::Device;
-use crate::local::format::{Anchor, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot};
+use crate::local::device::{Device, read_readable};
+use crate::local::format::{
+    Anchor, CHUNKS_MAX, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot,
+};
 use crate::local::space::{Lacking, Run};
-use crate::local::tree::{Tree, height_for, page_from};
+use crate::local::tree::{FANOUT, Tree, height_for, page_from};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
 use crate::{Completion, Store, StoreError, Submission};
 use evenkeel_core::units::ByteCount;
@@ -97,6 +99,9 @@ impl Tail {
     }
 }
 
+/// The number of the checkpoint that a new volume's anchor names.
+pub const FIRST_CHECKPOINT: u64 = 1;
+
 /// Writes the anchor of a volume that has nothing yet but what a snapshot has, durably.
 ///
 /// # Errors
@@ -114,7 +119,7 @@ pub fn found(
     };
     let anchor = Anchor {
         identity,
-        checkpoint: 1,
+        checkpoint: FIRST_CHECKPOINT,
         map: (root.map, height),
         space: (Pointer::default(), 0),
         log: home * CHUNK_BLOCKS + 2,
@@ -135,15 +140,25 @@ pub fn found(
 /// Writes the newest anchor over a copy that is another one, durably. A crash may have left the
 /// second copy older, or a part of it if the anchor is longer than a sector; the next checkpoint
 /// writes the first one, and a crash then must not find both bad.
-fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<()> {
+/// How many were not as they were written, or could not be read.
+fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<u64> {
     let newest = anchor.encode();
+    let mut mended = 0;
     for (at, copy) in (home * CHUNK_BLOCKS..).zip(copies.chunks(BLOCK_BYTES)) {
         if copy != newest {
             device.write(offset(at), &newest)?;
             device.sync()?;
         }
+        if Anchor::decode(copy, anchor.identity).is_none() {
+            let path = device.path().display();
+            tracing::warn!(
+                device = %path, block = at,
+                "a copy of an anchor was not as it was written, and is written anew from the other"
+            );
+            mended += 1;
+        }
     }
-    Ok(())
+    Ok(mended)
 }
 
 fn chunk_run(chunk: u32) -> Run {
@@ -171,11 +186,15 @@ impl Volume {
             what: format!("{what} of {name} in {}", device.path().display()),
         };
         let mut copies = vec![0; 2 * BLOCK_BYTES];
-        device.read(offset(home * CHUNK_BLOCKS), &mut copies).map_err(failed("read the anchor"))?;
+        // One copy suffices, also if the other cannot be read.
+        read_readable(device.as_ref(), offset(home * CHUNK_BLOCKS), &mut copies)
+            .map_err(failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
-        mend_anchor(device.as_ref(), home, &copies, &anchor).map_err(failed("mend the anchor"))?;
+        let anchors = mend_anchor(device.as_ref(), home, &copies, &anchor)
+            .map_err(failed("mend the anchor"))?;
         let (mut blocks, tail) = read_log(device.as_ref(), &anchor, &owned)
             .map_err(failed("read the log"))?
+            .filter(|(blocks, tail)| is_possible(blocks, tail, &owned, size))
             .ok_or_else(|| rotten("the log"))?;
         let found = Found { sequence: tail.sequence, session: tail.session, opening: session };
         let left = answered.as_ref().map(|answered| answered.left(found)).transpose();
@@ -185,6 +204,7 @@ impl Volume {
         let place = (home, owned);
         let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, bounds);
         volume.cipher = cipher;
+        volume.damage.anchors = anchors;
         volume.note_anchored(&anchor).map_err(failed("note the snapshots"))?;
         volume.fit_space().map_err(failed("read the space tree"))?;
         volume.hold_log(&tail, anchor.log).map_err(failed("read the space tree"))?;
@@ -516,6 +536,34 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     };
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     DiskDone { token, result: result.map(|()| length).map_err(errno), buffer }
+}
+
+/// Whether the log is in the volume's own chunks, and names blocks that there can be: numbers that
+/// cannot be are damage, whatever their checksum.
+pub(in crate::local) fn is_possible(
+    blocks: &[LogBlock],
+    tail: &Tail,
+    owned: &[u32],
+    size: ByteCount,
+) -> bool {
+    // A deletion unmaps whole leaves.
+    let blocks_of_volume = super::leaves_for(size).saturating_mul(FANOUT);
+    let is_placed = |record: &Record| {
+        let (first, count) = match record {
+            Record::Map { first, block, checksums } => {
+                let count = checksums.len() as u32;
+                let end = block.checked_add(count).filter(|_| *block >= CHUNK_BLOCKS);
+                let is_placed = end.is_some_and(|end| end <= CHUNKS_MAX * CHUNK_BLOCKS);
+                (*first, is_placed.then_some(count))
+            }
+            Record::Unmap { first, count } => (*first, Some(*count)),
+            Record::Snapshot { .. } => return true,
+        };
+        let end = count.and_then(|count| first.checked_add(count.into()));
+        end.is_some_and(|end| end <= blocks_of_volume)
+    };
+    tail.chunks.iter().all(|chunk| owned.contains(chunk))
+        && blocks.iter().flat_map(|block| &block.records).all(is_placed)
 }
 
 /// Follows the log of a volume with these chunks from where the anchor says; `None` if a block in

@@ -569,7 +569,9 @@ impl Volume {
         let entry = &mut page[(block % FANOUT) as usize];
         let had = u64::from(Pointer::from_bits(*entry).block != 0);
         *entry = pointer.to_bits();
-        self.data_blocks = self.data_blocks + u64::from(pointer.block != 0) - had;
+        // A count that an anchor has wrong is no reason to stop.
+        let data_blocks = self.data_blocks + u64::from(pointer.block != 0);
+        self.data_blocks = data_blocks.saturating_sub(had);
         Ok(())
     }
 

@@ -93,12 +93,16 @@ impl Volume {
         let is_done = self.tables.noted();
         match std::mem::replace(&mut self.noting, Noting::Nothing) {
             Noting::Made => self.snapshots_named(is_done, disk),
+            Noting::Held => self.pool_held(is_done, disk),
             Noting::Reclaimed => self.reclaim_forgotten(is_done, disk),
             // If it could not be noted, the next opening finds them with the volume.
             Noting::Returned | Noting::Nothing => {}
         }
         if self.checkpoint.is_naming() && self.noting == Noting::Nothing {
             self.name_snapshots(disk);
+        }
+        if self.checkpoint.is_held() && self.noting == Noting::Nothing {
+            self.hold_pool(disk);
         }
         self.forget_reclaimed(disk);
         self.return_chunks(disk);

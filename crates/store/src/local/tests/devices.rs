@@ -1,0 +1,131 @@
+//! A pool on a device that has all of its space from the beginning, as a disk has.
+
+use super::super::simulated::SimulatedDevice;
+use super::super::volume::recover;
+use super::*;
+use crate::disk::{Disk, DiskOp};
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MIB: u64 = 1 << 20;
+const SIZE: ByteCount = ByteCount(200 * MIB);
+const ID: VolumeId = VolumeId::from_bits(7);
+
+/// A disk of so many bytes, which becomes larger only by hands from outside.
+#[derive(Clone, Debug)]
+struct FixedDisk {
+    below: SimulatedDevice,
+    size: Arc<AtomicU64>,
+}
+
+impl FixedDisk {
+    fn new(size: u64) -> Self {
+        Self { below: SimulatedDevice::new(1 << 40), size: Arc::new(AtomicU64::new(size)) }
+    }
+
+    fn device(&self) -> Arc<dyn Device> {
+        Arc::new(self.clone())
+    }
+
+    fn refuse_beyond(&self, end: u64) -> io::Result<()> {
+        match end > self.size.load(Ordering::Relaxed) {
+            true => Err(rustix::io::Errno::NOSPC.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Device for FixedDisk {
+    fn fd(&self) -> RawFd {
+        -1
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("a simulated disk")
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size.load(Ordering::Relaxed))
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        self.refuse_beyond(len)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.below.read(offset, bytes)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.refuse_beyond(offset + bytes.len() as u64)?;
+        self.below.write(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.below.sync()
+    }
+}
+
+/// Writes blocks of a MiB each from `first` on until there is no space; how many there were.
+fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
+    struct Inline(Vec<DiskOp>);
+    impl Disk for Inline {
+        fn submit(&mut self, op: DiskOp) {
+            self.0.push(op);
+        }
+    }
+    for part in first.. {
+        let (buffer, operation) = (Buffer::new(MIB as usize), Operation::Write { fua: true });
+        let (offset, length) = (part * MIB, MIB as u32);
+        let mut ops = Inline(Vec::new());
+        let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
+        store.submit(submission, &mut ops);
+        while !ops.0.is_empty() {
+            let done = recover::run(disk, ops.0.remove(0));
+            store.disk_done(done, &mut ops);
+        }
+        match store.poll().unwrap().result {
+            Ok(()) => {}
+            Err(Failure::NoSpace) => return part - first,
+            Err(error) => panic!("part {part}: {error:?}"),
+        }
+    }
+    unreachable!("the disk ends")
+}
+
+/// All of a disk is for sale from the first moment on, and also what is added to it later.
+#[test]
+fn a_disk_is_used_to_its_end() {
+    let disk = FixedDisk::new(64 * MIB);
+    let layout = Layout::for_bytes(1, 128 * MIB);
+    LocalPool::init(&disk, &layout).unwrap();
+    let open = || LocalPool::open(disk.device(), Bounds::default()).unwrap();
+    let pool = open();
+    let total = |pool: &LocalPool| pool.space().unwrap().unwrap().total.0 / MIB;
+    let (small, first) = (total(&pool), read_superblock(&disk).unwrap().first_chunk);
+    assert_eq!(small, (64 - u64::from(first)) * 7 / 8);
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let filled = fill(&disk, store.as_mut(), 0);
+    assert!(filled >= small, "{filled} of {small} MiB");
+    assert_eq!(total(&pool), small);
+    // The same pool, and one that is opened later.
+    disk.size.store(96 * MIB, Ordering::Relaxed);
+    assert_eq!(total(&pool), (96 - u64::from(first)) * 7 / 8);
+    let more = fill(&disk, store.as_mut(), filled);
+    assert!(more > 24, "{more} MiB more");
+    drop((store, pool));
+    disk.size.store(1 << 40, Ordering::Relaxed);
+    let pool = open();
+    let largest = u64::from(layout.chunks_max - first) * 7 / 8;
+    assert!((largest..largest + 62).contains(&total(&pool)), "its tables have room for no more");
+    let mut store = pool.open(ID, SIZE).unwrap();
+    assert!(fill(&disk, store.as_mut(), filled + more) > 24);
+    drop((store, pool));
+    assert_eq!(check(&disk, false).unwrap().problems, Vec::<String>::new());
+}

@@ -1,0 +1,148 @@
+//! A table that could not be written: what was refused does not happen later, and the pool in
+//! memory is what the device says.
+
+use super::super::simulated::SimulatedDevice;
+use super::*;
+
+const SIZE: ByteCount = ByteCount(4 << 20);
+const WRITE: Operation = Operation::Write { fua: true };
+const VOLUME: VolumeId = VolumeId::from_bits(7);
+const OTHER: VolumeId = VolumeId::from_bits(8);
+const SNAPSHOT: SnapshotId = SnapshotId::from_bits(9);
+
+fn open(device: &SimulatedDevice) -> LocalPool {
+    LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
+}
+
+/// What there is in a pool, and the space that is free.
+fn seen(pool: &LocalPool) -> impl PartialEq + std::fmt::Debug {
+    // One that is not complete is struck out when its volume is opened.
+    let snapshots = pool.snapshots();
+    let complete = snapshots.iter().filter(|it| it.is_complete);
+    let snapshots: Vec<_> = complete.map(|it| (it.id, it.volume)).collect();
+    (pool.list().unwrap(), snapshots, pool.space().unwrap().unwrap().free)
+}
+
+/// Carries out a request on a simulated disk.
+fn run(device: &SimulatedDevice, store: &mut dyn Store, block: u64) -> Result<(), Failure> {
+    struct Inline<'a>(&'a SimulatedDevice, Vec<crate::disk::DiskOp>);
+    impl crate::disk::Disk for Inline<'_> {
+        fn submit(&mut self, op: crate::disk::DiskOp) {
+            self.1.push(op);
+        }
+    }
+    let mut disk = Inline(device, Vec::new());
+    let (buffer, length) = (Some(Buffer::new(BLOCK_BYTES)), BLOCK_BYTES as u32);
+    let offset = block * BLOCK_BYTES as u64;
+    store.submit(Submission { ticket: 1, operation: WRITE, offset, length, buffer }, &mut disk);
+    while !disk.1.is_empty() {
+        let op = disk.1.remove(0);
+        let done = super::super::volume::recover::run(disk.0, op);
+        store.disk_done(done, &mut disk);
+    }
+    store.poll().unwrap().result
+}
+
+/// A pool with a volume that has data, a snapshot of it, and an empty volume.
+fn written() -> SimulatedDevice {
+    let device = SimulatedDevice::new(64 << 20);
+    LocalPool::init(&device, &LAYOUT).unwrap();
+    let pool = open(&device);
+    pool.create(VOLUME, SIZE).unwrap();
+    run(&device, pool.open(VOLUME, SIZE).unwrap().as_mut(), 0).unwrap();
+    assert_eq!(pool.snapshot(VOLUME, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
+    pool.create(OTHER, SIZE).unwrap();
+    run(&device, pool.open(OTHER, SIZE).unwrap().as_mut(), 0).unwrap();
+    device
+}
+
+/// Does something while writes fail from each moment on. Whatever it says: a change beside it
+/// changes nothing but itself, and the next opening finds what this one knows.
+fn refuses(name: &str, moments: u64, what: impl Fn(&LocalPool) -> bool) {
+    let (mut failed, mut done) = (0, 0);
+    for (after, has_effect) in (0..moments).flat_map(|after| [(after, false), (after, true)]) {
+        let device = written();
+        let pool = open(&device);
+        let before = format!("{:?}", seen(&pool));
+        // Four operations: both copies, and both once more, as they were.
+        device.fail(after, 4, has_effect);
+        let is_done = what(&pool);
+        device.fail(0, 0, false);
+        let (known, when) = (format!("{:?}", seen(&pool)), format!("{name}, after {after}"));
+        failed += u32::from(!is_done);
+        done += u32::from(is_done);
+        if !is_done && after == 0 {
+            assert_eq!(known, before, "{when}");
+        }
+        // A change of another sector in the same block.
+        pool.create(VolumeId::from_bits(20), SIZE).unwrap();
+        let mut store = pool.open(VolumeId::from_bits(20), SIZE).unwrap();
+        assert_eq!(run(&device, store.as_mut(), 0), Ok(()), "{when}");
+        drop(store);
+        let known = format!("{:?}", seen(&pool));
+        drop(pool);
+        let report = check(&device, true).unwrap();
+        assert_eq!(report.problems, Vec::<String>::new(), "{when}");
+        assert_eq!(format!("{:?}", seen(&open(&device))), known, "{when}");
+    }
+    assert!(failed > 0 && (done > 0 || moments == 2), "{name}: {failed} failed, {done} were done");
+}
+
+#[test]
+fn a_volume_that_could_not_be_made_is_not_there_later() {
+    refuses("create", 12, |pool| pool.create(VolumeId::from_bits(1), SIZE).is_ok());
+}
+
+#[test]
+fn a_volume_that_could_not_be_grown_has_its_size_later() {
+    refuses("resize", 12, |pool| pool.resize(OTHER, SIZE, ByteCount(8 << 20)).is_ok());
+}
+
+#[test]
+fn a_volume_that_could_not_be_deleted_is_there_later() {
+    refuses("delete", 12, |pool| {
+        let is_done = pool.delete(OTHER).is_ok();
+        // A deletion that has begun is asked for until it is done.
+        while !pool.list().unwrap().contains(&(OTHER, SIZE)) && pool.delete(OTHER).is_err() {}
+        is_done
+    });
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_made_is_not_there_later() {
+    // What comes behind its node is the log of its volume.
+    refuses("snapshot", 2, |pool| {
+        let made = pool.snapshot(OTHER, SnapshotId::from_bits(30));
+        made.is_ok_and(|making| making.made.try_recv() == Ok(true))
+    });
+}
+
+#[test]
+fn a_volume_that_could_not_be_made_of_a_snapshot_is_not_there_later() {
+    refuses("create_from", 12, |pool| {
+        pool.create_from(VolumeId::from_bits(1), SIZE, SNAPSHOT).is_ok()
+    });
+}
+
+/// A chunk that could not be given, or not be taken back, is nobody's twice.
+#[test]
+fn a_chunk_that_could_not_be_given_is_given_to_one_later() {
+    for (after, has_effect) in (0..8).flat_map(|after| [(after, false), (after, true)]) {
+        let device = written();
+        let pool = open(&device);
+        let id = VolumeId::from_bits(20);
+        pool.create(id, SIZE).unwrap();
+        device.fail(after, 4, has_effect);
+        let _ = pool.open(id, SIZE).map(drop);
+        device.fail(0, 0, false);
+        for id in [OTHER, id, VOLUME] {
+            let mut store = pool.open(id, SIZE).unwrap();
+            for block in 0..600 {
+                assert_eq!(run(&device, store.as_mut(), block), Ok(()), "{id} {block}");
+            }
+        }
+        drop(pool);
+        let report = check(&device, true).unwrap();
+        assert_eq!(report.problems, Vec::<String>::new(), "after {after}, {has_effect}");
+    }
+}
