@@ -254,6 +254,10 @@ mod tests {
         let (flushes, done) = (Flushes::default(), AtomicU32::new(0));
         let (begun, begins) = mpsc::channel();
         let goes_on = Barrier::new(2);
+        let flush = || {
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
                 flushes.share(|| {
@@ -264,10 +268,6 @@ mod tests {
                 })
             });
             begins.recv().unwrap();
-            let flush = || {
-                done.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            };
             let next = || scope.spawn(|| flushes.share(flush));
             let others: Vec<_> = (0..CALLERS).map(|_| next()).collect();
             // They wait for the one that is under way: none of them has begun.
