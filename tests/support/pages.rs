@@ -7,13 +7,11 @@ pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What a block of code may be. Commands stand in `sh`, or with what they print in `console`,
 /// behind a `$`; everything else is not to be run.
-const TAGS: [&str; 9] =
-    ["sh", "console", "text", "toml", "json", "yaml", "ini", "promql", "usage"];
+const TAGS: [&str; 9] = ["sh", "console", "text", "toml", "json", "yaml", "ini", "promql", "usage"];
 
 /// Programs whose commands stand in a block of commands.
-const PROGRAMS: [&str; 10] = [
-    "evenkeel", "cargo", "make", "aws", "fio", "ceph", "rbd", "rados", "openssl", "nbd-client",
-];
+const PROGRAMS: [&str; 10] =
+    ["evenkeel", "cargo", "make", "aws", "fio", "ceph", "rbd", "rados", "openssl", "nbd-client"];
 
 /// A block of code.
 pub struct Block {
