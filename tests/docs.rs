@@ -93,10 +93,9 @@ const PAGES: &[Page] = &[
         On::Server("--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
     ),
     Page {
-        before:
-            "evenkeel volume create --type gp3 --size 8
+        before: "evenkeel volume create --type gp3 --size 8
             evenkeel calibrate a --quick && cp -r a b
-            sed -n '/^```toml/,/^```/p' $ROOT/docs/reference/price_book.md | sed '1d;$d' >book.toml",
+            first_toml $ROOT/docs/reference/price_book.md >book.toml",
         ..on("docs/operating/capacity_plan.md", On::Server(""))
     },
     Page {
@@ -190,7 +189,7 @@ const PAGES: &[Page] = &[
     ),
     on("docs/reference/plan_articles.md", On::Server("")),
     Page {
-        before: "awk '/^```/ { p = /toml/ && !n++; next } p' $ROOT/docs/reference/scenarios.md >my.toml",
+        before: "first_toml $ROOT/docs/reference/scenarios.md >my.toml",
         ..on("docs/reference/scenarios.md", On::Server(""))
     },
 ];
@@ -225,6 +224,7 @@ latest() { aws ec2 describe-volumes --output text --query \
     'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }
 latest_snapshot() { aws ec2 describe-snapshots --output text --query \
     'sort_by(Snapshots, &StartTime)[-1].SnapshotId'; }
+first_toml() { awk '/^```/ { is_first = /toml/ && !count++; next } is_first' "$1"; }
 this_host() { command evenkeel host ls -o csv | grep -o 'i-[0-9a-f]*' | head -n 1; }
 evenkeel() {
     case "$*" in

@@ -204,8 +204,8 @@ pub fn version() -> Result<String, LabError> {
     Ok(String::from_utf8_lossy(&line).trim().to_string())
 }
 
-/// Runs all jobs at once, with fio at this priority, and measures each. [`Run::command`] says whether
-/// the priority was allowed. `progress` is called about once a second.
+/// Runs all jobs at once and measures each. fio runs at this priority, and [`Run::command`] says
+/// whether that was allowed. `progress` is called about once a second.
 ///
 /// `folder` must exist; the logs live in it while fio runs. Bounded in time: the longest workload,
 /// a tenth of it and a minute, then fio is killed.
