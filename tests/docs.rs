@@ -75,7 +75,7 @@ const PAGES: &[Page] = &[
         ..on("docs/experiments/README.md", On::Long(""))
     },
     Page {
-        instead: &[("timeout 60", "timeout 15"), ("/tmp/idle.sock", "$PWD/idle.sock")],
+        instead: &[("--time 4s --rounds 2", "--time 1s --rounds 1"), ("timeout 60", "timeout 15")],
         ..on("docs/internals/benchmarks.md", On::Long(""))
     },
     on("docs/internals/checkers.md", On::Long("")),
@@ -264,14 +264,15 @@ set -x
 "#;
 
 /// Flags with which a measurement takes seconds instead of minutes.
-const SHORTER: [(&str, &str); 9] = [
+const SHORTER: [(&str, &str); 10] = [
     ("evenkeel bench limits", "--time 8s"),
     ("evenkeel bench nbd", "--time 1s --rounds 1"),
     ("evenkeel bench reservation", "--time 4s"),
     ("evenkeel bench instance", "--time 4s"),
     ("evenkeel bench idle", "--volumes 1000 --time 3s"),
     ("evenkeel bench cluster", "--quick --only moves"),
-    ("evenkeel bench p", "--time 5s"),
+    ("evenkeel bench plan", "--time 30s"),
+    ("evenkeel bench prove", "--time 5s"),
     ("evenkeel prove", "--time 5s"),
     ("evenkeel demo", "--time 12s"),
 ];
