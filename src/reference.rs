@@ -39,7 +39,7 @@ fn section(text: &mut String, above: &str, command: &Command, has_inherited: boo
     let own: Vec<&Arg> = command.get_arguments().filter(|arg| !arg.is_hide_set()).collect();
     let verbs: Vec<&Command> = visible(command).collect();
     if verbs.is_empty() {
-        let _ = write!(text, "\n```\n{}\n```\n", usage(&path, &own, has_inherited));
+        let _ = write!(text, "\n```usage\n{}\n```\n", usage(&path, &own, has_inherited));
     } else if !own.is_empty() {
         text.push_str("\nEvery verb below also takes these:\n");
     }

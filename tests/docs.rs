@@ -1,110 +1,535 @@
 //! The commands that the documentation shows do what it says they do.
+//!
+//! Each page with commands is walked: its blocks run in one shell, from the first to the last, as
+//! they stand, against a server of the page's own. A block says what a machine may lack, in a line
+//! `# needs ...`. With EVENKEEL_PAGE only the page of that path is walked.
 
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use support::bench::run_within;
+use support::ceph::USER;
+use support::cluster::{Ground, ground};
+use support::machine::beside_others;
+use support::pages::{self, END_OF_NEEDS, ROOT, commands, page};
 use support::process::run;
 use support::server::{Server, evenkeel};
-use support::tools::{absent, in_venv};
+use support::tools::{absent, in_venv, skipped};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Pages, and the server that they are about.
-const PAGES: [(&str, &str); 6] = [
-    ("README.md", ""),
-    ("docs/start.md", ""),
-    ("docs/operating/calibrate.md", ""),
-    ("docs/operating/capacity.md", "--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
-    ("docs/operating/snapshots.md", "--store local"),
-    ("docs/operating/watching.md", ""),
-];
-
-/// Programs whose commands are tried. The others build this very program, talk to the kernel, or
-/// need an image of a virtual machine.
-const TRIED: [&str; 9] = [
-    "export",
-    "eval",
-    "VOLUME=$(aws",
-    "VOLUME=vol-...",
-    "aws",
-    "evenkeel",
-    "nbdinfo",
-    "fio",
-    "mkdir",
-];
-const NOT_TRIED: [&str; 5] = ["make", "qemu-system-x86_64", "qemu-img", "nbdcopy", "nbd-client"];
-
-fn page(path: &str) -> String {
-    std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|e| panic!("{path}: {e}"))
+/// Where the commands of a page run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum On {
+    /// A server with these options, with every change.
+    Server(&'static str),
+    /// The same in `cargo x ci --full` only: it takes longer than a few seconds.
+    Long(&'static str),
+    /// A throw-away Ceph cluster and etcd, in `cargo x ci --full`: the blocks that need them.
+    Cluster,
+    /// The sources: all its commands are of cargo and make, which
+    /// `what_is_built_and_tested_is_there` looks at.
+    Sources,
+    /// Another test walks it: its file and name.
+    Test(&'static str),
 }
 
-/// The lines of all code blocks, continued ones joined. What programs print stands in blocks of
-/// `text`.
-fn commands(text: &str) -> Vec<String> {
-    let blocks = text.split("```").skip(1).step_by(2).filter(|block| !block.starts_with("text"));
-    let joined = blocks.map(|block| block.replace("\\\n", " ")).collect::<Vec<_>>().join("\n");
-    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.map(str::to_owned).collect()
+/// A page with commands.
+struct Page {
+    path: &'static str,
+    on: On,
+    /// What is there before the first command, as a script.
+    before: &'static str,
+    /// What stands for what only the reader knows, and for what takes too long.
+    instead: &'static [(&'static str, &'static str)],
+}
+
+const fn on(path: &'static str, on: On) -> Page {
+    Page { path, on, before: "", instead: &[] }
+}
+
+const A_VOLUME: &str = "evenkeel volume create --size 8 --attach";
+
+/// Every page that has commands. A page is here twice if some of its blocks need a cluster.
+const PAGES: &[Page] = &[
+    on("README.md", On::Server("")),
+    Page {
+        before: "qemu-img create -q -f qcow2 image.qcow2 64M
+            evenkeel volume create --type gp3 --size 1 --throughput 750 --attach
+            SMALL=$(latest)",
+        // All of a volume of 100 GiB takes longer to read.
+        instead: &[
+            ("image.qcow2 nbd://127.0.0.1:10809/$VOLUME", "image.qcow2 nbd://$NBD/$SMALL"),
+            ("nbdcopy nbd://127.0.0.1:10809/$VOLUME", "nbdcopy nbd://$NBD/$SMALL"),
+        ],
+        ..on("docs/start.md", On::Server(""))
+    },
+    Page {
+        // One case of many, and the shortened load where the article's takes hours.
+        instead: &[
+            (" --only gp3", ""),
+            (" --full", " --live"),
+            ("run burst-and-stripe", "run burst-and-stripe --only 'gp3 5 x 100 behind 8,000'"),
+            ("A B", "$(ls $HOME/.local/share/evenkeel/results | sed -n s/[.]json$//p | tail -n 2)"),
+        ],
+        ..on("docs/experiments/README.md", On::Long(""))
+    },
+    Page {
+        instead: &[("--time 4s --rounds 2", "--time 1s --rounds 1"), ("timeout 60", "timeout 15")],
+        ..on("docs/internals/benchmarks.md", On::Long(""))
+    },
+    on("docs/internals/checkers.md", On::Long("")),
+    on("docs/internals/cluster_faults.md", On::Sources),
+    on("docs/internals/fencing.md", On::Sources),
+    on("docs/internals/peers.md", On::Long("")),
+    on("docs/internals/store_mutations.md", On::Sources),
+    on("docs/operating/calibrate.md", On::Server("")),
+    Page {
+        instead: &[("/var/lib/evenkeel --store rbd", "measured --store rbd --ceph-user $USER")],
+        ..on("docs/operating/calibrate.md", On::Cluster)
+    },
+    on(
+        "docs/operating/capacity.md",
+        On::Server("--sell-iops 10000 --sell-throughput 500 --oversell gp3=2"),
+    ),
+    Page {
+        // It reserves so little that it fits on whatever machine.
+        before: "evenkeel volume create --type gp2 --size 1
+            evenkeel calibrate a --quick && cp -r a b
+            first_toml $ROOT/docs/reference/price_book.md >book.toml",
+        ..on("docs/operating/capacity_plan.md", On::Server(""))
+    },
+    Page {
+        instead: &[("/etc/ceph/ceph.client", "./ceph.client")],
+        ..on("docs/operating/ceph.md", On::Cluster)
+    },
+    Page {
+        before: "evenkeel volume create --type gp3 --size 1 --attach
+            stand target serve --store local
+            TARGET=$ADDRESS",
+        instead: &[("http://10.0.0.11:8650", "$TARGET")],
+        ..on("docs/operating/cluster.md", On::Server("--store local"))
+    },
+    Page {
+        before: "sed -n '/^openssl/,/^done/p' $ROOT/docs/operating/cluster.md >certificates
+            sh -e certificates",
+        instead: &[
+            ("http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379", "$ETCD"),
+            ("10.0.0.11:8650 --nbd-listen 10.0.0.11:10809", "127.0.0.1:0 --nbd-listen 127.0.0.1:0"),
+            ("--node-listen 10.0.0.11:8660", "--node-listen 127.0.0.1:18660"),
+        ],
+        ..on("docs/operating/cluster.md", On::Cluster)
+    },
+    on("docs/operating/durability.md", On::Sources),
+    on("docs/operating/monitoring.md", On::Server("")),
+    Page {
+        before: "evenkeel volume create --type io2 --size 4 --iops 1000 --attach
+            echo 'type = \"io2\"\nsize = 4\niops = 1000' >promise.toml
+            truncate -s 1G disk
+            test $(id -u) != 0 || DISK=$(losetup -f --show disk)",
+        instead: &[("10809/disk", "10809/$(latest)"), ("/dev/nvme1n1", "$DISK")],
+        ..on("docs/operating/prove.md", On::Long(""))
+    },
+    on(
+        "docs/operating/reconnect.md",
+        On::Test("tests/reconnect.rs::a_mounted_file_system_lives_through_restarts_behind_nbdkit"),
+    ),
+    Page {
+        before: "evenkeel volume create --size 1 --attach
+            evenkeel volume create --size 1 --attach
+            python3 -uB $ROOT/tests/python/s3.py backups key >s3.log 2>&1 &
+            BESIDE=$!
+            until grep -q port s3.log; do sleep 0.1; done",
+        instead: &[
+            ("KEY_ID=... S3_SECRET_ACCESS_KEY=...", "KEY_ID=key S3_SECRET_ACCESS_KEY=secret"),
+            ("https://s3.example.org", "http://127.0.0.1:$(grep -o '[0-9]*' s3.log)"),
+            // The first one was exported before.
+            (
+                "evenkeel snapshot export snap-... --to s3://backups/db --parent snap-...",
+                "FIRST=$(latest_snapshot); evenkeel snapshot create $(latest) --wait
+                evenkeel snapshot export snap-... --to s3://backups/db --parent $FIRST",
+            ),
+            // What `sh` has no word of its own for.
+            ("time ", ""),
+            ("create V", "create $(latest)"),
+            ("/disk", "."),
+            ("evenkeel-data", "$EVENKEEL_DATA_DIR"),
+        ],
+        ..on("docs/operating/snapshots.md", On::Server("--store local"))
+    },
+    // A pool is on a block device: a loop device, for which it needs root.
+    Page {
+        before: "stand old serve --store files
+            (eval \"$(command evenkeel env --endpoint $ADDRESS --data-dir old)\"
+            command evenkeel volume create --size 1)
+            kill $!; wait $!
+            truncate -s 4G disk
+            test $(id -u) != 0 || DISK=$(losetup -f --show disk)",
+        instead: &[
+            ("/dev/sdb", "$DISK"),
+            ("/etc/evenkeel.key", "./evenkeel.key"),
+            ("evenkeel store migrate", "evenkeel store migrate --data-dir old"),
+        ],
+        ..on("docs/operating/store.md", On::Server("--store local"))
+    },
+    on("docs/operating/watching.md", On::Server("")),
+    on("docs/reference/api_matrix.md", On::Sources),
+    Page { before: A_VOLUME, ..on("docs/reference/cloudwatch.md", On::Server("")) },
+    Page { before: A_VOLUME, ..on("docs/reference/cost.md", On::Server("")) },
+    Page { before: A_VOLUME, ..on("docs/reference/events.md", On::Server("")) },
+    on("docs/reference/faulty.md", On::Server("")),
+    Page {
+        before: "evenkeel volume create --size 8 --attach && mkdir metrics
+            cd metrics && sed s/vol-0123456789abcdef0/$(latest)/g >one.json \\
+                $ROOT/crates/planner/samples/cloudwatch_data.json && cd ..",
+        ..on("docs/reference/fleet.md", On::Server(""))
+    },
+    on(
+        "docs/reference/plan.md",
+        On::Test("tests/plan_answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
+    ),
+    on("docs/reference/plan_articles.md", On::Server("")),
+    Page {
+        before: "first_toml $ROOT/docs/reference/scenarios.md >my.toml",
+        ..on("docs/reference/scenarios.md", On::Server(""))
+    },
+];
+
+/// Whether something that a block needs is here.
+enum Is {
+    /// Where the page is walked on a cluster.
+    OnCluster,
+    /// Not for this test; the test that walks it.
+    In(&'static str),
+    Here(fn() -> bool),
+}
+
+/// What a block says that it needs, beside a machine with the packages of `cargo x setup`.
+const NEEDS: [(&str, Is); 6] = [
+    // A test has no right to a mount point of the machine, so that one boots a guest.
+    ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
+    ("# needs root and a block device", Is::Here(is_root)),
+    ("# needs a Ceph cluster", Is::OnCluster),
+    ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
+    ("# needs a Ceph cluster and an etcd", Is::OnCluster),
+    ("# needs Prometheus", Is::Here(has_prometheus)),
+];
+
+/// What the scripts of all pages begin with. A server of a command is started and, once it is up,
+/// stopped again; its ports are free ones, and its folder is not that of the page's server. What
+/// goes on until Ctrl-C gets it.
+const BEGIN: &str = r#"
+BESIDE= DISK=
+trap 'kill $BESIDE 2>/dev/null || true; test -z "$DISK" || losetup -d $DISK' EXIT
+latest() { aws ec2 describe-volumes --output text --query \
+    'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }
+latest_snapshot() { aws ec2 describe-snapshots --output text --query \
+    'sort_by(Snapshots, &StartTime)[-1].SnapshotId'; }
+first_toml() { awk '/^```/ { is_first = /toml/ && !count++; next } is_first' "$1"; }
+this_host() { command evenkeel host ls -o csv | grep -o 'i-[0-9a-f]*' | head -n 1; }
+evenkeel() {
+    case "$*" in
+        serve*) stand ./served "$@"; kill $!; wait $! ;;
+        *--follow*) timeout -s INT 2 evenkeel "$@" || test $? = 124 ;;
+        store\ inspect*|store\ check*|store\ migrate*)
+            EVENKEEL_DATA_DIR=./served command evenkeel "$@" ;;
+        bench\ export*) exec evenkeel "$@" ;;
+        bench\ ls*|bench\ show*|bench\ compare*) command evenkeel "$@" ;;
+        demo*|prove\ vol*|prove\ nbd*) command evenkeel "$@" || test $? = 6 ;;
+        prove*|bench*) measured "$@" ;;
+        *) command evenkeel "$@" ;;
+    esac
+}
+# Its figures are printed, whatever this machine makes of them.
+measured() {
+    command evenkeel "$@" >figures 2>errors || test $? = 6 || test -s figures \
+        || grep -q 'no verdict is possible' errors
+    cat figures errors
+}
+stand() {
+    set +x
+    folder=$1; shift
+    : >served.log
+    EVENKEEL_LISTEN=127.0.0.1:0 EVENKEEL_NBD_LISTEN=127.0.0.1:0 EVENKEEL_CALIBRATE=never \
+        EVENKEEL_OVERSELL_SPACE=unlimited EVENKEEL_DATA_DIR=$folder \
+        command evenkeel "$@" >>served.log 2>&1 &
+    BESIDE="$BESIDE $!"
+    until grep -q 'Ctrl-C stops it' served.log; do
+        kill -0 $! || { cat served.log; return 1; }
+        sleep 0.1
+    done
+    ADDRESS=$(grep -o 'http://[^ ]*' served.log | head -n 1)
+    set -x
+}
+set -x
+"#;
+
+/// Flags with which a measurement takes seconds instead of minutes.
+const SHORTER: [(&str, &str); 10] = [
+    ("evenkeel bench limits", "--time 8s"),
+    ("evenkeel bench nbd", "--time 1s --rounds 1"),
+    ("evenkeel bench reservation", "--time 4s"),
+    ("evenkeel bench instance", "--time 4s"),
+    ("evenkeel bench idle", "--volumes 1000 --time 3s"),
+    ("evenkeel bench cluster", "--quick --only moves"),
+    ("evenkeel bench plan", "--time 30s"),
+    ("evenkeel bench prove", "--time 5s"),
+    ("evenkeel prove", "--time 5s"),
+    ("evenkeel demo", "--time 12s"),
+];
+
+/// The longest that a page may take.
+const PAGE_MAX: Duration = Duration::from_secs(1_800);
+
+/// The words of a command without what is set for it alone.
+fn words(command: &str) -> Vec<&str> {
+    let words = command.split('#').next().unwrap_or_default().split_whitespace();
+    words.skip_while(|word| word.contains('=') && !word.contains('"')).collect()
+}
+
+/// Whether it builds or tests the sources, or runs what such a command has built.
+fn is_of_sources(command: &str) -> bool {
+    let is_built = command.contains("target/release/");
+    is_built || matches!(words(command).first(), Some(&("cargo" | "make")))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn has_prometheus() -> bool {
+    !absent(&["prometheus"])
 }
 
 /// What a shell can run here: this server's addresses, an id for each placeholder, and no more than
 /// a second for each measurement, or three for a calibration.
-fn runnable(server: &Server, command: &str) -> String {
-    let default_nbd = "127.0.0.1:10809";
-    let command = command.replace(default_nbd, &server.nbd.to_string());
-    let command = match command.split_whitespace().next() {
-        // Where the server is, the shell was told already.
-        Some("export" | "eval") => return String::new(),
-        Some("evenkeel") if command.starts_with("evenkeel calibrate") => {
-            format!("{} --quick", command.replace("--quick", ""))
-        }
-        Some("VOLUME=vol-...") => "VOLUME=$(latest)".to_owned(),
-        Some("fio") => {
-            let words = command
-                .split_whitespace()
-                .map(|word| if word.starts_with("--runtime=") { "--runtime=1" } else { word });
-            words.collect::<Vec<_>>().join(" ")
-        }
-        _ => command,
+fn runnable(server: &Server, page: &Page, command: &str) -> String {
+    let mut command = command.to_owned();
+    for (shown, here) in page.instead {
+        command = command.replace(shown, here);
+    }
+    for (shown, here) in [
+        ("127.0.0.1:10809", server.nbd.to_string().as_str()),
+        ("vol-...", "$(latest)"),
+        ("vol-0123456789abcdef0", "$(latest)"),
+        ("snap-...", "$(latest_snapshot)"),
+        ("i-...", "$(this_host)"),
+        ("crates/planner/samples", "$ROOT/crates/planner/samples"),
+    ] {
+        command = command.replace(shown, here);
+    }
+    if command.starts_with("evenkeel calibrate") {
+        command = format!("{} --quick", command.replace("--quick", ""));
+    }
+    if let Some((verb, shorter)) = SHORTER.iter().find(|(verb, _)| command.starts_with(verb)) {
+        let (before, rest) = command.split_at(verb.len());
+        let (word, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        command = format!("{before}{word} {shorter} {rest}");
+    }
+    let runtime = |word: &str| match word.starts_with("--runtime=") {
+        true => "--runtime=1".to_owned(),
+        false => word.to_owned(),
     };
-    let command =
-        command.replace("crates/planner/samples", &format!("{ROOT}/crates/planner/samples"));
-    command.replace("vol-...", "$(latest)").replace("snap-...", "$(latest_snapshot)")
+    match command.starts_with("fio") {
+        true => command.split_whitespace().map(runtime).collect::<Vec<_>>().join(" "),
+        false => command,
+    }
 }
 
-/// The newest volume that is attached, and the newest snapshot.
-const LATEST: &str = "latest() { aws ec2 describe-volumes --output text --query \
-    'sort_by(Volumes[?State==`in-use`], &CreateTime)[-1].VolumeId'; }\n\
-    latest_snapshot() { aws ec2 describe-snapshots --output text --query \
-    'sort_by(Snapshots, &StartTime)[-1].SnapshotId'; }\n";
+/// Whether what a block says that it needs is here. What is not is told, unless the page is walked
+/// elsewhere, too.
+fn is_here(path: &str, needs: &str, on_cluster: bool) -> bool {
+    let known = NEEDS.iter().find(|(known, _)| *known == needs);
+    let (_, is) = known.unwrap_or_else(|| panic!("{path}: {needs}: not one of those known"));
+    let why = match is {
+        Is::OnCluster => return on_cluster,
+        Is::Here(is_here) if is_here() => return !on_cluster,
+        Is::Here(_) => String::new(),
+        Is::In(test) => format!("; {test} does it"),
+    };
+    skipped(&format!("{path}: {}{why}", &needs[2..]));
+    false
+}
 
-#[test]
-fn the_commands_of_the_first_pages_run() {
-    if absent(&[&in_venv("aws"), "fio", "nbdinfo"]) {
+/// The commands of a page as a script, and how many they are. Blocks that need what is not here are
+/// left out, and so are those for another place.
+fn script(server: &Server, of: &Page, on_cluster: bool) -> (String, usize) {
+    let mut script = format!("{BEGIN}{}\n", of.before);
+    let (mut count, mut is_walked) = (0, !on_cluster);
+    for command in commands(&page(of.path)) {
+        // `cargo x bench` is that verb of a build for release.
+        let command = command.replace("cargo x bench ", "evenkeel bench ");
+        if command == END_OF_NEEDS {
+            is_walked = !on_cluster;
+        } else if command.starts_with("# needs ") {
+            is_walked = is_here(of.path, &command, on_cluster);
+        } else if is_walked && !is_of_sources(&command) {
+            script += &format!("{}\n", runnable(server, of, &command));
+            count += 1;
+        }
+    }
+    (script, count)
+}
+
+/// Walks a page on a server.
+fn walk(of: &Page, server: &Server, settings: &[(&str, String)], on_cluster: bool) {
+    let (script, count) = script(server, of, on_cluster);
+    println!("== {}: {count} lines of commands", of.path);
+    let mut shell = server.shell(&script);
+    shell.env("ROOT", ROOT).env("NBD", server.nbd.to_string()).env("USER", USER);
+    shell.envs(settings.iter().map(|(name, value)| (name, value)));
+    let output = run_within(&mut shell, PAGE_MAX);
+    println!("{output}");
+    assert!(output.status.success(), "{}: {output}", of.path);
+}
+
+/// Tools that the pages call, beside those of their own packages.
+fn has_clients() -> bool {
+    !absent(&[&in_venv("aws"), "fio", "nbdinfo", "nbdcopy", "qemu-img", "openssl"])
+}
+
+/// Walks pages on a server each, some of them at once.
+fn walk_on_servers(pages: &[(&Page, &str)], at_once: usize) {
+    if !has_clients() {
         return;
     }
-    for (path, options) in PAGES {
-        let store = if options.contains("--store") { "" } else { "--store memory" };
-        let server = Server::start(&format!("{store} {options}"));
-        let mut script = LATEST.to_owned();
-        if path.ends_with("snapshots.md") {
-            script.push_str("evenkeel volume create --size 8 --attach\n");
-        }
-        let mut tried = 0;
-        for command in commands(&page(path)) {
-            let program = command.split_whitespace().next().expect("a word").to_owned();
-            if NOT_TRIED.contains(&program.as_str()) {
+    let wanted = std::env::var("EVENKEEL_PAGE").ok();
+    let is_wanted = |of: &Page| wanted.as_ref().is_none_or(|wanted| wanted == of.path);
+    let next = AtomicUsize::new(0);
+    let walk_some = || {
+        while let Some((of, options)) = pages.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !is_wanted(of) {
                 continue;
             }
-            assert!(TRIED.contains(&program.as_str()), "{path}: {command}: neither tried nor not");
-            let command = runnable(&server, &command);
-            script.push_str(&format!("echo '== '{tried}; {{ true; {command}\n}}\n"));
-            tried += 1;
+            let store = if options.contains("--store") { "" } else { "--store memory" };
+            let server = Server::start(&format!("{store} {options}"));
+            walk(of, &server, &[], false);
         }
-        let output = run(&mut server.shell(&script));
-        println!("{script}\n{output}");
-        assert!(tried > 4, "{path}: {tried} commands");
-        output.ok();
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(walk_some);
+        }
+    });
+}
+
+#[test]
+fn the_commands_of_the_pages_run() {
+    let quick = |of: &'static Page| match of.on {
+        On::Server(options) => Some((of, options)),
+        _ => None,
+    };
+    walk_on_servers(&PAGES.iter().filter_map(quick).collect::<Vec<_>>(), 4);
+}
+
+#[test]
+#[ignore = "full: tests/docs.rs::the_commands_of_the_pages_run stays"]
+fn the_commands_of_the_pages_that_take_long_run() {
+    let _turn = beside_others();
+    let long = |of: &'static Page| match of.on {
+        On::Long(options) => Some((of, options)),
+        _ => None,
+    };
+    walk_on_servers(&PAGES.iter().filter_map(long).collect::<Vec<_>>(), 1);
+}
+
+#[test]
+#[ignore = "full: tests/docs.rs::the_commands_of_the_pages_run stays"]
+fn the_commands_of_the_pages_about_clusters_run() {
+    if !has_clients() {
+        return;
     }
+    for of in PAGES.iter().filter(|of| of.on == On::Cluster) {
+        let Some((_folder, ceph, etcd)) = ground(Ground::SMALL) else { return };
+        let server = Server::start("--store memory");
+        let settings = [("CEPH_CONF", ceph.conf.clone()), ("ETCD", etcd.endpoints())];
+        walk(of, &server, &settings, true);
+    }
+}
+
+/// A page that is new is put into the table, and one that is gone is taken out.
+#[test]
+fn every_page_with_commands_is_walked() {
+    let in_table: BTreeSet<String> = PAGES.iter().map(|of| of.path.to_owned()).collect();
+    let has_commands = |path: &String| pages::has_commands(&page(path));
+    let found: BTreeSet<String> = pages::all_pages().into_iter().filter(has_commands).collect();
+    assert_eq!(in_table, found);
+    for of in PAGES {
+        let is_of_sources = |command: &String| command.starts_with('#') || is_of_sources(command);
+        match of.on {
+            On::Sources => assert!(commands(&page(of.path)).iter().all(is_of_sources)),
+            On::Test(test) => {
+                let (file, name) = test.split_once("::").expect("a file and a name");
+                assert!(page(file).contains(&format!("fn {name}()")), "{test}");
+            }
+            On::Server(_) | On::Long(_) | On::Cluster => {}
+        }
+    }
+}
+
+/// What is in a block stands at its head, so that a command that is not walked is none.
+#[test]
+fn every_block_says_what_it_is() {
+    let mut faults = Vec::new();
+    for path in pages::all_pages() {
+        for block in pages::blocks(&page(&path)) {
+            let wrong = pages::wrong(&block);
+            faults.extend(wrong.map(|wrong| format!("{path}:{}: {wrong}", block.line)));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The folder of a package's sources.
+fn package(words: &[&str]) -> String {
+    let name = words.iter().skip_while(|word| **word != "-p").nth(1);
+    let name = name.and_then(|name| name.strip_prefix("evenkeel-"));
+    name.map_or_else(String::new, |name| format!("crates/{name}/"))
+}
+
+/// What is wrong with a command of cargo or make; `None` if all that it names is there.
+fn missing(command: &str) -> Option<String> {
+    let words = words(command);
+    let is_there = |path: &str| std::path::Path::new(ROOT).join(path).exists();
+    match words.as_slice() {
+        ["make", target, ..] => {
+            let has_it = page("Makefile").contains(&format!("\n{target}:"));
+            (!has_it).then(|| format!("make {target}"))
+        }
+        ["cargo", "x", verb, rest @ ..] => {
+            let source = page("xtask/src/main.rs");
+            let named = if *verb == "bench" { rest.first().unwrap_or(verb) } else { verb };
+            (!source.contains(&format!("\"{named}\""))).then(|| format!("cargo x {verb} {named}"))
+        }
+        ["cargo", verb @ ("test" | "bench"), rest @ ..] => {
+            let package = package(rest);
+            let folder = if *verb == "test" { "tests" } else { "benches" };
+            let flag = format!("--{verb}");
+            let targets = rest.iter().zip(rest.iter().skip(1)).filter(|(word, _)| **word == flag);
+            let paths = targets.map(|(_, name)| format!("{package}{folder}/{name}"));
+            let is_target = |path: &str| {
+                is_there(&format!("{path}.rs")) || is_there(&format!("{path}/main.rs"))
+            };
+            paths.into_iter().find(|path| !is_target(path))
+        }
+        ["cargo", ..] => None,
+        ["/usr/bin/time", "-v", ..] => None,
+        _ => Some(format!("{command}: no command of the sources")),
+    }
+}
+
+/// What takes hours is not run here: `cargo x ci` runs the tests, and the benches are measured by
+/// hand. That all of them are there is looked at.
+#[test]
+fn what_is_built_and_tested_is_there() {
+    let mut count = 0;
+    for path in pages::all_pages() {
+        for command in commands(&page(&path)).iter().filter(|command| is_of_sources(command)) {
+            assert_eq!(missing(command), None, "{path}: {command}");
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count}");
 }
 
 /// `make bench` is that verb with a suite, and leaves a page where the README says; here without

@@ -283,7 +283,7 @@ fn split(line: &str) -> Vec<String> {
 fn the_examples_of_the_documentation_are_what_is_printed() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/plan.md");
     let page = std::fs::read_to_string(path).expect("the page");
-    let blocks: Vec<&str> = page.split("```text\n$ evenkeel plan ").skip(1).collect();
+    let blocks: Vec<&str> = page.split("```console\n$ evenkeel plan ").skip(1).collect();
     assert!(blocks.len() >= 4, "{}", blocks.len());
     for block in blocks {
         let block = block.split("```").next().expect("an end");

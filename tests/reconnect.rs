@@ -121,9 +121,10 @@ fn qemu_that_is_told_to_reconnect_notices_nothing() {
         );
         let mut qemu_io = tool("stdbuf", "-oL qemu-io --image-opts");
         let mut qemu_io = start(qemu_io.arg(image).stdin(Stdio::piped()));
-        qemu_io.tell("write -P 7 0 4k");
+        // qemu-io reads its input through a buffer and waits for more of it even if a whole line is
+        // left there: each line is told when the one before it is answered.
+        qemu_io.tell("write -f -P 7 0 4k");
         qemu_io.wait_for_line("wrote 4096/4096");
-        qemu_io.tell("flush");
         end(&mut server, signal);
         // Asked while nobody is there.
         qemu_io.tell("read -P 7 0 4k");

@@ -217,7 +217,8 @@ fn modify(
     change: impl FnOnce(&mut VolumeModify),
 ) -> Result<(), Failure> {
     let volume = id.parse().map_err(|error| Failure::new(format!("{id}: {error}")))?;
-    let wait = Wait { wait: true, timeout: VOLUME_WAIT_MAX };
+    // The limits are in force when the call returns, and no volume is modified twice.
+    let wait = Wait { wait: false, timeout: VOLUME_WAIT_MAX };
     let mut modify =
         VolumeModify { volume, volume_type: None, size: None, iops: None, throughput: None, wait };
     change(&mut modify);

@@ -23,8 +23,15 @@ const RUN_MAX: Duration = Duration::from_secs(240);
 
 /// Runs what takes longer than other programs may.
 pub fn run_long(mut command: std::process::Command) -> Output {
-    let mut running = start(&mut command);
-    assert!(Deadline::after(RUN_MAX).comes(|| !running.is_running()), "{command:?}");
+    run_within(&mut command, RUN_MAX)
+}
+
+/// Runs what may take this long.
+pub fn run_within(command: &mut std::process::Command, longest: Duration) -> Output {
+    let mut running = start(command);
+    if !Deadline::after(longest).comes(|| !running.is_running()) {
+        panic!("{command:?} takes longer than {longest:?}: {}", running.logged());
+    }
     running.finish()
 }
 

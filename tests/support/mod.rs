@@ -16,6 +16,7 @@ pub mod machine;
 pub mod metrics;
 pub mod mount;
 pub mod nbd;
+pub mod pages;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -23,7 +23,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
 use evenkeel_lab::bench::NbdUri;
-use evenkeel_lab::bench::fio::{self, Detail, Job};
+use evenkeel_lab::bench::fio::{self, Detail, Job, Standing};
 use evenkeel_sim::figures::stats;
 use evenkeel_sim::workload::Workload;
 use evenkeel_store::local::pool::LocalPool;
@@ -154,7 +154,8 @@ impl Bench {
                 scope.spawn(|| keep_asking(self.address, &self.keys, &stop, &asked));
             }
             let (before, began) = (core_ns(), Instant::now());
-            let told = fio::run(&[job], Detail::Totals, &self.folder, &mut |_| {}).unwrap();
+            let told = fio::run(&[job], Detail::Totals, Standing::Same, &self.folder, &mut |_| {})
+                .unwrap();
             let seconds = began.elapsed().as_secs_f64();
             stop.store(true, Ordering::Relaxed);
             let after = core_ns();

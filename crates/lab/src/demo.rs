@@ -89,8 +89,7 @@ pub fn available(volumes: &[DemoVolume], folder: &Path) -> Result<Vec<u64>, LabE
         workload: Workload { duration_s: LOOK_S, ..volume.workload },
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
-    let standing = Standing::RealTime;
-    let run = fio::run_as(standing, &jobs, Detail::Totals, folder, &mut |_| {})?;
+    let run = fio::run(&jobs, Detail::Totals, Standing::RealTime, folder, &mut |_| {})?;
     let rate = |volume: &DemoVolume, measured: &Measurement| {
         let limit = volume.promise.rates_of(&volume.workload).map_or(0.0, |(rate, _)| rate);
         let saved = (limit * f64::from(volume.promise.tolerance_ms) / 1_000.0) as u64;
@@ -187,7 +186,7 @@ pub fn run(
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
     let watch = Watch::start(serving.server(volumes));
-    let run = fio::run_as(Standing::RealTime, &jobs, Detail::EveryIo, folder, progress)?;
+    let run = fio::run(&jobs, Detail::EveryIo, Standing::RealTime, folder, progress)?;
     let record = serving.end_record();
     let observed = placeable(watch.finish(), &run.measurements);
     let during_load = during_load(&observed, &run.measurements);

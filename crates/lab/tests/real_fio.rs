@@ -13,7 +13,7 @@ use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::compare::{
     CompareConfig, PeerSize, Transport, compare, nbdkit_file, nbdkit_memory,
 };
-use evenkeel_lab::bench::fio::{self, Detail, Job};
+use evenkeel_lab::bench::fio::{self, Detail, Job, Standing};
 use evenkeel_sim::workload::{Pattern, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -80,7 +80,8 @@ fn two_volumes_are_measured_at_once_and_every_io_is_counted() {
     let jobs = [job("fast one", &fast, mixed), job("slow/1", &slow, sequential)];
     let mut seen = Vec::new();
     let mut progress = |volumes: &[fio::VolumeProgress]| seen.push(volumes.to_vec());
-    let run = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut progress).unwrap();
+    let run =
+        fio::run(&jobs, Detail::EveryIo, Standing::Same, folder.path(), &mut progress).unwrap();
 
     assert!(run.version.starts_with("fio-"), "{}", run.version);
     assert!(run.command.contains("--ioengine=nbd") && run.command.contains("--rwmixread=70"));
@@ -151,7 +152,7 @@ fn a_volume_that_fails_is_told_apart_from_its_neighbour() {
     );
     let workload = Workload::random_read(4 << 10, 4, 1);
     let jobs = [job("good", &good, workload), job("bad", &bad, workload)];
-    let run = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut |_| {}).unwrap();
+    let run = fio::run(&jobs, Detail::EveryIo, Standing::Same, folder.path(), &mut |_| {}).unwrap();
     assert_eq!(run.measurements[0].error, None);
     assert!(run.measurements[1].error.is_some());
 }
@@ -176,7 +177,8 @@ fn a_load_that_somebody_ends_gives_no_figure() {
             }
         }
     };
-    let error = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut end).unwrap_err();
+    let error =
+        fio::run(&jobs, Detail::EveryIo, Standing::Same, folder.path(), &mut end).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, LabError::ToolFailed { .. }) && text.contains("128"), "{text}");
     assert!(told > 0);
@@ -194,7 +196,8 @@ fn nobody_listening_is_an_error_that_says_so() {
     let workload = Workload::random_read(4 << 10, 1, 1);
     let jobs =
         [Job { name: "gone".to_string(), target: NbdUri::tcp(address, "x").into(), workload }];
-    let error = fio::run(&jobs, Detail::EveryIo, folder.path(), &mut |_| {}).unwrap_err();
+    let error =
+        fio::run(&jobs, Detail::EveryIo, Standing::Same, folder.path(), &mut |_| {}).unwrap_err();
     assert!(matches!(error, LabError::ToolFailed { .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("onnect") && text.contains("try it by hand: fio"), "{text}");

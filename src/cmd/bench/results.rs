@@ -30,7 +30,7 @@ impl Item for Listed {
 }
 
 /// The benchmarks that are no published experiment: verbs of their own.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 10] = [
     ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
     ("limits", "One volume after another at its limit"),
     ("isolation", "A log writer beside large neighbours"),
@@ -39,6 +39,7 @@ const OTHERS: [(&str, &str); 9] = [
     ("instance", "Ten volumes of an instance that can carry less"),
     ("idle", "What attached volumes cost that nobody uses"),
     ("replay", "A live load once more in virtual time"),
+    ("plan", "Plans from what was recorded, put to the proof"),
     ("cluster", "Three nodes: takeover, moves, throughput beside librbd, many volumes"),
 ];
 
@@ -108,4 +109,25 @@ fn write_charts(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
     }
     eprintln!("charts: {} in {}", charts.len(), folder.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Verbs that list, show and remove what others left, and the one that runs suites.
+    const NO_BENCHMARKS: [&str; 6] = ["ls", "run", "show", "compare", "clean", "help"];
+
+    #[test]
+    fn every_benchmark_is_listed() {
+        let command = crate::cli::command();
+        let bench = command.find_subcommand("bench").unwrap();
+        let shown = bench.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let verbs = shown.map(clap::Command::get_name);
+        let mut measured: Vec<&str> = verbs.filter(|verb| !NO_BENCHMARKS.contains(verb)).collect();
+        let mut listed = OTHERS.map(|(name, _)| name);
+        measured.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed[..], measured[..]);
+    }
 }

@@ -27,7 +27,7 @@ pub fn markdown() -> String {
 fn section(text: &mut String, alert: &Alert) {
     let severity = alert.severity.name();
     let _ = write!(text, "\n### {}\n\n", alert.name);
-    let _ = write!(text, "```text\n{}\n```\n\n", alert.promql());
+    let _ = write!(text, "```promql\n{}\n```\n\n", alert.promql());
     let _ = writeln!(text, "- Severity `{severity}`, after `{}`.", alert.hold);
     let _ = writeln!(text, "- **Meaning.** {}", plain(alert.description));
     let _ = writeln!(text, "- **Threshold.** {}", alert.why);

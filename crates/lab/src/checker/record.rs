@@ -4,9 +4,13 @@ use evenkeel_core::qos::trace::Trace;
 
 use super::Check;
 use crate::stalls::{Stall, Stalls};
-use evenkeel_sim::oracle::recorded::{self, NotJudged, Provisioned, Span};
+use evenkeel_sim::oracle::recorded::{self, Judged, NotJudged, Provisioned, Span};
 use evenkeel_sim::oracle::{Finding, Rule};
 use evenkeel_sim::text::thousands;
+
+/// The rules that a server breaks by being late. Time that was lost excuses these and no other:
+/// it lets nothing come early.
+const LATE: [Rule; 2] = [Rule::Floor, Rule::Modify];
 
 /// The record of a data plane, and how its clock relates to the world's.
 #[derive(Clone, Debug)]
@@ -35,17 +39,15 @@ impl Record {
         let known = judge(lost)?;
         let judged = known.report.findings.iter().filter(|finding| finding.judged > 0);
         let mut checks: Vec<Check> = judged.map(|finding| check(finding, known.span)).collect();
-        // Time that was lost excuses a floor and nothing else.
-        let floor = known.report.finding(Rule::Floor).filter(|floor| floor.violations > 0);
-        if let Some(floor) = floor {
+        for rule in LATE {
+            let Some(finding) = violated(&known, rule) else { continue };
             let doubtful = judge(&lost.doubtful())?;
-            let unexplained =
-                doubtful.report.finding(Rule::Floor).filter(|floor| floor.violations > 0);
+            let unexplained = violated(&doubtful, rule);
             // What no lost time explains is shown rather than what some does.
-            let shown = check(unexplained.unwrap_or(floor), known.span);
-            let of_floor = checks.iter_mut().find(|check| check.name == shown.name);
-            if let Some(of_floor) = of_floor {
-                *of_floor = Check { undecided: unexplained.is_none(), ..shown };
+            let shown = check(unexplained.unwrap_or(finding), known.span);
+            let undecided = unexplained.is_none();
+            if let Some(found) = checks.iter_mut().find(|check| check.name == shown.name) {
+                *found = Check { undecided, ..shown };
             }
         }
         checks.push(same_requests(known.operations, ios, queue_depth));
@@ -70,6 +72,11 @@ pub struct Recorded {
     /// When no request waited for the volume's limits, in microseconds since 1970: its store or its
     /// client was late.
     pub idle: Stalls,
+}
+
+/// What a rule found, if it was broken.
+fn violated(judged: &Judged, rule: Rule) -> Option<&Finding> {
+    judged.report.finding(rule).filter(|finding| finding.violations > 0)
 }
 
 /// What one rule found, in words; times count from the first request of the volume.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use evenkeel_sim::workload::Pattern;
 
+mod record;
 mod stalls;
 
 /// The I/Os that an even rate completes in each millisecond.

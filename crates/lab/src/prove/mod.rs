@@ -23,7 +23,7 @@ pub use cautions::{Caution, CautionKind};
 use self::steps::Step;
 use crate::LabError;
 use crate::bench::Target;
-use crate::bench::fio::{self, Detail, Job, Measurement, VolumeProgress};
+use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
 use crate::bench::guard::Guard;
 use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent};
 use crate::demo;
@@ -263,7 +263,7 @@ impl Prover<'_> {
         let before = self.insight.held_up();
         let watch =
             Watch::start(self.subject.target.server().map_or(Server::Unknown, Server::Process));
-        let run = fio::run(&[job], Detail::EveryIo, self.folder, progress)?;
+        let run = fio::run(&[job], Detail::EveryIo, Standing::Same, self.folder, progress)?;
         let observed = demo::placeable(watch.finish(), &run.measurements);
         let after = self.insight.held_up();
         let elapsed_ms = u64::try_from(run.elapsed.as_millis()).unwrap_or(u64::MAX);

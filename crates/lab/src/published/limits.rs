@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{Bench, Outcome};
 use crate::LabError;
-use crate::bench::fio::{self, Detail, Job};
+use crate::bench::fio::{self, Detail, Job, Standing};
 use crate::bench::{NbdUri, data_plane};
 use crate::checker::{Bands, Promise};
 use crate::demo::{self, DemoVolume, Recording, Serving};
@@ -107,7 +107,7 @@ fn fill(engine: &Engine, bench: &Bench<'_>) -> Result<(), LabError> {
     };
     let target = uri(engine, id)?.into();
     let job = Job { name: "fill".to_owned(), target, workload };
-    fio::run(&[job], Detail::Totals, bench.folder, &mut |_| {}).map(drop)
+    fio::run(&[job], Detail::Totals, Standing::Same, bench.folder, &mut |_| {}).map(drop)
 }
 
 fn uri(engine: &Engine, id: VolumeId) -> Result<NbdUri, LabError> {

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::LabError;
 use crate::bench::Export;
-use crate::bench::fio::{self, Detail, Job, Measurement};
+use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
 use crate::bench::served::{Connect, Served};
 use crate::checker::{Bands, Promise};
 use crate::demo::{self, DemoVolume, Serving};
@@ -90,7 +90,7 @@ impl Bench<'_> {
     /// Drives volumes all at once, and counts what each does in all.
     fn totals(&mut self, jobs: &[Job]) -> Result<Vec<Measurement>, LabError> {
         let progress = &mut *self.progress;
-        let run = fio::run(jobs, Detail::Totals, self.folder, &mut |volumes| {
+        let run = fio::run(jobs, Detail::Totals, Standing::Same, self.folder, &mut |volumes| {
             progress(&demo::progress_line(volumes));
         });
         Ok(run?.measurements)

@@ -19,7 +19,7 @@ pub use peer::{Peer, PeerSize, Transport, nbdkit_file, nbdkit_memory, qemu_file}
 
 use self::peer::Place;
 pub(crate) use self::peer::{Running, nbdkit_limited, qemu_limited};
-use crate::bench::fio::{self, Detail, Job};
+use crate::bench::fio::{self, Detail, Job, Standing};
 use crate::bench::median;
 use crate::bench::served::path_of_this_program;
 use crate::bench::usage::cpu_seconds;
@@ -268,7 +268,7 @@ fn measure(
     let job =
         Job { name: server.name.clone(), target: server.uri.clone().into(), workload: *workload };
     let before = cpu_seconds(server.id())?;
-    let run = fio::run(&[job], Detail::Totals, &config.folder, &mut |_| {})?;
+    let run = fio::run(&[job], Detail::Totals, Standing::Same, &config.folder, &mut |_| {})?;
     let used = cpu_seconds(server.id())? - before;
     let [measurement] = &run.measurements[..] else {
         let what = format!("{} results of one job", run.measurements.len());

@@ -204,7 +204,8 @@ pub fn version() -> Result<String, LabError> {
     Ok(String::from_utf8_lossy(&line).trim().to_string())
 }
 
-/// Runs all jobs at once and measures each. `progress` is called about once a second.
+/// Runs all jobs at once and measures each. fio runs at this priority, and [`Run::command`] says
+/// whether that was allowed. `progress` is called about once a second.
 ///
 /// `folder` must exist; the logs live in it while fio runs. Bounded in time: the longest workload,
 /// a tenth of it and a minute, then fio is killed.
@@ -216,24 +217,11 @@ pub fn version() -> Result<String, LabError> {
 pub fn run(
     jobs: &[Job],
     detail: Detail,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-) -> Result<Run, LabError> {
-    run_as(Standing::Same, jobs, detail, folder, progress)
-}
-
-/// Runs as [`run`] does, with fio at this priority. [`Run::command`] says whether it was allowed.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_as(
     standing: Standing,
-    jobs: &[Job],
-    detail: Detail,
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
 ) -> Result<Run, LabError> {
-    run_each_as(standing, jobs, detail, folder, progress, &mut |_, _| {})
+    run_each(jobs, detail, standing, folder, progress, &mut |_, _| {})
 }
 
 /// The same; `each` hears of every I/O that was logged, with the number of its job: job after job,
@@ -244,21 +232,7 @@ pub fn run_as(
 pub fn run_each(
     jobs: &[Job],
     detail: Detail,
-    folder: &Path,
-    progress: &mut dyn FnMut(&[VolumeProgress]),
-    each: &mut dyn FnMut(usize, Completion),
-) -> Result<Run, LabError> {
-    run_each_as(Standing::Same, jobs, detail, folder, progress, each)
-}
-
-/// Runs as [`run`] does, with fio at this priority. [`Run::command`] says whether it was allowed.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_each_as(
     standing: Standing,
-    jobs: &[Job],
-    detail: Detail,
     folder: &Path,
     progress: &mut dyn FnMut(&[VolumeProgress]),
     each: &mut dyn FnMut(usize, Completion),

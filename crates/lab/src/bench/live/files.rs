@@ -12,7 +12,7 @@ use super::recorder::LiveRecorder;
 use super::{Export, during, filled_to_the_brim, programs, spans_of, without_limits};
 use crate::LabError;
 use crate::bench::Target as FioTarget;
-use crate::bench::fio::{self, Detail, Job, VolumeProgress};
+use crate::bench::fio::{self, Detail, Job, Standing, VolumeProgress};
 use crate::bench::mounts::{FileSystem, Frontend, MountStack};
 use crate::bench::stop;
 use crate::bench::stripe::Member;
@@ -243,9 +243,16 @@ impl<'a> Plan<'a> {
         };
         let jobs: Vec<Job> = (0..self.threads).map(job).collect();
         let mut recorder = LiveRecorder::new(&case.setup, self.spans(case));
-        let ran = fio::run_each(&jobs, Detail::EveryIo, folder, progress, &mut |_, io| {
-            recorder.completed(io);
-        })?;
+        let ran = fio::run_each(
+            &jobs,
+            Detail::EveryIo,
+            Standing::Same,
+            folder,
+            progress,
+            &mut |_, io| {
+                recorder.completed(io);
+            },
+        )?;
         ran.is_well(&case.label)?;
         Ok(Outcome {
             record: recorder.finish(),

@@ -9,7 +9,7 @@ use super::recorder::LiveRecorder;
 use super::writer::{self, Writer};
 use super::{during, filled_to_the_brim, seconds, spans_of};
 use crate::LabError;
-use crate::bench::fio::{self, Completion, Detail, Job};
+use crate::bench::fio::{self, Completion, Detail, Job, Standing};
 use crate::stalls::{Server, Watch};
 use evenkeel_sim::scenario::Case;
 use evenkeel_sim::scenario::expect::{Counts, Metric, Subject};
@@ -156,11 +156,18 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
     let watch = Watch::start(Server::Here);
     let writing = writers.iter().map(|writer| writer.start(&exports[writer.volume], seed));
     let writing: Vec<_> = writing.collect();
-    let ran = fio::run_each(&jobs, Detail::EveryIo, folder, context.progress, &mut |job, io| {
-        let Some(part) = parts.get(job) else { return };
-        let start_ms = u64::from(part.workload.start_s.unwrap_or(0)) * 1_000;
-        recorders.completed(part.client, part.volume, io.later(start_ms));
-    });
+    let ran = fio::run_each(
+        &jobs,
+        Detail::EveryIo,
+        Standing::Same,
+        folder,
+        context.progress,
+        &mut |job, io| {
+            let Some(part) = parts.get(job) else { return };
+            let start_ms = u64::from(part.workload.start_s.unwrap_or(0)) * 1_000;
+            recorders.completed(part.client, part.volume, io.later(start_ms));
+        },
+    );
     let written: Vec<_> = writing.into_iter().map(writer::Writing::finish).collect();
     let observed = watch.finish();
     let ran = ran?;

@@ -7,7 +7,7 @@ use super::world::{PATIENCE, World, move_volume, others};
 use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::bench::NbdUri;
-use crate::bench::fio::{self, Detail, Job, Measurement};
+use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
 use crate::bench::served::{ControlApi, io2};
 use crate::{LabError, clock};
 use evenkeel_sim::workload::Workload;
@@ -102,7 +102,8 @@ fn paced(world: &mut World<'_, '_>, setup: &Setup, leader: &'static str) -> Resu
             }
             Ok(moves)
         });
-        let run = fio::run(&[job], Detail::EveryIo, world.bench.folder, &mut |_| {});
+        let run =
+            fio::run(&[job], Detail::EveryIo, Standing::Same, world.bench.folder, &mut |_| {});
         is_over.store(true, Ordering::Release);
         let moves = moving.join().unwrap_or_else(|_| Err(LabError::failed("no more moves")));
         (run, moves)

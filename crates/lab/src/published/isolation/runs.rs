@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::super::Bench;
 use super::{P99_TIMES_MAX, SPAN_MIB, Subject};
 use crate::bench::durable::{self, LogRun};
-use crate::bench::fio::{self, Detail, Job};
+use crate::bench::fio::{self, Detail, Job, Standing};
 use crate::bench::median;
 use crate::environment::Environment;
 use crate::{LabError, clock};
@@ -196,7 +196,7 @@ fn run(subject: &Subject, beside: Beside, bench: &Bench<'_>) -> Result<Sample, L
     let (log_run, neighbours) = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut progress = |_: &[fio::VolumeProgress]| _ = up.send(());
-            let run = fio::run(&jobs, Detail::Totals, folder, &mut progress);
+            let run = fio::run(&jobs, Detail::Totals, Standing::Same, folder, &mut progress);
             drop(up);
             run
         });
