@@ -32,7 +32,7 @@ const CASES: u64 = 60;
 const CRASHES: u32 = 5;
 const CRASHES_DENSE: u32 = 15;
 /// Bytes that the disk can have.
-const CAPACITY: u64 = 340 << 20;
+const CAPACITY: u64 = 260 << 20;
 
 /// Where the anchor of the first volume is in a pool of so few chunks.
 const HOME: u64 = 5 << 20;
@@ -217,7 +217,7 @@ impl World {
             answered_bytes: random.among(&[200, 40_000]),
         };
         let device = SimulatedDevice::new(CAPACITY);
-        let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 320, nodes: 120 };
+        let layout = Layout { identity: 0xbeef + u128::from(seed), chunks_max: 240, nodes: 120 };
         LocalPool::init(&device, &layout).unwrap();
         let (volumes, snapshots) = (Vec::new(), Vec::new());
         let is_dense = random.one_in(2);

@@ -477,18 +477,22 @@ impl LocalPool {
         let doing = || format!("give {} its first chunks", VolumeId::from_bits(node.id));
         let owned = || self.state().owned.get(&number).cloned().unwrap_or_default();
         // Earlier versions gave a volume its home and no more.
-        let lacks = CHUNKS_MIN.saturating_sub(owned().iter().filter(|chunk| **chunk != 0).count());
-        let given = match lacks {
-            0 => 0,
-            _ => self.shared.acquire(number, lacks).map_err(self.io(doing()))?.len(),
-        };
-        if node.home != 0 {
-            return Ok((node, owned()));
-        }
-        if given < lacks {
-            return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
+        let has = owned().iter().filter(|chunk| **chunk != 0).count();
+        let mut lacks = CHUNKS_MIN.saturating_sub(has);
+        while lacks > 0 {
+            let given = self.shared.acquire(number, lacks).map_err(self.io(doing()))?.len();
+            if given == 0 {
+                break;
+            }
+            lacks = lacks.saturating_sub(given);
         }
         let owned = owned();
+        if node.home != 0 {
+            return Ok((node, owned));
+        }
+        if lacks > 0 {
+            return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
+        }
         let root = self.state().all.get(&node.parent).map(|parent| parent.root);
         let node = Node { home: owned[0], ..node };
         let identity = Identity { node: number, generation: node.generation };
