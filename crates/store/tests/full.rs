@@ -304,7 +304,7 @@ impl World {
             let shares = self.volumes[&id].shares;
             match done[0].result {
                 Ok(()) if !(is_discard && shares) => self.note(id, start..start + count, 0),
-                // Where a snapshot has the blocks, a discard gives nothing back, and may do nothing.
+                // A discard of blocks that a snapshot has gives nothing back, and may do nothing.
                 Ok(()) => self.learn(id, start..start + count),
                 // A part of it may be done.
                 Err(Failure::NoSpace) if !is_discard && shares => {

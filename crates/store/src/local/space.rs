@@ -384,8 +384,8 @@ impl Space {
         }
     }
 
-    /// Leaves as many whole chunks to the log from now on. Where free blocks are scattered, the last
-    /// whole chunks are what the log has to live on.
+    /// Leaves as many whole chunks to the log from now on. Where free blocks are scattered, the
+    /// last whole chunks are what the log has to live on.
     pub fn keep_whole(&mut self, chunks: usize) {
         self.kept_whole = chunks;
     }

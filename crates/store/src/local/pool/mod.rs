@@ -35,6 +35,7 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -262,13 +263,7 @@ impl LocalPool {
             );
         }
         let mended = [("superblock", lost), ("volumes", lost_nodes), ("chunks", lost_owners)];
-        for (name, lost) in mended.iter().filter(|(_, lost)| *lost > 0) {
-            tracing::warn!(
-                pool = %path.display(),
-                "{lost} sectors of one copy of the table of {name} were not as they were written, \
-                 and are written anew from the other copy: the device loses data"
-            );
-        }
+        tell_of_lost_copies(&path, &mended);
         let claim = Arc::new(Claim::new(Arc::clone(&device), &superblock));
         let state = State::new(superblock, nodes, owners, Arc::clone(&claim));
         let mut state = state.map_err(|why| StoreError::NotPool {
@@ -502,6 +497,17 @@ impl LocalPool {
             .and_then(|()| self.state().write_nodes([(number, node)]))
             .map_err(self.io(doing()))?;
         Ok((node, owned))
+    }
+}
+
+/// Sectors of which one copy was lost, by the names of their tables.
+fn tell_of_lost_copies(pool: &Path, mended: &[(&str, usize)]) {
+    for (name, lost) in mended.iter().filter(|(_, lost)| *lost > 0) {
+        tracing::warn!(
+            pool = %pool.display(),
+            "{lost} sectors of one copy of the table of {name} were not as they were written, and \
+             are written anew from the other copy: the device loses data"
+        );
     }
 }
 

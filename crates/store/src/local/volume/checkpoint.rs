@@ -200,8 +200,8 @@ impl Volume {
         }
     }
 
-    /// Gives up a checkpoint for which no block is free. Nothing of it is written: what it has taken
-    /// and given back stays as it is until the next one.
+    /// Gives up a checkpoint for which no block is free. Nothing of it is written: what it has
+    /// taken and given back stays as it is until the next one.
     pub(super) fn put_off_checkpoint(&mut self, disk: &mut dyn Disk) {
         self.checkpoint.stage = Stage::Idle;
         self.checkpoint.lacked_with = Some(self.space.known_free());

@@ -82,7 +82,7 @@ pub(in crate::local) struct Tail {
 }
 
 impl Tail {
-    /// Whether this is a later block of the log, which was written when the missing one was durable.
+    /// Whether this is a later block of the log, written when the missing one was durable.
     fn is_confirmed_by(&self, block: &[u8], identity: Identity) -> bool {
         LogHead::decode(block, identity).is_some_and(|head| {
             head.session >= self.session
@@ -254,7 +254,8 @@ impl Volume {
     fn replay_log(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
         let is_snapshot = |record: &Record| matches!(record, Record::Snapshot { .. });
         if blocks.iter().flat_map(|block| &block.records).any(is_snapshot) {
-            // Its checkpoint does not write to what later records name, nor to the chunk that follows.
+            // Its checkpoint writes neither to what later records name, nor to the chunk that
+            // follows.
             let following = (tail.following != 0).then_some(chunk_run(tail.following));
             for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
                 self.repeat(|volume| {
