@@ -147,7 +147,7 @@ This page is generated. A test sends each parameter of botocore's models to a se
 not what it finds. The models are those of botocore {version}:
 {models}. This command writes the page again:
 
-```text
+```sh
 EVENKEEL_WRITE=1 cargo test --test api matrix
 ```
 

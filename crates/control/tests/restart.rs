@@ -46,6 +46,7 @@ impl Agent for Hanging {
                 | Command::Capacity
                 | Command::Stored
                 | Command::Space
+                | Command::Filled(_)
                 | Command::Snapshots
                 | Command::SnapshotsOf(_)
                 | Command::Lease(_)

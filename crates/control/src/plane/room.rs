@@ -52,8 +52,11 @@ impl Plane {
             Command::CreateSnapshot { volume, .. } => vec![*volume],
             Command::CreateSnapshots { set, .. } => set.iter().map(|it| it.volume).collect(),
             Command::CreateVolume { begins, .. } => begins.source.into_iter().collect(),
-            _ => return Filled::new(),
+            _ => Vec::new(),
         };
+        if ids.is_empty() {
+            return Filled::new();
+        }
         match self.agent.call(AgentCommand::Filled(ids)) {
             Reply::Filled(filled) => filled.into_iter().collect(),
             _ => Filled::new(),

@@ -82,6 +82,17 @@ pub(in crate::local) struct Tail {
 }
 
 impl Tail {
+    /// The log has this block, too.
+    fn follow(&mut self, head: &LogHead) {
+        self.durable = self.durable.max(head.durable);
+        self.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
+        self.sequence += 1;
+        self.session = head.session;
+        self.following = head.following;
+        self.blocks += 1;
+        self.next = head.next;
+    }
+
     /// Whether this is a later block of the log, written when the missing one was durable.
     fn is_confirmed_by(&self, block: &[u8], identity: Identity) -> bool {
         LogHead::decode(block, identity).is_some_and(|head| {
@@ -586,39 +597,74 @@ pub(in crate::local) fn read_log(
         blocks: 0,
     };
     loop {
-        // The rest of the chunk at once.
-        let rest = CHUNK_BLOCKS - tail.next % CHUNK_BLOCKS;
-        let mut bytes = vec![0; rest as usize * BLOCK_BYTES];
-        device.read(offset(tail.next), &mut bytes)?;
-        let mut left = bytes.chunks(BLOCK_BYTES);
-        let mut has_ended = true;
-        for block in left.by_ref() {
-            let head = LogHead::decode(block, anchor.identity)
-                .filter(|head| head.sequence == tail.sequence && head.session >= tail.session);
-            let Some(head) = head else { break };
-            let records = &block[LOG_HEADER_BYTES..][..head.used as usize];
-            let Ok(records) = Record::decode_all(records) else { return Ok(None) };
-            tail.durable = tail.durable.max(head.durable);
-            tail.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
-            blocks.push(LogBlock { head, records });
-            tail.sequence += 1;
-            tail.session = head.session;
-            tail.following = head.following;
-            tail.blocks += 1;
-            let is_next = head.next == tail.next + 1;
-            tail.next = head.next;
-            if !is_next || head.next % CHUNK_BLOCKS == 0 {
-                has_ended = false;
-                break;
+        // A number that cannot be is damage.
+        if !owned.contains(&(tail.next / CHUNK_BLOCKS)) {
+            return Ok(None);
+        }
+        match follow_chunk(device, anchor.identity, &mut tail, &mut blocks)? {
+            InChunk::GoesOn => tail.chunks.push_back(tail.next / CHUNK_BLOCKS),
+            InChunk::Rotten => return Ok(None),
+            InChunk::Ended => {
+                let is_rotten = goes_on_elsewhere(device, anchor, &tail, owned)?;
+                return Ok((!is_rotten).then_some((blocks, tail)));
             }
         }
-        if has_ended {
-            let goes_on = left.any(|block| tail.is_confirmed_by(block, anchor.identity));
-            let goes_on = goes_on || goes_on_elsewhere(device, anchor, &tail, owned)?;
-            return Ok((!goes_on).then_some((blocks, tail)));
-        }
-        tail.chunks.push_back(tail.next / CHUNK_BLOCKS);
     }
+}
+
+/// What becomes of a log within one chunk.
+enum InChunk {
+    /// Its next block is in another one.
+    GoesOn,
+    /// Its next block is not there.
+    Ended,
+    /// The same, and a later block of the chunk says that it was.
+    Rotten,
+}
+
+/// Log blocks that are read at once: a volume that was stopped has none behind its anchor.
+const PIECE_BLOCKS: u32 = 16;
+
+/// Follows the log to the end of the chunk that it is in.
+fn follow_chunk(
+    device: &dyn Device,
+    identity: Identity,
+    tail: &mut Tail,
+    blocks: &mut Vec<LogBlock>,
+) -> io::Result<InChunk> {
+    let mut buffer = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
+    let mut at = tail.next;
+    let end = (at / CHUNK_BLOCKS + 1) * CHUNK_BLOCKS;
+    let mut has_ended = false;
+    while at < end {
+        let count = PIECE_BLOCKS.min(end - at);
+        let bytes = &mut buffer[..count as usize * BLOCK_BYTES];
+        device.read(offset(at), bytes)?;
+        at += count;
+        for block in bytes.chunks(BLOCK_BYTES) {
+            if has_ended {
+                if tail.is_confirmed_by(block, identity) {
+                    return Ok(InChunk::Rotten);
+                }
+                continue;
+            }
+            let head = LogHead::decode(block, identity)
+                .filter(|head| head.sequence == tail.sequence && head.session >= tail.session);
+            let Some(head) = head else {
+                has_ended = true;
+                continue;
+            };
+            let records = &block[LOG_HEADER_BYTES..][..head.used as usize];
+            let Ok(records) = Record::decode_all(records) else { return Ok(InChunk::Rotten) };
+            let is_next = head.next == tail.next + 1 && !head.next.is_multiple_of(CHUNK_BLOCKS);
+            tail.follow(&head);
+            blocks.push(LogBlock { head, records });
+            if !is_next {
+                return Ok(InChunk::GoesOn);
+            }
+        }
+    }
+    Ok(InChunk::Ended)
 }
 
 /// Whether the log goes on in another chunk, although its next block is not what was written: the
