@@ -31,6 +31,7 @@ usage: cargo x <verb>
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
+  fuzz full [RUNS]       pools of the local store that are full (default 1000)
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
@@ -73,6 +74,11 @@ fn main() -> ExitCode {
         ["fuzz", "crashes", runs] => match runs.parse() {
             Ok(runs) => ci::fuzz_crashes(&root, runs),
             Err(_) => Err(format!("fuzz crashes: {runs:?} is not a number of runs")),
+        },
+        ["fuzz", "full"] => ci::fuzz_full(&root, ci::FUZZ_FULL),
+        ["fuzz", "full", runs] => match runs.parse() {
+            Ok(runs) => ci::fuzz_full(&root, runs),
+            Err(_) => Err(format!("fuzz full: {runs:?} is not a number of runs")),
         },
         ["fuzz", "histories"] => ci::fuzz_histories(&root, ci::FUZZ_HISTORIES),
         ["fuzz", "histories", runs] => match runs.parse() {

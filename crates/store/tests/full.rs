@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test full
-//! cargo x fuzz full 10000
+//! cargo x fuzz full 1000
 //! ```
 
 #![allow(clippy::unwrap_used)]

@@ -33,6 +33,9 @@ pub const FUZZ_HISTORIES: u32 = 1_000;
 /// Runs of `cargo x fuzz crashes`: some minutes.
 pub const FUZZ_CRASHES: u32 = 10_000;
 
+/// Runs of `cargo x fuzz full`: some minutes.
+pub const FUZZ_FULL: u32 = 1_000;
+
 /// Runs of `cargo x fuzz api`: some minutes.
 pub const FUZZ_API: u32 = 500;
 
@@ -213,6 +216,16 @@ fn fuzz_crashes_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-store", "--test", "crashes", "--test", "snapshots"], runs)
 }
 
+/// Histories of pools of the local store that are full, one for each seed from 1 on. A failure
+/// prints the command that repeats it.
+pub fn fuzz_full(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_full_command(root, runs))
+}
+
+fn fuzz_full_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-store", "--test", "full"], runs)
+}
+
 /// Requests at random for every action of every API, and ends of the server between any two steps,
 /// one history of each for each seed from 1 on. A failure prints what repeats it.
 pub fn fuzz_api(root: &Path, runs: u32) -> Result<(), String> {
@@ -260,6 +273,8 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: histories", Step::Program(histories)));
             let crashes = fuzz_crashes_command(root, FUZZ_CRASHES);
             steps.push(("seeds: crashes", Step::Program(crashes)));
+            let full = fuzz_full_command(root, FUZZ_FULL);
+            steps.push(("seeds: full pools", Step::Program(full)));
             let api = fuzz_api_command(root, FUZZ_API);
             steps.push(("seeds: api", Step::Program(api)));
             steps.push(("scenarios", Step::Scenarios));

@@ -304,6 +304,11 @@ impl Device for FileDevice {
         if len <= present {
             return Ok(());
         }
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode);
+        if kind == FileType::BlockDevice {
+            // It is as long as it is.
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), present, len - present) {
             Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&self.file, len)?,
             grown => grown?,

@@ -19,6 +19,7 @@
 //!   answered changes that were answered and are not in the log yet
 //!   lasting  files that outlive the process
 //!   device   where it all is
+//!   simulated, packed  disks in memory, for tests
 //! ```
 
 pub mod answered;

@@ -4,11 +4,13 @@
 
 use super::BLOCK_BYTES;
 use super::device::Device;
+use super::table::SECTOR_BYTES;
 use super::volume::recover::run;
 use crate::disk::{DiskDone, DiskOp};
 use evenkeel_core::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,15 +53,15 @@ struct Contents {
     before: BTreeMap<usize, Slot>,
     /// Reads, writes and flushes so far.
     operations: u64,
-    /// The one that fails, once.
-    fails_at: Option<u64>,
+    /// Those that fail.
+    failing: Range<u64>,
     unreadable: BTreeSet<usize>,
 }
 
 impl Contents {
     fn begin(&mut self) -> io::Result<()> {
         self.operations += 1;
-        match self.fails_at == Some(self.operations) {
+        match self.failing.contains(&self.operations) {
             true => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
             false => Ok(()),
         }
@@ -111,9 +113,11 @@ impl PackedDevice {
         self.contents().operations
     }
 
-    /// The operation with this number fails, counted as [`Self::operations`] does.
-    pub fn fail_at(&self, operation: Option<u64>) {
-        self.contents().fails_at = operation;
+    /// As many operations fail, after as many others.
+    pub fn fail(&self, after: u64, count: u64) {
+        let mut contents = self.contents();
+        let first = contents.operations + after + 1;
+        contents.failing = first..first + count;
     }
 
     /// Reads of a block fail from now on.
@@ -151,15 +155,19 @@ impl Device for PackedDevice {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned read");
+        assert!(offset.is_multiple_of(SECTOR_BYTES as u64), "an unaligned read");
         let mut contents = self.contents();
         contents.begin()?;
-        for (block, place) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
+        let (first, inner) = (offset as usize / BLOCK_BYTES, offset as usize % BLOCK_BYTES);
+        let count = (inner + bytes.len()).div_ceil(BLOCK_BYTES);
+        let mut whole = vec![0; count * BLOCK_BYTES];
+        for (block, place) in (first..).zip(whole.chunks_mut(BLOCK_BYTES)) {
             if contents.unreadable.contains(&block) {
                 return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
             }
             contents.slots.get(block).unwrap_or(&Slot::Zero).copy_to(place);
         }
+        bytes.copy_from_slice(&whole[inner..inner + bytes.len()]);
         Ok(())
     }
 

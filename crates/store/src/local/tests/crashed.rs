@@ -180,6 +180,70 @@ fn the_log_does_not_end_where_a_chunk_of_it_ends() {
     }
 }
 
+/// The chunk that a log block names as the one that follows is the one that the log enters, also
+/// after a restart that finds another one free: if the last block of its chunk rots, that is told.
+#[test]
+fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
+    const LARGE: u32 = 256 * BLOCK_BYTES as u32;
+    let last_of = |device: &SimulatedDevice| {
+        let device: Arc<dyn Device> = Arc::new(device.clone());
+        anchor_of(&device).1.identity
+    };
+    let killed = |device: &SimulatedDevice| device.crash(&mut Random::new(0, 0));
+    let device = empty();
+    let pool = open(&device).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut held = Held::new(&device);
+    held.carry_out(store.as_mut(), (DURABLE, 0, 1));
+    // A chunk of data, in front of all that the log takes after the first two.
+    let (operation, offset) = (DURABLE, 512 * BLOCK_BYTES as u64);
+    let buffer = Some(Buffer::new(LARGE as usize));
+    let large = Submission { ticket: 1, operation, offset, length: LARGE, buffer };
+    store.submit(large, &mut held);
+    while !held.ops.is_empty() {
+        held.answer(store.as_mut(), 0);
+    }
+    assert_eq!(store.poll().unwrap().result, Ok(()));
+    let identity = last_of(&device);
+    let left = |device: &SimulatedDevice| {
+        let log = log_of(device, identity);
+        CHUNK_BLOCKS - log[log.len() - 1].1 % CHUNK_BLOCKS
+    };
+    (0..600).for_each(|_| _ = held.carry_out(store.as_mut(), (DURABLE, 1, 2)));
+    // Each takes a block of the log.
+    for _ in 4..left(&device) {
+        held.carry_out(store.as_mut(), (DURABLE, 1, 2));
+    }
+    assert_eq!(left(&device), 4);
+    // The data goes, and the volume rests: the last but one block of the chunk confirms that.
+    let discard = Operation::Discard { fua: true };
+    let clear = Submission { ticket: 1, operation: discard, offset, length: LARGE, buffer: None };
+    store.submit(clear, &mut held);
+    while !held.ops.is_empty() {
+        held.answer(store.as_mut(), 0);
+    }
+    assert_eq!(store.poll().unwrap().result, Ok(()));
+    store.rest(&mut held);
+    while !held.ops.is_empty() {
+        held.answer(store.as_mut(), 0);
+    }
+    device.sync().unwrap();
+    assert_eq!(left(&device), 2);
+    let device = killed(&device);
+    let pool = open(&device).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut held = Held::new(&device);
+    (0..4).for_each(|block| _ = held.carry_out(store.as_mut(), (DURABLE, block, 3)));
+    let device = killed(&device);
+    let log = log_of(&device, identity);
+    let (_, block) = log[log.len() - 4];
+    assert_eq!(block % CHUNK_BLOCKS, CHUNK_BLOCKS - 1, "the last one of its chunk");
+    device.rot(u64::from(block) * BLOCK_BYTES as u64 + 100);
+    let error = open(&device).unwrap().open(ID, SIZE).map(drop).unwrap_err().to_string();
+    assert!(error.contains("the log of vol-"), "{error}");
+}
+
 /// What a write has replaced is what the volume holds until the flush has ended that makes the
 /// write durable: nothing else goes there, not even while the flush is under way.
 #[test]
