@@ -65,35 +65,7 @@ fn main() -> ExitCode {
         ["docs"] => tidy::reference::regenerate(&root),
         ["deploy"] => deploy::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),
-        ["fuzz", "scheduler"] => ci::fuzz_scheduler(&root, ci::FUZZ_RUNS),
-        ["fuzz", "scheduler", runs] => match runs.parse() {
-            Ok(runs) => ci::fuzz_scheduler(&root, runs),
-            Err(_) => Err(format!("fuzz scheduler: {runs:?} is not a number of runs")),
-        },
-        ["fuzz", "crashes"] => ci::fuzz_crashes(&root, ci::FUZZ_CRASHES),
-        ["fuzz", "crashes", runs] => match runs.parse() {
-            Ok(runs) => ci::fuzz_crashes(&root, runs),
-            Err(_) => Err(format!("fuzz crashes: {runs:?} is not a number of runs")),
-        },
-        ["fuzz", "full"] => ci::fuzz_full(&root, ci::FUZZ_FULL),
-        ["fuzz", "full", runs] => match runs.parse() {
-            Ok(runs) => ci::fuzz_full(&root, runs),
-            Err(_) => Err(format!("fuzz full: {runs:?} is not a number of runs")),
-        },
-        ["fuzz", "histories"] => ci::fuzz_histories(&root, ci::FUZZ_HISTORIES),
-        ["fuzz", "histories", runs] => match runs.parse() {
-            Ok(runs) => ci::fuzz_histories(&root, runs),
-            Err(_) => Err(format!("fuzz histories: {runs:?} is not a number of runs")),
-        },
-        ["fuzz", "api"] => ci::fuzz_api(&root, ci::FUZZ_API),
-        ["fuzz", "api", runs] => match runs.parse() {
-            Ok(runs) => ci::fuzz_api(&root, runs),
-            Err(_) => Err(format!("fuzz api: {runs:?} is not a number of runs")),
-        },
-        ["fuzz", cases] => match cases.parse() {
-            Ok(cases) => ci::fuzz(&root, cases),
-            Err(_) => Err(format!("fuzz: {cases:?} is not a number of cases")),
-        },
+        ["fuzz", what, runs @ ..] => fuzz(&root, what, runs),
         ["demo-trust"] => trust::run(&root, 1),
         ["demo-trust", share] => match share.parse() {
             Ok(share) => trust::run(&root, share),
@@ -118,6 +90,31 @@ fn main() -> ExitCode {
             eprintln!("cargo x: {message}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs one of the seed-driven tests, or all of them with as many cases as `what` says.
+fn fuzz(root: &Path, what: &str, runs: &[&str]) -> Result<(), String> {
+    type Fuzz = fn(&Path, u32) -> Result<(), String>;
+    const FUZZ: [(&str, Fuzz, u32); 5] = [
+        ("scheduler", ci::fuzz_scheduler, ci::FUZZ_RUNS),
+        ("crashes", ci::fuzz_crashes, ci::FUZZ_CRASHES),
+        ("full", ci::fuzz_full, ci::FUZZ_FULL),
+        ("histories", ci::fuzz_histories, ci::FUZZ_HISTORIES),
+        ("api", ci::fuzz_api, ci::FUZZ_API),
+    ];
+    let parsed = |runs: &str| {
+        runs.parse().map_err(|_| format!("fuzz {what}: {runs:?} is not a number of runs"))
+    };
+    let known = FUZZ.iter().find(|(name, ..)| *name == what);
+    match (known, runs) {
+        (Some((_, fuzz, runs)), []) => fuzz(root, *runs),
+        (Some((_, fuzz, _)), [runs]) => fuzz(root, parsed(runs)?),
+        (None, []) => match what.parse() {
+            Ok(cases) => ci::fuzz(root, cases),
+            Err(_) => Err(format!("fuzz: {what:?} is not a number of cases, or one of the tests")),
+        },
+        _ => Err(format!("fuzz {what}: one number of runs, and no more")),
     }
 }
 
