@@ -131,7 +131,8 @@ impl Volume {
             return;
         }
         if self.is_without_room() {
-            return self.give_up_snapshots();
+            self.give_up_snapshots();
+            return self.go_on_with_held(disk);
         }
         self.checkpoint.lacked_with = None;
         self.checkpoint.stage = Stage::Preparing;
