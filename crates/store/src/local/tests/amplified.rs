@@ -1,0 +1,47 @@
+//! How many bytes the device writes for a byte of a client. The counts are exact: nothing is timed.
+
+use super::super::simulated::{SimulatedDevice, SimulatedQueue};
+use super::super::table::SECTOR_BYTES;
+use super::*;
+use evenkeel_core::random::Random;
+
+const ID: VolumeId = VolumeId::from_bits(7);
+const SIZE: ByteCount = ByteCount(200 << 20);
+
+/// Bytes that the device writes for each byte of writes of 4 KiB at random places, in a volume that
+/// was written at random before.
+fn bytes_written_per_byte(fua: bool, depth: usize) -> f64 {
+    const WRITES: u64 = 10_000;
+    let device = SimulatedDevice::new(600 << 20);
+    LocalPool::init(&device, &Layout { chunks_max: 500, nodes: 63, ..LAYOUT }).unwrap();
+    let pool = LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut queue = SimulatedQueue::new(device.clone(), 1);
+    let mut random = Random::new(5, 5);
+    let mut sectors_before = 0;
+    for number in 0..2 * WRITES {
+        if number == WRITES {
+            (sectors_before, _) = device.counts();
+        }
+        let block = random.below(SIZE.0 / BLOCK_BYTES as u64);
+        let (offset, length) = (block * BLOCK_BYTES as u64, BLOCK_BYTES as u32);
+        let (operation, buffer) = (Operation::Write { fua }, Some(Buffer::new(BLOCK_BYTES)));
+        store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut queue);
+        while queue.len() >= depth {
+            let done = queue.answer().unwrap();
+            store.disk_done(done, &mut queue);
+        }
+        while store.poll().is_some() {}
+    }
+    let (sectors, _) = device.counts();
+    (sectors - sectors_before) as f64 * SECTOR_BYTES as f64 / (WRITES * BLOCK_BYTES as u64) as f64
+}
+
+#[test]
+fn a_write_costs_a_hundredth_more_than_its_bytes_and_with_a_flush_a_log_block() {
+    let plain = bytes_written_per_byte(false, 32);
+    assert!((0.99..1.02).contains(&plain), "{plain}");
+    let durable = bytes_written_per_byte(true, 1);
+    assert!((1.99..2.07).contains(&durable), "{durable}");
+}
