@@ -35,7 +35,7 @@ pub struct Held {
     pub by_connection: usize,
 }
 
-/// Who holds too much for a request to have its memory.
+/// What a request waits for: the holder of the memory that it lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
     /// Its volume and others; the connection holds nothing.
@@ -146,7 +146,7 @@ impl BufferPool {
     /// Whether a request of `bytes` can have all its buffers.
     ///
     /// # Errors
-    /// Who holds too much of the memory for that.
+    /// The holder of the memory that the request lacks.
     pub fn room_for(&self, bytes: u32, held: Held) -> Result<(), Lacking> {
         let quantum = QUANTUM_BYTES_MAX as usize;
         let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
@@ -163,8 +163,8 @@ impl BufferPool {
         Ok(())
     }
 
-    /// What a request of `bytes` leaves to smaller ones, so that a few large ones that nobody
-    /// fetches do not stop everybody.
+    /// Bytes of memory that a request of `bytes` leaves to smaller ones. A few large replies that
+    /// their clients do not fetch then do not stop smaller requests.
     fn kept_from(&self, bytes: u32) -> usize {
         line_of(bytes) * self.bytes_max / 8
     }

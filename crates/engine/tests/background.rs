@@ -156,8 +156,7 @@ fn verification_runs_beside_clients_and_their_commands() {
     assert_eq!(past, Reply::Verified(Verified::default()));
 }
 
-/// What the store needs beside the data is looked at while volumes change it, and what has rotted
-/// of it is put right.
+/// A scrub reads the store's metadata while volumes change it, and writes anew what has rotted.
 #[test]
 fn the_store_is_looked_at_beside_clients() {
     let folder = tempfile::tempdir().unwrap();

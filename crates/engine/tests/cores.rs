@@ -92,7 +92,8 @@ fn sleeps_while_memory_is_waited_for<D: Driver + 'static>(
     cores.apply(0, &state);
     let mut other = cores.connect(0, &state);
     // The largest requests may have three quarters of a core's memory, and those of one volume half
-    // of that. Whoever announces a write has it, and need not send a byte.
+    // of that. A client has that memory as soon as it
+    // announces a write, before it sends a byte.
     let holders = CORE_PAYLOAD_BYTES_MAX / 8 * 6 / 2 / REQUEST_BYTES_MAX;
     let mut holders: Vec<Nbd> = (0..holders).map(|_| cores.connect(0, &state)).collect();
     for holder in &mut holders {

@@ -17,7 +17,7 @@ const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 const ALL: u32 = u32::MAX - 4_095;
 const WRITE: Operation = Operation::Write { fua: false };
 
-/// Asks for holes of all that can be asked for; how many bytes are told.
+/// Asks for the holes of the largest range; the bytes that the answer covers.
 fn ask(client: &mut Nbd) -> u64 {
     match client.ask(Operation::BlockStatus, 0, ALL, &[]) {
         Answer::Extents(extents) => extents.iter().map(|(bytes, _)| u64::from(*bytes)).sum(),

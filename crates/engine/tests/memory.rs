@@ -189,8 +189,8 @@ fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
     }
 }
 
-/// The same beside another connection of the same volume: small requests and large ones of it go
-/// on, whatever those ask for that fetch nothing.
+/// Small and large requests of one connection are answered beside connections of the same volume
+/// that fetch no replies.
 #[test]
 fn clients_that_fetch_nothing_hold_up_no_other_of_their_volume() {
     const CONNECTIONS: usize = 20;

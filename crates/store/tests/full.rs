@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
-/// Histories of a run that nobody asks for more of.
+/// Histories of a run without `EVENKEEL_FUZZ_CASES`.
 const CASES: u64 = 40;
 const STEPS: u64 = 60;
 const MIB_BLOCKS: u64 = 256;
@@ -84,6 +84,20 @@ fn bounds(random: &mut Random) -> Bounds {
         dirty_pages: random.among(&[8, 2_048]),
         log_blocks: random.among(&[20, 2_048]) as u32,
         ..Bounds::default()
+    }
+}
+
+impl Queue {
+    /// Answers one of the operations that wait; whether there was one.
+    fn answer(&mut self, store: &mut dyn Store) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.waiting.len() as u64) as usize;
+        let op = self.waiting.swap_remove(at);
+        let done = self.device.answer(op);
+        store.disk_done(done, self);
+        true
     }
 }
 
@@ -161,13 +175,9 @@ impl World {
             while let Some(done) = store.poll() {
                 ended.push(done);
             }
-            if queue.waiting.is_empty() {
+            if !queue.answer(store.as_mut()) {
                 break;
             }
-            let at = queue.random.below(queue.waiting.len() as u64) as usize;
-            let op = queue.waiting.swap_remove(at);
-            let done = queue.device.answer(op);
-            store.disk_done(done, &mut queue);
         }
         if store.must_reopen() {
             self.fail(&format!("{id} must be opened again, and nothing has failed"));
@@ -185,12 +195,7 @@ impl World {
         let random = Random::new(self.random.next_u64(), 1);
         let mut queue = Queue { device: self.device.clone(), waiting: Vec::new(), random };
         store.attend(&mut queue);
-        while !queue.waiting.is_empty() {
-            let at = queue.random.below(queue.waiting.len() as u64) as usize;
-            let op = queue.waiting.swap_remove(at);
-            let done = queue.device.answer(op);
-            store.disk_done(done, &mut queue);
-        }
+        while queue.answer(store.as_mut()) {}
         if store.must_reopen() {
             self.fail(&format!("{id} must be opened again, and nothing has failed"));
         }

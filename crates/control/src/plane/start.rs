@@ -5,7 +5,7 @@
 //! that cannot be brought up goes into the state `error`; the start goes on.
 //!
 //! Opening a volume takes reads of its disk that depend on each other, and flushes after a crash.
-//! So many volumes are opened at once, those that are attached before the others.
+//! So several volumes are opened at once, and attached volumes before the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

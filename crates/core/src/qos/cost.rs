@@ -29,8 +29,8 @@
 //! submits those as writes.
 //!
 //! A block status has its store look up where holes are: at most one page that is not in memory,
-//! however long its range is, which is what a small read costs. So it is charged as one. It is no
-//! access to the data, so a run goes on behind it.
+//! however long its range is, which is what a small read costs. So it is charged as one. It does
+//! not access data, so it does not end a run of sequential requests.
 
 use crate::limits::{CLEARED_BYTES_MAX, QUANTUM_BYTES_MAX};
 use crate::request::Operation;

@@ -107,7 +107,7 @@ impl EngineAgent {
         }
     }
 
-    /// Waits until the device has time for so many bytes, at most a quantum's, and counts them as
+    /// Waits until the device has time for `bytes`, at most a quantum's, and counts them as
     /// done.
     pub(super) fn permit(&self, work: Work, bytes: u64) -> Result<Permit<'_>, Failed> {
         let bytes = bytes.min(QUANTUM_BYTES_MAX.into());
@@ -121,7 +121,7 @@ impl EngineAgent {
         Ok(permit)
     }
 
-    /// Waits until the device has time for so many bytes.
+    /// Waits until the device has time for `bytes`.
     fn turn(&self, bytes: u64, is_write: bool) -> Result<Permit<'_>, Failed> {
         let bytes_per_second = self.background.bytes_per_second.load(Ordering::Relaxed);
         let (ack, answer) = sync_channel(1);

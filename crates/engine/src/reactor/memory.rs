@@ -7,10 +7,10 @@
 //! holds nothing may have all that is free. (Switches share their buffers among ports by this rule:
 //! Choudhury and Hahne, Dynamic queue length thresholds, 1998.)
 //!
-//! The same holds among the connections of a volume. One that holds something leaves free what it
-//! holds, and beside it what the largest request of another one needs. It waits for its own client
-//! to fetch, in a line of its own, and others of the volume pass it. Only who holds nothing is not
-//! passed.
+//! The connections of a volume share its memory by the same rule. A connection that holds memory
+//! leaves as much free as it holds, and the memory of the largest request of another connection. It
+//! waits in a line of its own until its client fetches replies, and other connections of the volume
+//! pass it. A connection that holds no memory is not passed.
 
 use super::Reactor;
 use super::volumes::Volume;
@@ -47,7 +47,7 @@ struct Line {
     by_connection: BTreeMap<u32, VecDeque<Dispatch>>,
     /// The connection from which on the next one is looked for.
     turn: u32,
-    /// There was no room for the one whose turn it is, and it holds nothing: nobody passes it.
+    /// The connection whose turn it is found no memory, and holds none: no other one passes it.
     is_closed: bool,
 }
 
@@ -205,8 +205,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Whether a read has to wait for memory behind another one of about its size: of its own
-    /// connection, or of one that nobody passes.
+    /// Whether a read waits for memory behind another one of about its size: of its own connection,
+    /// or of one that may not be passed.
     pub(super) fn others_starve(&self, dispatch: Dispatch) -> bool {
         let active = &self.active[dispatch.handle as usize];
         let share = &self.volumes[active.volume as usize].share;

@@ -2,8 +2,9 @@
 //!
 //! The kernel counts for how long each thread waited for a processor (`run_delay`, the second
 //! number of `/proc/<pid>/task/<tid>/schedstat`), and tells which processes are stopped and which
-//! threads are blocked by a disk. A thread that sleeps until something happens has no work. What a
-//! look finds new is put right before that look, so a span is placed to within a [`PERIOD_NS`].
+//! threads are blocked by a disk. A thread that sleeps until something happens has no work. The
+//! watcher reads the counters every [`PERIOD_NS`], and places a wait at the end of the period in
+//! which its counter rose.
 //!
 //! A thread that wakes up for every request waits a little each time, which adds up and delays
 //! nothing by more than that little. So only waits that are long one by one count: the third number

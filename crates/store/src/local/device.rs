@@ -107,14 +107,14 @@ pub struct FileDevice {
 /// The most that is copied at once between memory of the caller and memory that a device takes.
 const PART_BYTES: usize = 1 << 20;
 
-/// Who may have a device open at the same time.
+/// Which other openers a device may have at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// Nobody else, who asks to hold it.
+    /// One opener: every other one that locks it is refused.
     Alone,
-    /// Others who only read.
+    /// Readers, and no writer.
     WithReaders,
-    /// Anybody.
+    /// Any opener: it is not locked.
     WithAnybody,
 }
 
@@ -125,7 +125,7 @@ const HOLD_PAUSE: Duration = Duration::from_millis(10);
 
 impl FileDevice {
     /// Opens what is at `path`, past the page cache where that is possible; `create` makes an empty
-    /// file where there is none. As long as it is open, nobody else holds it.
+    /// file where there is none. It is locked for this opener.
     ///
     /// # Errors
     /// When it cannot be opened, is neither a file nor a block device, has sectors that are too
@@ -135,7 +135,7 @@ impl FileDevice {
         Self::open_as(path, flags, Hold::Alone)
     }
 
-    /// Opens what is at `path` only to read it, while nobody can write to it.
+    /// Opens what is at `path` only to read it, and locks it against writers.
     ///
     /// # Errors
     /// When it cannot be opened, or another process holds it.
@@ -393,7 +393,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Barrier, mpsc};
 
-    /// Whoever asks while a flush is under way has the next one, with all others who do.
+    /// Callers that ask while a flush is under way share the next one.
     #[test]
     fn flushes_that_are_asked_for_at_once_are_one() {
         const CALLERS: usize = 8;

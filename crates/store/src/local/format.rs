@@ -31,7 +31,7 @@ fn at(chunk: u32) -> u64 {
     u64::from(chunk) * CHUNK_BYTES as u64
 }
 
-/// Sectors with the owners of so many chunks.
+/// Sectors of the owner table for this number of chunks.
 #[must_use]
 pub fn owner_sectors(chunks: u32) -> usize {
     (chunks as usize).div_ceil(OWNERS)
@@ -115,8 +115,8 @@ pub struct Superblock {
     pub chunks: u32,
     /// How often the pool was opened.
     pub session: u32,
-    /// The owner sectors of so many chunks were written at least once: one of nothing but zeroes is
-    /// damage. 0 where that is not known, since a version before this had the pool.
+    /// The owner sectors of this number of chunks were written at least once: one of nothing but
+    /// zeroes is damage. 0 where that is not known, since a version before this had the pool.
     pub written: u32,
 }
 
@@ -359,7 +359,7 @@ pub struct Node {
 pub enum NodeError {
     /// A kind that this version does not know.
     Kind(u8),
-    /// A map with so many levels.
+    /// A map with this number of levels.
     Height(u32),
 }
 

@@ -8,7 +8,7 @@ use super::table::SECTOR_BYTES;
 use super::volume::recover::run;
 use crate::disk::{DiskDone, DiskOp};
 use evenkeel_core::random::Random;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -55,7 +55,6 @@ struct Contents {
     operations: u64,
     /// Those that fail.
     failing: Range<u64>,
-    unreadable: BTreeSet<usize>,
 }
 
 impl Contents {
@@ -107,28 +106,29 @@ impl PackedDevice {
         after
     }
 
+    /// Carries out an operation.
+    #[must_use]
+    pub fn answer(&self, op: DiskOp) -> DiskDone {
+        run(self, op)
+    }
+
     /// Operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.contents().operations
     }
 
-    /// As many operations fail, after as many others.
+    /// After `after` operations, `count` of them fail.
     pub fn fail(&self, after: u64, count: u64) {
         let mut contents = self.contents();
         let first = contents.operations + after + 1;
         contents.failing = first..first + count;
     }
-
-    /// Reads of a block fail from now on.
-    pub fn make_unreadable(&self, block: u64) {
-        self.contents().unreadable.insert(block as usize);
-    }
 }
 
 impl Device for PackedDevice {
     fn fd(&self) -> RawFd {
-        // Nobody asks the kernel for it.
+        // No operation of it reaches the kernel.
         -1
     }
 
@@ -162,9 +162,6 @@ impl Device for PackedDevice {
         let count = (inner + bytes.len()).div_ceil(BLOCK_BYTES);
         let mut whole = vec![0; count * BLOCK_BYTES];
         for (block, place) in (first..).zip(whole.chunks_mut(BLOCK_BYTES)) {
-            if contents.unreadable.contains(&block) {
-                return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
-            }
             contents.slots.get(block).unwrap_or(&Slot::Zero).copy_to(place);
         }
         bytes.copy_from_slice(&whole[inner..inner + bytes.len()]);
@@ -178,7 +175,6 @@ impl Device for PackedDevice {
         for (block, bytes) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks(BLOCK_BYTES)) {
             let before = std::mem::replace(&mut contents.slots[block], Slot::of(bytes));
             contents.before.entry(block).or_insert(before);
-            contents.unreadable.remove(&block);
         }
         Ok(())
     }
@@ -188,13 +184,5 @@ impl Device for PackedDevice {
         contents.begin()?;
         contents.before.clear();
         Ok(())
-    }
-}
-
-impl PackedDevice {
-    /// Carries out an operation.
-    #[must_use]
-    pub fn answer(&self, op: DiskOp) -> DiskDone {
-        run(self, op)
     }
 }

@@ -106,12 +106,12 @@ impl SimulatedDevice {
         Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
     }
 
-    /// After so many writes and flushes, `count` of them fail, with an effect or without one.
+    /// After `after` writes and flushes, `count` of them fail, with an effect or without one.
     pub fn fail(&self, after: u64, count: u64, has_effect: bool) {
         self.contents().failures = (after, count, has_effect);
     }
 
-    /// The sector with this byte cannot be read so many times; with `None`, until it is written.
+    /// The sector with this byte cannot be read `times` times; with `None`, until it is written.
     pub fn make_unreadable(&self, byte: u64, times: Option<u32>) {
         self.contents().unreadable.insert(byte / SECTOR_BYTES as u64, times);
     }

@@ -269,7 +269,7 @@ impl Table {
         }
         let Err(error) = self.put(&blocks) else { return Ok(()) };
         // Either copy may hold the change all the same. What was before counts from now on, and the
-        // version says so to whoever reads the table.
+        // version says so to the next reader of the table.
         for (number, mut bytes) in before {
             let place = &mut self.image[sector_at(number)];
             set_version(number, &mut bytes, version(place).wrapping_add(1));
@@ -576,7 +576,7 @@ mod tests {
         }
     }
 
-    /// One copy that cannot be written stops nobody.
+    /// A change succeeds although one copy cannot be written.
     #[test]
     fn one_copy_that_cannot_be_written_is_enough() {
         let device = SimulatedDevice::new(2 << 20);

@@ -62,7 +62,7 @@ impl Claim {
             return false;
         }
         // A copy that could not be written is an older one of ours. Where neither is valid, either
-        // the device has failed, or somebody makes another pool there.
+        // the device has failed, or another program makes a pool there.
         valid().next().is_some() || self.device.read(0, &mut vec![0; 2 * BLOCK_BYTES]).is_err()
     }
 }

@@ -259,7 +259,7 @@ impl LocalPool {
         for Damaged { sector } in &damaged {
             tracing::error!(
                 pool = %path.display(),
-                "sector {sector} of the table of chunks is damaged: its chunks are given to nobody"
+                "sector {sector} of the table of chunks is damaged: its chunks are not allocated"
             );
         }
         let mended = [("superblock", lost), ("volumes", lost_nodes), ("chunks", lost_owners)];
@@ -295,7 +295,7 @@ impl LocalPool {
         Ok(pool)
     }
 
-    /// A pool that answers in the thread of whoever asks.
+    /// A pool that answers in the caller's thread.
     fn without_clerk(shared: Arc<Shared>) -> Self {
         Self { shared, clerk: None, desk: Arc::default(), _folder: None }
     }

@@ -50,7 +50,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// Time after which it is looked whether the pool is still ours, if nobody asks for anything.
+/// Time without a request after which the superblock is read for another server's session.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Answers what volumes ask, until none of them is left.
@@ -62,7 +62,7 @@ pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
                 let is_returned = matches!(note, Note::Returned(..));
                 answer.give(shared.note(&note));
                 if is_returned {
-                    // Nobody else answers meanwhile, so what is asked for that is answered here.
+                    // This thread is the only one that answers, so it answers itself.
                     LocalPool::without_clerk(Arc::clone(shared)).try_again();
                 }
             }

@@ -1,7 +1,7 @@
 //! What the pool needs beside the data, read and held to its checksums: superblocks, tables,
 //! anchors, logs, and the pages of trees.
 //!
-//! What memory still knows is put right. The pool writes superblocks and sectors anew; the volume
+//! What memory still holds is written anew. The pool writes superblocks and sectors; the volume
 //! that is open writes its anchors, and pages that it has in memory, with a checkpoint, which also
 //! begins a new log. Nobody waits meanwhile: a volume may write while it is looked at. So what does
 //! not fit counts only if the anchor has not changed since.

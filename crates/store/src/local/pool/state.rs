@@ -47,7 +47,7 @@ pub(super) struct State {
     pub begun: BTreeMap<u32, u32>,
     /// Nodes that the tables say cannot be opened, and why.
     pub damaged: BTreeMap<u32, String>,
-    /// Sectors of owners that are not to be believed: none of their chunks is given to anybody.
+    /// Sectors of the owner table that are damaged: none of their chunks is allocated.
     /// Chunks of any node may be among them.
     doubted: BTreeSet<usize>,
     /// Nodes that have left room in their indexes for chunks in such sectors.
@@ -358,14 +358,14 @@ impl State {
         let owned = self.owned.get(&number).cloned().unwrap_or_default();
         let chunks: Vec<u32> = owned.into_iter().filter(|&chunk| chunk != 0).collect();
         self.write_owners(chunks.iter().map(|&chunk| (chunk, Owner::default())))?;
-        // They are nobody's from here on, also if the node stays for now.
+        // They are free from here on, also if the node cannot be cleared.
         self.owned.remove(&number);
         self.free.extend(chunks);
         self.clear_nodes(&[number])
     }
 
     /// Takes chunks back that a node does not use any more, durably. If that fails they stay the
-    /// node's: whoever gets one of their indexes next must not share it with one of them.
+    /// node's: a chunk that is given next must not have one of their indexes.
     pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
         let owned = self.owned.get(&node).map_or(&[][..], Vec::as_slice);
         let is_owned = |(index, chunk): &(u32, u32)| owned.get(*index as usize) == Some(chunk);

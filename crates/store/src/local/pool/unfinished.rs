@@ -1,6 +1,6 @@
 //! What was being done when the pool was left, and what volumes that are not open have left to do.
 //!
-//! What cannot be done is the trouble of one volume. The pool and all other volumes go on. It is
+//! What cannot be done is the trouble of one volume. The pool and all other volumes serve. It is
 //! tried again when space comes back, and at the next opening of the pool.
 
 use super::open::Closed;
@@ -56,7 +56,7 @@ impl State {
         !was_opened || self.snapshots_of(volume).iter().all(is_gone)
     }
 
-    /// Whether a volume has something to do although nobody opens it.
+    /// Whether a volume has work left that does not wait for a client.
     fn is_unsettled(&self, number: u32, node: &Node) -> bool {
         let is_unknown = |(_, snapshot): &(u32, Node)| snapshot.root.checkpoint == 0;
         let has_unknown = || self.snapshots_of(number).iter().any(is_unknown);
@@ -92,7 +92,7 @@ impl Shared {
             let Trouble { what, why, .. } = trouble;
             tracing::error!(
                 %pool, what, why,
-                "what is to be done cannot be finished; it keeps its space, and all others go on"
+                "what is to be done cannot be finished; it keeps its space, and all others serve"
             );
         }
     }
@@ -173,7 +173,7 @@ impl LocalPool {
         Ok(())
     }
 
-    /// As [`Self::finish_deletion`], where nobody waits for it.
+    /// As [`Self::finish_deletion`], where no caller waits for the result.
     pub(super) fn finish_deletion_or_note(&self, number: u32, node: Node) {
         // A failure is noted.
         let _ = self.finish_deletion(number, node);

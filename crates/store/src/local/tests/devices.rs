@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 const SIZE: ByteCount = ByteCount(200 * MIB);
 const ID: VolumeId = VolumeId::from_bits(7);
 
-/// A disk of so many bytes, which becomes larger only by hands from outside.
+/// A disk of a fixed size, which only a test makes larger.
 #[derive(Clone, Debug)]
 struct FixedDisk {
     below: SimulatedDevice,

@@ -58,7 +58,7 @@ pub(in crate::local) struct Checkpoint {
     pub snapshots: Vec<u32>,
     pub are_durable: bool,
     has_failed: bool,
-    /// It was put off when so many blocks were free.
+    /// Blocks that were free when it was last put off; `None` if it was not.
     pub lacked_with: Option<u64>,
     /// Chunks that wait for a page of the space tree.
     pub late_chunks: Vec<(u32, u32)>,

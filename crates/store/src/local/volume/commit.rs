@@ -106,6 +106,11 @@ impl Log {
         CHUNK_BLOCKS - self.next % CHUNK_BLOCKS
     }
 
+    /// Whether a commit fits, and the chunk that follows is known where a block must name it.
+    pub fn has_room(&self) -> bool {
+        !self.spares.is_empty() || self.left() > LEFT_MIN
+    }
+
     /// Takes the block that is written next; the log goes on behind it. The chunk that it has
     /// entered by that, if it has.
     fn advance(&mut self) -> (u32, Option<u32>) {
@@ -260,8 +265,7 @@ impl Volume {
     /// The number of their log block.
     pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> Option<u64> {
         let bytes: usize = records.iter().map(Record::bytes).sum();
-        let fits = bytes <= LOG_RECORDS_BYTES
-            && (!self.log.spares.is_empty() || self.log.left() > LEFT_MIN);
+        let fits = bytes <= LOG_RECORDS_BYTES && self.log.has_room();
         let may = fits
             && self.batch.is_empty()
             && !self.commit.wants_flush
@@ -472,7 +476,7 @@ impl Volume {
     /// it is begun again when it can.
     pub(super) fn has_log_room(&mut self, disk: &mut dyn Disk) -> bool {
         let kept = self.keep_spares();
-        if !self.log.spares.is_empty() || self.log.left() > LEFT_MIN {
+        if self.log.has_room() {
             return true;
         }
         match kept {
@@ -492,8 +496,8 @@ impl Volume {
         false
     }
 
-    /// Whoever waits for changes to be durable learns that the log has no room for them. They stay
-    /// in memory, and the next flush tries again.
+    /// Flushes that wait fail, since the log has no room for the changes. These stay in memory, and
+    /// the next flush tries again.
     fn refuse_commit(&mut self, disk: &mut dyn Disk) {
         (self.commit.is_wanted, self.commit.wants_flush) = (false, false);
         let commit = &mut self.commit;
@@ -529,9 +533,9 @@ impl Volume {
     /// Writes a log block that confirms the last flush, if none has done so: without it, an opening
     /// cannot tell data of that flush that has rotted from data that was never written.
     pub(super) fn confirm(&mut self, disk: &mut dyn Disk) {
-        let has_room = !self.log.spares.is_empty() || self.log.left() > LEFT_MIN;
         let is_quiet = self.is_durable() && !self.checkpoint.is_under_way();
-        let may = has_room && is_quiet && !self.has_failed && self.closing == Closing::Open;
+        let may =
+            self.log.has_room() && is_quiet && !self.has_failed && self.closing == Closing::Open;
         if may && !self.log.is_confirmed {
             let block = self.next_log_block(&[]);
             self.write_log(vec![block], disk);

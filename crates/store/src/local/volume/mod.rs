@@ -95,7 +95,7 @@ pub trait Tables: Send {
     /// Whether it was noted.
     fn noted(&mut self) -> bool;
 
-    /// The volume has so many blocks of data, and its log is durable up to here.
+    /// Reports the volume's blocks of data, and the last sequence number that is durable.
     fn holds(&mut self, data_blocks: u64, durable: u64);
 
     /// What the pool wants of the volume, if anything.
@@ -626,9 +626,9 @@ impl Volume {
         }
     }
 
-    /// A request finds no free blocks, and nothing will give any back. What a discard could not
-    /// make a hole stays as it is: nobody relies on that, and a file system takes an error of it
-    /// for a broken disk. The others fail.
+    /// Ends a request for which there are no free blocks. A discard succeeds, and leaves the blocks
+    /// as they are that it could not make holes: NBD permits that, and a file system takes an error
+    /// of a discard for a broken disk. Other requests fail.
     fn end_without_space(&mut self, request: usize, disk: &mut dyn Disk) {
         let is_discard = self.requests[request].as_mut().is_some_and(Request::give_up_discard);
         match is_discard {

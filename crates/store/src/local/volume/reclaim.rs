@@ -301,8 +301,8 @@ impl Volume {
         }
     }
 
-    /// The node is forgotten: the next one may come. If it could not be, anchors go on saying that
-    /// all of it is given back: what it had is in use for something else by now.
+    /// The pool has cleared the node, or could not. If it could not, later anchors still say that
+    /// all of the snapshot is given back: its blocks may be in use for other data by now.
     pub(super) fn reclaim_forgotten(&mut self, is_done: bool, disk: &mut dyn Disk) {
         if !is_done {
             self.reclaim.iter_mut().for_each(|reclaim| reclaim.is_refused = true);

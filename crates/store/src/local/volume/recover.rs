@@ -323,8 +323,7 @@ impl Volume {
     }
 
     /// The log enters the chunk that its last block names, also in this session: blocks that say
-    /// so stay true. All of that chunk was free when it was named, so what was replaced there is
-    /// held for nobody.
+    /// so stay true. All of that chunk was free when it was named, so no block in it is retired.
     fn keep_following(&mut self, tail: &Tail, retired: &mut Vec<Run>) -> io::Result<()> {
         let following = tail.following;
         if following == 0 || tail.chunks.contains(&following) {
@@ -667,8 +666,8 @@ fn follow_chunk(
     Ok(InChunk::Ended)
 }
 
-/// Whether the log goes on in another chunk, although its next block is not what was written: the
-/// chunk that follows begins with a block that confirms the missing one.
+/// Whether a log whose next block is damaged continues in another chunk: the chunk that follows
+/// begins with a block that confirms the damaged one.
 ///
 /// Where no block names the chunk that follows, as in logs of earlier versions, all chunks of the
 /// volume are looked at if the missing block is the last of its own.
