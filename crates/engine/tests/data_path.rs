@@ -15,9 +15,10 @@ use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{Capacity, Command, Measured, Reply};
 use evenkeel_wire::nbd::transmission::ErrorCode;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Answer, Nbd, Random, Served, paced, unlimited};
+use support::{Answer, Nbd, Random, Served, local_pool, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
@@ -483,5 +484,47 @@ fn a_stopping_server_refuses_what_waits_and_says_so() {
         assert_eq!(client.outstanding(), 0, "each request was answered");
         assert!(matches!(agent.call(Command::Report), Reply::Failed(_)));
         assert!(!served.socket.exists(), "the socket is left behind");
+    }
+}
+
+/// A store may be at work for itself when the last reply is sent: here, on log blocks of writes
+/// that are answered already. A pool that keeps nothing beside its device loses such writes if the
+/// server ends before the store has closed.
+#[test]
+fn a_stopping_server_waits_until_its_stores_have_closed() {
+    const BLOCK: u32 = 4_096;
+    for io in MODES {
+        let folder = tempfile::tempdir().unwrap();
+        let mut stored = vec![0; 8];
+        for round in 1..=40_u8 {
+            let mut served = Served::new(io, Arc::new(local_pool(folder.path())));
+            let state = unlimited(id(1), MIB);
+            match round {
+                1 => served.apply(state),
+                _ => assert_eq!(served.call(Command::Apply(state)), Reply::Done),
+            }
+            let mut client = served.connect(id(1));
+            let Answer::Done(read) = client.ask(Operation::Read, 0, 8 * BLOCK, &[]) else {
+                panic!("the volume cannot be read")
+            };
+            let read: Vec<u8> = read.iter().copied().step_by(BLOCK as usize).collect();
+            assert_eq!(read, stored, "before round {round}, {io:?}");
+            let payload = [round; BLOCK as usize];
+            // Flushes after few writes have the next writes put into the log beside their data.
+            for _ in 0..2 {
+                client.ask(WRITE, 0, BLOCK, &payload);
+                client.ask(Operation::Flush, 0, 0, &[]);
+            }
+            stored[0] = round;
+            let send =
+                |block| (client.send(WRITE, block * u64::from(BLOCK), BLOCK, &payload), block);
+            let sent: BTreeMap<u64, u64> = (1..8).map(send).collect();
+            served.engine.take().unwrap().shutdown();
+            while let Some((cookie, answer)) = client.receive() {
+                if let Answer::Done(_) = answer {
+                    stored[sent[&cookie] as usize] = round;
+                }
+            }
+        }
     }
 }

@@ -460,8 +460,12 @@ impl<D: Driver> Reactor<D> {
         self.ready_spare = ids;
     }
 
-    fn is_finished(&self) -> bool {
-        self.stop_by.is_some_and(|by| self.sessions.is_empty() || self.now >= by)
+    /// Whether the reactor may end: it has received [`Message::Stop`], and all connections are
+    /// closed and all stores at rest, or [`STOP_MAX`] is over. Writes of a store that is not at
+    /// rest may be nowhere but in the files of answered writes, which only some pools have.
+    fn is_finished(&mut self) -> bool {
+        let Some(by) = self.stop_by else { return false };
+        self.now >= by || self.sessions.is_empty() && self.are_stores_at_rest()
     }
 }
 

@@ -18,6 +18,7 @@ use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
 use evenkeel_store::anywhere::Anywhere;
+use evenkeel_store::disk::Disk;
 use evenkeel_wire::agent::{
     Answered, Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
 };
@@ -121,6 +122,13 @@ impl Volume {
     /// Whether it is being closed.
     pub(super) fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
+    }
+
+    /// Closes its store, once no request is in it.
+    fn close_when_unused(&mut self, disk: &mut dyn Disk) {
+        if self.in_store == 0 && !std::mem::replace(&mut self.is_closing, true) {
+            self.store.close(disk);
+        }
     }
 }
 
@@ -269,7 +277,8 @@ impl<D: Driver> Reactor<D> {
     /// when it is opened the next time.
     pub(super) fn attend(&mut self, id: VolumeId) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
-        if self.volumes[slot as usize].is_leaving() {
+        let volume = &self.volumes[slot as usize];
+        if volume.is_leaving() || volume.is_closing {
             return false;
         }
         self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
@@ -336,10 +345,21 @@ impl<D: Driver> Reactor<D> {
     fn is_at_rest(&mut self, slot: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
         let ends = !volume.leaving.iter().all(|farewell| matches!(farewell, Farewell::Moved(_)));
-        if ends && volume.in_store == 0 && !std::mem::replace(&mut volume.is_closing, true) {
-            volume.store.close(&mut self.driver.disk(slot));
+        if ends {
+            volume.close_when_unused(&mut self.driver.disk(slot));
         }
         volume.in_store == 0 && volume.store.is_idle()
+    }
+
+    /// Closes all stores, once nobody is connected to any volume; whether they are done with it.
+    /// They close side by side: each takes some flushes.
+    pub(super) fn are_stores_at_rest(&mut self) -> bool {
+        let mut at_rest = true;
+        for (slot, volume) in &mut self.volumes {
+            volume.close_when_unused(&mut self.driver.disk(slot as u32));
+            at_rest &= volume.in_store == 0 && volume.store.is_idle();
+        }
+        at_rest
     }
 
     /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
