@@ -412,3 +412,48 @@ fn a_block_device_is_a_pool() {
     let found = server.evenkeel("store check --data").ok();
     assert!(found.contains("no problems"), "{found}");
 }
+
+/// A volume with a damaged log block is in error; salvage serves it with all but the changes that
+/// were in that block.
+#[test]
+fn a_volume_whose_log_is_damaged_is_served_after_salvage() {
+    let mut server = Server::start("");
+    let volume = server.attached("--size 1");
+    fill(&server, &volume, 1, 10);
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    let mut write = |value: u64| {
+        client.write(0, &pattern(value, 0)).expect("written");
+        client.flush().expect("flushed");
+    };
+    write(2);
+    let before = std::fs::read(pool(&server)).expect("the pool");
+    write(3);
+    let after = std::fs::read(pool(&server)).expect("the pool");
+    (4..8).for_each(&mut write);
+    server.kill_9();
+    // The write has changed the block with its data, and that of the log.
+    let blocks = after.chunks(BLOCK).zip(before.chunks(BLOCK)).enumerate();
+    let changed = blocks.filter(|(_, (new, old))| new != old && **new != pattern(3, 0));
+    let changed: Vec<u64> = changed.map(|(at, _)| at as u64).collect();
+    let [log] = changed[..] else { panic!("{changed:?}") };
+    flip(&pool(&server), log * BLOCK as u64 + 20);
+    server.restart();
+    assert_eq!(statuses(&server, &volume), "error");
+    let status = &server.list(&format!("volume status {volume}"))[0];
+    assert_eq!(status["status"], "impaired", "{status}");
+    assert!(status.to_string().contains("EnableVolumeIO"), "{status}");
+    assert!(Client::open(server.nbd, &volume).is_err(), "it is not served");
+    server.evenkeel(&format!("volume salvage {volume}")).ok();
+    assert_eq!(statuses(&server, &volume), "in-use");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    // The last write was in a later block.
+    assert_eq!(read(&mut client, 0), Ok(pattern(7, 0)));
+    for block in 1..10 {
+        assert_eq!(read(&mut client, block), Ok(pattern(1, block)));
+    }
+    // One that is served has nothing to salvage.
+    server.evenkeel(&format!("volume salvage {volume}")).ok();
+    server.stop();
+    let found = server.evenkeel("store check --data").ok();
+    assert!(found.contains("no problems"), "{found}");
+}

@@ -66,6 +66,16 @@ pub enum VolumeVerb {
         #[arg(value_name = "VOLUME", value_parser = volume_id)]
         volume: VolumeId,
     },
+    /// Serve a volume in error whose stored bytes are damaged, with what can be read of them.
+    ///
+    /// Changes that only damaged blocks of its log had are lost: the volume's blocks hold what they
+    /// held before, or cannot be read until they are written. Check the file system or the database
+    /// before you use it.
+    Salvage {
+        /// The volume's id.
+        #[arg(value_name = "VOLUME", value_parser = volume_id)]
+        volume: VolumeId,
+    },
     /// List stored bytes that belong to no volume, for example after the database was lost.
     Unowned,
     /// Create a volume from stored bytes that belong to none: with their id and size, and no

@@ -57,6 +57,10 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             let id = [("VolumeId", &*volume.to_string())];
             client.call("RestoreVolumeFromRecycleBin", &id).map(|_| ())
         }
+        VolumeVerb::Salvage { volume } => {
+            let id = [("VolumeId", &*volume.to_string())];
+            client.call("EnableVolumeIO", &id).map(|_| ())
+        }
         VolumeVerb::Ls => {
             let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
             message::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)

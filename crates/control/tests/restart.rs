@@ -412,8 +412,8 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let server = Server::start(folder.path());
     let id = create(&server.client(), &[]);
     server.stop().unwrap();
-    let (inner, fails) = (Arc::default(), Arc::new(AtomicBool::new(true)));
-    let failing = FailApply { inner, fails: Arc::clone(&fails) };
+    let (inner, fails) = (Arc::<FakeAgent>::default(), Arc::new(AtomicBool::new(true)));
+    let failing = FailApply { inner: Arc::clone(&inner), fails: Arc::clone(&fails) };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let folder_path = folder.path().to_owned();
     let (ready, address) = std::sync::mpsc::channel();
@@ -432,6 +432,28 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let details = checked.items("details").iter();
     let details: Vec<_> = details.map(|d| (text(d, "name"), text(d, "status"))).collect();
     assert_eq!(details, [("io-enabled", "failed"), ("io-performance", "not-applicable")]);
+    let [action] = reply.items("volumeStatusSet")[0].items("actionsSet") else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(text(action, "code"), "enable-volume-io");
+    let filter = [("Filter.1.Name", "action.code"), ("Filter.1.Value.1", "enable-volume-io")];
+    let found = client.call("DescribeVolumeStatus", &filter).unwrap();
+    assert_eq!(found.items("volumeStatusSet").len(), 1);
+    // A store that cannot open it after that says why.
+    let asked = [("VolumeId", id.as_str())];
+    let salvaged = |agent: &FakeAgent| {
+        agent.with(|state| state.log.iter().filter(|it| matches!(it, Command::Salvage(_))).count())
+    };
+    client.call("EnableVolumeIO", &asked).unwrap_err();
+    assert_eq!(salvaged(&inner), 1);
+    let enables = [("VolumeId", id.as_str()), ("AutoEnableIO.Value", "true")];
+    client.call("ModifyVolumeAttribute", &enables).unwrap();
+    let mut waited = 0;
+    while salvaged(&inner) == 1 {
+        waited += 1;
+        assert!(waited < 600, "autoEnableIO does not salvage the volume");
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+    }
     fails.store(false, Ordering::SeqCst);
     becomes(&client, &id, "available");
     drop(stop);

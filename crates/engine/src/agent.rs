@@ -502,6 +502,13 @@ impl EngineAgent {
         deleted
     }
 
+    fn salvage(&self, id: VolumeId) -> Result<(), Failed> {
+        let _turn = self.turns.take(id);
+        self.hear_of(id)?;
+        // The store refuses a volume that is open.
+        self.pool.salvage(id).map(drop).map_err(failed)
+    }
+
     fn set_balances(&self, id: VolumeId, balances: Balances) -> Result<(), Failed> {
         let unknown = || Failed {
             kind: FailedKind::NotFound,
@@ -710,6 +717,7 @@ impl Agent for EngineAgent {
             Command::Grow(state, from) => done(self.apply(state, AtRest::Growing(from))),
             Command::Delete(id) => done(self.delete(id)),
             Command::Release(id) => answer(self.release(id), Reply::Balances),
+            Command::Salvage(id) => done(self.salvage(id)),
             Command::SetBalances(id, balances) => done(self.set_balances(id, balances)),
             Command::Latencies(of) => answer(self.latencies(of), Reply::Latencies),
             Command::ApplyHost(state) => done(self.apply_host(state)),

@@ -161,6 +161,21 @@ pub struct Looked {
     pub rotten: Vec<u64>,
 }
 
+/// What a volume lost that was salvaged.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Salvaged {
+    /// Blocks of its log that cannot be read. The changes in them are lost: blocks of the volume
+    /// hold what they held before, or cannot be read if that was overwritten.
+    pub log_blocks: u64,
+    /// Pages of its map that cannot be read. Each has 512 blocks of the volume, or pages below it.
+    pub map_pages: u64,
+    /// Blocks of the volume that a later change named, under a page that cannot be read.
+    pub unreachable_blocks: u64,
+    /// Blocks of the volume whose old data was overwritten with data that other blocks have now:
+    /// reading them is an error until they are written.
+    pub lost_blocks: u64,
+}
+
 /// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
 ///
 /// Who calls knows which volumes there are and how large they are; a pool is told, and never makes
@@ -196,6 +211,16 @@ pub trait Pool: Send + Sync {
     /// When there is none ([`StoreError::NotFound`]), its bytes are fewer or more than `size`
     /// ([`StoreError::Differs`]), it is open already, or the store below fails.
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError>;
+
+    /// Makes a volume that cannot be opened because it is damaged one that can, with what can be
+    /// read of it; what it has lost. Done if it can be opened.
+    ///
+    /// # Errors
+    /// When the store cannot do that, the volume is open, or what must be read is damaged, too.
+    fn salvage(&self, id: VolumeId) -> Result<Salvaged, StoreError> {
+        let doing = format!("salvage {id} in the store ({})", self.describe());
+        Err(StoreError::io(doing, io::ErrorKind::Unsupported))
+    }
 
     /// Grows a volume of `from` bytes to `to`, open or not. The new bytes read as zeroes. Done if
     /// it has `to` already; then what is there stays.

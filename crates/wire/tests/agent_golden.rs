@@ -230,6 +230,7 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("balances", Command::Balances),
         ("latencies of all", Command::Latencies(None)),
         ("latencies of one", Command::Latencies(Some(VOLUME))),
+        ("salvage", Command::Salvage(VOLUME)),
         ("stored", Command::Stored),
         ("space", Command::Space),
         ("capacity", Command::Capacity),
@@ -363,7 +364,7 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
             change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 12 is spoken here; update one side",
+            "field version at byte 4: version 1 is unknown, 13 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

@@ -20,7 +20,12 @@ const NO_DATA: &str = "insufficient-data";
 /// The event of a volume whose data may not be what was written.
 const INCONSISTENT: &str = "potential-data-inconsistency";
 
-/// Filters on actions and ends of events match no volume, because there are neither.
+/// What can be done with a volume that is not served because its data is damaged.
+const ENABLE_IO: (&str, &str) = ("enable-volume-io", "Enable volume I/O");
+const NOT_SERVED: &str = "The volume cannot be opened. If it is damaged, EnableVolumeIO serves \
+                          what can be read of it.";
+
+/// Filters on ends of events match no volume, because there are none.
 const FILTERS: &[&str] = &[
     "action.code",
     "action.description",
@@ -99,7 +104,8 @@ struct Status {
 struct StatusEvent {
     kind: String,
     description: &'static str,
-    since: UnixMs,
+    /// `None` where it is not known.
+    since: Option<UnixMs>,
 }
 
 impl Status {
@@ -118,7 +124,9 @@ impl Status {
         };
         let report = match (volume.state(), report) {
             (VolumeState::Error, _) => {
-                return status("impaired", "failed", NOT_APPLICABLE, vec![]);
+                let kind = INCONSISTENT.to_owned();
+                let event = StatusEvent { kind, description: NOT_SERVED, since: None };
+                return status("impaired", "failed", NOT_APPLICABLE, vec![event]);
             }
             (VolumeState::Creating | VolumeState::Deleting, _) | (_, None) => {
                 return status("insufficient-data", "insufficient-data", NO_DATA, vec![]);
@@ -162,7 +170,7 @@ fn is_judged(volume: &Volume) -> bool {
 fn events(ailments: Ailments) -> Vec<StatusEvent> {
     let Ailments { performance, flush_failed, rotten } = ailments;
     let lost = |description| {
-        move |since| StatusEvent { kind: INCONSISTENT.to_owned(), description, since }
+        move |since| StatusEvent { kind: INCONSISTENT.to_owned(), description, since: Some(since) }
     };
     let slow = |(performance, since): (Performance, UnixMs)| StatusEvent {
         kind: format!("io-performance:{}", performance.name()),
@@ -172,7 +180,7 @@ fn events(ailments: Ailments) -> Vec<StatusEvent> {
             Performance::SeverelyDegraded => "Severely Degraded",
             Performance::Stalled => "Stalled",
         },
-        since,
+        since: Some(since),
     };
     let flush = "A flush failed. Detach the volume from all instances and attach it again.";
     let data = "Data is damaged. Write it anew, or restore the volume from a snapshot.";
@@ -184,7 +192,8 @@ impl StatusEvent {
     /// An id that stays the same while the event lasts.
     fn id(&self, volume: VolumeId) -> String {
         let Self { kind, description, since } = self;
-        let digest = sha256_hex(format!("{volume}\n{kind}\n{description}\n{}", since.0).as_bytes());
+        let since = since.map_or(0, |since| since.0);
+        let digest = sha256_hex(format!("{volume}\n{kind}\n{description}\n{since}").as_bytes());
         format!("evol-{}", &digest[..17])
     }
 
@@ -193,9 +202,24 @@ impl StatusEvent {
             Element::text("eventId", self.id(volume)),
             Element::text("eventType", &self.kind),
             Element::text("description", self.description),
-            view::time("notBefore", self.since),
         ];
-        Element::list("item", fields)
+        let since = self.since.map(|since| view::time("notBefore", since));
+        Element::list("item", fields.into_iter().chain(since))
+    }
+
+    /// Whether the volume is not served, and EnableVolumeIO may serve it.
+    fn can_enable_io(&self) -> bool {
+        self.description == NOT_SERVED
+    }
+
+    fn action(&self, volume: VolumeId) -> Option<Element> {
+        let fields = [
+            Element::text("code", ENABLE_IO.0),
+            Element::text("description", ENABLE_IO.1),
+            Element::text("eventId", self.id(volume)),
+            Element::text("eventType", &self.kind),
+        ];
+        self.can_enable_io().then(|| Element::list("item", fields))
     }
 }
 
@@ -221,6 +245,7 @@ fn item(plane: &Plane, model: &Model, volume: &Volume, status: &Status) -> Eleme
     let details = status.details().map(|(name, result)| {
         Element::list("item", [Element::text("name", name), Element::text("status", result)])
     });
+    let actions = status.events.iter().filter_map(|event| event.action(volume.id));
     let fields = [
         Element::text("volumeId", volume.id),
         Element::text("availabilityZone", &volume.zone),
@@ -230,7 +255,7 @@ fn item(plane: &Plane, model: &Model, volume: &Volume, status: &Status) -> Eleme
             [Element::text("status", status.status), Element::list("details", details)],
         ),
         Element::list("eventsSet", status.events.iter().map(|event| event.item(volume.id))),
-        Element::new("actionsSet"),
+        Element::list("actionsSet", actions),
     ];
     let initialization = initialization(plane, model, volume, status);
     Element::list("item", fields.into_iter().chain(initialization))
@@ -238,12 +263,19 @@ fn item(plane: &Plane, model: &Model, volume: &Volume, status: &Status) -> Eleme
 
 fn values(volume: &Volume, status: &Status, filter: &str) -> Vec<String> {
     let of_events = |value: fn(&StatusEvent) -> String| status.events.iter().map(value).collect();
+    let with_action = || status.events.iter().filter(|event| event.can_enable_io());
     match filter {
+        "action.code" => with_action().map(|_| ENABLE_IO.0.to_owned()).collect(),
+        "action.description" => with_action().map(|_| ENABLE_IO.1.to_owned()).collect(),
+        "action.event-id" => with_action().map(|event| event.id(volume.id)).collect(),
         "availability-zone" => vec![volume.zone.clone()],
         "event.description" => of_events(|event| event.description.into()),
         "event.event-id" => status.events.iter().map(|event| event.id(volume.id)).collect(),
         "event.event-type" => of_events(|event| event.kind.clone()),
-        "event.not-before" => of_events(|event| timestamp::extended(event.since.0)),
+        "event.not-before" => {
+            let known = status.events.iter().filter_map(|event| event.since);
+            known.map(|since| timestamp::extended(since.0)).collect()
+        }
         "volume-status.status" => vec![status.status.into()],
         "volume-status.details-name" => status.details().map(|(name, _)| name.into()).collect(),
         "volume-status.details-status" => {

@@ -1,5 +1,5 @@
-//! DescribeVolumeAttribute, ModifyVolumeAttribute, EnableVolumeIO. The server never disables the
-//! I/O of a volume, so `autoEnableIO` is a label.
+//! DescribeVolumeAttribute, ModifyVolumeAttribute, EnableVolumeIO: whether a volume whose data is
+//! damaged is served with what can be read of it.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -45,6 +45,6 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 fn enable_io(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let id = call.args.volume_id("VolumeId")?;
     call.args.done()?;
-    call.plane.model().volume(id)?;
+    call.plane.enable_io(id, call.dry_run)?;
     Ok(view::success())
 }

@@ -9,6 +9,7 @@ use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
 use tracing::error;
 
 use super::copies::Own;
+use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::events::During;
 use crate::journal::Credits;
@@ -99,6 +100,24 @@ impl Plane {
             Err(_) if is_shut => Ok(()),
             answer => answer.map_err(PlaneError::Agent),
         }
+    }
+
+    /// Serves a volume that is in error with what can be read of it. Done if it is not in error.
+    pub(crate) fn enable_io(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
+        let _keys = self.lock_keys(vec![Key::Volume(id)])?;
+        let found = self.model().volume(id).map(|volume| volume.phase.clone());
+        let is_in_error = matches!(found.map_err(PlaneError::Refused)?, Phase::Error(_));
+        match (dry_run, is_in_error) {
+            (true, _) => Err(PlaneError::DryRun),
+            (false, true) => self.salvage(id),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Has the store make a damaged volume one that can be opened, and opens it.
+    pub(super) fn salvage(&self, id: VolumeId) -> Result<(), PlaneError> {
+        self.call(AgentCommand::Salvage(id)).map_err(PlaneError::Agent)?;
+        self.settle(id, Settling::Again, &Credits::default())
     }
 
     fn desired(&self, id: VolumeId, opening: &Credits) -> Result<Option<AgentCommand>, PlaneError> {

@@ -150,7 +150,13 @@ impl Plane {
             if !self.model().volumes.get(&id).is_some_and(in_error) {
                 continue;
             }
-            match self.settle(id, Settling::Again, &Credits::default()) {
+            let enables = self.model().volumes.get(&id).is_some_and(|it| it.auto_enable_io);
+            let settled = self.settle(id, Settling::Again, &Credits::default());
+            let settled = match settled {
+                Err(PlaneError::Agent(_)) if enables => self.salvage(id),
+                settled => settled,
+            };
+            match settled {
                 Ok(()) => info!(volume = %id, "back in service"),
                 Err(error) => debug!(volume = %id, %error, "still in error"),
             }

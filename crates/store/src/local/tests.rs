@@ -9,6 +9,7 @@ mod fuzzed;
 mod holes;
 mod killed;
 mod rotten;
+mod salvaged;
 mod scrubbed;
 mod sets;
 mod unfinished;

@@ -150,6 +150,7 @@ impl Command {
             Self::Divide(_) => 0x21,
             Self::VerifyStore(_) => 0x22,
             Self::Filled(_) => 0x23,
+            Self::Salvage(_) => 0x24,
         }
     }
 
@@ -164,7 +165,7 @@ impl Command {
                 state.write(to);
                 from.write(to);
             }
-            Self::Delete(id) | Self::Release(id) => id.write(to),
+            Self::Delete(id) | Self::Release(id) | Self::Salvage(id) => id.write(to),
             Self::ApplyHost(state) => state.write(to),
             Self::DeleteHost(id) => id.write(to),
             Self::Calibrated(model) => model.write(to),
@@ -260,6 +261,7 @@ impl Command {
                 0x21 => Self::Divide(from.field("part")?),
                 0x22 => Self::VerifyStore(from.field("place")?),
                 0x23 => Self::Filled(from.field("volumes")?),
+                0x24 => Self::Salvage(from.field("volume")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -35,7 +35,7 @@ use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing}
 use evenkeel_core::units::ByteCount;
 
 /// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -141,6 +141,9 @@ pub enum Command {
     Grow(VolumeState, ByteCount),
     /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
+    /// Makes the stored bytes of a volume that cannot be opened because they are damaged such that
+    /// it can be, with what can be read of them. Done if it can be opened; fails if it is held.
+    Salvage(VolumeId),
     /// Gives a volume up, so that another data plane can serve it. No request of it is begun any
     /// more. What the store works on is waited for and answered; other requests are not answered.
     /// Then its connections and its store are closed, the store to the end: another one can open

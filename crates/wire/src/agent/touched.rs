@@ -37,7 +37,9 @@ impl Command {
             Self::CreateFrom(state, of) => {
                 all.extend([Touched::Volume(state.id), Touched::Snapshot(*of)]);
             }
-            Self::Delete(id) | Self::Release(id) => all.push(Touched::Volume(*id)),
+            Self::Delete(id) | Self::Release(id) | Self::Salvage(id) => {
+                all.push(Touched::Volume(*id))
+            }
             Self::ApplyHost(state) => all.push(Touched::Host(state.id)),
             Self::DeleteHost(id) => all.push(Touched::Host(*id)),
             Self::Calibrated(_) | Self::Divide(Some(_)) => all.push(Touched::Device),

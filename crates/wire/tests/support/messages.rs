@@ -232,6 +232,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         (snapshot_id(), any::<u64>()).prop_map(|(id, unit)| Command::VerifySnapshot(id, unit)),
         any::<u64>().prop_map(Command::VerifyStore),
         vec(volume_id(), 0..4).prop_map(Command::Filled),
+        volume_id().prop_map(Command::Salvage),
         option::of(node_part()).prop_map(Command::Divide),
         prop::sample::select(vec![
             Command::Report,

@@ -73,6 +73,7 @@ impl Fleet {
             | Command::CompleteSnapshot(_)
             | Command::VerifySnapshot(..)
             | Command::VerifyStore(_)
+            | Command::Salvage(_)
             | Command::Filled(_) => Ok(self.desk()?.call(command)),
         }
     }

@@ -30,7 +30,7 @@ use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
-use crate::{Looked, Pool, Space, Store, StoreError};
+use crate::{Looked, Pool, Salvaged, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -414,6 +414,18 @@ impl LocalPool {
         closed: Closed,
         cipher: Option<Cipher>,
     ) -> Result<OpenVolume, StoreError> {
+        let volume = Volume::open(self.opening(number, node, cipher)?)?;
+        self.shared.mended.fetch_add(volume.damage().anchors, Ordering::Relaxed);
+        self.opened(number, volume, closed)
+    }
+
+    /// What the volume of a node is opened with.
+    fn opening(
+        &self,
+        number: u32,
+        node: Node,
+        cipher: Option<Cipher>,
+    ) -> Result<Opening, StoreError> {
         let opening = format!("open node {number}");
         self.shared.claim.hold().map_err(self.io(opening))?;
         if let Some(what) = self.state().damaged.get(&number) {
@@ -427,7 +439,7 @@ impl LocalPool {
         let name = VolumeId::from_bits(node.id).to_string();
         let doing = || format!("read what {name} has answered");
         let answered = shared.answered(identity).map_err(|e| StoreError::io(doing(), e))?;
-        let volume = Volume::open(Opening {
+        Ok(Opening {
             device: Arc::clone(&self.shared.device),
             identity,
             home: node.home,
@@ -439,10 +451,18 @@ impl LocalPool {
             cipher,
             answered,
             name,
-        })?;
+        })
+    }
+
+    /// A volume is open: its pool learns what it holds, and what it has begun.
+    fn opened(
+        &self,
+        number: u32,
+        volume: Volume,
+        closed: Closed,
+    ) -> Result<OpenVolume, StoreError> {
         let known = Arc::clone(self.shared.known().entry(number).or_default());
         known.data_blocks.store(volume.data_blocks(), Ordering::Relaxed);
-        self.shared.mended.fetch_add(volume.damage().anchors, Ordering::Relaxed);
         self.strike_unmade(number)?;
         let mut state = self.state();
         match volume.reclaim_begun() {
@@ -452,6 +472,26 @@ impl LocalPool {
         self.shared.ask_reclaim_anew(&state, number);
         drop(state);
         Ok(OpenVolume::new(volume, closed))
+    }
+
+    /// Salvages the volume of a node that is noted as open already, and closes it.
+    fn salvage_node(
+        &self,
+        number: u32,
+        node: Node,
+        closed: Closed,
+        cipher: Option<Cipher>,
+    ) -> Result<Salvaged, StoreError> {
+        let (volume, salvaged) = Volume::salvage(self.opening(number, node, cipher)?)?;
+        drop(self.opened(number, volume, closed)?);
+        let id = VolumeId::from_bits(node.id);
+        let Salvaged { log_blocks, map_pages, lost_blocks, unreachable_blocks } = salvaged;
+        tracing::warn!(
+            volume = %id, log_blocks, map_pages, lost_blocks, unreachable_blocks,
+            "a damaged volume was salvaged: changes of the damaged log blocks are lost, and what \
+             lies under damaged pages of the map cannot be read"
+        );
+        Ok(salvaged)
     }
 
     /// Snapshots that the log of their volume does not know, and nobody waits for, were never made.
@@ -641,6 +681,13 @@ impl Pool for LocalPool {
         let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
         let cipher = self.shared.cipher(&self.state(), number, &node)?;
         Ok(Box::new(self.open_node(number, node, closed, cipher)?))
+    }
+
+    fn salvage(&self, id: VolumeId) -> Result<Salvaged, StoreError> {
+        let (number, node) = self.find(&self.state(), id)?;
+        let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
+        let cipher = self.shared.cipher(&self.state(), number, &node)?;
+        self.salvage_node(number, node, closed, cipher)
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {

@@ -74,12 +74,23 @@ impl Held {
 
     /// Carries out a request, and whatever follows it; what the block holds, if that was asked for.
     pub fn carry_out(&mut self, store: &mut dyn Store, request: (Operation, u64, u8)) -> u8 {
+        match self.try_out(store, request) {
+            Ok(value) => value,
+            Err(failure) => panic!("{request:?}: {failure:?}"),
+        }
+    }
+
+    /// As [`Self::carry_out`]; the request may fail.
+    pub fn try_out(
+        &mut self,
+        store: &mut dyn Store,
+        request: (Operation, u64, u8),
+    ) -> Result<u8, Failure> {
         let done = self.beside(store, 0, request);
         while !self.ops.is_empty() {
             self.answer(store, 0);
         }
-        assert_eq!(done.result, Ok(()), "{request:?}");
-        done.buffer.map_or(0, |buffer| buffer.bytes()[0])
+        done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
     }
 }
 

@@ -114,6 +114,14 @@ fn a_page_that_has_rotted_is_told_when_it_is_needed() {
     flip(&device, pointer(&device, root, 0).block);
     let error = refused(&device);
     assert!(error.contains("a page of the Map tree, is not as it was written"), "{error}");
+    let pool = again(&device);
+    let salvaged = pool.salvage(ID).unwrap();
+    assert_eq!((salvaged.map_pages, salvaged.unreachable_blocks, salvaged.log_blocks), (1, 1, 0));
+    let mut store = pool.open(ID, SIZE).unwrap();
+    assert_eq!(run(store.as_mut(), Operation::Read, 0, 0), Err(Failure::Rotten));
+    assert_eq!(run(store.as_mut(), Operation::Read, FAR, 0), Ok(1));
+    assert_eq!(run(store.as_mut(), WRITE, FAR, 9), Ok(9));
+    assert!(matches!(pool.salvage(ID), Err(StoreError::Open { .. })));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod ops;
 pub(in crate::local) mod reclaim;
 pub mod recover;
 mod request;
+mod salvage;
 mod snapshot;
 
 use self::checkpoint::Checkpoint;

@@ -49,6 +49,47 @@ pub struct Opening {
     pub name: String,
 }
 
+impl Opening {
+    fn of(&self) -> String {
+        format!("of {} in {}", self.name, self.device.path().display())
+    }
+
+    /// The error of a call that failed while this was being done.
+    pub(super) fn failed(&self, doing: &str) -> impl Fn(io::Error) -> StoreError + use<> {
+        let doing = format!("{doing} {}", self.of());
+        move |error| StoreError::io(doing.clone(), error)
+    }
+
+    /// The error of something that is not as it was written.
+    pub(super) fn rotten(&self, what: &str) -> StoreError {
+        StoreError::Rotten { what: format!("{what} {}", self.of()) }
+    }
+
+    /// Reads the volume's anchor, and writes a copy anew that is not as it should be; how many
+    /// were not as they were written, or could not be read.
+    pub(super) fn read_anchor(&self) -> Result<(Anchor, u64), StoreError> {
+        let mut copies = vec![0; 2 * BLOCK_BYTES];
+        let device = self.device.as_ref();
+        // One copy suffices, also if the other cannot be read.
+        read_readable(device, offset(self.home * CHUNK_BLOCKS), &mut copies)
+            .map_err(self.failed("read the anchor"))?;
+        let anchor = Anchor::newest(&copies, self.identity);
+        let anchor = anchor.ok_or_else(|| self.rotten("the anchor"))?;
+        let mended = mend_anchor(device, self.home, &copies, &anchor)
+            .map_err(self.failed("mend the anchor"))?;
+        Ok((anchor, mended))
+    }
+
+    /// Changes that were answered, as a log block that follows this log; `None` if it has them all.
+    pub(super) fn answered_behind(&self, tail: &Tail) -> Result<Option<LogBlock>, StoreError> {
+        let Tail { sequence, session, .. } = *tail;
+        let found = Found { sequence, session, opening: self.session };
+        let left = self.answered.as_ref().map(|answered| answered.left(found)).transpose();
+        let left = left.map_err(self.failed("read what was answered"))?.unwrap_or_default();
+        Ok(tail.block_of(left, self.identity))
+    }
+}
+
 /// A log block that was read.
 pub(in crate::local) struct LogBlock {
     pub head: LogHead,
@@ -69,9 +110,9 @@ impl LogBlock {
 
 /// Where the log ends.
 pub(in crate::local) struct Tail {
-    next: u32,
-    sequence: u64,
-    session: u64,
+    pub(super) next: u32,
+    pub(super) sequence: u64,
+    pub(super) session: u64,
     pub chunks: VecDeque<u32>,
     /// The chunk that the log was to enter behind the last of these; 0 if no block says so.
     pub following: u32,
@@ -82,8 +123,22 @@ pub(in crate::local) struct Tail {
 }
 
 impl Tail {
+    /// The end of a log that has no block behind this anchor.
+    pub(super) fn of(anchor: &Anchor) -> Self {
+        Self {
+            next: anchor.log,
+            sequence: anchor.sequence,
+            session: anchor.session,
+            chunks: VecDeque::from([anchor.log / CHUNK_BLOCKS]),
+            following: 0,
+            is_closed: true,
+            durable: anchor.sequence - 1,
+            blocks: 0,
+        }
+    }
+
     /// The log has this block, too.
-    fn follow(&mut self, head: &LogHead) {
+    pub(super) fn follow(&mut self, head: &LogHead) {
         self.durable = self.durable.max(head.durable);
         self.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
         self.sequence += 1;
@@ -94,12 +149,22 @@ impl Tail {
     }
 
     /// Whether this is a later block of the log, written when the missing one was durable.
-    fn is_confirmed_by(&self, block: &[u8], identity: Identity) -> bool {
-        LogHead::decode(block, identity).is_some_and(|head| {
-            head.session >= self.session
-                && head.sequence > self.sequence
-                && head.durable >= self.sequence
-        })
+    pub(super) fn is_confirmed_by(&self, head: &LogHead) -> bool {
+        head.session >= self.session
+            && head.sequence > self.sequence
+            && head.durable >= self.sequence
+    }
+
+    /// The chunks that the log may continue in if its next block is damaged. Where no block names
+    /// the chunk that follows, as in logs of earlier versions, these are all chunks of the volume
+    /// if the missing block is the last of its own.
+    pub(super) fn chunks_behind(&self, owned: &[u32]) -> impl Iterator<Item = u32> {
+        let is_last = self.next % CHUNK_BLOCKS == CHUNK_BLOCKS - 1;
+        let chunks = match self.following {
+            0 if is_last => owned.to_vec(),
+            following => vec![following],
+        };
+        chunks.into_iter().filter(|&chunk| chunk != 0)
     }
 
     /// A log block of changes that the log lacks, as it would follow.
@@ -176,7 +241,7 @@ fn chunk_run(chunk: u32) -> Run {
     Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS }
 }
 
-fn offset(block: u32) -> u64 {
+pub(super) fn offset(block: u32) -> u64 {
     u64::from(block) * BLOCK_BYTES as u64
 }
 
@@ -187,51 +252,25 @@ impl Volume {
     /// [`StoreError::Rotten`] if neither copy of its anchor, or not all of its log, is as it was
     /// written; [`StoreError::Io`] if the device fails.
     pub fn open(opening: Opening) -> Result<Self, StoreError> {
-        let Opening { device, identity, home, owned, size, tables, bounds, .. } = opening;
-        let Opening { session, cipher, answered, name, .. } = opening;
-        let failed = |doing: &str| {
-            let doing = format!("{doing} of {name} in {}", device.path().display());
-            move |error: io::Error| StoreError::io(doing, error)
-        };
-        let rotten = |what: &str| StoreError::Rotten {
-            what: format!("{what} of {name} in {}", device.path().display()),
-        };
-        let mut copies = vec![0; 2 * BLOCK_BYTES];
-        // One copy suffices, also if the other cannot be read.
-        read_readable(device.as_ref(), offset(home * CHUNK_BLOCKS), &mut copies)
-            .map_err(failed("read the anchor"))?;
-        let anchor = Anchor::newest(&copies, identity).ok_or_else(|| rotten("the anchor"))?;
-        let anchors = mend_anchor(device.as_ref(), home, &copies, &anchor)
-            .map_err(failed("mend the anchor"))?;
-        let (mut blocks, tail) = read_log(device.as_ref(), &anchor, &owned)
-            .map_err(failed("read the log"))?
-            .filter(|(blocks, tail)| is_possible(blocks, tail, &owned, size))
-            .ok_or_else(|| rotten("the log"))?;
-        let found = Found { sequence: tail.sequence, session: tail.session, opening: session };
-        let left = answered.as_ref().map(|answered| answered.left(found)).transpose();
-        let left = left.map_err(failed("read what was answered"))?.unwrap_or_default();
-        let is_closed = tail.is_closed && left.is_empty();
-        blocks.extend(tail.block_of(left, identity));
-        let place = (home, owned);
-        let mut volume = Self::new(Arc::clone(&device), &anchor, place, size, tables, bounds);
-        volume.cipher = cipher;
+        let [read_space, note, replay, checkpoint] =
+            ["read the space tree", "note the snapshots", "replay the log", "write a checkpoint"]
+                .map(|doing| opening.failed(doing));
+        let (anchor, anchors) = opening.read_anchor()?;
+        let (mut blocks, tail) = read_log(opening.device.as_ref(), &anchor, &opening.owned)
+            .map_err(opening.failed("read the log"))?
+            .filter(|(blocks, tail)| is_possible(blocks, tail, &opening.owned, opening.size))
+            .ok_or_else(|| opening.rotten("the log"))?;
+        let left = opening.answered_behind(&tail)?;
+        let is_closed = tail.is_closed && left.is_none();
+        blocks.extend(left);
+        let (session, (mut volume, answered)) = (opening.session, Self::begin(opening, &anchor));
         volume.damage.anchors = anchors;
-        volume.note_anchored(&anchor).map_err(failed("note the snapshots"))?;
-        volume.fit_space().map_err(failed("read the space tree"))?;
-        volume.hold_log(&tail, anchor.log).map_err(failed("read the space tree"))?;
-        volume.replay_log(&blocks, &tail).map_err(failed("replay the log"))?;
-        volume.session = session;
+        volume.note_anchored(&anchor).map_err(note)?;
+        volume.fit_space().map_err(&read_space)?;
+        volume.hold_log(&tail, anchor.log).map_err(&read_space)?;
+        volume.replay_log(&blocks, &tail).map_err(replay)?;
         let has_snapshots = volume.space.epoch() > anchor.epoch;
-        let mut retired = std::mem::take(&mut volume.batch).retired;
-        volume.is_replaying = false;
-        volume.go_on_at(tail.next, &tail);
-        // Data that was replaced there before the log came by is not what they hold now.
-        retired.retain(|run| !volume.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
-        volume.keep_following(&tail, &mut retired).map_err(failed("read the space tree"))?;
-        volume.space.keep_whole(SPARES.saturating_sub(volume.log.spares.len()));
-        volume.log.blocks = tail.blocks;
-        volume.log.sequence = tail.sequence;
-        volume.log.durable = tail.sequence - 1;
+        let retired = volume.end_replay(&tail, session).map_err(&read_space)?;
         if is_closed && !has_snapshots {
             // The block that says so was not flushed itself: a later one must not confirm it.
             volume.log.durable = tail.durable;
@@ -243,8 +282,8 @@ impl Volume {
             return Ok(volume);
         }
         volume.batch.retired = retired;
-        volume.reserve_spares().map_err(failed("read the space tree"))?;
-        volume.checkpoint_now().map_err(failed("write a checkpoint"))?;
+        volume.reserve_spares().map_err(&read_space)?;
+        volume.checkpoint_now().map_err(checkpoint)?;
         if has_snapshots {
             blocks.iter().flat_map(LogBlock::runs).for_each(|run| volume.space.release(run));
         }
@@ -252,8 +291,33 @@ impl Volume {
         Ok(volume)
     }
 
+    /// The volume as its anchor describes it, and where it notes what it answers.
+    pub(super) fn begin(opening: Opening, anchor: &Anchor) -> (Self, Option<Answered>) {
+        let Opening { device, home, owned, size, tables, bounds, cipher, answered, .. } = opening;
+        let mut volume = Self::new(device, anchor, (home, owned), size, tables, bounds);
+        volume.cipher = cipher;
+        (volume, answered)
+    }
+
+    /// Ends the replay: the log continues behind its last block, in the session of this opening.
+    /// The runs that were replaced, and are free when that is durable.
+    pub(super) fn end_replay(&mut self, tail: &Tail, session: u64) -> io::Result<Vec<Run>> {
+        self.session = session;
+        let mut retired = std::mem::take(&mut self.batch).retired;
+        self.is_replaying = false;
+        self.go_on_at(tail.next, tail);
+        // Data that was replaced there before the log came by is not what they hold now.
+        retired.retain(|run| !self.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
+        self.keep_following(tail, &mut retired)?;
+        self.space.keep_whole(SPARES.saturating_sub(self.log.spares.len()));
+        self.log.blocks = tail.blocks;
+        self.log.sequence = tail.sequence;
+        self.log.durable = tail.sequence - 1;
+        Ok(retired)
+    }
+
     /// What was left over is durable: what is answered from now on is noted.
-    fn note_from_now_on(&mut self, answered: Option<Answered>) {
+    pub(super) fn note_from_now_on(&mut self, answered: Option<Answered>) {
         self.answered = answered;
         if let Some(answered) = &mut self.answered {
             answered.start(self.session, self.log.sequence);
@@ -300,7 +364,7 @@ impl Volume {
     }
 
     /// The node table may not know yet of which snapshots the anchor says that they have its map.
-    fn note_anchored(&mut self, anchor: &Anchor) -> io::Result<()> {
+    pub(super) fn note_anchored(&mut self, anchor: &Anchor) -> io::Result<()> {
         if anchor.snapshots.is_empty() {
             return Ok(());
         }
@@ -354,7 +418,7 @@ impl Volume {
     }
 
     /// Makes the space tree high enough for all chunks that the volume owns.
-    fn fit_space(&mut self) -> io::Result<()> {
+    pub(super) fn fit_space(&mut self) -> io::Result<()> {
         while let Err(page) = self.space.fit() {
             self.fetch(Wanted { which: Which::Space, page })?;
         }
@@ -363,7 +427,7 @@ impl Volume {
 
     /// The chunks with log, from that of this block on, are in use as a whole. What is replayed may
     /// free blocks there: those of data that was replaced before the chunk became one of the log.
-    fn hold_log(&mut self, tail: &Tail, from: u32) -> io::Result<()> {
+    pub(super) fn hold_log(&mut self, tail: &Tail, from: u32) -> io::Result<()> {
         let first = tail.chunks.iter().position(|chunk| *chunk == from / CHUNK_BLOCKS);
         for &chunk in tail.chunks.iter().skip(first.unwrap_or(0)) {
             let run = chunk_run(chunk);
@@ -378,7 +442,7 @@ impl Volume {
     }
 
     /// Reads a page that is missing.
-    fn fetch(&mut self, wanted: Wanted) -> io::Result<()> {
+    pub(super) fn fetch(&mut self, wanted: Wanted) -> io::Result<()> {
         let mut bytes = vec![0; BLOCK_BYTES];
         self.device.read(offset(wanted.page.pointer.block), &mut bytes)?;
         if checksum(&bytes) != wanted.page.pointer.checksum {
@@ -439,7 +503,7 @@ impl Volume {
     }
 
     /// Repeats a change until the pages that it needs are in memory.
-    fn repeat(
+    pub(super) fn repeat(
         &mut self,
         mut change: impl FnMut(&mut Self) -> Result<(), Refused>,
     ) -> io::Result<()> {
@@ -476,6 +540,13 @@ impl Volume {
     pub fn close_now(&mut self) {
         let mut disk = Inline::default();
         self.close(&mut disk);
+        self.settle(&mut disk);
+    }
+
+    /// Asks for more chunks, and waits for the answer.
+    pub(super) fn ask_now(&mut self) {
+        let mut disk = Inline::default();
+        self.ask_for_chunks(&mut disk);
         self.settle(&mut disk);
     }
 
@@ -557,24 +628,26 @@ pub(in crate::local) fn is_possible(
     owned: &[u32],
     size: ByteCount,
 ) -> bool {
+    tail.chunks.iter().all(|chunk| owned.contains(chunk))
+        && blocks.iter().flat_map(|block| &block.records).all(|record| is_placed(record, size))
+}
+
+/// Whether a record names blocks that the volume and the pool can have.
+pub(super) fn is_placed(record: &Record, size: ByteCount) -> bool {
     // A deletion unmaps whole leaves.
     let blocks_of_volume = super::leaves_for(size).saturating_mul(FANOUT);
-    let is_placed = |record: &Record| {
-        let (first, count) = match record {
-            Record::Map { first, block, checksums } => {
-                let count = checksums.len() as u32;
-                let end = block.checked_add(count).filter(|_| *block >= CHUNK_BLOCKS);
-                let is_placed = end.is_some_and(|end| end <= CHUNKS_MAX * CHUNK_BLOCKS);
-                (*first, is_placed.then_some(count))
-            }
-            Record::Unmap { first, count } => (*first, Some(*count)),
-            Record::Snapshot { .. } => return true,
-        };
-        let end = count.and_then(|count| first.checked_add(count.into()));
-        end.is_some_and(|end| end <= blocks_of_volume)
+    let (first, count) = match record {
+        Record::Map { first, block, checksums } => {
+            let count = checksums.len() as u32;
+            let end = block.checked_add(count).filter(|_| *block >= CHUNK_BLOCKS);
+            let is_placed = end.is_some_and(|end| end <= CHUNKS_MAX * CHUNK_BLOCKS);
+            (*first, is_placed.then_some(count))
+        }
+        Record::Unmap { first, count } => (*first, Some(*count)),
+        Record::Snapshot { .. } => return true,
     };
-    tail.chunks.iter().all(|chunk| owned.contains(chunk))
-        && blocks.iter().flat_map(|block| &block.records).all(is_placed)
+    let end = count.and_then(|count| first.checked_add(count.into()));
+    end.is_some_and(|end| end <= blocks_of_volume)
 }
 
 /// Follows the log of a volume with these chunks from where the anchor says; `None` if a block in
@@ -585,16 +658,7 @@ pub(in crate::local) fn read_log(
     owned: &[u32],
 ) -> io::Result<Option<(Vec<LogBlock>, Tail)>> {
     let mut blocks: Vec<LogBlock> = Vec::new();
-    let mut tail = Tail {
-        next: anchor.log,
-        sequence: anchor.sequence,
-        session: anchor.session,
-        chunks: VecDeque::from([anchor.log / CHUNK_BLOCKS]),
-        following: 0,
-        is_closed: true,
-        durable: anchor.sequence - 1,
-        blocks: 0,
-    };
+    let mut tail = Tail::of(anchor);
     loop {
         // A number that cannot be is damage.
         if !owned.contains(&(tail.next / CHUNK_BLOCKS)) {
@@ -642,7 +706,8 @@ fn follow_chunk(
         at += count;
         for block in bytes.chunks(BLOCK_BYTES) {
             if has_ended {
-                if tail.is_confirmed_by(block, identity) {
+                if LogHead::decode(block, identity).is_some_and(|head| tail.is_confirmed_by(&head))
+                {
                     return Ok(InChunk::Rotten);
                 }
                 continue;
@@ -668,25 +733,17 @@ fn follow_chunk(
 
 /// Whether a log whose next block is damaged continues in another chunk: the chunk that follows
 /// begins with a block that confirms the damaged one.
-///
-/// Where no block names the chunk that follows, as in logs of earlier versions, all chunks of the
-/// volume are looked at if the missing block is the last of its own.
 fn goes_on_elsewhere(
     device: &dyn Device,
     anchor: &Anchor,
     tail: &Tail,
     owned: &[u32],
 ) -> io::Result<bool> {
-    let is_last = tail.next % CHUNK_BLOCKS == CHUNK_BLOCKS - 1;
-    let chunks = match tail.following {
-        0 if is_last => owned,
-        0 => &[],
-        _ => std::slice::from_ref(&tail.following),
-    };
     let mut block = vec![0; BLOCK_BYTES];
-    for &chunk in chunks.iter().filter(|&&chunk| chunk != 0) {
+    for chunk in tail.chunks_behind(owned) {
         device.read(offset(chunk * CHUNK_BLOCKS), &mut block)?;
-        if tail.is_confirmed_by(&block, anchor.identity) {
+        let head = LogHead::decode(&block, anchor.identity);
+        if head.is_some_and(|head| tail.is_confirmed_by(&head)) {
             return Ok(true);
         }
     }

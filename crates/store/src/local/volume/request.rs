@@ -546,7 +546,12 @@ impl Volume {
 
     /// Sees to it that everything is in memory that a change of these blocks needs; the runs that
     /// they are in now.
-    fn prepare(&mut self, first: u64, count: u64, makes: bool) -> Result<Vec<Run>, Refused> {
+    pub(super) fn prepare(
+        &mut self,
+        first: u64,
+        count: u64,
+        makes: bool,
+    ) -> Result<Vec<Run>, Refused> {
         self.fit_map().map_err(|page| Refused::Next(map(page)))?;
         let mut pointers = Vec::new();
         for block in first..first + count {
@@ -564,7 +569,7 @@ impl Volume {
         Ok(replaced)
     }
 
-    fn set_pointer(&mut self, block: u64, pointer: Pointer) -> Result<(), Refused> {
+    pub(super) fn set_pointer(&mut self, block: u64, pointer: Pointer) -> Result<(), Refused> {
         let page = self.map.leaf_mut(block / FANOUT).map_err(|page| Refused::Next(map(page)))?;
         let entry = &mut page[(block % FANOUT) as usize];
         let had = u64::from(Pointer::from_bits(*entry).block != 0);
@@ -577,7 +582,7 @@ impl Volume {
 
     /// Gives back the blocks that a change has replaced, as far as no snapshot uses them; they stay
     /// busy until it is durable.
-    fn retire(&mut self, replaced: &[Run]) -> Result<Vec<Run>, Refused> {
+    pub(super) fn retire(&mut self, replaced: &[Run]) -> Result<Vec<Run>, Refused> {
         let mut retired = Vec::new();
         for &run in replaced {
             retired.extend(self.space.retire(run).map_err(|page| Refused::Next(space(page)))?);
