@@ -11,37 +11,14 @@ use support::PATIENCE;
 use support::clock::Deadline;
 use support::metrics::Metrics;
 use support::nbd::Client;
-use support::process::run;
-use support::server::{Server, evenkeel, new_folder};
-use support::tools::{absent, skipped, tool};
+use support::patterns::{BLOCK, fill, pattern, read};
+use support::server::{SERVE, Server, new_folder};
 
-const BLOCK: usize = 4_096;
 /// `NBD_EIO`.
 const EIO: i32 = 5;
 
 fn pool(server: &Server) -> PathBuf {
     server.data_dir().join("pool")
-}
-
-/// What a test writes to a block: not found anywhere else by chance.
-fn pattern(volume: u64, block: u64) -> Vec<u8> {
-    let seed = (volume << 32 | block).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let word = |at: u64| seed.wrapping_mul(2 * at + 1).rotate_left(17).to_le_bytes();
-    (0..BLOCK as u64 / 8).flat_map(word).collect()
-}
-
-/// Writes so many blocks, every seventh, and flushes.
-fn fill(server: &Server, volume: &str, number: u64, blocks: u64) {
-    let mut client = Client::open(server.nbd, volume).expect("attached");
-    for block in 0..blocks {
-        let data = pattern(number, block);
-        client.write(block * 7 * BLOCK as u64, &data).expect("written");
-    }
-    client.flush().expect("flushed");
-}
-
-fn read(client: &mut Client, block: u64) -> Result<Vec<u8>, Option<i32>> {
-    client.read(block * 7 * BLOCK as u64, BLOCK as u32).map_err(|error| error.raw_os_error())
 }
 
 /// The blocks of the pool's file that hold these bytes.
@@ -163,7 +140,7 @@ fn a_server_starts_on_its_own_pool_only() {
     let volume = server.attached("--size 1");
     fill(&server, &volume, 1, 4);
     server.stop();
-    let serve = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+    let serve = SERVE;
     let aside = server.folder().join("aside");
     std::fs::rename(pool(&server), &aside).expect("moved");
     let refused = server.evenkeel(serve).fails_with(1);
@@ -218,7 +195,7 @@ fn volumes_are_encrypted_while_there_is_a_key() {
     server.stop();
     let key = server.folder().join("key");
     std::fs::write(&key, "5a".repeat(32)).expect("a key");
-    let restart = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+    let restart = SERVE;
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).expect("open to all");
     let refused = server.evenkeel(&format!("{restart} --key-file {}", key.display())).fails_with(1);
     assert!(refused.contains("chmod 600"), "{refused}");
@@ -255,9 +232,6 @@ fn volumes_are_encrypted_while_there_is_a_key() {
     let mut client = Client::open(server.nbd, &secret).expect("attached");
     assert_eq!(read(&mut client, 9), Ok(pattern(2, 9)));
 }
-
-/// What starts another server; it ends at once where the pool is refused.
-const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
 
 /// A pool is served by one server, whatever folder another one is started with, and one that was
 /// overwritten is not called empty.
@@ -338,79 +312,6 @@ fn a_check_finds_whatever_a_server_would_refuse() {
     file.set_len(old.len() as u64 - (1 << 20)).expect("cut");
     let found = server.evenkeel("store check").fails_with(1);
     assert!(found.contains("and the pool needs "), "{found}");
-}
-
-/// A loop device for the time of a test.
-struct Loop(String);
-
-impl Loop {
-    /// On a file; `None`, said aloud, where there can be none.
-    fn of(file: &Path) -> Option<Self> {
-        if absent(&["losetup", "mkfs.ext4", "mkfs.xfs"]) {
-            return None;
-        }
-        let output = run(tool("losetup", "--find --show --direct-io=on").arg(file));
-        if !output.status.success() {
-            skipped(&format!("no loop device: {output}"));
-            return None;
-        }
-        Some(Self(output.stdout.trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        run(tool("losetup", "-d").arg(&self.0));
-    }
-}
-
-/// The first command of the documentation, on a device: what holds something is refused by name,
-/// all of the device is for sale, and what is added to it, too.
-#[test]
-#[ignore = "full: crates/store/src/local/tests/devices.rs::a_disk_is_used_to_its_end stays"]
-fn a_block_device_is_a_pool() {
-    let (folder, data_dir) = new_folder();
-    let image = folder.path().join("disk.img");
-    File::create(&image).and_then(|file| file.set_len(2 << 30)).expect("a file");
-    let Some(device) = Loop::of(&image) else { return };
-    let options = format!("--pool {}", device.0);
-    for (program, name) in [("mkfs.ext4", "ext4 file system"), ("mkfs.xfs", "XFS file system")] {
-        let force = if program == "mkfs.xfs" { "-q -f" } else { "-q -F" };
-        run(tool(program, force).arg(&device.0)).ok();
-        let other = folder.path().join("other");
-        let mut command = evenkeel(folder.path());
-        command.args(SERVE.split(' ')).args(options.split(' ')).arg("--data-dir").arg(&other);
-        let refused = run(&mut command).fails_with(1);
-        assert!(refused.contains(name), "{refused}");
-    }
-    let mut command = evenkeel(folder.path());
-    command.args("store init --force".split(' ')).args(options.split(' '));
-    run(command.arg("--data-dir").arg(&data_dir)).ok();
-    let mut server = Server::start_in(folder, data_dir, &options);
-    let total = |server: &Server| Metrics::of(server).single("store_total_bytes");
-    let small = total(&server);
-    assert!(small > 1.7 * f64::from(1 << 30), "{small} bytes are for sale");
-    let volume = server.attached("--size 1");
-    fill(&server, &volume, 1, 1_000);
-    let refused = server.evenkeel(&format!("{SERVE} --data-dir x {options}")).fails_with(1);
-    assert!(refused.contains("is held by another program"), "{refused}");
-    server.kill_9();
-    let file = OpenOptions::new().write(true).open(&image).expect("the image");
-    file.set_len(3 << 30).expect("grown");
-    run(tool("losetup", "-c").arg(&device.0)).ok();
-    server.restart();
-    let large = total(&server);
-    assert!(large > small + 0.8 * f64::from(1 << 30), "{large} bytes are for sale");
-    let mut client = Client::open(server.nbd, &volume).expect("attached");
-    for block in 0..1_000 {
-        assert_eq!(read(&mut client, block), Ok(pattern(1, block)));
-    }
-    drop(client);
-    let shown = server.evenkeel("store inspect").ok();
-    assert!(shown.contains(&volume), "{shown}");
-    server.stop();
-    let found = server.evenkeel("store check --data").ok();
-    assert!(found.contains("no problems"), "{found}");
 }
 
 /// A volume with a damaged log block is in error; salvage serves it with all but the changes that

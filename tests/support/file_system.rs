@@ -4,6 +4,7 @@
 
 use super::PATIENCE;
 use super::clock::Deadline;
+use super::loop_device::LoopDevice;
 use super::mount::Mount;
 use super::process::{Output, Running, run, start};
 use super::server::Server;
@@ -65,7 +66,7 @@ pub struct FileSystem {
     /// Whose path has all that is mounted.
     folder: PathBuf,
     nbdfuse: Option<Running>,
-    device: Option<String>,
+    device: Option<LoopDevice>,
 }
 
 impl FileSystem {
@@ -119,9 +120,7 @@ impl FileSystem {
     #[track_caller]
     pub fn lose(&mut self) {
         self.unmount();
-        if let Some(device) = self.device.take() {
-            step("losetup -d", &[&device]).ok();
-        }
+        self.device = None;
         if let Some(nbdfuse) = self.nbdfuse.take() {
             let fuse = self.fuse();
             // The kernel lets go of the loop device's file when nobody looks at the device.
@@ -144,20 +143,10 @@ impl FileSystem {
         };
         Deadline::after(PATIENCE).ask("nbdfuse's file", is_there);
         self.nbdfuse = Some(nbdfuse);
-        let words = "losetup --find --show --direct-io=on";
-        let file = file.to_string_lossy();
-        let mut output = step(words, &[&file]);
-        // Another process may take the device that was found to be free.
-        let is_made = || {
-            if !output.status.success() {
-                output = step(words, &[&file]);
-            }
-            output.status.success()
-        };
-        Deadline::after(PATIENCE).ask("a loop device", is_made);
-        let device = output.stdout.trim().to_owned();
-        self.device = Some(device.clone());
-        device
+        let device = LoopDevice::of(&file).expect("a loop device");
+        let path = device.path().to_owned();
+        self.device = Some(device);
+        path
     }
 
     #[track_caller]
@@ -189,9 +178,7 @@ impl Drop for FileSystem {
         if !Deadline::after(PATIENCE / 4).comes(is_gone) {
             step("umount -l", &[&at.to_string_lossy()]);
         }
-        if let Some(device) = self.device.take() {
-            step("losetup -d", &[&device]);
-        }
+        self.device = None;
         if self.nbdfuse.is_some() {
             step("fusermount3 -u -z", &[&self.fuse().to_string_lossy()]);
         }

@@ -1,25 +1,50 @@
 //! File systems of a test's own.
 
+use super::loop_device::LoopDevice;
 use super::process::run;
-use super::tools::{skipped, tool};
+use super::tools::{absent, skipped, tool};
+use std::fs::File;
 use std::path::Path;
 
-/// A small file system in memory, unmounted in the end.
+/// A small file system, unmounted in the end.
 pub struct Mount {
     folder: tempfile::TempDir,
+    /// Below it, with the file that has its bytes.
+    _disk: Option<(LoopDevice, tempfile::NamedTempFile)>,
 }
 
 impl Mount {
-    /// `None`, with a word about it, where mounting is not permitted.
+    /// In memory; `None`, with a line about it, where mounting is not permitted.
     pub fn tmpfs(options: &str) -> Option<Self> {
-        let folder = tempfile::Builder::new().prefix("evenkeel-full-").tempdir().expect("a folder");
-        let mount = format!("-t tmpfs -o {options} tmpfs {}", folder.path().display());
-        let output = run(&mut tool("mount", &mount));
-        if !output.status.success() {
-            skipped(&format!("mounting a tmpfs needs root: {output}"));
+        Self::mounted(&format!("-t tmpfs -o {options} tmpfs"), None)
+    }
+
+    /// On a disk of this size that `mkfs`, a program and its flags, prepares.
+    pub fn disk(mkfs: &str, bytes: u64) -> Option<Self> {
+        let (program, flags) = mkfs.split_once(' ').expect("flags");
+        if absent(&[program]) {
             return None;
         }
-        Some(Self { folder })
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        File::options()
+            .write(true)
+            .open(file.path())
+            .and_then(|it| it.set_len(bytes))
+            .expect("room");
+        let device = LoopDevice::of(file.path())?;
+        run(tool(program, flags).arg(device.path())).ok();
+        let path = device.path().to_owned();
+        Self::mounted(&path, Some((device, file)))
+    }
+
+    fn mounted(what: &str, disk: Option<(LoopDevice, tempfile::NamedTempFile)>) -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("evenkeel-full-").tempdir().expect("a folder");
+        let output = run(tool("mount", what).arg(folder.path()));
+        if !output.status.success() {
+            skipped(&format!("mounting {what} needs root: {output}"));
+            return None;
+        }
+        Some(Self { folder, _disk: disk })
     }
 
     pub fn path(&self) -> &Path {

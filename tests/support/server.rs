@@ -8,6 +8,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What starts another server: it ends at once where its folder or pool is refused.
+pub const SERVE: &str = "serve --listen 127.0.0.1:0 --nbd-listen 127.0.0.1:0 --calibrate never";
+
 /// A volume that no test finds too slow: 64,000 IOPS.
 pub const FAST: &str = "--type io2 --size 64 --iops 64000";
 

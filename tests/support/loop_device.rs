@@ -1,0 +1,45 @@
+//! Loop devices of a test's own.
+
+use super::PATIENCE;
+use super::clock::Deadline;
+use super::process::run;
+use super::tools::{absent, skipped, tool};
+use std::path::Path;
+
+/// A loop device, detached in the end.
+pub struct LoopDevice(String);
+
+impl LoopDevice {
+    /// On a file; `None`, with a line about it, where there can be none.
+    pub fn of(file: &Path) -> Option<Self> {
+        if absent(&["losetup"]) {
+            return None;
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            skipped("no loop devices: there is no /dev/loop-control");
+            return None;
+        }
+        let make = || run(tool("losetup", "--find --show --direct-io=on").arg(file));
+        let mut output = make();
+        // Another process may take the device that was found to be free.
+        let is_made = || {
+            if !output.status.success() {
+                output = make();
+            }
+            output.status.success()
+        };
+        Deadline::after(PATIENCE).ask("a loop device", is_made);
+        Some(Self(output.stdout.trim().to_owned()))
+    }
+
+    /// Its path in `/dev`.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        run(tool("losetup", "-d").arg(&self.0));
+    }
+}
