@@ -504,6 +504,58 @@ fn client_tokens_make_requests_idempotent() {
     assert_eq!(client.code("CreateVolume", &params), "InvalidVolume.NotFound");
 }
 
+/// `TagSpecification.1` with these tags, in this order and with these numbers.
+fn tagged(numbers: [u32; 3], tags: [(&str, &str); 3]) -> Vec<(String, String)> {
+    let mut params = vec![("TagSpecification.1.ResourceType".into(), "volume".into())];
+    for (number, (key, value)) in numbers.into_iter().zip(tags) {
+        params.push((format!("TagSpecification.1.Tag.{number}.Key"), key.into()));
+        params.push((format!("TagSpecification.1.Tag.{number}.Value"), value.into()));
+    }
+    params
+}
+
+#[test]
+fn client_tokens_accept_the_same_tags_in_any_order() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let source = create(client, &[]);
+    let [a, b, c] = [("a", "1"), ("b", "2"), ("c", "3")];
+    let orders = [
+        tagged([1, 2, 3], [a, b, c]),
+        tagged([1, 2, 3], [c, a, b]),
+        tagged([3, 2, 1], [b, c, a]),
+        tagged([2, 4, 9], [a, c, b]),
+    ];
+    // Not the same tags: the values are exchanged, one is another, one is left out.
+    let mut fewer = tagged([1, 2, 3], [a, b, c]);
+    fewer.truncate(5);
+    let others = [
+        tagged([1, 2, 3], [("a", "2"), ("b", "1"), c]),
+        tagged([1, 2, 3], [a, b, ("c", "4")]),
+        fewer,
+    ];
+    let create = [("AvailabilityZone", "local-1a"), ("Size", "1"), ("ClientToken", "create")];
+    let copy = [("SourceVolumeId", source.as_str()), ("ClientToken", "copy")];
+    for (action, own) in [("CreateVolume", &create[..]), ("CopyVolumes", &copy)] {
+        let with = |tags: &[(String, String)]| {
+            let mut params = own.to_vec();
+            params.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let reply = client.call(action, &params)?;
+            let copied = reply.items("volumeSet").first();
+            Ok::<_, Refused>(text(copied.unwrap_or(&reply), "volumeId").to_owned())
+        };
+        let first = with(&orders[0]).unwrap();
+        for tags in &orders[1..] {
+            assert_eq!(with(tags).unwrap(), first, "{action} {tags:?}");
+        }
+        for tags in &others {
+            let refused = with(tags).unwrap_err();
+            assert_eq!(refused.code, "IdempotentParameterMismatch", "{action} {tags:?}");
+        }
+    }
+    assert_eq!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet").len(), 3);
+}
+
 #[test]
 fn pages_and_filters() {
     let fixture = fixture();
