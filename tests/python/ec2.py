@@ -205,7 +205,7 @@ def errors(ec2):
             Device="/dev/sdf")
 
     refused("MissingParameter", ec2.create_volume, AvailabilityZone=ZONE, VolumeType="gp3")
-    refused("InvalidParameterValue", ec2.create_volume, **{**new, "AvailabilityZone": "us-east-1a"})
+    refused("InvalidZone.NotFound", ec2.create_volume, **{**new, "AvailabilityZone": "us-east-1a"})
     refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 0})
     refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 65537})
     refused("UnknownVolumeType", ec2.create_volume, **{**new, "VolumeType": "gp9"})
@@ -431,6 +431,7 @@ def instances(ec2):
     expect(len({each["PrivateIpAddress"] for each in made["Instances"]}), 2)
     ec2.get_waiter("instance_running").wait(InstanceIds=ids)
     shown = ec2.describe_instances(Filters=[{"Name": "tag:Name", "Values": ["web"]}])
+    expect([each["ReservationId"] for each in shown["Reservations"]], [made["ReservationId"]])
     found = {each["InstanceId"]: each for reservation in shown["Reservations"]
              for each in reservation["Instances"]}
     expect(set(found), set(ids))

@@ -557,6 +557,94 @@ fn client_tokens_accept_the_same_tags_in_any_order() {
 }
 
 #[test]
+fn tag_specifications_have_a_tag_and_a_type_of_their_own() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let of = |number: u32, field: &str| format!("TagSpecification.{number}.{field}");
+    let [kind, key, second, second_key] =
+        [of(1, "ResourceType"), of(1, "Tag.1.Key"), of(2, "ResourceType"), of(2, "Tag.1.Key")];
+    let zone = [("AvailabilityZone", "local-1a"), ("Size", "1")];
+    let empty = [&zone[..], &[(&kind, "volume")]].concat();
+    let twice = [(kind.as_str(), "volume"), (&key, "a"), (&second, "volume"), (&second_key, "b")];
+    let twice = [&zone[..], &twice].concat();
+    for (params, message) in [
+        (empty, "Tag specification must have at least one tag"),
+        (twice, "The same resource type may not be specified more than once in tag specifications"),
+    ] {
+        let expected = refused(400, "InvalidParameterValue", message);
+        assert_eq!(client.call("CreateVolume", &params), expected);
+    }
+    assert!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet").is_empty());
+}
+
+#[test]
+fn resources_without_tags_are_described_without_a_tag_set() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let volume = create(client, &[]);
+    let of = [("VolumeId", volume.as_str())];
+    let snapshot = client.call("CreateSnapshot", &of).unwrap();
+    let instance = local_instance(client);
+    let shown = |action: &str, set: &str| {
+        let reply = client.call(action, &[]).unwrap();
+        reply.items(set)[0].clone()
+    };
+    let all = || {
+        let reservation = shown("DescribeInstances", "reservationSet");
+        [
+            shown("DescribeVolumes", "volumeSet"),
+            shown("DescribeSnapshots", "snapshotSet"),
+            reservation.items("instancesSet")[0].clone(),
+        ]
+    };
+    assert!(all().iter().all(|it| it.child("tagSet").is_none()));
+    assert_eq!(snapshot.child("tagSet").map(|tags| tags.children.len()), Some(0));
+    let ids = [volume.as_str(), text(&snapshot, "snapshotId"), &instance];
+    let names = ["ResourceId.1", "ResourceId.2", "ResourceId.3"].into_iter();
+    let mut params: Vec<(&str, &str)> = names.zip(ids).collect();
+    params.extend([("Tag.1.Key", "team"), ("Tag.1.Value", "blue")]);
+    client.call("CreateTags", &params).unwrap();
+    assert!(all().iter().all(|it| it.items("tagSet").len() == 1));
+    for (action, set) in [
+        ("DescribeVolumes", "volumeSet"),
+        ("DescribeSnapshots", "snapshotSet"),
+        ("DescribeInstances", "reservationSet"),
+    ] {
+        for (value, count) in [("bl*", 1), ("team", 0)] {
+            let filter = [("Filter.1.Name", "tag-value"), ("Filter.1.Value.1", value)];
+            let found = client.call(action, &filter).unwrap();
+            assert_eq!(found.items(set).len(), count, "{action} {value}");
+        }
+    }
+}
+
+#[test]
+fn ids_of_8_digits_are_not_found_and_others_are_malformed() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let attach =
+        |volume, instance| [("VolumeId", volume), ("InstanceId", instance), ("Device", "/dev/sdf")];
+    let id = create(client, &[]);
+    for (action, params, code) in [
+        ("DescribeVolumes", &[("VolumeId.1", "vol-12345678")][..], "InvalidVolume.NotFound"),
+        ("DeleteVolume", &[("VolumeId", "vol-12345678")], "InvalidVolume.NotFound"),
+        ("DeleteVolume", &[("VolumeId", "vol-1234567")], "InvalidVolumeID.Malformed"),
+        ("DeleteVolume", &[("VolumeId", "vol-1234567X")], "InvalidVolumeID.Malformed"),
+        ("DeleteVolume", &[("VolumeId", "snap-12345678")], "InvalidVolumeID.Malformed"),
+        ("DeleteSnapshot", &[("SnapshotId", "snap-12345678")], "InvalidSnapshot.NotFound"),
+        ("DeleteSnapshot", &[("SnapshotId", "snap-123456789")], "InvalidSnapshotID.Malformed"),
+        ("DescribeInstances", &[("InstanceId.1", "i-12345678")], "InvalidInstanceID.NotFound"),
+        ("AttachVolume", &attach(id.as_str(), "i-12345678"), "InvalidInstanceID.NotFound"),
+        ("AttachVolume", &attach(id.as_str(), "i-1"), "InvalidInstanceID.Malformed"),
+        ("CreateTags", &TAG_SHORT, "InvalidVolume.NotFound"),
+    ] {
+        assert_eq!(client.code(action, params), code, "{action} {params:?}");
+    }
+}
+
+const TAG_SHORT: [(&str, &str); 2] = [("ResourceId.1", "vol-12345678"), ("Tag.1.Key", "a")];
+
+#[test]
 fn pages_and_filters() {
     let fixture = fixture();
     let client = &fixture.client;
