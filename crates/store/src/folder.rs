@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Name of the marker file.
 pub const MARKER: &str = "EVENKEEL";
-/// Name of the file with the access key of the API. An operator who chooses the key writes it before
-/// the first start, so a folder with nothing else is new.
+/// Name of the file with the access key of the API. An operator who chooses the key writes it
+/// before the first start, so a folder with nothing else is new.
 const CREDENTIALS: &str = "credentials";
 /// What a line of such a file begins with; the files of AWS's own clients have no such line.
 const CREDENTIALS_KEY: &str = "access_key_id";

@@ -232,7 +232,7 @@ pub fn root_device(model: &Model, host: &Host) -> &'static str {
     BOOT_DEVICES.into_iter().find(is_attached).unwrap_or(BOOT_DEVICES[0])
 }
 
-/// The volumes of a host: the boot volume, then the others in the order in which they were attached.
+/// The volumes of a host: the boot volume, then the others in the order of their attachment.
 pub fn block_devices(settings: &Settings, model: &Model, host: &Host) -> Element {
     let root = root_device(model, host);
     let mut attached: Vec<_> = model.attachments_of(host.id).collect();
