@@ -105,6 +105,11 @@ fn boto3_sets_attributes() {
 }
 
 #[test]
+fn boto3_answers_what_tools_ask_first() {
+    boto3("tools");
+}
+
+#[test]
 fn boto3_runs_stops_and_terminates_instances() {
     boto3_on("local", "instances");
 }

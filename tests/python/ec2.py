@@ -13,8 +13,12 @@ ZONE = "local-1a"
 
 
 def connect(**changes):
+    return connect_to("ec2", **changes)
+
+
+def connect_to(service, **changes):
     config = botocore.config.Config(retries={"total_max_attempts": 1}, proxies={})
-    return boto3.client("ec2", config=config, **changes)
+    return boto3.client(service, config=config, **changes)
 
 
 def numbered(client):
@@ -414,6 +418,37 @@ def attributes(ec2):
     known = {each["AttributeName"] for each in
              ec2.describe_account_attributes()["AccountAttributes"]}
     assert "max-instances" in known, known
+
+
+def tools(ec2):
+    """What tools ask for before they do anything, or to fill their inventories."""
+    sts = connect_to("sts")
+    caller = sts.get_caller_identity()
+    account = caller["Account"]
+    expect((caller["UserId"], caller["Arn"]), (account, f"arn:aws:iam::{account}:root"))
+    refused("InvalidAction", sts.get_session_token)
+    wrong = connect_to("sts", aws_access_key_id="WRONG", aws_secret_access_key="x")
+    refused("InvalidClientTokenId", wrong.get_caller_identity, status=403)
+    for describe, name in ((ec2.describe_images, "Images"), (ec2.describe_vpcs, "Vpcs"),
+                           (ec2.describe_addresses, "Addresses")):
+        expect(describe()[name], [])
+        expect(describe(Filters=[{"Name": "tag-key", "Values": ["x"]}])[name], [])
+    refused("InvalidAMIID.NotFound", ec2.describe_images, ImageIds=["ami-12345678"])
+    refused("InvalidVpcID.NotFound", ec2.describe_vpcs, VpcIds=["vpc-12345678"])
+    refused("InvalidAddress.NotFound", ec2.describe_addresses, PublicIps=["192.0.2.1"])
+    alarms = connect_to("cloudwatch").describe_alarms(AlarmNamePrefix="x")
+    expect((alarms["MetricAlarms"], alarms["CompositeAlarms"]), ([], []))
+    instance = local_instance(ec2)
+    ec2.get_waiter("instance_status_ok").wait(InstanceIds=[instance])
+    ec2.stop_instances(InstanceIds=[instance])
+    expect(ec2.describe_instance_status()["InstanceStatuses"], [])
+    shown = ec2.describe_instance_status(InstanceIds=[instance], IncludeAllInstances=True)
+    shown = shown["InstanceStatuses"][0]
+    expect((shown["InstanceState"]["Name"], shown["InstanceStatus"]["Status"]),
+           ("stopped", "not-applicable"))
+    ok = [{"Name": "instance-status.status", "Values": ["ok"]}]
+    expect(ec2.describe_instance_status(IncludeAllInstances=True, Filters=ok)["InstanceStatuses"],
+           [])
 
 
 def instances(ec2):

@@ -4,6 +4,7 @@
 //! repeated signatures, and [`Api::run`] executes the action. Each returns an [`ApiError`] in EC2's
 //! form. A new action is one file with an `ACTION` and one line in [`ACTIONS`].
 
+mod absent_resources;
 pub mod args;
 pub mod error;
 pub mod filter;
@@ -31,6 +32,7 @@ mod describe_capacity;
 mod describe_endpoints;
 mod describe_events;
 mod describe_history;
+mod describe_instance_status;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_regions;
@@ -115,13 +117,16 @@ pub const ACTIONS: &[Action] = &[
     delete_volume::ACTION,
     deregister_host::ACTION,
     describe_account_attributes::ACTION,
+    absent_resources::ADDRESSES,
     describe_availability_zones::ACTION,
     describe_capacity::ACTION,
     describe_endpoints::ACTION,
     describe_events::ACTION,
     fast_restores::DESCRIBE,
     describe_history::ACTION,
+    absent_resources::IMAGES,
     instance_attribute::DESCRIBE,
+    describe_instance_status::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     snapshot_lock::DESCRIBE,
@@ -140,6 +145,7 @@ pub const ACTIONS: &[Action] = &[
     describe_volume_status::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,
+    absent_resources::VPCS,
     detach_volume::ACTION,
     encryption::DISABLE,
     fast_restores::DISABLE,
