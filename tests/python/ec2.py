@@ -223,7 +223,7 @@ def errors(ec2):
     refused("UnsupportedOperation", ec2.create_volume, Encrypted=True, **new)
     refused("InvalidParameterValue", ec2.modify_volume, VolumeId=volume, Size=5)
     refused("DryRunOperation", ec2.create_volume, status=412, DryRun=True, **new)
-    refused("InvalidAction", ec2.describe_vpcs)
+    refused("InvalidAction", ec2.describe_subnets)
     made = [ec2.create_volume(ClientToken="once", **new)["VolumeId"] for _ in range(2)]
     expect(made[0], made[1])
     refused("IdempotentParameterMismatch", ec2.create_volume,
