@@ -12,6 +12,7 @@ use crate::events;
 use crate::guard::Guard;
 use crate::message::{Exit, Failure, failed};
 use crate::store_options::StoreOptions;
+use evenkeel_control::credentials;
 use evenkeel_control::events::webhook::Webhooks;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
@@ -243,6 +244,7 @@ pub fn run(
     if let Some(cluster) = &config.cluster {
         return member::run(config, cluster, is_stopped, ready);
     }
+    credentials::load_if_any(&config.data_dir).map_err(failed)?;
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // Checked before the measurement, which takes seconds and would be useless if a port is in use
     // or a priority is refused.

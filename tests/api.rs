@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use support::nbd::{Client, REPLY_UNKNOWN};
 use support::process::run;
-use support::server::{Server, evenkeel};
+use support::server::{Server, evenkeel, new_folder};
 use support::tools::{absent, in_venv};
 
 /// Who knows the data folder needs no port: it is noted there.
@@ -26,6 +26,32 @@ fn env_names_the_port_that_the_server_of_the_data_folder_took() {
     assert_eq!(printed(&server), server.endpoint);
     server.stop();
     assert_eq!(printed(&server), "http://127.0.0.1:8650");
+}
+
+#[test]
+fn a_folder_with_chosen_credentials_is_taken_and_one_with_malformed_ones_is_left_alone() {
+    let aws_cli = "[default]\naws_access_key_id = a\naws_secret_access_key = b\n";
+    let ours = "access_key_id = \"CHOSEN\"\nsecret_access_key = \"of our own\"\n";
+    let prepared = |text: &str| {
+        let (folder, data_dir) = new_folder();
+        std::fs::create_dir(&data_dir).expect("made");
+        let file = data_dir.join("credentials");
+        std::fs::write(&file, text).expect("written");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("set");
+        (folder, data_dir)
+    };
+    let (folder, data_dir) = prepared(aws_cli);
+    let mut serve = evenkeel(folder.path());
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--nbd-listen", "none", "--data-dir"]);
+    let refused = run(serve.arg(&data_dir)).fails_with(1);
+    assert!(refused.contains("access_key_id"), "{refused}");
+    assert_eq!(std::fs::read_dir(&data_dir).expect("a folder").count(), 1);
+    let (folder, data_dir) = prepared(ours);
+    let server = Server::start_in(folder, data_dir, "--store memory");
+    let mut env = evenkeel(server.folder());
+    let printed = run(env.arg("env").arg("--data-dir").arg(server.data_dir())).ok();
+    assert!(printed.contains("AWS_ACCESS_KEY_ID='CHOSEN'"), "{printed}");
+    server.create("--size 1");
 }
 
 /// One check of tests/python/ec2.py, on a server of its own.
@@ -76,6 +102,11 @@ fn boto3_takes_snapshots_through_their_life() {
 #[test]
 fn boto3_sets_attributes() {
     boto3_on("local", "attributes");
+}
+
+#[test]
+fn boto3_answers_what_tools_ask_first() {
+    boto3("tools");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::time::Duration;
 use support::PATIENCE;
 use support::clock::{Deadline, pass};
+use support::cluster::signal_server;
 use support::guest::{Guest, HOST, has_no_guest};
 use support::nbd::Client;
 use support::process::{Running, start};
@@ -151,7 +152,7 @@ fn proxy(server: &Server, volume: &str) -> (Running, u16) {
 
 /// Connects the kernel's client of a guest to an export, and waits until the device is there.
 fn connect(guest: &mut Guest, port: u16, export: &str, options: &str) {
-    let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/nbd0 -nonetlink {options}");
+    let client = format!("nbd-client -N '{export}' {HOST} {port} /dev/nbd0 {options}");
     guest.run(&format!("{client} >/tmp/log 2>&1; cat /tmp/log")).ok();
     guest.run("until cat /sys/block/nbd0/pid; do sleep 0.1; done 2>/dev/null").ok();
 }
@@ -165,7 +166,7 @@ fn a_mounted_file_system_lives_through_restarts_behind_nbdkit() {
     let volume = server.attached(WITH_CREDITS);
     let (_nbdkit, port) = proxy(&server, &volume);
     let mut guest = Guest::boot(server.folder());
-    connect(&mut guest, port, "", "");
+    connect(&mut guest, port, "", "-nonetlink");
     guest.run("mke2fs /dev/nbd0 >/dev/null && mount -t ext4 /dev/nbd0 /mnt").ok();
     for (round, signal) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
         guest.run(&format!("echo before > /mnt/before-{round} && sync")).ok();
@@ -191,7 +192,7 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
     let volume = server.attached(WITH_CREDITS);
     let port = server.nbd.port();
     let mut guest = Guest::boot(server.folder());
-    connect(&mut guest, port, &volume, "-persist");
+    connect(&mut guest, port, &volume, "-nonetlink -persist");
     guest.run("mke2fs /dev/nbd0 >/dev/null && mount -t ext4 /dev/nbd0 /mnt").ok();
     for (round, signal) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
         guest.run(&format!("echo {round} > /mnt/synced && sync")).ok();
@@ -200,9 +201,35 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
         // What docs/operating/reconnect.md says.
         guest.run("umount -l /mnt; nbd-client -d /dev/nbd0 >/dev/null 2>&1; true").ok();
         guest.run("while cat /sys/block/nbd0/pid; do sleep 0.1; done >/dev/null 2>&1").ok();
-        connect(&mut guest, port, &volume, "");
+        connect(&mut guest, port, &volume, "-nonetlink");
         guest.run("mount -t ext4 /dev/nbd0 /mnt").ok();
         assert_eq!(guest.run("cat /mnt/synced").ok(), format!("{round}\n"));
         guest.run("echo more > /mnt/more && sync").ok();
+    }
+}
+
+/// The kernel's client with nbd-client's default, netlink, keeps what was in flight for ever; each
+/// of the two options of docs/operating/reconnect.md ends it with an error.
+#[test]
+fn the_kernel_s_client_ends_requests_in_flight_with_the_options_of_the_page() {
+    if has_no_guest() {
+        return;
+    }
+    for options in ["-nonetlink", "-t 5", "-nonetlink -t 30"] {
+        let mut server = server("");
+        let volume = server.attached(WITH_CREDITS);
+        let mut guest = Guest::boot(server.folder());
+        connect(&mut guest, server.nbd.port(), &volume, options);
+        signal_server(&server, Signal::STOP);
+        let read = "dd if=/dev/nbd0 of=/dev/null bs=4096 count=1 skip=50000";
+        guest.run(&format!("({read} >/tmp/read 2>&1; echo ended >/tmp/ended) &")).ok();
+        // The first column counts the reads that the device has and has not answered.
+        let in_flight = "grep -q '^ *[1-9]' /sys/block/nbd0/inflight";
+        guest.run(&format!("until {in_flight}; do sleep 0.1; done")).ok();
+        server.kill_9();
+        guest.run("until test -e /tmp/ended; do sleep 0.1; done").ok();
+        let text = guest.run("cat /tmp/read").ok();
+        // An error, or the end of a device that has no size any more.
+        assert!(!text.contains("1+0 records in"), "{options}: {text}");
     }
 }

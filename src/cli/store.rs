@@ -26,7 +26,7 @@ impl StoreKind {
 #[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocalStore {
     /// The block device or the file that holds the pool of the store `local`, if it is not the file
-    /// `pool` in the data folder. At the first start it must be empty.
+    /// `pool` in the data folder. At the first start it must be there and empty.
     #[arg(long, env = "EVENKEEL_POOL", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub pool: Option<PathBuf>,
 

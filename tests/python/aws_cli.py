@@ -61,7 +61,7 @@ def look_around():
            ["AccountAttributes"][0]["AttributeName"], "max-instances")
     expect(aws("describe-instance-types --instance-types m5.large")
            ["InstanceTypes"][0]["InstanceType"], "m5.large")
-    expect(aws("describe-vpcs", code=255), "InvalidAction")
+    expect(aws("describe-subnets", code=255), "InvalidAction")
     return zone
 
 

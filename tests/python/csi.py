@@ -5,6 +5,7 @@ waits are the same with shorter pauses. Arguments: name of a check; the environm
 """
 
 import hashlib
+import random
 import re
 import sys
 import time
@@ -123,6 +124,8 @@ class Driver:
             assert not most or more["Iops"] <= most
         base = name + (f"-{self.tokens[name]}" if name in self.tokens else "")
         tags = tags_of(**{VOLUME_NAME: name, DRIVER: "true"}, **dict(tags))
+        # The driver ranges over a map, whose order is another each time.
+        random.shuffle(tags)
         request = dict(
             ClientToken=hashlib.sha256(base.encode()).hexdigest(), Size=size, VolumeType=kind,
             MultiAttachEnabled=False,

@@ -13,8 +13,12 @@ ZONE = "local-1a"
 
 
 def connect(**changes):
+    return connect_to("ec2", **changes)
+
+
+def connect_to(service, **changes):
     config = botocore.config.Config(retries={"total_max_attempts": 1}, proxies={})
-    return boto3.client("ec2", config=config, **changes)
+    return boto3.client(service, config=config, **changes)
 
 
 def numbered(client):
@@ -205,7 +209,7 @@ def errors(ec2):
             Device="/dev/sdf")
 
     refused("MissingParameter", ec2.create_volume, AvailabilityZone=ZONE, VolumeType="gp3")
-    refused("InvalidParameterValue", ec2.create_volume, **{**new, "AvailabilityZone": "us-east-1a"})
+    refused("InvalidZone.NotFound", ec2.create_volume, **{**new, "AvailabilityZone": "us-east-1a"})
     refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 0})
     refused("InvalidParameterValue", ec2.create_volume, **{**new, "Size": 65537})
     refused("UnknownVolumeType", ec2.create_volume, **{**new, "VolumeType": "gp9"})
@@ -219,7 +223,7 @@ def errors(ec2):
     refused("UnsupportedOperation", ec2.create_volume, Encrypted=True, **new)
     refused("InvalidParameterValue", ec2.modify_volume, VolumeId=volume, Size=5)
     refused("DryRunOperation", ec2.create_volume, status=412, DryRun=True, **new)
-    refused("InvalidAction", ec2.describe_vpcs)
+    refused("InvalidAction", ec2.describe_subnets)
     made = [ec2.create_volume(ClientToken="once", **new)["VolumeId"] for _ in range(2)]
     expect(made[0], made[1])
     refused("IdempotentParameterMismatch", ec2.create_volume,
@@ -416,6 +420,37 @@ def attributes(ec2):
     assert "max-instances" in known, known
 
 
+def tools(ec2):
+    """What tools ask for before they do anything, or to fill their inventories."""
+    sts = connect_to("sts")
+    caller = sts.get_caller_identity()
+    account = caller["Account"]
+    expect((caller["UserId"], caller["Arn"]), (account, f"arn:aws:iam::{account}:root"))
+    refused("InvalidAction", sts.get_session_token)
+    wrong = connect_to("sts", aws_access_key_id="WRONG", aws_secret_access_key="x")
+    refused("InvalidClientTokenId", wrong.get_caller_identity, status=403)
+    for describe, name in ((ec2.describe_images, "Images"), (ec2.describe_vpcs, "Vpcs"),
+                           (ec2.describe_addresses, "Addresses")):
+        expect(describe()[name], [])
+        expect(describe(Filters=[{"Name": "tag-key", "Values": ["x"]}])[name], [])
+    refused("InvalidAMIID.NotFound", ec2.describe_images, ImageIds=["ami-12345678"])
+    refused("InvalidVpcID.NotFound", ec2.describe_vpcs, VpcIds=["vpc-12345678"])
+    refused("InvalidAddress.NotFound", ec2.describe_addresses, PublicIps=["192.0.2.1"])
+    alarms = connect_to("cloudwatch").describe_alarms(AlarmNamePrefix="x")
+    expect((alarms["MetricAlarms"], alarms["CompositeAlarms"]), ([], []))
+    instance = local_instance(ec2)
+    ec2.get_waiter("instance_status_ok").wait(InstanceIds=[instance])
+    ec2.stop_instances(InstanceIds=[instance])
+    expect(ec2.describe_instance_status()["InstanceStatuses"], [])
+    shown = ec2.describe_instance_status(InstanceIds=[instance], IncludeAllInstances=True)
+    shown = shown["InstanceStatuses"][0]
+    expect((shown["InstanceState"]["Name"], shown["InstanceStatus"]["Status"]),
+           ("stopped", "not-applicable"))
+    ok = [{"Name": "instance-status.status", "Values": ["ok"]}]
+    expect(ec2.describe_instance_status(IncludeAllInstances=True, Filters=ok)["InstanceStatuses"],
+           [])
+
+
 def instances(ec2):
     """Records of hosts, with volumes that go with them and volumes that stay."""
     numbered(ec2)
@@ -431,6 +466,7 @@ def instances(ec2):
     expect(len({each["PrivateIpAddress"] for each in made["Instances"]}), 2)
     ec2.get_waiter("instance_running").wait(InstanceIds=ids)
     shown = ec2.describe_instances(Filters=[{"Name": "tag:Name", "Values": ["web"]}])
+    expect([each["ReservationId"] for each in shown["Reservations"]], [made["ReservationId"]])
     found = {each["InstanceId"]: each for reservation in shown["Reservations"]
              for each in reservation["Instances"]}
     expect(set(found), set(ids))

@@ -26,9 +26,10 @@ EC2 = """CreateVolume CopyVolumes DeleteVolume DescribeVolumes DescribeVolumeSta
     DisableEbsEncryptionByDefault GetEbsEncryptionByDefault GetEbsDefaultKmsKeyId
     ModifyEbsDefaultKmsKeyId ResetEbsDefaultKmsKeyId RunInstances DescribeInstances
     ModifyInstanceAttribute StopInstances StartInstances TerminateInstances DescribeInstanceTypes
-    DescribeInstanceAttribute DescribeAvailabilityZones DescribeRegions
-    DescribeAccountAttributes CreateTags DeleteTags DescribeTags""".split()
-CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics".split()
+    DescribeInstanceAttribute DescribeInstanceStatus DescribeAvailabilityZones DescribeRegions
+    DescribeAccountAttributes CreateTags DeleteTags DescribeTags DescribeImages DescribeVpcs
+    DescribeAddresses""".split()
+CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics DescribeAlarms".split()
 
 # The column "checked only" of docs/reference/api.md: that a value has no effect is not seen from
 # outside. A parameter of which only some values are accepted stands with the value.
@@ -55,6 +56,7 @@ CHECKED = {
     "CreateSnapshots": ["Location=regional"],
     "DescribeSnapshots": ["RestorableBy"],
     "DescribeInstances": ["IncludeManagedResources"],
+    "DescribeInstanceStatus": ["IncludeManagedResources"],
     "DescribeInstanceTypes": ["IncludeUnsupportedInRegion"],
     "DescribeAvailabilityZones": ["AllAvailabilityZones"],
 }

@@ -22,6 +22,9 @@ def tags_of(tags):
 
 
 def spec(kind, tags):
+    """The tags of a new resource; the provider sends no specification without tags."""
+    if not tags:
+        return []
     return [{"ResourceType": kind, "Tags": tags_of(tags)}]
 
 

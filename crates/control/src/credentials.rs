@@ -108,14 +108,25 @@ fn parse(text: &str) -> Result<Credentials, String> {
     })
 }
 
+/// Reads the credentials of a data folder; `None` if there are none yet. A server looks before it
+/// takes a new folder, so that one with malformed credentials is left as it is.
+///
+/// # Errors
+/// See [`CredentialsError`].
+pub fn load_if_any(data_dir: &Path) -> Result<Option<Credentials>, CredentialsError> {
+    match load(data_dir) {
+        Err(CredentialsError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// Reads the credentials of a data folder, or creates them if there are none.
 ///
 /// # Errors
 /// See [`CredentialsError`].
 pub fn load_or_create(data_dir: &Path) -> Result<Credentials, CredentialsError> {
-    match load(data_dir) {
-        Err(CredentialsError::Io(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
-        other => return other,
+    if let Some(credentials) = load_if_any(data_dir)? {
+        return Ok(credentials);
     }
     let credentials = Credentials {
         access_key_id: format!(

@@ -1,4 +1,4 @@
-//! The HTTP listener of the EC2 API, of CloudWatch, of the EBS direct APIs and of `/metrics`.
+//! The HTTP listener of the EC2 API, CloudWatch, STS, the EBS direct APIs and `/metrics`.
 //!
 //! [`serve`] is given the API and a bound listener, and returns when the shutdown future resolves
 //! and the requests in flight are answered. It returns an error only if the listener cannot be
@@ -15,6 +15,7 @@ mod cloudwatch;
 mod direct;
 mod rate;
 mod slot;
+mod sts;
 mod table;
 
 use std::io;
@@ -263,8 +264,8 @@ async fn nothing_here(status: StatusCode, request: Request) -> Response {
     };
     let (method, path) = (request.method(), request.uri().path());
     let text = format!(
-        "There is no API at {method} {path}. The EC2 API and CloudWatch are at GET / and POST /, \
-         the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
+        "There is no API at {method} {path}. The EC2 API, CloudWatch and STS are at GET / and \
+         POST /, the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
     );
     let error = ApiError { status: status.as_u16(), ..ApiError::new("InvalidAction", text) };
     let headers = [
@@ -298,7 +299,7 @@ async fn scrape_metrics(
     (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
-/// The EC2 actions, by GET or POST, and those of CloudWatch.
+/// The EC2 actions, by GET or POST, and those of CloudWatch and STS.
 async fn ec2(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -310,6 +311,10 @@ async fn ec2(
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
+    if sts::is_for(&request) {
+        let (answer, in_flight) = sts::answer(&shared, &slot, request, &request_id).await;
+        return respond(answer, in_flight, request_id);
+    }
     let (answer, in_flight) = answer(&shared, &slot, request, &request_id).await;
     let (status, text) = match answer {
         Ok(text) => (StatusCode::OK, text),

@@ -48,6 +48,7 @@ pub mod reconcile;
 pub mod recording;
 pub mod scrub;
 mod space;
+pub mod sts;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -504,6 +504,146 @@ fn client_tokens_make_requests_idempotent() {
     assert_eq!(client.code("CreateVolume", &params), "InvalidVolume.NotFound");
 }
 
+/// `TagSpecification.1` with these tags, in this order and with these numbers.
+fn tagged(numbers: [u32; 3], tags: [(&str, &str); 3]) -> Vec<(String, String)> {
+    let mut params = vec![("TagSpecification.1.ResourceType".into(), "volume".into())];
+    for (number, (key, value)) in numbers.into_iter().zip(tags) {
+        params.push((format!("TagSpecification.1.Tag.{number}.Key"), key.into()));
+        params.push((format!("TagSpecification.1.Tag.{number}.Value"), value.into()));
+    }
+    params
+}
+
+#[test]
+fn client_tokens_accept_the_same_tags_in_any_order() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let source = create(client, &[]);
+    let [a, b, c] = [("a", "1"), ("b", "2"), ("c", "3")];
+    let orders = [
+        tagged([1, 2, 3], [a, b, c]),
+        tagged([1, 2, 3], [c, a, b]),
+        tagged([3, 2, 1], [b, c, a]),
+        tagged([2, 4, 9], [a, c, b]),
+    ];
+    // Not the same tags: the values are exchanged, one is another, one is left out.
+    let mut fewer = tagged([1, 2, 3], [a, b, c]);
+    fewer.truncate(5);
+    let others = [
+        tagged([1, 2, 3], [("a", "2"), ("b", "1"), c]),
+        tagged([1, 2, 3], [a, b, ("c", "4")]),
+        fewer,
+    ];
+    let create = [("AvailabilityZone", "local-1a"), ("Size", "1"), ("ClientToken", "create")];
+    let copy = [("SourceVolumeId", source.as_str()), ("ClientToken", "copy")];
+    for (action, own) in [("CreateVolume", &create[..]), ("CopyVolumes", &copy)] {
+        let with = |tags: &[(String, String)]| {
+            let mut params = own.to_vec();
+            params.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let reply = client.call(action, &params)?;
+            let copied = reply.items("volumeSet").first();
+            Ok::<_, Refused>(text(copied.unwrap_or(&reply), "volumeId").to_owned())
+        };
+        let first = with(&orders[0]).unwrap();
+        for tags in &orders[1..] {
+            assert_eq!(with(tags).unwrap(), first, "{action} {tags:?}");
+        }
+        for tags in &others {
+            let refused = with(tags).unwrap_err();
+            assert_eq!(refused.code, "IdempotentParameterMismatch", "{action} {tags:?}");
+        }
+    }
+    assert_eq!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet").len(), 3);
+}
+
+#[test]
+fn tag_specifications_have_a_tag_and_a_type_of_their_own() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let of = |number: u32, field: &str| format!("TagSpecification.{number}.{field}");
+    let [kind, key, second, second_key] =
+        [of(1, "ResourceType"), of(1, "Tag.1.Key"), of(2, "ResourceType"), of(2, "Tag.1.Key")];
+    let zone = [("AvailabilityZone", "local-1a"), ("Size", "1")];
+    let empty = [&zone[..], &[(&kind, "volume")]].concat();
+    let twice = [(kind.as_str(), "volume"), (&key, "a"), (&second, "volume"), (&second_key, "b")];
+    let twice = [&zone[..], &twice].concat();
+    for (params, message) in [
+        (empty, "Tag specification must have at least one tag"),
+        (twice, "The same resource type may not be specified more than once in tag specifications"),
+    ] {
+        let expected = refused(400, "InvalidParameterValue", message);
+        assert_eq!(client.call("CreateVolume", &params), expected);
+    }
+    assert!(client.call("DescribeVolumes", &[]).unwrap().items("volumeSet").is_empty());
+}
+
+#[test]
+fn resources_without_tags_are_described_without_a_tag_set() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let volume = create(client, &[]);
+    let of = [("VolumeId", volume.as_str())];
+    let snapshot = client.call("CreateSnapshot", &of).unwrap();
+    let instance = local_instance(client);
+    let shown = |action: &str, set: &str| {
+        let reply = client.call(action, &[]).unwrap();
+        reply.items(set)[0].clone()
+    };
+    let all = || {
+        let reservation = shown("DescribeInstances", "reservationSet");
+        [
+            shown("DescribeVolumes", "volumeSet"),
+            shown("DescribeSnapshots", "snapshotSet"),
+            reservation.items("instancesSet")[0].clone(),
+        ]
+    };
+    assert!(all().iter().all(|it| it.child("tagSet").is_none()));
+    assert_eq!(snapshot.child("tagSet").map(|tags| tags.children.len()), Some(0));
+    let ids = [volume.as_str(), text(&snapshot, "snapshotId"), &instance];
+    let names = ["ResourceId.1", "ResourceId.2", "ResourceId.3"].into_iter();
+    let mut params: Vec<(&str, &str)> = names.zip(ids).collect();
+    params.extend([("Tag.1.Key", "team"), ("Tag.1.Value", "blue")]);
+    client.call("CreateTags", &params).unwrap();
+    assert!(all().iter().all(|it| it.items("tagSet").len() == 1));
+    for (action, set) in [
+        ("DescribeVolumes", "volumeSet"),
+        ("DescribeSnapshots", "snapshotSet"),
+        ("DescribeInstances", "reservationSet"),
+    ] {
+        for (value, count) in [("bl*", 1), ("team", 0)] {
+            let filter = [("Filter.1.Name", "tag-value"), ("Filter.1.Value.1", value)];
+            let found = client.call(action, &filter).unwrap();
+            assert_eq!(found.items(set).len(), count, "{action} {value}");
+        }
+    }
+}
+
+#[test]
+fn ids_of_8_digits_are_not_found_and_others_are_malformed() {
+    let fixture = fixture();
+    let client = &fixture.client;
+    let attach =
+        |volume, instance| [("VolumeId", volume), ("InstanceId", instance), ("Device", "/dev/sdf")];
+    let id = create(client, &[]);
+    for (action, params, code) in [
+        ("DescribeVolumes", &[("VolumeId.1", "vol-12345678")][..], "InvalidVolume.NotFound"),
+        ("DeleteVolume", &[("VolumeId", "vol-12345678")], "InvalidVolume.NotFound"),
+        ("DeleteVolume", &[("VolumeId", "vol-1234567")], "InvalidVolumeID.Malformed"),
+        ("DeleteVolume", &[("VolumeId", "vol-1234567X")], "InvalidVolumeID.Malformed"),
+        ("DeleteVolume", &[("VolumeId", "snap-12345678")], "InvalidVolumeID.Malformed"),
+        ("DeleteSnapshot", &[("SnapshotId", "snap-12345678")], "InvalidSnapshot.NotFound"),
+        ("DeleteSnapshot", &[("SnapshotId", "snap-123456789")], "InvalidSnapshotID.Malformed"),
+        ("DescribeInstances", &[("InstanceId.1", "i-12345678")], "InvalidInstanceID.NotFound"),
+        ("AttachVolume", &attach(id.as_str(), "i-12345678"), "InvalidInstanceID.NotFound"),
+        ("AttachVolume", &attach(id.as_str(), "i-1"), "InvalidInstanceID.Malformed"),
+        ("CreateTags", &TAG_SHORT, "InvalidVolume.NotFound"),
+    ] {
+        assert_eq!(client.code(action, params), code, "{action} {params:?}");
+    }
+}
+
+const TAG_SHORT: [(&str, &str); 2] = [("ResourceId.1", "vol-12345678"), ("Tag.1.Key", "a")];
+
 #[test]
 fn pages_and_filters() {
     let fixture = fixture();

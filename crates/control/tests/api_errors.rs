@@ -79,8 +79,8 @@ const MALFORMED: &[Malformed] = &[
     (
         "CreateVolume",
         &[("AvailabilityZone", "x"), ("Size", "1")],
-        "InvalidParameterValue",
-        "Invalid availability zone: [x]",
+        "InvalidZone.NotFound",
+        "The zone 'x' does not exist.",
     ),
     (
         "CreateVolume",

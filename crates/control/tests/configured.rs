@@ -36,6 +36,28 @@ fn everything_belongs_to_the_account_that_was_named() {
 }
 
 #[test]
+fn zone_ids_abbreviate_the_region_as_ec2_does() {
+    for (region, zone_id) in [
+        ("us-east-1", "use1-az1"),
+        ("ap-southeast-2", "apse2-az1"),
+        ("ca-central-1", "cac1-az1"),
+        ("us-gov-west-1", "usgw1-az1"),
+        ("local-1", "local1-az1"),
+    ] {
+        let settings = Settings { region: region.into(), any_region: true, ..Settings::default() };
+        let (_folder, server) = with(settings);
+        let client = server.client();
+        let by_id = [("ZoneId.1", zone_id)];
+        let zones = client.call("DescribeAvailabilityZones", &by_id).unwrap();
+        let zone = &zones.items("availabilityZoneInfo")[0];
+        assert_eq!((text(zone, "zoneId"), text(zone, "groupLongName")), (zone_id, region));
+        let of_zone = [("AvailabilityZoneId", zone_id), ("Size", "1")];
+        let made = client.call("CreateVolume", &of_zone).unwrap();
+        assert_eq!(text(&made, "availabilityZoneId"), zone_id);
+    }
+}
+
+#[test]
 fn any_region_may_be_signed_for_if_the_operator_says_so() {
     // Clients sign for local-1.
     let elsewhere = || Settings { region: "eu-west-9".into(), ..Settings::default() };

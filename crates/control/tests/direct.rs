@@ -153,6 +153,23 @@ fn state(client: &Client, id: &str) -> String {
 }
 
 #[test]
+fn start_snapshot_accepts_the_same_tags_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let with =
+        |tags: Value| start(&client, &json!({ "VolumeSize": 1, "Tags": tags, "ClientToken": "t" }));
+    let [a, b] = [json!({ "Key": "a", "Value": "1" }), json!({ "Key": "b", "Value": "2" })];
+    let first = with(json!([a, b]));
+    assert_eq!(first.status, 201, "{first:?}");
+    let again = with(json!([b, a]));
+    assert_eq!(again.status, 201, "{again:?}");
+    assert_eq!(again.json()["SnapshotId"], first.json()["SnapshotId"]);
+    let other = with(json!([b]));
+    assert_eq!(other.status, 409, "{other:?}");
+}
+
+#[test]
 fn a_snapshot_is_filled_listed_and_read() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());

@@ -194,10 +194,18 @@ fn world(script: &mut Script) {
     script.no("DescribeAvailabilityZones", &[("ZoneName.1", "us-east-1a")]);
     script.ok("DescribeAccountAttributes", &[]);
     script.no("DescribeAccountAttributes", &[("AttributeName.1", "nothing")]);
+    script.ok("DescribeImages", &[]);
+    script.no("DescribeImages", &[("ImageId.1", "ami-12345678")]);
+    script.ok("DescribeVpcs", &[]);
+    script.no("DescribeVpcs", &[("VpcId.1", "vpc-12345678")]);
+    script.ok("DescribeAddresses", &[]);
+    script.no("DescribeAddresses", &[("PublicIp.1", "192.0.2.1")]);
     script.ok("DescribeInstanceTypes", &[("InstanceType.1", "m5.large")]);
     script.no("DescribeInstanceTypes", &[("InstanceType.1", "m5.huge")]);
     script.ok("DescribeEndpoints", &[]);
     script.no("DescribeEndpoints", &[BOGUS]);
+    script.ok("DescribeInstanceStatus", &[]);
+    script.no("DescribeInstanceStatus", &[("InstanceId.1", ABSENT_INSTANCE)]);
     script.ok("DescribeInstances", &[]);
     script.no("DescribeInstances", &[("InstanceId.1", ABSENT_INSTANCE)]);
     script.ok("GetEbsEncryptionByDefault", &[]);

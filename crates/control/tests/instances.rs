@@ -124,7 +124,7 @@ fn what_cannot_be_run_leaves_nothing() {
     for (wrong, expected) in [
         (vec![("InstanceType", "x9.huge")], "InvalidInstanceType"),
         (vec![("PrivateIpAddress", "nowhere")], "InvalidParameterValue"),
-        (vec![("Placement.AvailabilityZone", "elsewhere")], "InvalidParameterValue"),
+        (vec![("Placement.AvailabilityZone", "elsewhere")], "InvalidZone.NotFound"),
         (vec![sized[0]], "MissingParameter"),
         (vec![sized[1]], "MissingParameter"),
         (vec![sized[0], sized[1], ("BlockDeviceMapping.1.Ebs.Odd", "1")], "UnknownParameter"),
@@ -250,6 +250,68 @@ fn a_client_token_makes_its_hosts_once() {
     server.agent.with(|state| state.fail_next = Some(FailedKind::NoSpace));
     run("1", "m5.large", "c").unwrap_err();
     assert_eq!(run("1", "m5.large", "c").unwrap().len(), 1);
+}
+
+#[test]
+fn a_reservation_has_the_hosts_that_were_run_together() {
+    let Fixture { server: _server, client, _folder } = fixture();
+    let params = [("MinCount", "3"), ("MaxCount", "3")];
+    let ids = |reservation: &Element| {
+        let instances = reservation.items("instancesSet").iter();
+        instances.map(|it| text(it, "instanceId").to_owned()).collect::<Vec<_>>()
+    };
+    for token in [None, Some("t")] {
+        let with_token = token.map(|token| ("ClientToken", token));
+        let params: Vec<_> = params.into_iter().chain(with_token).collect();
+        let made = client.call("RunInstances", &params).unwrap();
+        let id = text(&made, "reservationId");
+        let filter = [("Filter.1.Name", "reservation-id"), ("Filter.1.Value.1", id)];
+        let shown = client.call("DescribeInstances", &filter).unwrap();
+        let shown = shown.items("reservationSet");
+        assert_eq!((shown.len(), text(&shown[0], "reservationId")), (1, id));
+        assert_eq!((ids(&shown[0]), ids(&shown[0]).len()), (ids(&made), 3));
+    }
+    run(&client, &[]);
+    let all = client.call("DescribeInstances", &[]).unwrap();
+    let mut sizes: Vec<usize> =
+        all.items("reservationSet").iter().map(|it| ids(it).len()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [1, 1, 3, 3], "this machine, one alone, and two times three");
+}
+
+#[test]
+fn mappings_begin_with_the_boot_volume_and_follow_their_attachment() {
+    let Fixture { server: _server, client, _folder } = fixture();
+    let local = local_instance(&client);
+    let shown = || {
+        let one = [("InstanceId.1", local.as_str())];
+        let reply = client.call("DescribeInstances", &one).unwrap();
+        reply.items("reservationSet")[0].items("instancesSet")[0].clone()
+    };
+    assert_eq!(text(&shown(), "rootDeviceName"), "/dev/sda1");
+    let devices = ["/dev/sdk", "/dev/sdf", "/dev/xvda", "/dev/sdh"];
+    for device in devices {
+        let volume = create(&client, &[]);
+        let params = [("VolumeId", volume.as_str()), ("InstanceId", &local), ("Device", device)];
+        client.call("AttachVolume", &params).unwrap();
+        // Attached in another millisecond than the next one.
+        std::thread::park_timeout(std::time::Duration::from_millis(3));
+    }
+    let host = shown();
+    let root = (text(&host, "rootDeviceName"), text(&host, "rootDeviceType"));
+    assert_eq!(root, ("/dev/xvda", "ebs"));
+    let mappings = host.items("blockDeviceMapping").iter();
+    let names: Vec<&str> = mappings.map(|it| text(it, "deviceName")).collect();
+    assert_eq!(names, ["/dev/xvda", "/dev/sdk", "/dev/sdf", "/dev/sdh"]);
+    let attribute = [("InstanceId", local.as_str()), ("Attribute", "rootDeviceName")];
+    let described = client.call("DescribeInstanceAttribute", &attribute).unwrap();
+    assert_eq!(text(described.child("rootDeviceName").unwrap(), "value"), "/dev/xvda");
+    for value in ["/dev/xvda", "/dev/sda1"] {
+        let filter = [("Filter.1.Name", "root-device-name"), ("Filter.1.Value.1", value)];
+        let found = client.call("DescribeInstances", &filter).unwrap();
+        let count = found.items("reservationSet").len();
+        assert_eq!(count, usize::from(value == "/dev/xvda"), "{value}");
+    }
 }
 
 #[test]

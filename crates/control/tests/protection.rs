@@ -222,7 +222,7 @@ fn fast_restore_counts_its_credits() {
     for (wrong, code) in [
         (vec![base[0]], "MissingParameter"),
         (vec![base[1]], "MissingParameter"),
-        (vec![base[0], ("AvailabilityZone.1", "elsewhere")], "InvalidParameterValue"),
+        (vec![base[0], ("AvailabilityZone.1", "elsewhere")], "InvalidZone.NotFound"),
         (
             vec![("SourceSnapshotId.1", "snap-00000000000000001"), base[1]],
             "InvalidSnapshot.NotFound",

@@ -13,6 +13,13 @@ use std::time::Duration;
 
 /// Name of the marker file.
 pub const MARKER: &str = "EVENKEEL";
+/// Name of the file with the access key of the API. An operator who chooses the key writes it
+/// before the first start, so a folder with nothing else is new.
+const CREDENTIALS: &str = "credentials";
+/// What a line of such a file begins with; the files of AWS's own clients have no such line.
+const CREDENTIALS_KEY: &str = "access_key_id";
+/// The most bytes of such a file that are looked at.
+const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 /// The first line of the marker file; the second is `store` and the kind of store.
 pub const FORMAT: &str = "evenkeel data folder, format 3";
 /// The first line of the format before, in which the store of files was named `local`.
@@ -160,6 +167,7 @@ fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
     let foreign = entries.find_map(|entry| match entry {
         Ok(entry) if entry.file_name() == "lost+found" => None,
         Ok(entry) if *entry.file_name() == *marker_draft() => None,
+        Ok(entry) if entry.file_name() == CREDENTIALS && has_our_key(&entry.path()) => None,
         Ok(entry) => Some(entry.file_name().to_string_lossy().into_owned()),
         Err(_) => None,
     });
@@ -167,6 +175,14 @@ fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
         Some(found) => Err(StoreError::NotOurs { path: path.to_owned(), found }),
         None => Ok(()),
     }
+}
+
+/// Whether a file has an access key in the form of ours.
+fn has_our_key(path: &Path) -> bool {
+    let mut text = String::new();
+    let read =
+        fs::File::open(path).and_then(|f| f.take(CREDENTIALS_BYTES_MAX).read_to_string(&mut text));
+    read.is_ok() && text.lines().any(|line| line.trim_start().starts_with(CREDENTIALS_KEY))
 }
 
 /// The marker appears whole or not at all: it is written under another name, synced and renamed.
@@ -217,6 +233,26 @@ mod tests {
         assert!(error.to_string().contains("thesis.tex"), "{error}");
         assert!(!Folder::may_claim(parent.path()).unwrap());
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_with_chosen_credentials_alone_is_new() {
+        let parent = tempfile::tempdir().unwrap();
+        let credentials = parent.path().join(CREDENTIALS);
+        let ours = "# chosen\naccess_key_id = \"a\"\nsecret_access_key = \"b\"\n";
+        for foreign in ["", "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"] {
+            fs::write(&credentials, foreign).unwrap();
+            assert!(!Folder::may_claim(parent.path()).unwrap(), "{foreign}");
+            let error = Folder::claim(parent.path(), "local").unwrap_err();
+            assert!(error.to_string().contains("credentials"), "{error}");
+        }
+        fs::write(&credentials, ours).unwrap();
+        fs::write(parent.path().join("config"), "").unwrap();
+        assert!(Folder::claim(parent.path(), "local").is_err());
+        fs::remove_file(parent.path().join("config")).unwrap();
+        assert!(Folder::may_claim(parent.path()).unwrap());
+        drop(Folder::claim(parent.path(), "local").unwrap());
+        assert_eq!(fs::read_to_string(&credentials).unwrap(), ours);
     }
 
     #[test]

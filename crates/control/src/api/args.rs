@@ -17,6 +17,8 @@ use crate::model::{Refusal, Settings, Tags};
 const TAG_KEY_MAX: usize = 128;
 /// The most characters of a tag's value.
 const TAG_VALUE_MAX: usize = 256;
+/// Hexadecimal digits of the ids that EC2 made until 2018.
+const SHORT_ID_DIGITS: usize = 8;
 /// The most bytes of a client token.
 const CLIENT_TOKEN_MAX: usize = 64;
 
@@ -203,13 +205,17 @@ impl Args {
                     "'{kind}' is not a valid taggable resource type for this operation."
                 )));
             };
-            let mut fields = Self::new(fields);
-            for (key, value) in fields.tags(&prefix)? {
-                if tags.insert(key.clone(), value).is_some() {
-                    return Err(duplicate_key(&key));
-                }
+            if !tags.is_empty() {
+                let text = "The same resource type may not be specified more than once in tag \
+                            specifications";
+                return Err(ApiError::value(text));
             }
+            let mut fields = Self::new(fields);
+            *tags = fields.tags(&prefix)?;
             nothing_left(&fields.params, &prefix)?;
+            if tags.is_empty() {
+                return Err(ApiError::value("Tag specification must have at least one tag"));
+            }
         }
         Ok(all)
     }
@@ -368,12 +374,41 @@ pub fn check_key(settings: &Settings, name: &str) -> Result<(), ApiError> {
     }
 }
 
+/// The error for an id of the form that EC2 used until 2018, with 8 digits: no resource has such an
+/// id here. `None` if it is not of that form.
+pub(super) fn absent_short_id(text: &str) -> Option<ApiError> {
+    let (kind, digits) = text.split_once('-')?;
+    let is_lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if digits.len() != SHORT_ID_DIGITS || !digits.bytes().all(is_lower_hex) {
+        return None;
+    }
+    let (code, what) = match kind {
+        "vol" => ("InvalidVolume.NotFound", "The volume"),
+        "snap" => ("InvalidSnapshot.NotFound", "The snapshot"),
+        "i" => ("InvalidInstanceID.NotFound", "The instance ID"),
+        _ => return None,
+    };
+    Some(ApiError::new(code, format!("{what} '{text}' does not exist.")))
+}
+
+/// Parses an id; `malformed` makes the error for a text that is none.
+fn id<T: FromStr>(
+    text: &str,
+    prefix: &str,
+    malformed: impl FnOnce() -> ApiError,
+) -> Result<T, ApiError> {
+    text.parse().map_err(|_| {
+        let absent = absent_short_id(text).filter(|_| text.starts_with(prefix));
+        absent.unwrap_or_else(malformed)
+    })
+}
+
 /// Parses a volume id.
 ///
 /// # Errors
-/// `InvalidVolumeID.Malformed`.
+/// `InvalidVolumeID.Malformed`; `InvalidVolume.NotFound` for an id of 8 digits.
 pub fn volume_id(text: &str) -> Result<VolumeId, ApiError> {
-    text.parse().map_err(|_| {
+    id(text, VolumeId::PREFIX, || {
         let message =
             format!("Value ({text}) for parameter volumeId is invalid. Expected: 'vol-...'.");
         ApiError::new("InvalidVolumeID.Malformed", message)
@@ -383,9 +418,9 @@ pub fn volume_id(text: &str) -> Result<VolumeId, ApiError> {
 /// Parses a snapshot id.
 ///
 /// # Errors
-/// `InvalidSnapshotID.Malformed`.
+/// `InvalidSnapshotID.Malformed`; `InvalidSnapshot.NotFound` for an id of 8 digits.
 pub fn snapshot_id(text: &str) -> Result<SnapshotId, ApiError> {
-    text.parse().map_err(|_| {
+    id(text, SnapshotId::PREFIX, || {
         let message =
             format!("Value ({text}) for parameter snapshotId is invalid. Expected: 'snap-...'.");
         ApiError::new("InvalidSnapshotID.Malformed", message)
@@ -395,9 +430,9 @@ pub fn snapshot_id(text: &str) -> Result<SnapshotId, ApiError> {
 /// Parses a host id.
 ///
 /// # Errors
-/// `InvalidInstanceID.Malformed`.
+/// `InvalidInstanceID.Malformed`; `InvalidInstanceID.NotFound` for an id of 8 digits.
 pub fn instance_id(text: &str) -> Result<InstanceId, ApiError> {
-    text.parse().map_err(|_| {
+    id(text, InstanceId::PREFIX, || {
         ApiError::new("InvalidInstanceID.Malformed", format!("Invalid id: \"{text}\""))
     })
 }

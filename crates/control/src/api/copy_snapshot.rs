@@ -56,5 +56,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let outcome =
         call.execute(&Command::CopySnapshot { id, of, is_encrypted, description, tags })?;
     let copy = outcome.snapshot.ok_or_else(|| ApiError::internal("the copy is gone"))?;
-    Ok(vec![Element::text("snapshotId", copy.id), view::tag_set(&copy.tags)])
+    let id = Element::text("snapshotId", copy.id);
+    Ok([id].into_iter().chain(view::tag_set(&copy.tags)).collect())
 }

@@ -39,6 +39,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the copy is gone"))?;
-    let item = Element::list("item", view::volume(settings, &volume));
+    let item = Element::list("item", view::made(view::volume(settings, &volume)));
     Ok(vec![Element::list("volumeSet", [item])])
 }

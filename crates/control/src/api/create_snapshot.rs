@@ -65,5 +65,5 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
     let snapshot =
         outcome.snapshot.ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;
-    Ok(view::snapshot(call.plane, &snapshot))
+    Ok(view::made(view::snapshot(call.plane, &snapshot)))
 }

@@ -16,8 +16,6 @@ use crate::plane::PlaneError;
 
 pub const ACTION: Action = Action { name: "CreateSnapshots", mutates: true, run };
 
-/// Device names under which EC2's instances have their boot volume.
-const BOOT_DEVICES: [&str; 2] = ["/dev/sda1", "/dev/xvda"];
 /// The most volumes that can be left out.
 const EXCLUDED_MAX: usize = 40;
 
@@ -78,7 +76,7 @@ fn chosen(
     let mut attached = BTreeSet::new();
     let mut chosen = Vec::new();
     for (volume, attachment) in model.attachments_of(instance) {
-        let is_boot = BOOT_DEVICES.contains(&attachment.device.as_str());
+        let is_boot = view::BOOT_DEVICES.contains(&attachment.device.as_str());
         attached.insert(volume.id);
         if is_boot && excluded.contains(&volume.id) {
             return Err(ApiError::value(format!(

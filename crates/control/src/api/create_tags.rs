@@ -2,6 +2,7 @@
 
 use evenkeel_wire::aws::xml::Element;
 
+use super::args::absent_short_id;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::model::{Command, Tagged};
@@ -25,5 +26,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 
 /// Resources by their ids.
 pub fn tagged(ids: &[String]) -> Result<Vec<Tagged>, ApiError> {
-    ids.iter().map(|id| id.parse().map_err(ApiError::from)).collect()
+    let resource = |id: &String| {
+        id.parse().map_err(|refusal| absent_short_id(id).unwrap_or_else(|| ApiError::from(refusal)))
+    };
+    ids.iter().map(resource).collect()
 }

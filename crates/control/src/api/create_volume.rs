@@ -47,7 +47,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the new volume is gone"))?;
-    Ok(view::volume(settings, &volume))
+    Ok(view::made(view::volume(settings, &volume)))
 }
 
 /// An id for a snapshot that may be made for a volume alone.
@@ -95,7 +95,7 @@ fn chosen_zone(
     match named {
         (Some(name), None) => Ok(name),
         (None, Some(id)) if id == view::zone_id(settings) => Ok(settings.zone.clone()),
-        (None, Some(id)) => Err(ApiError::value(format!("Invalid availability zone: [{id}]"))),
+        (None, Some(id)) => Err(ApiError::unknown_zone(&id)),
         (None, None) => Err(ApiError::missing("AvailabilityZone")),
         (Some(_), Some(_)) => Err(ApiError::new(
             "InvalidParameterCombination",

@@ -9,6 +9,7 @@ use crate::model::Settings;
 pub const ACTION: Action = Action { name: "DescribeAvailabilityZones", mutates: false, run };
 
 const FILTERS: &[&str] = &[
+    "group-long-name",
     "group-name",
     "message",
     "opt-in-status",
@@ -39,6 +40,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         Element::text("regionName", &settings.region),
         Element::text("zoneType", "availability-zone"),
         Element::text("groupName", &settings.region),
+        Element::text("groupLongName", &settings.region),
         Element::text("networkBorderGroup", &settings.region),
         Element::text("optInStatus", "opt-in-not-required"),
         Element::new("messageSet"),
@@ -50,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 
 fn values(settings: &Settings, id: &str, filter: &str) -> Vec<String> {
     let value = match filter {
-        "group-name" | "region-name" => &settings.region,
+        "group-long-name" | "group-name" | "region-name" => &settings.region,
         "opt-in-status" => "opt-in-not-required",
         "state" => "available",
         "zone-id" => id,

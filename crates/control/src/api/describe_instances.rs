@@ -27,8 +27,11 @@ const FILTERS: &[&str] = &[
     "owner-id",
     "private-ip-address",
     "reservation-id",
+    "root-device-name",
+    "root-device-type",
     "tag:",
     "tag-key",
+    "tag-value",
 ];
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -59,9 +62,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         .filter(|host| ids.is_empty() || ids.contains(&host.id))
         .filter(|host| filters.pass(|name| values(settings, &model, host, name)));
     let (hosts, token) = page.cut(wanted, |host| host.id.to_string());
-    let items = hosts.into_iter().map(|host| {
-        let instance = Element::list("item", view::host(settings, &model, host));
-        Element::list("item", reservation(settings, host.id, vec![instance]))
+    // Hosts of one reservation follow each other, because their ids do.
+    let together = |a: &&Host, b: &&Host| reservation_id(a.id) == reservation_id(b.id);
+    let items = hosts.chunk_by(together).map(|hosts| {
+        let instance = |host: &&Host| Element::list("item", view::host(settings, &model, host));
+        let instances = hosts.iter().map(instance).collect();
+        Element::list("item", reservation(settings, hosts[0].id, instances))
     });
     Ok(view::paged("reservationSet", items.collect(), token))
 }
@@ -80,9 +86,19 @@ pub(super) fn reservation(
     ]
 }
 
-/// Every host counts as launched alone.
+/// Low bits of a host's id that number the hosts of one RunInstances; their other bits are equal.
+/// Other hosts have random ids, and a reservation each.
+const NUMBER_BITS: u32 = 7;
+
+/// The id of the host with this number in a reservation, which any id of it stands for.
+pub(super) fn launched(reservation: InstanceId, number: u32) -> InstanceId {
+    debug_assert!(number < 1 << NUMBER_BITS);
+    let first = reservation.bits() >> NUMBER_BITS << NUMBER_BITS;
+    InstanceId::from_bits(first | u128::from(number))
+}
+
 fn reservation_id(host: InstanceId) -> String {
-    host.to_string().replacen("i-", "r-", 1)
+    launched(host, 0).to_string().replacen(InstanceId::PREFIX, "r-", 1)
 }
 
 fn values<'a>(settings: &Settings, model: &Model, host: &'a Host, filter: &str) -> Values<'a> {
@@ -107,6 +123,8 @@ fn values<'a>(settings: &Settings, model: &Model, host: &'a Host, filter: &str) 
         "owner-id" => Values::of(settings.account.clone()),
         "private-ip-address" => Values::of(view::address(host)),
         "reservation-id" => Values::of(reservation_id(host.id)),
+        "root-device-name" => Values::of(view::root_device(model, host)),
+        "root-device-type" => Values::of(view::ROOT_DEVICE_TYPE),
         tag => tag_values(tag, &host.tags),
     }
 }

@@ -22,6 +22,7 @@ const FILTERS: &[&str] = &[
     "storage-tier",
     "tag:",
     "tag-key",
+    "tag-value",
     "volume-id",
     "volume-size",
 ];

@@ -29,6 +29,7 @@ const FILTERS: &[&str] = &[
     "status",
     "tag:",
     "tag-key",
+    "tag-value",
     "throughput",
     "volume-id",
     "volume-type",

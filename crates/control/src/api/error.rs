@@ -90,6 +90,12 @@ impl ApiError {
         Self::value(format!("The filter '{name}' is invalid"))
     }
 
+    /// There is no such zone.
+    #[must_use]
+    pub fn unknown_zone(zone: &str) -> Self {
+        Self::new("InvalidZone.NotFound", format!("The zone '{zone}' does not exist."))
+    }
+
     /// The feature is not supported.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new("UnsupportedOperation", message)
@@ -291,9 +297,7 @@ fn unknown(refusal: Refusal) -> ApiError {
             let text = missing_ids("The instance ID", &ids);
             ApiError::new("InvalidInstanceID.NotFound", text)
         }
-        Refusal::UnknownZone(zone) => {
-            ApiError::value(format!("Invalid availability zone: [{zone}]"))
-        }
+        Refusal::UnknownZone(zone) => ApiError::unknown_zone(&zone),
         Refusal::NotTaggable(id) => {
             ApiError::new("InvalidID", format!("The ID '{id}' is not valid"))
         }

@@ -37,7 +37,7 @@ fn set(call: &mut Call<'_>, is_on: bool) -> Result<Vec<Element>, ApiError> {
     let zone_id = view::zone_id(settings);
     let absent = zones.iter().find(|zone| **zone != settings.zone);
     if let Some(absent) = absent.or_else(|| zone_ids.iter().find(|id| **id != zone_id)) {
-        return Err(ApiError::value(format!("Invalid availability zone: [{absent}]")));
+        return Err(ApiError::unknown_zone(absent));
     }
     let before: Vec<Option<UnixMs>> = {
         let model = call.plane.model();

@@ -102,10 +102,12 @@ impl Filters {
     }
 }
 
-/// Values under `tag-key` and `tag:KEY`.
+/// Values under `tag-key`, `tag-value` and `tag:KEY`.
 pub(super) fn tag_values<'a>(name: &str, tags: &'a Tags) -> Values<'a> {
-    if name == "tag-key" {
-        return Values::Many(tags.keys().cloned().collect());
+    match name {
+        "tag-key" => return Values::Many(tags.keys().cloned().collect()),
+        "tag-value" => return Values::Many(tags.values().cloned().collect()),
+        _ => {}
     }
     let value = name.strip_prefix("tag:").and_then(|key| tags.get(key));
     Values::One(value.map(|value| value.as_str().into()))

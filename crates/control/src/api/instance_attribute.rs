@@ -44,11 +44,12 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         }
         "disableApiStop" => value("false".into()),
         "productCodes" => Element::new("productCodes"),
+        "rootDeviceName" => value(view::root_device(&model, host).into()),
         other => {
             return Err(ApiError::unsupported(format!(
                 "The attribute {other} is not known of a client host; known are \
                  blockDeviceMapping, instanceType, ebsOptimized, disableApiTermination, \
-                 disableApiStop and productCodes"
+                 disableApiStop, productCodes and rootDeviceName"
             )));
         }
     };

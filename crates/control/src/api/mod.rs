@@ -4,6 +4,7 @@
 //! repeated signatures, and [`Api::run`] executes the action. Each returns an [`ApiError`] in EC2's
 //! form. A new action is one file with an `ACTION` and one line in [`ACTIONS`].
 
+mod absent_resources;
 pub mod args;
 pub mod error;
 pub mod filter;
@@ -31,6 +32,7 @@ mod describe_capacity;
 mod describe_endpoints;
 mod describe_events;
 mod describe_history;
+mod describe_instance_status;
 mod describe_instance_types;
 mod describe_instances;
 mod describe_regions;
@@ -115,13 +117,16 @@ pub const ACTIONS: &[Action] = &[
     delete_volume::ACTION,
     deregister_host::ACTION,
     describe_account_attributes::ACTION,
+    absent_resources::ADDRESSES,
     describe_availability_zones::ACTION,
     describe_capacity::ACTION,
     describe_endpoints::ACTION,
     describe_events::ACTION,
     fast_restores::DESCRIBE,
     describe_history::ACTION,
+    absent_resources::IMAGES,
     instance_attribute::DESCRIBE,
+    describe_instance_status::ACTION,
     describe_instance_types::ACTION,
     describe_instances::ACTION,
     snapshot_lock::DESCRIBE,
@@ -140,6 +145,7 @@ pub const ACTIONS: &[Action] = &[
     describe_volume_status::ACTION,
     describe_volumes::ACTION,
     describe_volumes_modifications::ACTION,
+    absent_resources::VPCS,
     detach_volume::ACTION,
     encryption::DISABLE,
     fast_restores::DISABLE,
@@ -350,11 +356,40 @@ impl Api {
     }
 }
 
+/// Hash of everything that a request asks for, except its client token.
+///
+/// Tags have no order, so equal tags in another order make the same hash: the EBS CSI driver sends
+/// them in a random one. Tags that are sorted by key hash as they are.
 fn fingerprint(params: &Params) -> String {
-    let mut pairs: Vec<(&str, &str)> =
-        params.iter().filter(|(name, _)| !["ClientToken", "DryRun"].contains(name)).collect();
+    let mut params = params.clone();
+    let mut specifications = Vec::new();
+    for (_, mut fields) in params.take_structures("TagSpecification") {
+        let mut tags: Vec<_> = fields.take_structures("Tag").into_iter().map(sorted).collect();
+        tags.sort_unstable();
+        specifications.push((sorted((0, fields)), tags));
+    }
+    specifications.sort_unstable();
+    let mut pairs: Vec<(String, String)> = sorted((0, params));
+    pairs.retain(|(name, _)| !["ClientToken", "DryRun"].contains(&name.as_str()));
+    for ((own, tags), number) in specifications.into_iter().zip(1..) {
+        let prefix = format!("TagSpecification.{number}");
+        pairs.extend(own.into_iter().map(|(name, value)| (format!("{prefix}.{name}"), value)));
+        for (fields, tag) in tags.into_iter().zip(1..) {
+            let field = |(name, value)| (format!("{prefix}.Tag.{tag}.{name}"), value);
+            pairs.extend(fields.into_iter().map(field));
+        }
+    }
     pairs.sort_unstable();
+    let pairs = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     sigv4::sha256_hex(query::encode(pairs).as_bytes())
+}
+
+/// The fields of a structure of a list, sorted by name; the structure's number is dropped.
+fn sorted((_, fields): (u32, Params)) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, String)> =
+        fields.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    pairs.sort_unstable();
+    pairs
 }
 
 /// Whether the parameters request a dry run, read as [`Args::boolean`] reads them.

@@ -10,7 +10,7 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::args::{Args, snapshot_id};
 use super::create_volume::{default_type, spare};
-use super::describe_instances::reservation;
+use super::describe_instances::{launched, reservation};
 use super::error::ApiError;
 use super::instance_state::release;
 use super::register_host::parse_address;
@@ -79,7 +79,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(ApiError::new("InvalidParameterCombination", text));
     }
     if let Some(zone) = zone.filter(|zone| *zone != settings.zone) {
-        return Err(ApiError::value(format!("Invalid availability zone: [{zone}]")));
+        return Err(ApiError::unknown_zone(&zone));
     }
     check_snapshots(call, &devices)?;
     let wanted = Wanted { instance_type, address, tags, devices, volume_tags };
@@ -87,7 +87,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let model = call.plane.model();
     let instance = |id: &InstanceId| {
         let host = model.hosts.get(id)?;
-        Some(Element::list("item", view::host(settings, &model, host)))
+        Some(Element::list("item", view::made(view::host(settings, &model, host))))
     };
     let instances = hosts.iter().filter_map(instance).collect();
     let first = hosts.first().copied().ok_or_else(|| ApiError::internal("no host was made"))?;
@@ -112,12 +112,13 @@ fn made(
 ) -> Result<Vec<InstanceId>, ApiError> {
     let mut hosts = Vec::new();
     let mut new = Vec::new();
+    let reservation = match token {
+        Some(token) => of_token(token),
+        None => clock::instance_id().map_err(PlaneError::from)?,
+    };
     for number in 0..count {
         let one = call.plane.one_address_at_a_time();
-        let id = match token {
-            Some(token) => of_token(token, number),
-            None => clock::instance_id().map_err(PlaneError::from)?,
-        };
+        let id = launched(reservation, number);
         let known = call.plane.model().hosts.get(&id).map(|host| host.instance_type.clone());
         if let (Some(token), Some(known)) = (token, known) {
             if known != wanted.instance_type {
@@ -148,9 +149,9 @@ fn made(
     Ok(hosts)
 }
 
-/// The id of the host with this number that a client token makes: the same whenever it is sent.
-fn of_token(token: &str, number: u32) -> InstanceId {
-    let digest = sha256_hex(format!("RunInstances\n{token}\n{number}").as_bytes());
+/// The reservation that a client token makes: the same whenever it is sent.
+fn of_token(token: &str) -> InstanceId {
+    let digest = sha256_hex(format!("RunInstances\n{token}").as_bytes());
     let bits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
     InstanceId::from_bits(bits)
 }

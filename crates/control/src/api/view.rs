@@ -13,6 +13,13 @@ use crate::model::{
 };
 use crate::plane::Plane;
 
+/// Device names under which EC2's instances have their boot volume; the first is the usual one.
+pub const BOOT_DEVICES: [&str; 2] = ["/dev/sda1", "/dev/xvda"];
+/// The list of tags of a resource.
+const TAG_SET: &str = "tagSet";
+/// What kind of boot volume all instances have.
+pub const ROOT_DEVICE_TYPE: &str = "ebs";
+
 /// A point in time.
 pub fn time(name: &str, at: UnixMs) -> Element {
     Element::text(name, timestamp::extended(at.0))
@@ -29,16 +36,44 @@ pub fn paged(name: &str, items: Vec<Element>, token: Option<String>) -> Vec<Elem
     [Element::list(name, items)].into_iter().chain(token).collect()
 }
 
-/// The id of the only zone, in EC2's form (`use1-az1`).
+/// The id of the only zone, in EC2's form: `use1-az1` in the region us-east-1.
 pub fn zone_id(settings: &Settings) -> String {
-    format!("{}-az1", settings.region.replace('-', ""))
+    let region: String = settings.region.split('-').map(abbreviated).collect();
+    format!("{region}-az1")
 }
 
-pub fn tag_set(tags: &Tags) -> Element {
+/// A part of a region's name as zone ids have it.
+fn abbreviated(part: &str) -> &str {
+    match part {
+        "east" => "e",
+        "west" => "w",
+        "north" => "n",
+        "south" => "s",
+        "central" => "c",
+        "northeast" => "ne",
+        "northwest" => "nw",
+        "southeast" => "se",
+        "southwest" => "sw",
+        "gov" => "g",
+        other => other,
+    }
+}
+
+/// What describes a resource, as the action that makes it returns it: with an empty list of tags if
+/// there are none, as on EC2.
+pub fn made(mut fields: Vec<Element>) -> Vec<Element> {
+    if fields.iter().all(|field| field.name != TAG_SET) {
+        fields.push(Element::new(TAG_SET));
+    }
+    fields
+}
+
+/// Tags of a resource; `None` without tags, because EC2 leaves the list out of what it describes.
+pub fn tag_set(tags: &Tags) -> Option<Element> {
     let item = |(key, value): (&String, &String)| {
         Element::list("item", [Element::text("key", key), Element::text("value", value)])
     };
-    Element::list("tagSet", tags.iter().map(item))
+    (!tags.is_empty()).then(|| Element::list(TAG_SET, tags.iter().map(item)))
 }
 
 pub fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
@@ -75,7 +110,7 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
         fields.push(Element::text("fastRestored", true));
     }
     fields.extend(limits(spec));
-    fields.push(tag_set(&volume.tags));
+    fields.extend(tag_set(&volume.tags));
     if let Phase::Error(reason) = &volume.phase {
         // An extension: EC2 does not return the reason.
         fields.push(Element::text("errorReason", reason));
@@ -121,15 +156,15 @@ pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
         | SnapshotPhase::Deleting { .. }
         | SnapshotPhase::Binned { .. } => {}
     }
-    fields.push(tag_set(&snapshot.tags));
+    fields.extend(tag_set(&snapshot.tags));
     fields
 }
 
 /// A snapshot as CreateSnapshots returns it.
 pub fn snapshot_of_set(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     let mut fields = snapshot_fields(plane, snapshot, "state");
-    fields.push(tag_set(&snapshot.tags));
-    fields
+    fields.extend(tag_set(&snapshot.tags));
+    made(fields)
 }
 
 /// An attachment as AttachVolume, DetachVolume and DescribeVolumes return it.
@@ -173,7 +208,7 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
         Element::text("availabilityZoneId", zone_id(settings)),
         Element::text("tenancy", "default"),
     ];
-    vec![
+    let mut fields = vec![
         Element::text("instanceId", host.id),
         host_state("instanceState", host.state),
         Element::text("instanceType", &host.instance_type),
@@ -181,14 +216,28 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
         Element::list("placement", placement),
         Element::text("privateIpAddress", address(host)),
         Element::text("ebsOptimized", true),
+        Element::text("rootDeviceType", ROOT_DEVICE_TYPE),
+        Element::text("rootDeviceName", root_device(model, host)),
         block_devices(settings, model, host),
-        tag_set(&host.tags),
-    ]
+    ];
+    fields.extend(tag_set(&host.tags));
+    fields
 }
 
-/// The volumes of a host.
+/// The device name of a host's boot volume: that of the volume that is attached as one, or the
+/// usual one. A record boots nothing, but clients expect the name.
+pub fn root_device(model: &Model, host: &Host) -> &'static str {
+    let is_attached =
+        |device: &&str| model.attachments_of(host.id).any(|(_, a)| a.device == **device);
+    BOOT_DEVICES.into_iter().find(is_attached).unwrap_or(BOOT_DEVICES[0])
+}
+
+/// The volumes of a host: the boot volume, then the others in the order of their attachment.
 pub fn block_devices(settings: &Settings, model: &Model, host: &Host) -> Element {
-    let mappings = model.attachments_of(host.id).map(|(volume, attachment)| {
+    let root = root_device(model, host);
+    let mut attached: Vec<_> = model.attachments_of(host.id).collect();
+    attached.sort_by_key(|(_, a)| (a.device != root, a.attached, a.device.clone()));
+    let mappings = attached.into_iter().map(|(volume, attachment)| {
         let ebs = [
             Element::text("volumeId", volume.id),
             Element::text("status", attachment.state.name()),

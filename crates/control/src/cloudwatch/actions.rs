@@ -1,5 +1,5 @@
-//! ListMetrics, GetMetricData and GetMetricStatistics. Error codes and texts are CloudWatch's where
-//! they are known.
+//! ListMetrics, GetMetricData, GetMetricStatistics and DescribeAlarms. Error codes and texts are
+//! CloudWatch's where they are known.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::aws::{seal, sigv4};
@@ -32,6 +32,10 @@ const FILTERS_MAX: usize = 10;
 const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 1_024;
 const TEXT_MAX: usize = 2_048;
+
+/// Alarms of a page, and names of a request.
+const ALARMS_MAX: usize = 100;
+const ALARM_STATES: [&str; 3] = ["OK", "ALARM", "INSUFFICIENT_DATA"];
 
 /// What tokens are for.
 const LIST: &str = "evenkeel-cloudwatch-list";
@@ -101,15 +105,41 @@ impl Api {
             "GetMetricStatistics" => {
                 call.metric_statistics(Input::new(parameters, "InvalidParameterValue")?)
             }
+            "DescribeAlarms" => alarms(Input::new(parameters, "InvalidParameterValue")?),
             other => {
                 let text = format!(
-                    "The action {other} is not supported; ListMetrics, GetMetricData and \
-                     GetMetricStatistics are."
+                    "The action {other} is not supported; ListMetrics, GetMetricData, \
+                     GetMetricStatistics and DescribeAlarms are."
                 );
                 Err(ApiError::new("InvalidAction", text))
             }
         }
     }
+}
+
+/// DescribeAlarms: there are none, which is what tools that look for alarms of a volume expect.
+fn alarms(mut input: Input) -> Result<Value, ApiError> {
+    for name in ["AlarmNames", "AlarmTypes"] {
+        input.list(name, ALARMS_MAX)?;
+    }
+    for name in ["AlarmNamePrefix", "ChildrenOfAlarmName", "ParentsOfAlarmName", "ActionPrefix"] {
+        input.text(name, VALUE_MAX)?;
+    }
+    let state = input.text("StateValue", NAME_MAX)?;
+    if state.is_some_and(|state| !ALARM_STATES.contains(&state.as_str())) {
+        return Err(input.wrong("StateValue", &format!("must be {}", ALARM_STATES.join(" or "))));
+    }
+    let records = input.number("MaxRecords")?;
+    if records.is_some_and(|records| !(1..=ALARMS_MAX as u64).contains(&records)) {
+        return Err(input.wrong("MaxRecords", &format!("must be 1 to {ALARMS_MAX}")));
+    }
+    if input.text("NextToken", TEXT_MAX)?.is_some() {
+        let text = "The parameter NextToken is not of this list; begin the list anew.";
+        return Err(ApiError::new("InvalidNextToken", text));
+    }
+    input.done()?;
+    let none = || Value::List(Vec::new());
+    Ok(Value::map([("CompositeAlarms", none()), ("MetricAlarms", none())]))
 }
 
 /// Everything that defines the result of a request, of which a token is a page.

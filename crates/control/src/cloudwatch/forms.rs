@@ -64,14 +64,21 @@ impl Arrived<'_> {
         if self.header("x-amz-target").is_some() {
             return Some(Form::Json);
         }
-        let signed = self.header("authorization").is_some_and(|text| {
-            text.split([',', ' ']).any(|part| part.ends_with("/monitoring/aws4_request"))
-        });
+        self.is_signed_for(SERVICE).then_some(Form::Query)
+    }
+
+    /// Whether the signature of a request names a service. It is not verified.
+    #[must_use]
+    pub fn is_signed_for(&self, service: &str) -> bool {
+        let scope_end = format!("/{service}/aws4_request");
+        let signed = self
+            .header("authorization")
+            .is_some_and(|text| text.split([',', ' ']).any(|part| part.ends_with(&scope_end)));
         let presigned = self.query.split('&').any(|pair| {
             let pair = pair.replace("%2F", "/").replace("%2f", "/");
-            pair.starts_with("X-Amz-Credential=") && pair.ends_with("/monitoring/aws4_request")
+            pair.starts_with("X-Amz-Credential=") && pair.ends_with(&scope_end)
         });
-        (signed || presigned).then_some(Form::Query)
+        signed || presigned
     }
 
     /// The action and its parameters.
@@ -316,6 +323,17 @@ mod tests {
         headers: &'a [(&'a str, &'a str)],
     ) -> Arrived<'a> {
         Arrived { path, query, headers }
+    }
+
+    #[test]
+    fn a_signature_names_one_service_in_a_header_or_in_a_presigned_url() {
+        let header = [("authorization", "A Credential=K/20261003/r/sts/aws4_request, S=1")];
+        assert!(arrived("/", "", &header).is_signed_for("sts"));
+        assert!(!arrived("/", "", &header).is_signed_for("ec2"));
+        for query in ["X-Amz-Credential=K%2F1%2Fr%2Fsts%2Faws4_request", "a=/sts/aws4_request"] {
+            let is_presigned = query.starts_with("X-Amz");
+            assert_eq!(arrived("/", query, &[]).is_signed_for("sts"), is_presigned, "{query}");
+        }
     }
 
     #[test]

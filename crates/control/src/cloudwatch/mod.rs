@@ -11,7 +11,7 @@
 //! | `store` | minutes, in a file of bounded size |
 //! | `metrics` | name, unit and value of each metric; pure |
 //! | `query` | statistics over periods; pure |
-//! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics |
+//! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics, DescribeAlarms |
 //! | `input` | the parameters of an action |
 //! | [`forms`] | requests and replies in the three protocols: JSON, CBOR, query |
 //! | `value` | what all three are made of |

@@ -50,11 +50,14 @@ fn parse(body: &[u8]) -> Result<Request, DirectError> {
     parsed.map_err(|error| DirectError::parameter(format!("the body is no request: {error}")))
 }
 
-/// Hash of everything in a request but its token.
+/// Hash of everything in a request but its token. Equal tags in another order make the same hash.
 fn fingerprint(body: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(body).unwrap_or_default();
     if let Value::Object(fields) = &mut value {
         fields.remove("ClientToken");
+        if let Some(Value::Array(tags)) = fields.get_mut("Tags") {
+            tags.sort_by_cached_key(Value::to_string);
+        }
     }
     // Keys of its objects are sorted.
     sigv4::sha256_hex(value.to_string().as_bytes())

@@ -179,6 +179,14 @@ fn random_identity() -> Result<u128, StoreError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
+/// The error text for a pool that is gone.
+const MISSING: &str = "is missing: it is the pool with the bytes of all volumes of this data \
+                       folder; put it back, or say with --pool where it is";
+/// The error text for a place in which a pool is to be made. Nothing is created there: the disk may
+/// not be mounted, or the name of a device may be mistyped.
+const MISSING_NEW: &str = "is missing: name a block device, or make an empty file for the pool \
+                           with `touch` first; the pool grows in it";
+
 impl LocalPool {
     /// Opens the pool of the data folder `path`, which is claimed (see [`Folder::claim`]). At the
     /// first start it is made: in `device`, a block device or an empty file, or else in the file
@@ -212,15 +220,16 @@ impl LocalPool {
         }
         let place = path.join(&note.device);
         let is_own = note.device == Path::new(FILE);
-        let device = open_device(&place, is_own && note.session == 0)?;
-        if note.session == 0 {
+        let is_new = note.session == 0;
+        let missing = if is_new { MISSING_NEW } else { MISSING };
+        let device = open_device(&place, is_own && is_new, missing)?;
+        if is_new {
             make(&device, note.identity)?;
         }
         let superblock = read_superblock(&device)?;
         note.accepts(&device)?;
         let lasting = lasting(path, note.identity);
         let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
-        let is_new = note.session == 0;
         note.session = superblock.session + 1;
         match note.write(path) {
             // On a full disk the folder knows of one opening less: it still tells an older copy.
@@ -289,7 +298,7 @@ impl Note {
 /// # Errors
 /// When it cannot be opened or written.
 pub fn wipe(place: &Path) -> Result<(), StoreError> {
-    let device = open_device(place, false)?;
+    let device = open_device(place, false, MISSING_NEW)?;
     let zeroes = vec![0; CHUNK_BYTES as usize];
     let mut first = zeroes.clone();
     first[WIPED_AT..][..WIPED.len()].copy_from_slice(WIPED);
@@ -307,13 +316,11 @@ fn failed<'a>(doing: &'a str, place: &'a Path) -> impl FnOnce(io::Error) -> Stor
     move |error| StoreError::io(format!("{doing} {}", place.display()), error)
 }
 
-fn open_device(place: &Path, may_create: bool) -> Result<FileDevice, StoreError> {
+/// Opens a device; `missing` is the error text if there is none.
+fn open_device(place: &Path, may_create: bool, missing: &str) -> Result<FileDevice, StoreError> {
     match FileDevice::open(place, may_create) {
         Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            let path = place.to_owned();
-            let why = "is missing: it is the pool with the bytes of all volumes of this data \
-                       folder; put it back, or say with --pool where it is";
-            Err(StoreError::NotPool { path, why: why.to_owned() })
+            Err(StoreError::NotPool { path: place.to_owned(), why: missing.to_owned() })
         }
         opened => opened,
     }
@@ -426,6 +433,19 @@ mod tests {
         note.write(&path).unwrap();
         drop(LocalPool::in_folder(&path, None).unwrap());
         assert_eq!(Note::read(&path).unwrap().unwrap(), Note { session: 2, ..note });
+    }
+
+    #[test]
+    fn a_new_pool_in_a_named_file_needs_an_empty_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let (path, place) = (parent.path().join("data"), parent.path().join("new"));
+        let error = refused(&path, Some(&place));
+        assert!(error.contains("make an empty file") && error.contains("touch"), "{error}");
+        assert!(!error.contains("bytes of all volumes") && !place.exists(), "{error}");
+        fs::write(&place, "").unwrap();
+        drop(LocalPool::in_folder(&path, Some(&place)).unwrap());
+        fs::remove_file(&place).unwrap();
+        assert!(refused(&path, Some(&place)).contains("bytes of all volumes"));
     }
 
     #[test]
