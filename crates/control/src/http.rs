@@ -239,7 +239,7 @@ async fn serve_to_end(
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
-    let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::now()));
+    let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
     let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper, rate });
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
@@ -347,7 +347,7 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
-    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::now())) {
+    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::since_boot())) {
         return (Err(ApiError::throttled(rate.refusal())), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit(&prepared) {

@@ -282,7 +282,7 @@ impl Api {
     /// See [`Denied`].
     pub fn admit(&self, prepared: &Prepared) -> Result<(), Denied> {
         let Prepared { action, params, fingerprint, verified } = prepared;
-        let now = clock::now();
+        let now = self.plane.now();
         // A request with a client token returns the existing volume, however often it is repeated.
         let is_known = |token: &str| {
             let model = self.plane.model();
@@ -294,7 +294,7 @@ impl Api {
         if !action.mutates || is_dry_run(params) || makes_nothing_new {
             return Ok(());
         }
-        self.replays().take(verified, now)
+        self.replays().take(verified, clock::now())
     }
 
     pub(crate) fn replays(&self) -> MutexGuard<'_, Replays> {
@@ -328,7 +328,7 @@ impl Api {
     ) -> Result<String, ApiError> {
         let mut args = Args::new(params);
         let dry_run = args.boolean("DryRun")?.unwrap_or(false);
-        let now = clock::now();
+        let now = self.plane.now();
         let mut call = Call {
             plane: &self.plane,
             endpoints: &self.endpoints,

@@ -165,6 +165,12 @@ fn level<const N: usize>(
     }
 }
 
+/// Milliseconds as seconds.
+fn real_ms(ms: i64) -> f64 {
+    let seconds = real(ms.unsigned_abs()) / 1_000.0;
+    if ms < 0 { -seconds } else { seconds }
+}
+
 fn counted(count: u64) -> Option<Value> {
     Some(Value::Count(count))
 }
@@ -650,6 +656,11 @@ pub(super) const ALL: &[Family] = &[
         "host_exceeded_tp_seconds",
         "Seconds in which the instance's limits in throughput held its volumes up.",
         Of::Host(|host| seconds(host.counters.exceeded.bytes_ns)),
+    ),
+    Family::gauge(
+        "clock_step_seconds",
+        "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
+        Of::Each(|snapshot, metric| metric.encode_gauge(&(real_ms(snapshot.clock_step_ms)))),
     ),
     Family {
         name: "build",

@@ -92,6 +92,7 @@ impl Scraper {
             space: space(plane, &model),
             background: Some(background),
             scrub: plane.scrub(),
+            clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.fleet().map(|fleet| cluster(fleet)),
             recording: plane
@@ -290,6 +291,8 @@ struct Snapshot {
     background: Option<BackgroundReport>,
     /// The scrub that runs, or the last one.
     scrub: Option<Scrub>,
+    /// How far the wall clock was set within the last hour; 0 if it was not.
+    clock_step_ms: i64,
     /// `None` if no events are kept.
     events: Option<EventsNow>,
     /// `None` if volumes are not recorded.

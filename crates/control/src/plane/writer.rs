@@ -63,7 +63,7 @@ impl Plane {
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
-        let change = Change { events, unleased: changed.clone(), stopped: None };
+        let change = Change { events, unleased: changed.clone(), ..Change::default() };
         writer.store(&change)?;
         for event in &change.events {
             match event {
