@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long it may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The most bytes of an answer that are read: nothing in it is looked at.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The header with the number of an event.
 const SEQUENCE: &str = "x-evenkeel-sequence";
 
@@ -71,10 +73,15 @@ impl Post for Http {
             .header(SEQUENCE, sequence)
             .body(event.to_owned());
         let answer = self.runtime.block_on(async {
-            let answer = request.send().await?;
-            let status = answer.status();
-            // Read to its end, so that the connection can be used again.
-            answer.bytes().await.map(|_| status)
+            let mut answer = request.send().await?;
+            // Read to its end, so that the connection can be used again. A longer answer is not
+            // read, and its connection is closed.
+            let mut left = ANSWER_BYTES_MAX;
+            while let Some(part) = answer.chunk().await? {
+                let Some(rest) = left.checked_sub(part.len()) else { break };
+                left = rest;
+            }
+            reqwest::Result::Ok(answer.status())
         });
         match answer {
             Ok(status) if status.is_success() => Ok(()),

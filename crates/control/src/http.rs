@@ -14,7 +14,9 @@
 mod cloudwatch;
 mod direct;
 mod rate;
+mod scrapes;
 mod slot;
+mod strangers;
 mod table;
 
 use std::io;
@@ -42,7 +44,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
 use self::rate::Rate;
-use self::slot::{InFlight, Slot, SlotStream, Slots};
+use self::scrapes::Scrapes;
+use self::slot::{InFlight, SlotStream};
+pub use self::slot::{Pinned, Slot, Slots};
+use self::strangers::{Strangers, discard};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
@@ -75,6 +80,8 @@ pub struct Timeouts {
     pub connection: Duration,
     /// For a connection that is being closed to end, for example by reading its last reply.
     pub close: Duration,
+    /// To read a reply that does not fit into the kernel's buffers.
+    pub send: Duration,
     /// For all connections to end when the server stops.
     pub stop: Duration,
 }
@@ -83,7 +90,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         let (head, body, close, stop) = (seconds(30), seconds(30), seconds(30), seconds(5));
-        Self { head, body, connection: seconds(600), close, stop }
+        Self { head, body, connection: seconds(600), close, send: seconds(60), stop }
     }
 }
 
@@ -96,6 +103,10 @@ struct Shared {
     blocks: Arc<Semaphore>,
     /// Held by the running scrape; others wait.
     scraper: Arc<Mutex<Scraper>>,
+    /// The replies to scrapes that are being sent.
+    scrapes: Scrapes,
+    /// Refused signatures.
+    strangers: Strangers,
     /// Limits the requests a second, if the operator wants it.
     rate: Option<Rate>,
 }
@@ -157,7 +168,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     let (slot, evicted) = slots.take(peer.ip()).await;
                     let (router, stopping) = (router.clone(), stopping.clone());
-                    let io = SlotStream { stream, slot };
+                    let io = SlotStream::new(stream, slot, timeouts.send);
                     connections.spawn(connection(io, evicted, router, timeouts, stopping));
                     // Each connection runs once before the next one is accepted. So even in a
                     // burst, a request that has arrived is seen before its connection may be
@@ -189,8 +200,6 @@ async fn connection(
     timeouts: Timeouts,
     stopping: watch::Receiver<bool>,
 ) {
-    // Replies are small and written in one piece.
-    let _ = io.stream.set_nodelay(true);
     tokio::select! {
         biased;
         Ok(()) = evicted => debug!("a connection gave way to another"),
@@ -204,7 +213,7 @@ async fn serve_to_end(
     timeouts: Timeouts,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let (slot, router) = (Arc::clone(&io.slot), TowerToHyperService::new(router));
+    let (slot, router) = (Arc::clone(io.slot()), TowerToHyperService::new(router));
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&slot));
         router.call(request)
@@ -240,7 +249,9 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
     let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
-    let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper, rate });
+    let (scrapes, strangers) = (Scrapes::default(), Strangers::default());
+    let shared = Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate };
+    let shared = Arc::new(shared);
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/metrics", get(scrape_metrics))
@@ -284,11 +295,13 @@ async fn scrape_metrics(
         let _pinned = slot.pin();
         let plane = Arc::clone(shared.api.plane());
         // The scrape goes on after its timeout; the next one waits for its end.
-        tokio::task::spawn_blocking(move || scraper.scrape(&plane)).await
+        let refused = shared.strangers.counts();
+        tokio::task::spawn_blocking(move || scraper.scrape(&plane, refused)).await
     };
     let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
         Ok(Ok(Ok(text))) => {
-            return ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response();
+            let body = Body::from(shared.scrapes.reply(&slot, text));
+            return ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response();
         }
         Ok(Ok(Err(error))) => error.to_string(),
         Ok(Err(error)) => error.to_string(),
@@ -339,7 +352,7 @@ async fn answer(
     request: Request,
     request_id: &str,
 ) -> (Result<String, ApiError>, Option<InFlight>) {
-    let prepared = match authenticate(shared, request).await {
+    let prepared = match authenticate(shared, slot, request).await {
         Ok(prepared) => prepared,
         Err(error) => return (Err(error), None),
     };
@@ -359,10 +372,47 @@ async fn answer(
     (run_action(shared, prepared, request_id).await, Some(in_flight))
 }
 
-async fn authenticate(shared: &Shared, request: Request) -> Result<Prepared, ApiError> {
+async fn authenticate(
+    shared: &Shared,
+    slot: &Slot,
+    request: Request,
+) -> Result<Prepared, ApiError> {
     let (head, body) = request.into_parts();
-    let body = body_bytes(body, shared.body_timeout).await?;
-    prepare(&shared.api, &head, &body)
+    let prepared = match check_head(shared, &head, "ec2") {
+        Ok(()) => {
+            let body = body_bytes(body, shared.body_timeout).await?;
+            prepare(&shared.api, &head, &body)
+        }
+        Err(error) => {
+            discard(body).await;
+            Err(error.into())
+        }
+    };
+    prepared.inspect_err(|error| note(shared, slot, error))
+}
+
+/// Checks of a signature what does not need the body, so that the bodies of others are not kept.
+fn check_head(
+    shared: &Shared,
+    head: &request::Parts,
+    service: &str,
+) -> Result<(), sigv4::SignatureError> {
+    let headers = readable_headers(&head.headers);
+    let request = sigv4::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &headers,
+        body: &[],
+    };
+    shared.api.check_head(&request, service)
+}
+
+/// Counts and logs an error that is about the signature.
+fn note(shared: &Shared, slot: &Slot, error: &ApiError) {
+    if error.is_of_signature() {
+        shared.strangers.note(slot.address, error.code, &error.message);
+    }
 }
 
 async fn run_action(

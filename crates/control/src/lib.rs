@@ -64,7 +64,7 @@ use tracing::info;
 
 pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
-pub use http::{CONNECTIONS_MAX, Timeouts};
+pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
 pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey, UnixMs};
 
 use crate::api::Api;

@@ -277,12 +277,8 @@ fn garbage_is_survived() {
 #[test]
 fn bodies_are_bounded() {
     let (_folder, _server, client) = started();
-    let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     let large = "a".repeat((1 << 20) + 1);
-    let answer = raw(
-        client.address,
-        format!("{head}content-length: {}\r\n\r\n{large}", large.len()).as_bytes(),
-    );
+    let answer = raw(client.address, &signed_request(&client, &large));
     // The reply may be lost with the connection, but nothing else may come.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
@@ -310,7 +306,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// Long enough that a byte or a request arrives within it.
 const SHORT: Duration = Duration::from_millis(100);
 const PATIENT: Timeouts =
-    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, stop: LONG };
+    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, send: LONG, stop: LONG };
 
 fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
@@ -345,7 +341,14 @@ fn trickle(server: &Server, start: &str) -> String {
 }
 
 const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nx: ";
-const HALF_A_BODY: &str = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+
+/// A request with a right signature's head, of which most of the body is missing.
+fn half_a_body(server: &Server) -> String {
+    let signed = server.client().signed_headers(DESCRIBE, unix_s());
+    let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
+    let headers: String = signed.iter().map(header).collect();
+    format!("POST / HTTP/1.1\r\n{headers}content-length: 100000\r\n\r\n")
+}
 
 #[test]
 fn a_head_that_trickles_in_is_not_waited_for() {
@@ -357,7 +360,7 @@ fn a_head_that_trickles_in_is_not_waited_for() {
 #[test]
 fn a_body_that_trickles_in_is_not_waited_for() {
     let (_folder, server) = started_with(Timeouts { body: SHORT, ..PATIENT });
-    let said = trickle(&server, HALF_A_BODY);
+    let said = trickle(&server, &half_a_body(&server));
     assert!(said.starts_with("HTTP/1.1 408") && said.contains("RequestTimeout"), "{said}");
     assert!(said.contains("within 100ms"), "{said}");
 }
@@ -397,14 +400,14 @@ fn no_connection_lives_for_ever() {
 fn a_connection_that_is_being_closed_is_cut_in_the_end() {
     let timeouts = Timeouts { connection: SHORT, close: SHORT, ..PATIENT };
     let (_folder, server) = started_with(timeouts);
-    assert_eq!(trickle(&server, HALF_A_BODY), "");
+    assert_eq!(trickle(&server, &half_a_body(&server)), "");
 }
 
 #[test]
 fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let (_folder, server) = started_with(Timeouts { stop: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(HALF_A_BODY.as_bytes()).unwrap();
+    stream.write_all(half_a_body(&server).as_bytes()).unwrap();
     // It is served: the connections are accepted in their order.
     let health = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     assert!(raw(server.address, health).ends_with("ok"));
@@ -413,6 +416,45 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(answer, b"");
+}
+
+#[test]
+fn a_reply_that_is_not_read_is_not_kept() {
+    let (_folder, server) = started_with(Timeouts { send: SHORT, ..PATIENT });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    // Their replies are many times what sockets hold.
+    const REQUESTS: usize = 2_000;
+    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(&request.repeat(REQUESTS)).unwrap();
+    // It is cut without a byte having been read.
+    let end = (0..6_000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        stream.write_all(b"G").err()
+    });
+    assert!(end.is_some(), "the connection is still kept");
+}
+
+#[test]
+fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
+    let (_folder, server, client) = started();
+    let big = "x".repeat(1 << 20);
+    let headers = [("host".to_owned(), "x".to_owned())];
+    for path in ["/", "/service/GraniteServiceVersion20100801/operation/ListMetrics", "/snapshots"]
+    {
+        let answer = client.send("POST", path, &headers, big.as_bytes());
+        assert!((400..=403).contains(&answer.status), "{path}: {}", answer.body);
+        assert!(answer.body.contains("missing Authentication Token"), "{path}: {}", answer.body);
+    }
+    // Of a body that is announced and does not come, nothing is waited for that long.
+    let start = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    assert!(trickle(&server, start).starts_with("HTTP/1.1 403 "));
+    let metrics = client.send("GET", "/metrics", &headers, b"").body;
+    for (code, count) in
+        [("MissingAuthenticationToken", 3), ("MissingAuthenticationTokenException", 1)]
+    {
+        let line = format!("evenkeel_api_refused_signatures_total{{code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 /// The end of an answer's head, and the announced length of its body.
@@ -483,10 +525,11 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 fn however_many_dribble_a_good_call_and_health_are_answered() {
     let (_folder, server) = started_with(PATIENT);
     let client = server.client();
+    let half_a_body = half_a_body(&server);
     let mut dribblers = Vec::new();
     for number in 0..600 {
         let mut stream = connected(&server);
-        let start = if number % 2 == 0 { HALF_A_HEAD } else { HALF_A_BODY };
+        let start = if number % 2 == 0 { HALF_A_HEAD } else { half_a_body.as_str() };
         // The longest idle connection has been evicted.
         let _ = stream.write_all(start.as_bytes());
         dribblers.push(stream);

@@ -247,6 +247,20 @@ impl Api {
         &self.plane
     }
 
+    /// Checks of a request's signature for this service what does not need the body.
+    ///
+    /// # Errors
+    /// See [`sigv4::verify_head`].
+    pub fn check_head(
+        &self,
+        request: &sigv4::Request<'_>,
+        service: &str,
+    ) -> Result<(), sigv4::SignatureError> {
+        let scope = Scope { region: self.plane.settings.signed_region(), service };
+        let is_known = |key: &str| key == self.credentials.access_key_id;
+        sigv4::verify_head(request, scope, is_known, clock::now().0 / 1_000)
+    }
+
     /// Checks the signature and finds the action.
     ///
     /// # Errors

@@ -662,6 +662,15 @@ pub(super) const ALL: &[Family] = &[
         "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
         Of::Each(|snapshot, metric| metric.encode_gauge(&(real_ms(snapshot.clock_step_ms)))),
     ),
+    Family::counter(
+        "api_refused_signatures",
+        "Requests of the API that were refused for their signature.",
+        Of::Each(|snapshot, metric| {
+            snapshot.refused.iter().try_for_each(|(code, refused)| {
+                count(metric, &[("code", code)], Value::Count(*refused))
+            })
+        }),
+    ),
     Family {
         name: "build",
         kind: MetricType::Info,

@@ -45,11 +45,15 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Returns all metrics.
+    /// Returns all metrics; `refused` are the signatures that were refused, by code.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
-    pub fn scrape(&mut self, plane: &Plane) -> Result<String, PlaneError> {
+    pub fn scrape(
+        &mut self,
+        plane: &Plane,
+        refused: BTreeMap<&'static str, u64>,
+    ) -> Result<String, PlaneError> {
         let (report, latencies) = (plane.report()?, plane.latencies(None)?);
         let background = plane.background()?;
         self.trend.follow(clock::now(), &report.volumes);
@@ -92,6 +96,7 @@ impl Scraper {
             space: space(plane, &model),
             background: Some(background),
             scrub: plane.scrub(),
+            refused,
             clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.fleet().map(|fleet| cluster(fleet)),
@@ -291,6 +296,8 @@ struct Snapshot {
     background: Option<BackgroundReport>,
     /// The scrub that runs, or the last one.
     scrub: Option<Scrub>,
+    /// Refused signatures, by the code of the error.
+    refused: BTreeMap<&'static str, u64>,
     /// How far the wall clock was set within the last hour; 0 if it was not.
     clock_step_ms: i64,
     /// `None` if no events are kept.

@@ -120,6 +120,7 @@ fn snapshot() -> Snapshot {
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
         clock_step_ms: -7_500,
+        refused: [("AuthFailure", 3)].into(),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
         cluster: Some(cluster()),
         events: Some(EventsNow {
