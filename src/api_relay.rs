@@ -18,7 +18,8 @@ use tokio::time::timeout;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// What is passed on at once. Two of them for each connection.
 const PART_BYTES: usize = 8 << 10;
-/// The bytes by which a request for the health of this node is known.
+/// The bytes by which a request for the health of this node is known. Whether changes can be made
+/// (`/readyz`) the leader knows.
 const HEALTH: &[u8] = b"GET /healthz ";
 /// What that is answered with.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\

@@ -52,7 +52,7 @@ pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
 use crate::direct::Answer;
-use crate::metrics::{self, Scraper};
+use crate::metrics::{Format, Scraper};
 use crate::plane::Plane;
 use crate::{clock, credits};
 
@@ -253,7 +253,8 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let shared = Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate };
     let shared = Arc::new(shared);
     Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
         .route("/service/{*rest}", any(cloudwatch::cloudwatch))
@@ -285,11 +286,30 @@ async fn nothing_here(status: StatusCode, request: Request) -> Response {
     (status, headers, error.document(&request_id)).into_response()
 }
 
+/// Whether the server can go on without a restart; without authentication.
+async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+    health(shared.api.plane().check_alive())
+}
+
+/// Whether changes can be made; without authentication.
+async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    health(shared.api.plane().check_ready())
+}
+
+fn health(checked: Result<(), String>) -> Response {
+    match checked {
+        Ok(()) => "ok".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
+}
+
 /// `/metrics`, without authentication: it has numbers and ids, but no data and no keys.
 async fn scrape_metrics(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
+    headers: HeaderMap,
 ) -> Response {
+    let format = Format::asked_for(&headers);
     let scrape = async {
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
         let _pinned = slot.pin();
@@ -300,8 +320,9 @@ async fn scrape_metrics(
     };
     let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
         Ok(Ok(Ok(text))) => {
-            let body = Body::from(shared.scrapes.reply(&slot, text));
-            return ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], body).into_response();
+            let body = Body::from(shared.scrapes.reply(&slot, format.of(text)));
+            let kind = (header::CONTENT_TYPE, format.content_type());
+            return ([kind, (header::VARY, "accept")], body).into_response();
         }
         Ok(Ok(Err(error))) => error.to_string(),
         Ok(Err(error)) => error.to_string(),

@@ -519,6 +519,18 @@ const SERVER: Group = Group {
                      lack of memory.",
         },
         Alert {
+            name: "EvenkeelJournalFails",
+            expression: "evenkeel_journal_failing > 0",
+            hold: "2m",
+            severity: Severity::Critical,
+            summary: "The journal of {{ $labels.instance }} takes no changes",
+            description: "Volumes are served, but nothing can be changed, and bursts end when \
+                          their leases do.",
+            why: "The server tries every 5 s. Two minutes are longer than a disk or etcd pauses.",
+            remedy: "`/readyz` and the server's log have the reason: the disk of the data folder \
+                     is full or read-only, or etcd does not answer.",
+        },
+        Alert {
             name: "EvenkeelClockSet",
             expression: "evenkeel_clock_step_seconds > 60\nor evenkeel_clock_step_seconds < -60",
             hold: "0m",

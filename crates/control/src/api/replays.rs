@@ -129,16 +129,19 @@ impl Replays {
 
     /// Begins a new range if the wall clock was set back.
     fn follow(&mut self, now: UnixMs) {
-        if now < self.latest {
-            // Else nothing could be changed until the clock is where it was.
-            self.began = self.began.map(|began| began.min(now));
-            self.dropped.push_back(None);
-            if self.dropped.len() > RANGES_MAX {
-                let merged = [self.dropped.pop_front(), self.dropped.pop_front()];
-                let merged = merged.into_iter().flatten().flatten();
-                let merged = merged.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-                self.dropped.push_front(merged);
-            }
+        // Requests of the same moment may come here in another order.
+        if now.plus_ms(SECOND_MS) >= self.latest {
+            self.latest = self.latest.max(now);
+            return;
+        }
+        // Else nothing could be changed until the clock is where it was.
+        self.began = self.began.map(|began| began.min(now));
+        self.dropped.push_back(None);
+        if self.dropped.len() > RANGES_MAX {
+            let merged = [self.dropped.pop_front(), self.dropped.pop_front()];
+            let merged = merged.into_iter().flatten().flatten();
+            let merged = merged.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+            self.dropped.push_front(merged);
         }
         self.latest = now;
     }

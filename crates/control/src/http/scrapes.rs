@@ -1,8 +1,8 @@
 //! The replies to scrapes that are being sent: a few at a time, whatever the clients read.
 //!
 //! A scrape needs no signature, and with ten thousand volumes its reply has some 16 MB. So there is
-//! a bound on the replies that are in memory. One more closes the connection of the oldest: a client
-//! that reads has its reply long before.
+//! a bound on the replies that are in memory. One more closes the connection of the oldest: a
+//! client that reads has its reply long before.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

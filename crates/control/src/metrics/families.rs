@@ -657,6 +657,21 @@ pub(super) const ALL: &[Family] = &[
         "Seconds in which the instance's limits in throughput held its volumes up.",
         Of::Host(|host| seconds(host.counters.exceeded.bytes_ns)),
     ),
+    Family::counter(
+        "journal_commits",
+        "Changes that the journal has stored.",
+        Of::Each(|snapshot, metric| count(metric, &[], Value::Count(snapshot.journal.commits))),
+    ),
+    Family::counter(
+        "journal_failures",
+        "Changes that the journal could not store.",
+        Of::Each(|snapshot, metric| count(metric, &[], Value::Count(snapshot.journal.failures))),
+    ),
+    Family::gauge(
+        "journal_failing",
+        "1 while the last change could not be stored.",
+        Of::Each(|snapshot, metric| metric.encode_gauge(&u64::from(snapshot.journal.is_failing))),
+    ),
     Family::gauge(
         "clock_step_seconds",
         "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",

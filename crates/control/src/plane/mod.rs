@@ -51,6 +51,7 @@
 //! | `upkeep` | the tick: retry what is unsettled or in error |
 //! | `room` | what may be sold, free space, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
+//! | `vitals` | what `/healthz` and `/readyz` answer by |
 //! | `writer` | commit to the journal and apply to the model |
 //! | `error` | [`PlaneError`] |
 
@@ -69,6 +70,7 @@ mod start;
 mod stop;
 mod time;
 mod upkeep;
+mod vitals;
 mod writer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -88,6 +90,8 @@ use self::scrub::Scrubbing;
 use self::settling::Settling;
 use self::time::Following;
 use self::upkeep::Upkeep;
+pub use self::vitals::JournalNow;
+use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::cluster::fleet::Fleet;
@@ -125,6 +129,7 @@ pub struct Plane {
     writer: Mutex<Writer>,
     upkeep: Mutex<Upkeep>,
     following: Mutex<Following>,
+    vitals: Arc<Vitals>,
     capacity: Mutex<KnownCapacity>,
     space: Mutex<space::KnownSpace>,
     scrubbing: Mutex<Scrubbing>,

@@ -24,6 +24,7 @@ use super::leases::Leases;
 use super::settling::Settling;
 use super::time::Following;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
+use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::cluster::fleet::Fleet;
@@ -83,20 +84,18 @@ impl Plane {
         if cfg!(debug_assertions) {
             model.invariants();
         }
-        if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
-            warn!(
-                "the server was not stopped cleanly; credit balances are reduced by what may be \
-                 spent"
-            );
-        }
+        warn_of_crash(&stop, &model);
         let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
         let stored = unleased(&settings, &model, &opening);
         let events = match model.local_host() {
             Some(_) => Vec::new(),
             None => local_host(&model, &settings, now)?,
         };
+        let vitals = Arc::<Vitals>::default();
+        vitals.answered();
         let mut writer = Writer {
             journal,
+            vitals: Arc::clone(&vitals),
             revision,
             stored,
             born: BTreeMap::new(),
@@ -131,7 +130,7 @@ impl Plane {
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, following, capacity, space,
-            fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
+            vitals, fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
         // Before anything is looked at that may be over.
         plane.follow_clock();
@@ -239,6 +238,14 @@ impl Plane {
             }
             other => other,
         }
+    }
+}
+
+fn warn_of_crash(stop: &credits::Stop, model: &Model) {
+    if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
+        warn!(
+            "the server was not stopped cleanly; credit balances are reduced by what may be spent"
+        );
     }
 }
 

@@ -19,16 +19,18 @@ use crate::model::{Event, UnixMs};
 use crate::server_time::{ServerTime, Step, moved};
 
 /// The server's time is stored as often as this: after a failure of the machine, that much of the
-/// time before it may not count.
-const STORED_EVERY: Duration = Duration::from_mins(10);
+/// time before it may not count. It also shows whether the journal takes changes.
+const STORED_EVERY: Duration = Duration::from_mins(1);
+/// Time until the next attempt if it could not be stored.
+const STORED_AGAIN: Duration = Duration::from_secs(5);
 /// The most deadlines that one commit moves: etcd has a bound on the size of a transaction.
 const MOVED_MAX: usize = 64;
 
 /// The server's time, and what is being done about a step.
 pub(super) struct Following {
     time: ServerTime,
-    /// When it was stored last, since the boot; `None` if it must be stored now.
-    stored: Option<Duration>,
+    /// When it is stored next, since the boot.
+    due: Duration,
     /// A step whose deadlines are not all moved yet.
     moving: Option<Moving>,
 }
@@ -42,8 +44,8 @@ struct Moving {
 
 impl Following {
     /// Of a server whose start has stored this time.
-    pub(super) const fn new(time: ServerTime, since_boot: Duration) -> Self {
-        Self { time, stored: Some(since_boot), moving: None }
+    pub(super) fn new(time: ServerTime, since_boot: Duration) -> Self {
+        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None }
     }
 }
 
@@ -79,7 +81,10 @@ impl Plane {
 
     /// The same with a reading of the wall clock.
     pub fn follow_clock_at(&self, wall: UnixMs) {
-        if let Err(error) = self.follow(wall) {
+        let was_failing = self.journal_now().is_failing;
+        if let Err(error) = self.follow(wall)
+            && !was_failing
+        {
             warn!(%error, "the server's time could not be stored; trying again");
         }
     }
@@ -97,7 +102,7 @@ impl Plane {
                     warn_of(step);
                     if step.0 < 0 {
                         following.time.apply(step, boot);
-                        following.stored = None;
+                        following.due = boot;
                     }
                     Some(step)
                 }
@@ -113,7 +118,7 @@ impl Plane {
             following.moving = None;
             if step.0 > 0 {
                 following.time.apply(step, boot);
-                following.stored = None;
+                following.due = boot;
             }
         }
         self.store_time(&mut writer, boot)
@@ -143,14 +148,13 @@ impl Plane {
 
     /// Stores the server's time, if it was not stored for a while.
     fn store_time(&self, writer: &mut Writer, boot: Duration) -> Result<(), PlaneError> {
-        let is_due = |stored: Duration| boot.saturating_sub(stored) >= STORED_EVERY;
-        if !self.following().stored.is_none_or(is_due) {
+        if self.following().due > boot {
             return Ok(());
         }
         let clock = Some(self.moment());
         let stored = writer.store(&Change { clock, ..Change::default() });
-        // It is tried again when it is due, so that a full disk does not fill the log.
-        self.following().stored = Some(boot);
+        let pause = if stored.is_ok() { STORED_EVERY } else { STORED_AGAIN };
+        self.following().due = boot.saturating_add(pause);
         Ok(stored?)
     }
 }
