@@ -3,22 +3,23 @@
 
 use crate::message::Failure;
 use evenkeel_control::api::error::ApiError;
-use evenkeel_control::{CONNECTIONS_MAX, Timeouts};
+use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// How long the leader may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// What is passed on at once. Two of them for each connection.
 const PART_BYTES: usize = 8 << 10;
-/// The bytes by which a request for the health of this node is known.
+/// The bytes by which a request for the health of this node is known. Whether changes can be made
+/// (`/readyz`) the leader knows.
 const HEALTH: &[u8] = b"GET /healthz ";
 /// What that is answered with.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
@@ -79,17 +80,23 @@ async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the API is not relayed"),
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots: Arc<Slots> = Arc::default();
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((client, _)) => {
+            Ok((client, peer)) => {
+                // As at the leader: one that is silent gives way to the next.
+                let (slot, evicted) = slots.take(peer.ip()).await;
                 let leader = Arc::clone(&leader);
                 tokio::spawn(async move {
+                    let relayed = relay(client, &slot, &*leader, timeouts);
                     // A connection that breaks is its client's to make again.
-                    let _ = timeout(timeouts.connection, relay(client, &*leader, timeouts)).await;
-                    drop(place);
+                    tokio::select! {
+                        Ok(()) = evicted => {}
+                        _ = timeout(timeouts.connection, relayed) => {}
+                    }
                 });
+                // So that a request that has arrived is seen before its connection may be evicted.
+                tokio::task::yield_now().await;
             }
             // Out of descriptors, for example: others close.
             Err(error) => {
@@ -102,6 +109,7 @@ async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts
 
 async fn relay(
     mut client: TcpStream,
+    slot: &Arc<Slot>,
     leader: &WhoLeads,
     timeouts: Timeouts,
 ) -> std::io::Result<()> {
@@ -136,7 +144,7 @@ async fn relay(
         Ok((mut server, address)) => {
             server.set_nodelay(true)?;
             server.write_all(&begin[..read]).await?;
-            if !pass_on(&mut client, &mut server).await? {
+            if !pass_on(&mut client, &mut server, slot, timeouts).await? {
                 return Ok(());
             }
             let unknown = "it is not known whether the request was executed";
@@ -149,18 +157,28 @@ async fn relay(
 
 /// Passes on what either side sends, until the server ends. Returns whether it owes the client an
 /// answer then: a leader that steps down may leave a request without one.
-async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) -> std::io::Result<bool> {
+async fn pass_on(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    slot: &Arc<Slot>,
+    timeouts: Timeouts,
+) -> std::io::Result<bool> {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
     // The beginning of a request has been sent.
     let owes = AtomicBool::new(true);
+    // Not evicted while it waits for an answer.
+    let held: Mutex<Option<Pinned>> = Mutex::new(Some(slot.hold()));
+    let held_now = || held.lock().unwrap_or_else(PoisonError::into_inner);
     let requests = async {
         let mut bytes = [0; PART_BYTES];
         loop {
             match from_client.read(&mut bytes).await {
                 Ok(read @ 1..) => {
                     owes.store(true, Ordering::Relaxed);
-                    if to_server.write_all(&bytes[..read]).await.is_err() {
+                    held_now().get_or_insert_with(|| slot.hold());
+                    let sent = to_server.write_all(&bytes[..read]);
+                    if !timeout(timeouts.body, sent).await.is_ok_and(|sent| sent.is_ok()) {
                         break;
                     }
                 }
@@ -179,7 +197,8 @@ async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) -> std::io::Res
         let mut bytes = [0; PART_BYTES];
         while let Ok(read @ 1..) = from_server.read(&mut bytes).await {
             owes.store(false, Ordering::Relaxed);
-            to_client.write_all(&bytes[..read]).await?;
+            timeout(timeouts.send, to_client.write_all(&bytes[..read])).await??;
+            drop(held_now().take());
         }
         std::io::Result::Ok(())
     };
@@ -192,7 +211,7 @@ async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) -> std::io::Res
 
 /// Answers and closes.
 async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
-    client.write_all(text.as_bytes()).await?;
+    timeout(timeouts.send, client.write_all(text.as_bytes())).await??;
     client.shutdown().await?;
     // Closed with unread bytes, the connection would be reset before the client has read.
     let mut rest = [0; 4_096];
@@ -215,9 +234,9 @@ fn unavailable(why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_control::CONNECTIONS_MAX;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
-    use std::sync::Mutex;
 
     fn free() -> SocketAddr {
         TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -233,6 +252,21 @@ mod tests {
         let mut reply = String::new();
         client.read_to_string(&mut reply).unwrap();
         reply
+    }
+
+    #[test]
+    fn silent_connections_give_way_to_those_that_ask() {
+        let at = free();
+        let who: Arc<WhoLeads> = Arc::new(|| None);
+        // Longer than the test may take: nothing ends by itself.
+        let relay = ApiRelay::start(at, who, times(Duration::from_secs(600))).unwrap();
+        let silent: Vec<TcpStream> =
+            (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let well = asked(at, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(well.ends_with("\r\n\r\nok"), "{well}");
+        let refused = asked(at, "POST / HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+        drop((silent, relay));
     }
 
     #[test]

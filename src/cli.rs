@@ -88,7 +88,7 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Run the server (volumes over NBD, the EC2 API) until SIGINT or SIGTERM.
+    /// Run the server (volumes over NBD, the EC2 API) until a signal stops it.
     Serve(Box<Serve>),
     /// Show within two minutes that volumes get exactly their provisioned IOPS.
     ///

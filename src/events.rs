@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long it may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The most bytes of an answer that are read: nothing in it is looked at.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The header with the number of an event.
 const SEQUENCE: &str = "x-evenkeel-sequence";
 
@@ -48,18 +50,32 @@ fn connect(url: &str) -> Result<Box<dyn Post>, String> {
     // Once for the process; it fails where that has been done.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = Url::parse(url).map_err(|error| error.to_string())?;
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let client = Client::builder()
-        .connect_timeout(CONNECT_MAX)
-        .timeout(ANSWER_MAX)
-        .redirect(Policy::none())
-        // A proxy in the environment is not meant for this.
-        .no_proxy()
-        .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| error.to_string())?;
-    Ok(Box::new(Http { runtime, client, url }))
+    Ok(Box::new(Http::to(url)?))
+}
+
+impl Http {
+    fn to(url: Url) -> Result<Self, String> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let client = Client::builder()
+            .connect_timeout(CONNECT_MAX)
+            .timeout(ANSWER_MAX)
+            .redirect(Policy::none())
+            // A proxy in the environment is not meant for this.
+            .no_proxy()
+            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { runtime, client, url })
+    }
+
+    /// Closes all connections. The runtime closes them only while it runs, which may be much later.
+    fn close(&mut self) {
+        match Self::to(self.url.clone()) {
+            Ok(new) => *self = new,
+            Err(error) => tracing::debug!(error, "a webhook's connections stay open"),
+        }
+    }
 }
 
 impl Post for Http {
@@ -71,14 +87,24 @@ impl Post for Http {
             .header(SEQUENCE, sequence)
             .body(event.to_owned());
         let answer = self.runtime.block_on(async {
-            let answer = request.send().await?;
-            let status = answer.status();
-            // Read to its end, so that the connection can be used again.
-            answer.bytes().await.map(|_| status)
+            let mut answer = request.send().await?;
+            // Read to its end, so that the connection can be used again. A longer answer is not
+            // read, and its connection is closed.
+            let mut left = ANSWER_BYTES_MAX;
+            while let Some(part) = answer.chunk().await? {
+                let Some(rest) = left.checked_sub(part.len()) else {
+                    return Ok((answer.status(), true));
+                };
+                left = rest;
+            }
+            reqwest::Result::Ok((answer.status(), false))
         });
+        if !matches!(answer, Ok((_, false))) {
+            self.close();
+        }
         match answer {
-            Ok(status) if status.is_success() => Ok(()),
-            Ok(status) => Err(format!("it answered with status {status}")),
+            Ok((status, _)) if status.is_success() => Ok(()),
+            Ok((status, _)) => Err(format!("it answered with status {status}")),
             // Without the URL, which may be secret.
             Err(error) => Err(reason(&error.without_url())),
         }

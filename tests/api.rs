@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use support::nbd::{Client, REPLY_UNKNOWN};
@@ -254,6 +255,27 @@ fn aws_cli_sees_a_volume_in_error_as_impaired() {
 }
 
 #[test]
+fn signals_end_the_server_cleanly_or_change_nothing() {
+    let mut server = Server::start("--store memory");
+    for ignored in [Signal::USR1, Signal::USR2] {
+        server.process().signal(ignored);
+        server.evenkeel("volume ls").ok();
+    }
+    for stops in [Signal::QUIT, Signal::HUP, Signal::INT, Signal::TERM] {
+        let log = server.stop_by(stops);
+        assert!(log.contains("stopped cleanly"), "{stops:?}: {log}");
+        server.restart();
+    }
+}
+
+#[test]
+fn a_log_filter_that_is_no_level_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = run(evenkeel(folder.path()).args(["serve", "--log", "warning"])).fails_with(2);
+    assert!(refused.contains("\"warning\" is no level; expected error, warn"), "{refused}");
+}
+
+#[test]
 fn health_needs_no_signature_and_everything_else_does() {
     use std::io::{Read, Write};
     let server = Server::start("--store memory");
@@ -269,6 +291,8 @@ fn health_needs_no_signature_and_everything_else_does() {
     };
     let health = ask("/healthz");
     assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.contains("ok"), "{health}");
+    let ready = ask("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 OK\r\n") && ready.ends_with("ok"), "{ready}");
     let refused = ask("/?Action=DescribeVolumes&Version=2016-11-15");
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     assert!(refused.contains("<Code>MissingAuthenticationToken</Code>"), "{refused}");

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use support::PATIENCE;
 use support::clock::Deadline;
+use support::metrics::Metrics;
 use support::process::{run, start};
 use support::server::{Server, evenkeel};
 
@@ -234,6 +235,39 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     Deadline::after(PATIENCE).ask("the stop", || {
         receiver.accepted().last().is_some_and(|(_, body)| body.contains("serverStopped"))
     });
+}
+
+/// A receiver that accepts an event and whose answer does not end.
+#[test]
+fn a_webhook_that_answers_without_end_takes_no_memory() {
+    const SENT_MAX: u64 = 64 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (done, sent) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4_096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            let part = vec![b'x'; 1 << 20];
+            let mut sent = 0_u64;
+            while sent < 64 * SENT_MAX && stream.write_all(&part).is_ok() {
+                sent += part.len() as u64;
+            }
+            let _ = done.send(sent);
+        }
+    });
+    let server = Server::start(&format!("--store memory --events-webhook http://{address}"));
+    server.create("--size 1");
+    // The start of the server, and the volume: each was accepted, or the first would come again.
+    for _ in 0..2 {
+        let sent = sent.recv_timeout(PATIENCE).expect("the server has closed the connection");
+        assert!(sent < SENT_MAX, "{sent} bytes were read");
+    }
+    let lag = || Metrics::of(&server).sum("events_webhook_lag", &[]);
+    Deadline::after(PATIENCE).ask("both are accepted", || lag() == 0.0);
+    assert_eq!(Metrics::of(&server).sum("events_webhook_failures_total", &[]), 0.0);
+    let resident = server.resident_bytes();
+    assert!(resident < 512 << 20, "{resident}");
 }
 
 #[test]

@@ -514,3 +514,41 @@ fn hosts_with_limits_that_share_a_volume_outlive_restarts() {
         assert!(volumes.iter().all(|volume| volume["state"] == "in-use"), "{volumes:?}");
     }
 }
+
+/// A deleted volume in the recycle bin and a locked snapshot, through one start 30 days ahead and
+/// the correction of the clock while the server runs.
+#[test]
+fn a_start_with_a_clock_that_is_a_month_ahead_empties_no_bin_and_ends_no_lock() {
+    if absent(&["faketime"]) {
+        return;
+    }
+    let mut server = Server::start("--recycle-bin-days 7");
+    let clock = WallClock::of(&mut server);
+    let [deleted, kept] = ["--size 1", "--size 1"].map(|size| server.create(size));
+    let create = format!("snapshot create --wait {kept}");
+    let snapshot = server.list(&create)[0]["snapshot_id"].as_str().expect("an id").to_owned();
+    server.evenkeel(&format!("snapshot lock {snapshot} --mode compliance --days 7")).ok();
+    server.evenkeel(&format!("volume rm {deleted}")).ok();
+    server.stop();
+    clock.jump("+30d");
+    server.restart();
+    let metrics = Metrics::of(&server);
+    let step_s = metrics.single("clock_step_seconds");
+    assert!((step_s - 30.0 * 86_400.0).abs() < 600.0, "{step_s}");
+    // Some looks at what is over, of which there is one a second.
+    pass(Duration::from_secs(3));
+    clock.jump("+0d");
+    let is_back = || Metrics::of(&server).single("clock_step_seconds") < 0.0;
+    Deadline::after(PATIENCE).ask("the clock is back", is_back);
+    let bin = server.evenkeel("volume bin -o csv").ok();
+    assert!(bin.contains(&deleted), "{bin}");
+    let refused = server.evenkeel(&format!("snapshot rm {snapshot}")).fails_with(1);
+    assert!(refused.contains("SnapshotLocked"), "{refused}");
+    // Changes are accepted, though the server began in a later time.
+    server.evenkeel(&format!("volume restore {deleted}")).ok();
+    server.create("--size 1");
+    let log = server.stop();
+    for direction in ["ahead", "back"] {
+        assert!(log.contains(&format!("s {direction}, or the machine was off")), "{log}");
+    }
+}

@@ -45,9 +45,10 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
 
 /// Logs to standard error what passes `filter`, in colour on a terminal.
 pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::new(format!("log filter \"{filter}\": {error}")).exit(Exit::Usage)
-    })?;
+    let wrong =
+        |why: String| Failure::new(format!("log filter \"{filter}\": {why}")).exit(Exit::Usage);
+    let whole = whole_filter(filter).map_err(wrong)?;
+    let filter = EnvFilter::try_new(whole).map_err(|error| wrong(error.to_string()))?;
     let colour = message::is_colourful(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -58,16 +59,56 @@ pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The signals that stop the process: SIGINT (Ctrl-C) and SIGTERM.
+/// A filter that also passes errors of what it does not name.
+///
+/// # Errors
+/// A word is neither a level nor one of the server's modules. As a module, it would silence all
+/// others; the text says what is expected.
+fn whole_filter(filter: &str) -> Result<String, String> {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    for word in filter.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
+        let is_level = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+        let is_number = matches!(word.parse(), Ok(0..=5_u8));
+        if !word.is_empty() && !is_level && !is_number && !word.starts_with("evenkeel") {
+            return Err(format!(
+                "\"{word}\" is no level; expected {}, or a module and its level, such as \
+                 evenkeel_engine=debug",
+                LEVELS.join(", ")
+            ));
+        }
+    }
+    // Of several levels without a module the last one counts.
+    Ok(format!("error,{filter}"))
+}
+
+/// The signals that stop the process: SIGINT (Ctrl-C), SIGTERM, SIGQUIT, and SIGHUP unless the
+/// process was started to ignore it, as `nohup` does. SIGUSR1 and SIGUSR2 do nothing.
 struct StopSignals(Vec<Signal>);
+
+/// Whether this process was started with SIGHUP ignored.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 != 0)
+}
 
 impl StopSignals {
     /// Handles signals from now on; before, each of them ends the process at once.
     fn registered() -> Self {
         let mut signals = Vec::new();
-        for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut stopping =
+            vec![SignalKind::interrupt(), SignalKind::terminate(), SignalKind::quit()];
+        if !ignores_hang_up() {
+            stopping.push(SignalKind::hangup());
+        }
+        let ignored = [SignalKind::user_defined1(), SignalKind::user_defined2()];
+        let all = stopping.into_iter().map(|kind| (kind, true));
+        for (kind, stops) in all.chain(ignored.map(|kind| (kind, false))) {
             match signal(kind) {
-                Ok(signal) => signals.push(signal),
+                Ok(signal) if stops => signals.push(signal),
+                // What is handled once does not end the process any more.
+                Ok(_) => {}
                 Err(error) => {
                     tracing::error!(%error, "no handler for a signal: it ends us at once")
                 }
@@ -262,6 +303,26 @@ mod tests {
                  eval \"$(evenkeel env)\"; aws ec2 describe-volumes\n"
             )
         );
+    }
+
+    #[test]
+    fn log_filters_that_would_silence_errors_are_refused_or_completed() {
+        for (filter, whole) in [
+            ("info", "error,info"),
+            ("WARN", "error,WARN"),
+            ("off", "error,off"),
+            ("3", "error,3"),
+            ("evenkeel_engine=debug,warn", "error,evenkeel_engine=debug,warn"),
+            ("evenkeel_engine", "error,evenkeel_engine"),
+            ("", "error,"),
+        ] {
+            assert_eq!(whole_filter(filter).as_deref(), Ok(whole));
+            assert!(EnvFilter::try_new(whole).is_ok(), "{whole}");
+        }
+        for filter in ["warning", "err", "info,verbose", "6"] {
+            let error = whole_filter(filter).unwrap_err();
+            assert!(error.contains("is no level; expected error, warn, info"), "{error}");
+        }
     }
 
     #[test]

@@ -19,7 +19,10 @@ impl Metrics {
         let api = server.api;
         let mut stream = TcpStream::connect_timeout(&api, PATIENCE).expect("the API's port");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        let request = format!("GET /metrics HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\r\n");
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nhost: {api}\r\naccept: application/openmetrics-text\r\n\
+             connection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer in UTF-8");

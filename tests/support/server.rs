@@ -190,8 +190,14 @@ impl Server {
     /// Asks it to stop, and checks that it ends with exit code 0. Returns what it logged.
     #[track_caller]
     pub fn stop(&mut self) -> String {
+        self.stop_by(Signal::TERM)
+    }
+
+    /// The same by another signal.
+    #[track_caller]
+    pub fn stop_by(&mut self, signal: Signal) -> String {
         let process = self.process.take().expect("it runs");
-        process.signal(Signal::TERM);
+        process.signal(signal);
         let output = process.finish();
         assert!(output.status.success(), "{output}");
         output.stderr

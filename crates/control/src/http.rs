@@ -14,7 +14,9 @@
 mod cloudwatch;
 mod direct;
 mod rate;
+mod scrapes;
 mod slot;
+mod strangers;
 mod sts;
 mod table;
 
@@ -43,12 +45,15 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
 use self::rate::Rate;
-use self::slot::{InFlight, Slot, SlotStream, Slots};
+use self::scrapes::Scrapes;
+use self::slot::{InFlight, SlotStream};
+pub use self::slot::{Pinned, Slot, Slots};
+use self::strangers::{Strangers, discard};
 pub use self::table::CONNECTIONS_MAX;
 use crate::api::error::ApiError;
 use crate::api::{Api, Prepared};
 use crate::direct::Answer;
-use crate::metrics::{self, Scraper};
+use crate::metrics::{Format, Scraper};
 use crate::plane::Plane;
 use crate::{clock, credits};
 
@@ -76,6 +81,8 @@ pub struct Timeouts {
     pub connection: Duration,
     /// For a connection that is being closed to end, for example by reading its last reply.
     pub close: Duration,
+    /// To read a reply that does not fit into the kernel's buffers.
+    pub send: Duration,
     /// For all connections to end when the server stops.
     pub stop: Duration,
 }
@@ -84,7 +91,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         let (head, body, close, stop) = (seconds(30), seconds(30), seconds(30), seconds(5));
-        Self { head, body, connection: seconds(600), close, stop }
+        Self { head, body, connection: seconds(600), close, send: seconds(60), stop }
     }
 }
 
@@ -97,6 +104,10 @@ struct Shared {
     blocks: Arc<Semaphore>,
     /// Held by the running scrape; others wait.
     scraper: Arc<Mutex<Scraper>>,
+    /// The replies to scrapes that are being sent.
+    scrapes: Scrapes,
+    /// Refused signatures.
+    strangers: Strangers,
     /// Limits the requests a second, if the operator wants it.
     rate: Option<Rate>,
 }
@@ -158,7 +169,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     let (slot, evicted) = slots.take(peer.ip()).await;
                     let (router, stopping) = (router.clone(), stopping.clone());
-                    let io = SlotStream { stream, slot };
+                    let io = SlotStream::new(stream, slot, timeouts.send);
                     connections.spawn(connection(io, evicted, router, timeouts, stopping));
                     // Each connection runs once before the next one is accepted. So even in a
                     // burst, a request that has arrived is seen before its connection may be
@@ -190,8 +201,6 @@ async fn connection(
     timeouts: Timeouts,
     stopping: watch::Receiver<bool>,
 ) {
-    // Replies are small and written in one piece.
-    let _ = io.stream.set_nodelay(true);
     tokio::select! {
         biased;
         Ok(()) = evicted => debug!("a connection gave way to another"),
@@ -205,7 +214,7 @@ async fn serve_to_end(
     timeouts: Timeouts,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let (slot, router) = (Arc::clone(&io.slot), TowerToHyperService::new(router));
+    let (slot, router) = (Arc::clone(io.slot()), TowerToHyperService::new(router));
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&slot));
         router.call(request)
@@ -240,10 +249,13 @@ async fn serve_to_end(
 fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
-    let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::now()));
-    let shared = Arc::new(Shared { api, body_timeout, reads, blocks, scraper, rate });
+    let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
+    let (scrapes, strangers) = (Scrapes::default(), Strangers::default());
+    let shared = Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate };
+    let shared = Arc::new(shared);
     Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
         .route("/service/{*rest}", any(cloudwatch::cloudwatch))
@@ -275,21 +287,43 @@ async fn nothing_here(status: StatusCode, request: Request) -> Response {
     (status, headers, error.document(&request_id)).into_response()
 }
 
+/// Whether the server can go on without a restart; without authentication.
+async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+    health(shared.api.plane().check_alive())
+}
+
+/// Whether changes can be made; without authentication.
+async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    health(shared.api.plane().check_ready())
+}
+
+fn health(checked: Result<(), String>) -> Response {
+    match checked {
+        Ok(()) => "ok".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
+}
+
 /// `/metrics`, without authentication: it has numbers and ids, but no data and no keys.
 async fn scrape_metrics(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
+    headers: HeaderMap,
 ) -> Response {
+    let format = Format::asked_for(&headers);
     let scrape = async {
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
         let _pinned = slot.pin();
         let plane = Arc::clone(shared.api.plane());
         // The scrape goes on after its timeout; the next one waits for its end.
-        tokio::task::spawn_blocking(move || scraper.scrape(&plane)).await
+        let refused = shared.strangers.counts();
+        tokio::task::spawn_blocking(move || scraper.scrape(&plane, refused)).await
     };
     let problem = match timeout(SCRAPE_TIMEOUT, scrape).await {
         Ok(Ok(Ok(text))) => {
-            return ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response();
+            let body = Body::from(shared.scrapes.reply(&slot, format.of(text)));
+            let kind = (header::CONTENT_TYPE, format.content_type());
+            return ([kind, (header::VARY, "accept")], body).into_response();
         }
         Ok(Ok(Err(error))) => error.to_string(),
         Ok(Err(error)) => error.to_string(),
@@ -344,7 +378,7 @@ async fn answer(
     request: Request,
     request_id: &str,
 ) -> (Result<String, ApiError>, Option<InFlight>) {
-    let prepared = match authenticate(shared, request).await {
+    let prepared = match authenticate(shared, slot, request).await {
         Ok(prepared) => prepared,
         Err(error) => return (Err(error), None),
     };
@@ -352,7 +386,7 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
-    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::now())) {
+    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::since_boot())) {
         return (Err(ApiError::throttled(rate.refusal())), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit(&prepared) {
@@ -364,10 +398,47 @@ async fn answer(
     (run_action(shared, prepared, request_id).await, Some(in_flight))
 }
 
-async fn authenticate(shared: &Shared, request: Request) -> Result<Prepared, ApiError> {
+async fn authenticate(
+    shared: &Shared,
+    slot: &Slot,
+    request: Request,
+) -> Result<Prepared, ApiError> {
     let (head, body) = request.into_parts();
-    let body = body_bytes(body, shared.body_timeout).await?;
-    prepare(&shared.api, &head, &body)
+    let prepared = match check_head(shared, &head, "ec2") {
+        Ok(()) => {
+            let body = body_bytes(body, shared.body_timeout).await?;
+            prepare(&shared.api, &head, &body)
+        }
+        Err(error) => {
+            discard(body).await;
+            Err(error.into())
+        }
+    };
+    prepared.inspect_err(|error| note(shared, slot, error))
+}
+
+/// Checks of a signature what does not need the body, so that the bodies of others are not kept.
+fn check_head(
+    shared: &Shared,
+    head: &request::Parts,
+    service: &str,
+) -> Result<(), sigv4::SignatureError> {
+    let headers = readable_headers(&head.headers);
+    let request = sigv4::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        headers: &headers,
+        body: &[],
+    };
+    shared.api.check_head(&request, service)
+}
+
+/// Counts and logs an error that is about the signature.
+fn note(shared: &Shared, slot: &Slot, error: &ApiError) {
+    if error.is_of_signature() {
+        shared.strangers.note(slot.address, error.code, &error.message);
+    }
 }
 
 async fn run_action(

@@ -8,6 +8,7 @@
 //! | [`model`] | volumes, hosts, and the rules for changing them; pure |
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
+//! | [`server_time`] | the time by which durations are counted; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
@@ -47,6 +48,7 @@ pub mod private;
 pub mod reconcile;
 pub mod recording;
 pub mod scrub;
+pub mod server_time;
 mod space;
 pub mod sts;
 
@@ -63,7 +65,7 @@ use tracing::info;
 
 pub use cloudwatch::METRICS_SPACE;
 pub use endpoint::Endpoint;
-pub use http::{CONNECTIONS_MAX, Timeouts};
+pub use http::{CONNECTIONS_MAX, Pinned, Slot, Slots, Timeouts};
 pub use model::{ModifyPolicy, Settings, SpaceOversell, StoreKey, UnixMs};
 
 use crate::api::Api;

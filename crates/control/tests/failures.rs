@@ -8,6 +8,8 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
+use evenkeel_control::Settings;
+use evenkeel_control::journal::memory::MemoryJournal;
 use evenkeel_control::model::{Begins, Command as Change, Phase, Refusal, Tags};
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
@@ -228,4 +230,32 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
     let adopt = Change::AdoptVolume { id: lost, is_encrypted, request, zone, tags };
     world.plane.execute(&adopt, false).unwrap();
     assert_eq!(world.plane.model().bytes_sold(), ByteCount(210 * GIB));
+}
+
+#[test]
+fn a_server_whose_journal_takes_no_changes_is_alive_and_not_ready() {
+    let (agent, journal) = (Arc::new(FakeAgent::default()), MemoryJournal::default());
+    let (kept, its) = (Box::new(journal.clone()), Arc::clone(&agent) as _);
+    let plane = Plane::start(kept, Settings::default(), its, || {}).unwrap();
+    let id = gp2(&plane);
+    assert_eq!((plane.check_alive(), plane.check_ready()), (Ok(()), Ok(())));
+    let before = plane.journal_now();
+    let modify = |size_gib| {
+        let change = evenkeel_core::volume::VolumeChange {
+            size_gib: Some(size_gib),
+            ..evenkeel_core::volume::VolumeChange::default()
+        };
+        plane.execute(&Change::ModifyVolume { id, change }, false)
+    };
+    journal.set_full(true);
+    assert!(modify(300).is_err());
+    let why = plane.check_ready().unwrap_err();
+    assert_eq!(why, "the journal takes no changes: the journal in memory is full");
+    assert_eq!(plane.check_alive(), Ok(()));
+    let now = plane.journal_now();
+    assert!(now.is_failing && now.failures == before.failures + 1, "{now:?}");
+    journal.set_full(false);
+    modify(300).unwrap();
+    assert_eq!(plane.check_ready(), Ok(()));
+    assert!(!plane.journal_now().is_failing);
 }

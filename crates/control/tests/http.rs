@@ -32,8 +32,10 @@ fn code(body: &str) -> String {
 #[test]
 fn health_needs_no_signature() {
     let (_folder, _server, client) = started();
-    let answer = client.send("GET", "/healthz", &[("host".into(), "x".into())], b"");
-    assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+    for path in ["/healthz", "/readyz"] {
+        let answer = client.send("GET", path, &[("host".into(), "x".into())], b"");
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+    }
     let answer = client.send("GET", "/nowhere", &[("host".into(), "x".into())], b"");
     assert_eq!((answer.status, code(&answer.body).as_str()), (404, "InvalidAction"));
     let answer = client.send("PUT", "/", &[("host".into(), "x".into())], b"");
@@ -50,7 +52,13 @@ fn metrics_need_no_signature_and_say_when_there_are_none() {
     let labels = format!("{{volume_id=\"{volume}\",volume_type=\"gp3\"}}");
     let sample = format!("\nevenkeel_provisioned_iops{labels} 3000\n");
     assert!(answer.body.contains(&sample), "{}", answer.body);
-    assert!(answer.body.ends_with("\n# EOF\n"), "{}", answer.body);
+    assert!(answer.body.contains("# TYPE evenkeel_build_info gauge\n"), "{}", answer.body);
+    let open = [("host", "x"), ("accept", "application/openmetrics-text; version=1.0.0")];
+    let open = open.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let open = client.send("GET", "/metrics", &open, b"");
+    assert!(open.body.contains(&sample), "{}", open.body);
+    assert!(open.body.contains("# TYPE evenkeel_build info\n"), "{}", open.body);
+    assert!(open.body.ends_with("\n# EOF\n"), "{}", open.body);
     server.agent.with(|state| state.fail_always = Some(FailedKind::Down));
     let answer = scrape();
     let problem = "the data plane: simulated failure: Down\n";
@@ -88,7 +96,7 @@ fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
             continue;
         }
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+        let kind = "content-type: text/plain; version=0.0.4; charset=utf-8\r\n";
         assert!(answer.contains(kind), "{answer}");
     }
 }
@@ -277,12 +285,8 @@ fn garbage_is_survived() {
 #[test]
 fn bodies_are_bounded() {
     let (_folder, _server, client) = started();
-    let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     let large = "a".repeat((1 << 20) + 1);
-    let answer = raw(
-        client.address,
-        format!("{head}content-length: {}\r\n\r\n{large}", large.len()).as_bytes(),
-    );
+    let answer = raw(client.address, &signed_request(&client, &large));
     // The reply may be lost with the connection, but nothing else may come.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
@@ -310,7 +314,7 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// Long enough that a byte or a request arrives within it.
 const SHORT: Duration = Duration::from_millis(100);
 const PATIENT: Timeouts =
-    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, stop: LONG };
+    Timeouts { head: LONG, body: LONG, connection: LONG, close: LONG, send: LONG, stop: LONG };
 
 fn started_with(timeouts: Timeouts) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().unwrap();
@@ -345,7 +349,14 @@ fn trickle(server: &Server, start: &str) -> String {
 }
 
 const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nx: ";
-const HALF_A_BODY: &str = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+
+/// A request with a right signature's head, of which most of the body is missing.
+fn half_a_body(server: &Server) -> String {
+    let signed = server.client().signed_headers(DESCRIBE, unix_s());
+    let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
+    let headers: String = signed.iter().map(header).collect();
+    format!("POST / HTTP/1.1\r\n{headers}content-length: 100000\r\n\r\n")
+}
 
 #[test]
 fn a_head_that_trickles_in_is_not_waited_for() {
@@ -357,7 +368,7 @@ fn a_head_that_trickles_in_is_not_waited_for() {
 #[test]
 fn a_body_that_trickles_in_is_not_waited_for() {
     let (_folder, server) = started_with(Timeouts { body: SHORT, ..PATIENT });
-    let said = trickle(&server, HALF_A_BODY);
+    let said = trickle(&server, &half_a_body(&server));
     assert!(said.starts_with("HTTP/1.1 408") && said.contains("RequestTimeout"), "{said}");
     assert!(said.contains("within 100ms"), "{said}");
 }
@@ -397,14 +408,14 @@ fn no_connection_lives_for_ever() {
 fn a_connection_that_is_being_closed_is_cut_in_the_end() {
     let timeouts = Timeouts { connection: SHORT, close: SHORT, ..PATIENT };
     let (_folder, server) = started_with(timeouts);
-    assert_eq!(trickle(&server, HALF_A_BODY), "");
+    assert_eq!(trickle(&server, &half_a_body(&server)), "");
 }
 
 #[test]
 fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let (_folder, server) = started_with(Timeouts { stop: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(HALF_A_BODY.as_bytes()).unwrap();
+    stream.write_all(half_a_body(&server).as_bytes()).unwrap();
     // It is served: the connections are accepted in their order.
     let health = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     assert!(raw(server.address, health).ends_with("ok"));
@@ -413,6 +424,41 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(answer, b"");
+}
+
+#[test]
+fn a_reply_that_is_not_read_is_not_kept() {
+    let (_folder, server) = started_with(Timeouts { send: SHORT, ..PATIENT });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    // While a reply is not read, the server reads no further requests: writing waits, and fails
+    // when the connection is cut.
+    stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
+    let end = (0..10_000).find_map(|_| stream.write_all(&request).err()).unwrap();
+    assert!(![ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&end.kind()), "{end}");
+}
+
+#[test]
+fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
+    let (_folder, server, client) = started();
+    let big = "x".repeat(1 << 20);
+    let headers = [("host".to_owned(), "x".to_owned())];
+    for path in ["/", "/service/GraniteServiceVersion20100801/operation/ListMetrics", "/snapshots"]
+    {
+        let answer = client.send("POST", path, &headers, big.as_bytes());
+        assert!((400..=403).contains(&answer.status), "{path}: {}", answer.body);
+        assert!(answer.body.contains("missing Authentication Token"), "{path}: {}", answer.body);
+    }
+    // Of a body that is announced and does not come, nothing is waited for that long.
+    let start = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    assert!(trickle(&server, start).starts_with("HTTP/1.1 403 "));
+    let metrics = client.send("GET", "/metrics", &headers, b"").body;
+    for (code, count) in
+        [("MissingAuthenticationToken", 3), ("MissingAuthenticationTokenException", 1)]
+    {
+        let line = format!("evenkeel_api_refused_signatures_total{{code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
 }
 
 /// The end of an answer's head, and the announced length of its body.
@@ -483,10 +529,11 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 fn however_many_dribble_a_good_call_and_health_are_answered() {
     let (_folder, server) = started_with(PATIENT);
     let client = server.client();
+    let half_a_body = half_a_body(&server);
     let mut dribblers = Vec::new();
     for number in 0..600 {
         let mut stream = connected(&server);
-        let start = if number % 2 == 0 { HALF_A_HEAD } else { HALF_A_BODY };
+        let start = if number % 2 == 0 { HALF_A_HEAD } else { half_a_body.as_str() };
         // The longest idle connection has been evicted.
         let _ = stream.write_all(start.as_bytes());
         dribblers.push(stream);

@@ -54,7 +54,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
 use threads::Threads;
 pub use visitors::UnixAccess;
@@ -297,8 +297,11 @@ impl Engine {
                 IoMode::Pread => started_with(standing, || Threads::new(waker), &started)
                     .map(|threads| Reactor::new(core, inboxes, shared, clock, threads).run()),
             };
-            if let Some(Err(error)) = result {
-                watch.because(&error);
+            match result {
+                Some(Err(error)) => watch.because(&error),
+                Some(Ok(())) => {}
+                // Whoever starts the data plane has the error.
+                None => watch.was_told(),
             }
         });
         self.reactors.push(reactor.map_err(EngineError::Resources)?);
@@ -434,7 +437,12 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     match result.unwrap_or_else(|_| Err(io::Error::other("the probe panicked"))) {
         Ok(()) => Ok(IoMode::Uring),
         Err(error) => {
-            tracing::warn!(%error, "io_uring is refused here: plain system calls are used instead");
+            // A process may start several data planes, for example to calibrate.
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| {
+                let what = "io_uring is refused here: plain system calls are used instead";
+                tracing::warn!(%error, "{what}");
+            });
             Ok(IoMode::Pread)
         }
     }

@@ -519,6 +519,34 @@ const SERVER: Group = Group {
                      lack of memory.",
         },
         Alert {
+            name: "EvenkeelJournalFails",
+            expression: "evenkeel_journal_failing > 0",
+            hold: "2m",
+            severity: Severity::Critical,
+            summary: "The journal of {{ $labels.instance }} takes no changes",
+            description: "Volumes are served, but nothing can be changed, and bursts end when \
+                          their leases do.",
+            why: "The server tries every 5 s. Two minutes are longer than a disk or etcd pauses.",
+            remedy: "`/readyz` and the server's log have the reason: the disk of the data folder \
+                     is full or read-only, or etcd does not answer.",
+        },
+        Alert {
+            name: "EvenkeelClockSet",
+            expression: "evenkeel_clock_step_seconds > 60\nor evenkeel_clock_step_seconds < -60",
+            hold: "0m",
+            severity: Severity::Warning,
+            summary: "The clock of {{ $labels.instance }} was set by {{ $value | humanize }} s",
+            description: "Requests are refused while the clocks of clients and server differ by \
+                          more than five minutes. Nothing expires by it: deadlines of the recycle \
+                          bin, of locks and of modifications move with the clock.",
+            why: "A clock that NTP keeps is not set by a minute while the server runs. A machine \
+                  that was off for more than an hour looks the same.",
+            remedy: "Run `timedatectl` on the machine. If the clock is wrong, set it: deadlines \
+                     move back with it. If the machine was off, nothing is to be done; see \
+                     [the clock](../operating/watching.md#the-clock). The alert ends an hour \
+                     after the step.",
+        },
+        Alert {
             name: "EvenkeelEventsNotPosted",
             expression: "evenkeel_events_webhook_lag > 0\n\
                          and increase(evenkeel_events_webhook_failures_total[15m]) > 0",

@@ -173,6 +173,21 @@ impl From<QueryError> for ApiError {
     }
 }
 
+impl ApiError {
+    /// Whether it is about the request's signature.
+    #[must_use]
+    pub fn is_of_signature(&self) -> bool {
+        const CODES: [&str; 5] = [
+            "AuthFailure",
+            "IncompleteSignature",
+            "MissingAuthenticationToken",
+            "RequestExpired",
+            "SignatureDoesNotMatch",
+        ];
+        CODES.contains(&self.code)
+    }
+}
+
 impl From<SignatureError> for ApiError {
     fn from(error: SignatureError) -> Self {
         let text = error.to_string();

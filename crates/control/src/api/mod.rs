@@ -253,6 +253,20 @@ impl Api {
         &self.plane
     }
 
+    /// Checks of a request's signature for this service what does not need the body.
+    ///
+    /// # Errors
+    /// See [`sigv4::verify_head`].
+    pub fn check_head(
+        &self,
+        request: &sigv4::Request<'_>,
+        service: &str,
+    ) -> Result<(), sigv4::SignatureError> {
+        let scope = Scope { region: self.plane.settings.signed_region(), service };
+        let is_known = |key: &str| key == self.credentials.access_key_id;
+        sigv4::verify_head(request, scope, is_known, clock::now().0 / 1_000)
+    }
+
     /// Checks the signature and finds the action.
     ///
     /// # Errors
@@ -288,7 +302,7 @@ impl Api {
     /// See [`Denied`].
     pub fn admit(&self, prepared: &Prepared) -> Result<(), Denied> {
         let Prepared { action, params, fingerprint, verified } = prepared;
-        let now = clock::now();
+        let now = self.plane.now();
         // A request with a client token returns the existing volume, however often it is repeated.
         let is_known = |token: &str| {
             let model = self.plane.model();
@@ -300,7 +314,7 @@ impl Api {
         if !action.mutates || is_dry_run(params) || makes_nothing_new {
             return Ok(());
         }
-        self.replays().take(verified, now)
+        self.replays().take(verified, clock::now())
     }
 
     pub(crate) fn replays(&self) -> MutexGuard<'_, Replays> {
@@ -334,7 +348,7 @@ impl Api {
     ) -> Result<String, ApiError> {
         let mut args = Args::new(params);
         let dry_run = args.boolean("DryRun")?.unwrap_or(false);
-        let now = clock::now();
+        let now = self.plane.now();
         let mut call = Call {
             plane: &self.plane,
             endpoints: &self.endpoints,

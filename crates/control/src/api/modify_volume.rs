@@ -5,7 +5,6 @@ use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::clock;
 use crate::model::Command;
 
 pub const ACTION: Action = Action { name: "ModifyVolume", mutates: true, run };
@@ -25,6 +24,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let modification = outcome.settled.and_then(|volume| volume.modification);
     let modification =
         modification.ok_or_else(|| ApiError::internal("the modification is gone"))?;
-    let fields = view::modification(id, &modification, clock::now());
+    let fields = view::modification(id, &modification, call.plane.now());
     Ok(vec![Element::list("volumeModification", fields)])
 }

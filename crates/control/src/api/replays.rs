@@ -9,6 +9,10 @@
 //!
 //! Signatures that were used before the server's start are unknown. So nothing that was signed
 //! until then can change anything.
+//!
+//! A wall clock that is set back makes expired signatures valid again. So the range of those that
+//! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
+//! made by the corrected clock is accepted at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,6 +30,8 @@ pub const SIGNATURES_MAX: usize = 1 << 18;
 const FAILURES_MAX: usize = 1_024;
 /// The most expired signatures removed at a time: more than are added, but never all at once.
 const FORGOTTEN_MAX: usize = 1_024;
+/// The most ranges of dropped signatures; of more, the two oldest become one.
+const RANGES_MAX: usize = 16;
 /// After this time a client's clock shows another second, in milliseconds, whatever the offset
 /// between the clocks.
 const SECOND_MS: u64 = 1_010;
@@ -48,8 +54,11 @@ pub struct Replays {
     used: BTreeMap<u128, UnixMs>,
     /// The last second in which each signature is valid.
     ends: BTreeSet<(u64, u128)>,
-    /// Signatures that expired before this second may have been dropped.
-    forgotten_s: u64,
+    /// The first and the last second in which dropped signatures ended, for each time since the
+    /// start in which the wall clock was not set back; oldest first.
+    dropped: VecDeque<Option<(u64, u64)>>,
+    /// The latest time of the wall clock since it was set back.
+    latest: UnixMs,
     /// The server's failures within the last second.
     failures: VecDeque<(UnixMs, u128, ApiError)>,
 }
@@ -57,7 +66,7 @@ pub struct Replays {
 impl Replays {
     /// No signature was used, except perhaps those made until `began`.
     pub fn new(began: Option<UnixMs>) -> Self {
-        Self { began, ..Self::default() }
+        Self { began, latest: began.unwrap_or_default(), ..Self::default() }
     }
 
     /// Marks a signature as used.
@@ -65,6 +74,7 @@ impl Replays {
     /// # Errors
     /// The signature was used before, or may have been, or too many others are stored.
     pub fn take(&mut self, verified: &Verified, now: UnixMs) -> Result<(), Denied> {
+        self.follow(now);
         self.forget(now);
         let key = key(verified);
         if let Some(first) = self.used.get(&key) {
@@ -111,8 +121,29 @@ impl Replays {
 
     fn may_be_forgotten(&self, verified: &Verified) -> bool {
         let is_older = |began: UnixMs| verified.signed_at_unix_s.saturating_mul(1_000) <= began.0;
+        let end_s = verified.good_until_unix_s;
         // The latter happens only if the clock was set back.
-        self.began.is_some_and(is_older) || verified.good_until_unix_s < self.forgotten_s
+        let was_dropped = |range: &(u64, u64)| (range.0..=range.1).contains(&end_s);
+        self.began.is_some_and(is_older) || self.dropped.iter().flatten().any(was_dropped)
+    }
+
+    /// Begins a new range if the wall clock was set back.
+    fn follow(&mut self, now: UnixMs) {
+        // Requests of the same moment may come here in another order.
+        if now.plus_ms(SECOND_MS) >= self.latest {
+            self.latest = self.latest.max(now);
+            return;
+        }
+        // Else nothing could be changed until the clock is where it was.
+        self.began = self.began.map(|began| began.min(now));
+        self.dropped.push_back(None);
+        if self.dropped.len() > RANGES_MAX {
+            let merged = [self.dropped.pop_front(), self.dropped.pop_front()];
+            let merged = merged.into_iter().flatten().flatten();
+            let merged = merged.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+            self.dropped.push_front(merged);
+        }
+        self.latest = now;
     }
 
     fn forget(&mut self, now: UnixMs) {
@@ -122,11 +153,21 @@ impl Replays {
                 Some((end_s, _)) if *end_s < now_s => {}
                 _ => break,
             }
-            if let Some((_, key)) = self.ends.pop_first() {
+            if let Some((end_s, key)) = self.ends.pop_first() {
                 self.used.remove(&key);
+                self.drop_until(end_s);
             }
         }
-        self.forgotten_s = self.forgotten_s.max(now_s);
+    }
+
+    fn drop_until(&mut self, end_s: u64) {
+        if self.dropped.is_empty() {
+            self.dropped.push_back(None);
+        }
+        if let Some(range) = self.dropped.back_mut() {
+            let (first, last) = range.unwrap_or((end_s, end_s));
+            *range = Some((first.min(end_s), last.max(end_s)));
+        }
     }
 }
 
@@ -204,6 +245,45 @@ mod tests {
             assert_eq!(refused(replays.take(&early, at(9_000))).2, 0);
         }
         replays.take(&signed(3, SECOND + 1), at(1_000)).unwrap();
+    }
+
+    #[test]
+    fn a_clock_that_is_corrected_back_lets_new_signatures_change_something_at_once() {
+        const AHEAD_S: u64 = 30 * 86_400;
+        let ahead = at(AHEAD_S * 1_000);
+        // The server has started with the wrong clock, and was used for ten minutes.
+        let mut replays = Replays::new(Some(ahead));
+        for second in [1, 600] {
+            let signed = signed(u128::from(second), SECOND + AHEAD_S + second);
+            replays.take(&signed, ahead.plus_ms(second * 1_000)).unwrap();
+        }
+        let corrected = at(601_000);
+        replays.take(&signed(3, SECOND + 602), corrected).unwrap();
+        // What was signed until then may have been used before the start.
+        assert!(replays.take(&signed(4, SECOND + 601), corrected).is_err());
+        // What was used while the clock was wrong is good for nothing when its time comes.
+        for second in [1, 600] {
+            let again = signed(u128::from(second), SECOND + AHEAD_S + second);
+            assert!(replays.take(&again, ahead.plus_ms(second * 1_000)).is_err(), "{second}");
+        }
+        replays.take(&signed(5, SECOND + AHEAD_S + 2), ahead.plus_ms(3_000)).unwrap();
+    }
+
+    #[test]
+    fn ranges_of_dropped_signatures_are_bounded_and_none_is_lost() {
+        let mut replays = Replays::new(None);
+        let hours: Vec<u64> = (0..40).rev().collect();
+        let first = |hour: u64| (signed(hour.into(), SECOND + hour * 3_600), hour * 3_600_000);
+        for hour in hours {
+            let (signed_then, ms) = first(hour);
+            replays.take(&signed_then, at(ms)).unwrap();
+            replays.forget(at(ms + 400_000));
+        }
+        assert_eq!(replays.dropped.len(), RANGES_MAX);
+        for hour in 0..40 {
+            let (signed_then, ms) = first(hour);
+            assert!(replays.take(&signed_then, at(ms)).is_err(), "{hour}");
+        }
     }
 
     #[test]

@@ -101,6 +101,20 @@ impl DirectError {
     }
 }
 
+impl DirectError {
+    /// Whether it is about the request's signature.
+    #[must_use]
+    pub fn is_of_signature(&self) -> bool {
+        const KINDS: [&str; 4] = [
+            "IncompleteSignatureException",
+            "InvalidSignatureException",
+            "MissingAuthenticationTokenException",
+            "UnrecognizedClientException",
+        ];
+        KINDS.contains(&self.kind)
+    }
+}
+
 impl From<SignatureError> for DirectError {
     fn from(error: SignatureError) -> Self {
         let kind = match error {

@@ -9,8 +9,8 @@ use super::notice::{
     BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeEvent, VolumeNews, What,
 };
 use crate::model::{
-    AttachmentState, Event, Model, ModificationPhase, Phase, Snapshot, SnapshotPhase, UnixMs,
-    Volume,
+    AttachmentState, Event, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase,
+    UnixMs, Volume,
 };
 use crate::scrub::Target;
 
@@ -62,6 +62,7 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
     }
     if before.modification != after.modification
         && let Some(modification) = &after.modification
+        && !is_moved(before.modification.as_ref(), modification)
     {
         let (result, cause) = match &modification.phase {
             ModificationPhase::Modifying => ("modifying", ""),
@@ -72,6 +73,13 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
         all.push(happened(VolumeEvent::Modify, result, cause));
     }
     all
+}
+
+/// Whether a modification differs only in the times of its state `optimizing`, which move when the
+/// wall clock is set.
+fn is_moved(before: Option<&Modification>, after: &Modification) -> bool {
+    let is_optimizing = |it: &_| matches!(it, ModificationPhase::Optimizing { .. });
+    before.is_some_and(|it| is_optimizing(&it.phase) && is_optimizing(&after.phase))
 }
 
 fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Option<What> {

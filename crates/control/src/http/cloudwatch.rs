@@ -11,7 +11,8 @@ use evenkeel_wire::aws::sigv4;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::{Shared, body_bytes, readable_headers, request_id, respond};
+use super::strangers::discard;
+use super::{Shared, body_bytes, check_head, note, readable_headers, request_id, respond};
 use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, Form, translated};
 use crate::direct::Answer;
@@ -48,11 +49,18 @@ async fn answer(
         debug!(request_id, code = error.code, message = error.message, "refused");
         form.refusal(&translated(error), request_id)
     };
+    if let Err(error) = check_head(shared, &head, "monitoring") {
+        discard(body).await;
+        let error = ApiError::from(error);
+        note(shared, slot, &error);
+        return (refused(error), None);
+    }
     let body = match body_bytes(body, shared.body_timeout).await {
         Ok(body) => body,
         Err(error) => return (refused(error), None),
     };
     if let Err(error) = check(shared, &head, &body) {
+        note(shared, slot, &error);
         return (refused(error), None);
     }
     let in_flight = match slot.begin() {

@@ -16,7 +16,8 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::slot::{InFlight, Slot};
-use super::{Shared, readable_headers, request_id, respond};
+use super::strangers::discard;
+use super::{Shared, check_head, readable_headers, request_id, respond};
 use crate::direct::{Answer, DirectError, Operation};
 
 /// The most operations on blocks that run concurrently.
@@ -49,6 +50,12 @@ async fn answer(
     let Some(operation) = Operation::of(method, path) else {
         return (Err(DirectError::unknown_operation(method, path)), None);
     };
+    if let Err(error) = check_head(shared, &head, "ebs") {
+        discard(body).await;
+        let error = DirectError::from(error);
+        shared.strangers.note(slot.address, error.kind, &error.message);
+        return (Err(error), None);
+    }
     let body = match body_bytes(shared, &operation, body).await {
         Ok(body) => body,
         Err(error) => return (Err(error), None),
@@ -58,7 +65,12 @@ async fn answer(
     let signed = sigv4::Request { method, path, query, headers: &headers, body: &body };
     let checked = match shared.api.check_direct(&operation, &signed) {
         Ok(checked) => checked,
-        Err(error) => return (Err(error), None),
+        Err(error) => {
+            if error.is_of_signature() {
+                shared.strangers.note(slot.address, error.kind, &error.message);
+            }
+            return (Err(error), None);
+        }
     };
     let in_flight = match slot.begin() {
         Ok(in_flight) => in_flight,

@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Sleep, sleep};
 
 use super::table::{Busy, ConnectionTable, Peer};
 
@@ -51,10 +53,8 @@ impl Slots {
                     let (evict, evicted) = oneshot::channel();
                     inner.evictions.insert(id, evict);
                     let slots = Arc::clone(self);
-                    return (
-                        Arc::new(Slot { slots, id, sending: AtomicBool::new(false) }),
-                        evicted,
-                    );
+                    let sending = AtomicBool::new(false);
+                    return (Arc::new(Slot { slots, id, address, sending }), evicted);
                 }
                 if let Some(victim) = inner.table.evict(peer)
                     && let Some(evict) = inner.evictions.remove(&victim)
@@ -73,6 +73,8 @@ impl Slots {
 pub struct Slot {
     slots: Arc<Slots>,
     id: u64,
+    /// The client's address.
+    pub address: IpAddr,
     /// Whether the reply to an authentic request is complete but not yet passed to the kernel.
     sending: AtomicBool,
 }
@@ -93,6 +95,22 @@ impl Slot {
     pub fn pin(self: &Arc<Self>) -> Pinned {
         let pinned = self.slots.lock().table.pin(self.id);
         Pinned(pinned.then(|| Arc::clone(self)))
+    }
+
+    /// Protects the connection from eviction until the returned guard is dropped, if so many others
+    /// are not protected yet as [`Busy`] names.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>) -> Pinned {
+        let held = self.slots.lock().table.begin(self.id).is_ok();
+        Pinned(held.then(|| Arc::clone(self)))
+    }
+
+    /// Ends the connection, whatever it does.
+    pub fn evict(&self) {
+        if let Some(evict) = self.slots.lock().evictions.remove(&self.id) {
+            // Fails if the connection is just ending by itself.
+            let _ = evict.send(());
+        }
     }
 
     /// Everything to be sent has been passed to the kernel.
@@ -169,10 +187,43 @@ impl HttpBody for Reply {
     }
 }
 
-/// A connection's stream. It notifies the slot when everything to be sent has been sent.
+/// A connection's stream. It notifies the slot when everything to be sent has been sent, and fails
+/// if the client takes too long to read it.
 pub struct SlotStream {
-    pub stream: TcpStream,
-    pub slot: Arc<Slot>,
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    /// How long the client may take to read a reply.
+    send_max: Duration,
+    /// When a reply that the kernel does not take at once must have been read.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl SlotStream {
+    pub fn new(stream: TcpStream, slot: Arc<Slot>, send_max: Duration) -> Self {
+        // Replies are small and written in one piece.
+        let _ = stream.set_nodelay(true);
+        Self { stream, slot, send_max, deadline: None }
+    }
+
+    pub const fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// The result of a write, or an error if it waits and the deadline is over.
+    fn in_time(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            return written;
+        }
+        let send_max = self.send_max;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(send_max)));
+        ready!(deadline.as_mut().poll(cx));
+        let why = format!("the reply was not read within {send_max:?}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
 }
 
 impl AsyncRead for SlotStream {
@@ -191,7 +242,8 @@ impl AsyncWrite for SlotStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.in_time(written, cx)
     }
 
     fn poll_write_vectored(
@@ -199,7 +251,8 @@ impl AsyncWrite for SlotStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.in_time(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -209,6 +262,7 @@ impl AsyncWrite for SlotStream {
     /// Called when the buffers of the layers above are empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        self.deadline = None;
         self.slot.flushed();
         Poll::Ready(Ok(()))
     }

@@ -28,6 +28,7 @@ pub fn check(new: &mut dyn FnMut() -> Open) {
     a_change_is_stored_whole_or_not_at_all(&new());
     credits_are_kept_until_what_has_them_is_gone(&new());
     a_clean_stop_lasts_until_the_next_change(&new());
+    the_servers_time_lasts_until_another_is_stored(&new());
     a_commit_on_an_old_revision_is_refused(&new());
     a_token_is_taken_once(&new());
     a_watcher_sees_every_change_in_order(&new());
@@ -225,7 +226,7 @@ fn a_change_is_stored_whole_or_not_at_all(open: &Open) {
     commit(&mut *open(), &vec![token(1)].into());
     let before = open().load().unwrap();
     let events = vec![Event::Volume(volume(1)), Event::Host(host(1)), token(1)];
-    let change = Change { events, unleased: of_volumes(&[(1, 5)]), stopped: None };
+    let change = Change { events, unleased: of_volumes(&[(1, 5)]), ..Change::default() };
     let refused = open().commit(&change, before.revision).unwrap_err();
     assert_eq!(refused, JournalError::TokenTaken("t1".into()));
     assert_eq!(open().load().unwrap(), before);
@@ -238,11 +239,11 @@ fn credits_are_kept_until_what_has_them_is_gone(open: &Open) {
         ..of_volumes(&[(1, 100), (2, u64::MAX >> 1)])
     };
     let events = vec![Event::Volume(volume(1)), Event::Volume(volume(2)), Event::Host(host(1))];
-    commit(&mut *open(), &Change { events, unleased: hosts.clone(), stopped: None });
+    commit(&mut *open(), &Change { events, unleased: hosts.clone(), ..Change::default() });
     assert_eq!(open().load().unwrap().credits, hosts);
     // A row of balances does not change others, and an event of a volume does not change its row.
     let events = vec![Event::Volume(Volume { phase: Phase::Deleting, ..volume(2) })];
-    commit(&mut *open(), &Change { events, unleased: of_volumes(&[(1, 90)]), stopped: None });
+    commit(&mut *open(), &Change { events, unleased: of_volumes(&[(1, 90)]), ..Change::default() });
     let mut expected = hosts;
     expected.extend(&of_volumes(&[(1, 90)]));
     assert_eq!(open().load().unwrap().credits, expected);
@@ -259,6 +260,16 @@ fn a_clean_stop_lasts_until_the_next_change(open: &Open) {
         assert_eq!(open().load().unwrap().stop, Stop::Clean(moment));
         commit(&mut *open(), &Change::default());
         assert_eq!(open().load().unwrap().stop, Stop::Crash);
+    }
+}
+
+fn the_servers_time_lasts_until_another_is_stored(open: &Open) {
+    assert_eq!(open().load().unwrap().clock, None);
+    for boot in [None, Some(("boot".to_owned(), 17))] {
+        let moment = Moment { unix: UnixMs(456), boot };
+        commit(&mut *open(), &Change { clock: Some(moment.clone()), ..Change::default() });
+        commit(&mut *open(), &Change::default());
+        assert_eq!(open().load().unwrap().clock, Some(moment));
     }
 }
 
@@ -394,7 +405,7 @@ fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
             // A row is stored after the events, so a row of a deleted object would stay.
             let gone = |event: &Event| matches!(event, Event::VolumeGone(_));
             let unleased = if events.iter().any(gone) { Credits::default() } else { unleased };
-            let change = Change { events, unleased, stopped: None };
+            let change = Change { events, unleased, ..Change::default() };
             let result = journal.commit(&change, expected.revision);
             prop_assert_eq!(result.is_err(), taken, "{:?}", result);
             if let Ok(revision) = result {

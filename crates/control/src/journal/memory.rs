@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::watch::{Committed, Watch, Watchers};
 use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, format};
-use crate::credits::Stop;
+use crate::credits::{Moment, Stop};
 use crate::model::{Event, Model};
 
 /// The most changes that are kept for watchers that start later.
@@ -24,6 +24,7 @@ struct Kept {
     things: BTreeMap<Subject, Vec<u8>>,
     credits: Credits,
     stop: Option<Stop>,
+    clock: Option<Moment>,
     revision: Revision,
     history: VecDeque<Past>,
     watchers: Watchers,
@@ -95,7 +96,8 @@ impl Journal for MemoryJournal {
         }
         let (credits, revision) = (kept.credits.clone(), kept.revision);
         let stop = kept.stop.clone().unwrap_or(Stop::Crash);
-        Ok(Loaded { model, credits, stop, revision })
+        let clock = kept.clock.clone();
+        Ok(Loaded { model, credits, stop, clock, revision })
     }
 
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
@@ -113,10 +115,12 @@ impl Journal for MemoryJournal {
         }
         kept.credits.extend(&change.unleased);
         kept.stop = change.stopped.clone().map(Stop::Clean);
+        if change.clock.is_some() {
+            kept.clock.clone_from(&change.clock);
+        }
         let revision = Revision(found.0.saturating_add(1));
         kept.revision = revision;
-        let (unleased, stopped) = (change.unleased.clone(), change.stopped.clone());
-        let rest = Change { events: vec![], unleased, stopped };
+        let rest = Change { events: vec![], ..change.clone() };
         kept.history.push_back(Past { revision, events, change: rest });
         if kept.history.len() > HISTORY_MAX {
             kept.history.pop_front();

@@ -179,6 +179,9 @@ pub struct Change {
     /// When the server stopped cleanly, if this is its last change. Any other change removes the
     /// mark of a clean stop.
     pub stopped: Option<Moment>,
+    /// The server's time at this change, by which durations are counted; `None` keeps the one
+    /// that is stored.
+    pub clock: Option<Moment>,
 }
 
 impl From<Vec<Event>> for Change {
@@ -196,6 +199,8 @@ pub struct Loaded {
     pub credits: Credits,
     /// How the last server stopped.
     pub stop: Stop,
+    /// The server's time that was stored last; `None` if there is none.
+    pub clock: Option<Moment>,
     /// The revision on which the next commit must be based.
     pub revision: Revision,
 }

@@ -100,6 +100,14 @@ CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
 ) STRICT;";
 
+/// The server's time. The table is no part of a version: an older version can use a file that has
+/// it, and does not read it.
+const CLOCK: &str = "
+CREATE TABLE IF NOT EXISTS clock (
+    only INTEGER PRIMARY KEY CHECK (only = 1), unix_ms INTEGER NOT NULL,
+    boot_id TEXT, boot_ms INTEGER
+) STRICT;";
+
 /// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
 /// creates beside it later get the same mode.
 ///
@@ -184,6 +192,7 @@ impl SqliteJournal {
             }
             newer => return Err(too_new(path, newer)),
         };
+        connection.execute_batch(CLOCK).map_err(failed)?;
         // The log stays when the server stops, so the next start needs no room for a new one.
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
@@ -240,6 +249,9 @@ impl SqliteJournal {
                     tx.execute("DELETE FROM clean_stop", [])?;
                     tx.execute("INSERT OR IGNORE INTO leased VALUES (1)", [])?;
                 }
+            }
+            if let Some(moment) = &change.clock {
+                rows::store_clock(tx, moment)?;
             }
             for event in &change.events {
                 if let Event::Token(name, _) = event

@@ -165,6 +165,12 @@ fn level<const N: usize>(
     }
 }
 
+/// Milliseconds as seconds.
+fn real_ms(ms: i64) -> f64 {
+    let seconds = real(ms.unsigned_abs()) / 1_000.0;
+    if ms < 0 { -seconds } else { seconds }
+}
+
 fn counted(count: u64) -> Option<Value> {
     Some(Value::Count(count))
 }
@@ -650,6 +656,35 @@ pub(super) const ALL: &[Family] = &[
         "host_exceeded_tp_seconds",
         "Seconds in which the instance's limits in throughput held its volumes up.",
         Of::Host(|host| seconds(host.counters.exceeded.bytes_ns)),
+    ),
+    Family::counter(
+        "journal_commits",
+        "Changes that the journal has stored.",
+        Of::Each(|snapshot, metric| count(metric, &[], Value::Count(snapshot.journal.commits))),
+    ),
+    Family::counter(
+        "journal_failures",
+        "Changes that the journal could not store.",
+        Of::Each(|snapshot, metric| count(metric, &[], Value::Count(snapshot.journal.failures))),
+    ),
+    Family::gauge(
+        "journal_failing",
+        "1 while the last change could not be stored.",
+        Of::Each(|snapshot, metric| metric.encode_gauge(&u64::from(snapshot.journal.is_failing))),
+    ),
+    Family::gauge(
+        "clock_step_seconds",
+        "Seconds by which the wall clock was set within the last hour, negative if back; else 0.",
+        Of::Each(|snapshot, metric| metric.encode_gauge(&(real_ms(snapshot.clock_step_ms)))),
+    ),
+    Family::counter(
+        "api_refused_signatures",
+        "Requests of the API that were refused for their signature.",
+        Of::Each(|snapshot, metric| {
+            snapshot.refused.iter().try_for_each(|(code, refused)| {
+                count(metric, &[("code", code)], Value::Count(*refused))
+            })
+        }),
     ),
     Family {
         name: "build",

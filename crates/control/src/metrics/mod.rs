@@ -5,6 +5,7 @@
 //! run out. It fails if the data plane does not answer.
 
 mod families;
+mod format;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,17 +22,16 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
+pub use self::format::Format;
 use crate::cluster::fleet::{Counts, Fleet, NodeView};
 use crate::cluster::nodes::State;
 use crate::events::Feed;
 use crate::events::webhook::Delivery;
 use crate::model::{Attachment, Model, UnixMs};
-use crate::plane::{Plane, PlaneError};
+use crate::plane::{JournalNow, Plane, PlaneError};
 use crate::scrub::Scrub;
 use crate::{clock, reconcile};
 
-/// The content type of the answer.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The prefix of all names.
 const PREFIX: &str = "evenkeel";
 /// Balances are compared over at least this time, in milliseconds: over less, a few I/Os would look
@@ -45,11 +45,15 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Returns all metrics.
+    /// Returns all metrics; `refused` are the signatures that were refused, by code.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
-    pub fn scrape(&mut self, plane: &Plane) -> Result<String, PlaneError> {
+    pub fn scrape(
+        &mut self,
+        plane: &Plane,
+        refused: BTreeMap<&'static str, u64>,
+    ) -> Result<String, PlaneError> {
         let (report, latencies) = (plane.report()?, plane.latencies(None)?);
         let background = plane.background()?;
         self.trend.follow(clock::now(), &report.volumes);
@@ -92,6 +96,9 @@ impl Scraper {
             space: space(plane, &model),
             background: Some(background),
             scrub: plane.scrub(),
+            refused,
+            journal: plane.journal_now(),
+            clock_step_ms: plane.clock_step().map_or(0, |step| step.0),
             events: events(plane.feed()),
             cluster: plane.fleet().map(|fleet| cluster(fleet)),
             recording: plane
@@ -290,6 +297,11 @@ struct Snapshot {
     background: Option<BackgroundReport>,
     /// The scrub that runs, or the last one.
     scrub: Option<Scrub>,
+    /// Refused signatures, by the code of the error.
+    refused: BTreeMap<&'static str, u64>,
+    journal: JournalNow,
+    /// How far the wall clock was set within the last hour; 0 if it was not.
+    clock_step_ms: i64,
     /// `None` if no events are kept.
     events: Option<EventsNow>,
     /// `None` if volumes are not recorded.

@@ -119,6 +119,9 @@ fn snapshot() -> Snapshot {
         }),
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
+        clock_step_ms: -7_500,
+        journal: JournalNow { commits: 9, failures: 1, is_failing: true },
+        refused: [("AuthFailure", 3)].into(),
         recording: Some(RecordingNow { written_bytes: 4_096, lost: 2 }),
         cluster: Some(cluster()),
         events: Some(EventsNow {

@@ -78,7 +78,8 @@ impl Model {
         let Phase::Binned { entered, until } = volume.phase else {
             return Err(Refusal::VolumesNotFound(vec![id]));
         };
-        let phase = Phase::Binned { entered, until: now };
+        // Not `now`: the next start may count a little less time, and would restore it.
+        let phase = Phase::Binned { entered, until: UnixMs::default() };
         Ok((until > now).then(|| Event::Volume(Volume { phase, ..volume.clone() })))
     }
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
@@ -24,7 +25,7 @@ use crate::journal::Credits;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
 
 /// How long one call copies: until the next tick.
-const SLICE_MS: u64 = 900;
+const SLICE: Duration = Duration::from_millis(900);
 /// The most units that one call copies of one snapshot, whatever the clock says.
 const UNITS_MAX: u32 = 4_096;
 /// The most units that are asked for at once.
@@ -68,7 +69,7 @@ impl Plane {
 
     /// One tick of all copies.
     pub fn copy_on(&self) {
-        let began = clock::now();
+        let began = clock::since_boot();
         let ids: Vec<SnapshotId> = self.model().copying().map(|copy| copy.id).collect();
         let first = {
             let mut copies = self.copies();
@@ -76,7 +77,7 @@ impl Plane {
             ids.partition_point(|id| copies.last.is_some_and(|last| *id <= last))
         };
         for &id in ids.iter().cycle().skip(first).take(ids.len()) {
-            if clock::now().ms_since(began) > SLICE_MS {
+            if clock::since_boot().saturating_sub(began) > SLICE {
                 return;
             }
             self.copies().last = Some(id);
@@ -142,7 +143,7 @@ impl Plane {
 
     /// Copies units for a while. Returns whether all of them are copied.
     fn copy_units(&self, copy: &Snapshot, source: SnapshotId) -> Result<bool, PlaneError> {
-        let began = clock::now();
+        let began = clock::since_boot();
         let mut left = UNITS_MAX;
         let mut next = Some(self.copies().next.get(&copy.id).copied().unwrap_or_default());
         while let Some(first) = next {
@@ -151,7 +152,7 @@ impl Plane {
             let page = self.ask_units(wanted)?;
             for unit in page.units {
                 left -= 1;
-                if left == 0 || clock::now().ms_since(began) > SLICE_MS {
+                if left == 0 || clock::since_boot().saturating_sub(began) > SLICE {
                     self.copies().next.insert(copy.id, unit);
                     return Ok(false);
                 }
@@ -225,7 +226,7 @@ impl Plane {
     pub(super) fn give_up(&self, id: VolumeId, reason: &str) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
         let settled = Settled::Failed(reason);
-        let events = self.model().settle(&self.settings, id, settled, clock::now());
+        let events = self.model().settle(&self.settings, id, settled, self.now());
         let _cause = During::because(reason);
         self.commit(&mut writer, events, &Credits::default())
     }

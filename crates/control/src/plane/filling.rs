@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
 
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::units::ByteCount;
@@ -23,7 +24,7 @@ use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::events::During;
-use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase, UnixMs};
+use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase};
 
 /// The most units whose digests are in memory, of all snapshots together: 512 GiB of data, for some
 /// 60 MiB.
@@ -49,8 +50,8 @@ impl<T: Into<PlaneError>> From<T> for NotComplete {
 /// What is in memory of the snapshots that are being filled.
 #[derive(Debug)]
 pub(super) struct Fillings {
-    /// When this server started: of what was put before, nothing is known.
-    began: UnixMs,
+    /// When this server started, since the machine's boot. Nothing is known of what was put before.
+    began: Duration,
     all: BTreeMap<SnapshotId, Filling>,
     /// The digests of all of them.
     known: usize,
@@ -58,8 +59,8 @@ pub(super) struct Fillings {
 
 #[derive(Debug)]
 struct Filling {
-    /// When its client was heard of last.
-    last: UnixMs,
+    /// When its client was heard of last, since the machine's boot.
+    last: Duration,
     /// Of its units; `None` if they are not all known.
     digests: Option<BTreeMap<u64, Digest>>,
     /// Units put since the server's start.
@@ -67,7 +68,7 @@ struct Filling {
 }
 
 impl Fillings {
-    pub fn new(began: UnixMs) -> Self {
+    pub fn new(began: Duration) -> Self {
         Self { began, all: BTreeMap::new(), known: 0 }
     }
 
@@ -77,18 +78,18 @@ impl Fillings {
     }
 
     /// Begins with nothing that was put before.
-    fn begin(&mut self, id: SnapshotId, now: UnixMs) {
+    fn begin(&mut self, id: SnapshotId, now: Duration) {
         let new = Filling { last: now, digests: Some(BTreeMap::new()), units: 0 };
         self.all.entry(id).or_insert(new).last = now;
     }
 
-    fn heard(&mut self, id: SnapshotId, now: UnixMs) -> &mut Filling {
+    fn heard(&mut self, id: SnapshotId, now: Duration) -> &mut Filling {
         let filling = self.all.entry(id).or_insert(Filling { last: now, digests: None, units: 0 });
         filling.last = now;
         filling
     }
 
-    fn put(&mut self, id: SnapshotId, unit: u64, digest: Digest, now: UnixMs) {
+    fn put(&mut self, id: SnapshotId, unit: u64, digest: Digest, now: Duration) {
         let is_room = self.known < UNITS_KNOWN_MAX;
         let filling = self.heard(id, now);
         let Some(digests) = &mut filling.digests else {
@@ -112,7 +113,7 @@ impl Fillings {
         self.all.values().map(|filling| filling.units * UNIT_BYTES).sum()
     }
 
-    fn last(&self, id: SnapshotId) -> UnixMs {
+    fn last(&self, id: SnapshotId) -> Duration {
         self.all.get(&id).map_or(self.began, |filling| filling.last)
     }
 }
@@ -150,8 +151,8 @@ impl Plane {
             }
         }
         match is_new {
-            true => self.fillings().begin(id, clock::now()),
-            false => _ = self.fillings().heard(id, clock::now()),
+            true => self.fillings().begin(id, clock::since_boot()),
+            false => _ = self.fillings().heard(id, clock::since_boot()),
         }
         Ok(())
     }
@@ -187,7 +188,7 @@ impl Plane {
         let mut fillings = self.fillings();
         // It may have been deleted meanwhile, and is not remembered then.
         if self.filling(id).is_ok() {
-            fillings.put(id, unit, digest, clock::now());
+            fillings.put(id, unit, digest, clock::since_boot());
         }
         Ok(())
     }
@@ -228,7 +229,7 @@ impl Plane {
         let snapshot = self.filling(id)?;
         let known = {
             let mut fillings = self.fillings();
-            let filling = fillings.heard(id, clock::now());
+            let filling = fillings.heard(id, clock::since_boot());
             filling.digests.as_ref().map(|digests| {
                 let mut all = Linear::default();
                 digests.values().for_each(|digest| all.add(digest));
@@ -293,12 +294,12 @@ impl Plane {
 
     /// Snapshots into which nothing was put for too long go into error, and give their space back.
     pub(super) fn expire_fillings(&self) {
-        let now = clock::now();
+        let now = clock::since_boot();
         let is_idle = |snapshot: &&Snapshot| {
             let last = self.fillings().last(snapshot.id);
             let filled = snapshot.filled.as_ref();
             let minutes = filled.map_or(u64::MAX, |filled| filled.timeout_min.into());
-            now.ms_since(last) > minutes.saturating_mul(60_000)
+            now.saturating_sub(last) > Duration::from_secs(minutes.saturating_mul(60))
         };
         // The model is not held where these are locked.
         let all: Vec<Snapshot> = self.model().filling().cloned().collect();

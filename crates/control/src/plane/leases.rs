@@ -102,6 +102,7 @@ impl Plane {
                 }
             },
         };
+        self.vitals.answered();
         self.renew(reported, began)?;
         if was_behind {
             // The data plane may hold smaller leases than the journal allows: raise them.

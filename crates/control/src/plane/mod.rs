@@ -47,9 +47,11 @@
 //! | `encryption` | learn from the store what is encrypted |
 //! | `scrub` | read everything that is stored, at a bounded rate |
 //! | `filling` | fill snapshots unit by unit, read them, compare them |
+//! | `time` | follow the wall clock, move deadlines when it is set |
 //! | `upkeep` | the tick: retry what is unsettled or in error |
 //! | `room` | what may be sold, free space, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
+//! | `vitals` | what `/healthz` and `/readyz` answer by |
 //! | `writer` | commit to the journal and apply to the model |
 //! | `error` | [`PlaneError`] |
 
@@ -66,7 +68,9 @@ mod settling;
 mod snapshots;
 mod start;
 mod stop;
+mod time;
 mod upkeep;
+mod vitals;
 mod writer;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -84,7 +88,10 @@ use self::leases::Leases;
 use self::room::Filled;
 use self::scrub::Scrubbing;
 use self::settling::Settling;
+use self::time::Following;
 use self::upkeep::Upkeep;
+pub use self::vitals::JournalNow;
+use self::vitals::Vitals;
 use self::writer::Writer;
 use crate::capacity::KnownCapacity;
 use crate::cluster::fleet::Fleet;
@@ -96,7 +103,7 @@ use crate::model::{
     Tagged, Volume,
 };
 use crate::recording::Recording;
-use crate::{clock, credits, reconcile, space};
+use crate::{credits, reconcile, space};
 
 /// The volume or the snapshot that a mutation changed.
 #[derive(Clone, Debug, Default)]
@@ -121,6 +128,8 @@ pub struct Plane {
     leases: Mutex<Leases>,
     writer: Mutex<Writer>,
     upkeep: Mutex<Upkeep>,
+    following: Mutex<Following>,
+    vitals: Arc<Vitals>,
     capacity: Mutex<KnownCapacity>,
     space: Mutex<space::KnownSpace>,
     scrubbing: Mutex<Scrubbing>,
@@ -304,7 +313,7 @@ impl Plane {
         filled: &Filled,
     ) -> Result<(Decision, Credits), PlaneError> {
         let mut writer = self.writer()?;
-        let now = clock::now();
+        let now = self.now();
         let decision = self.model().decide(&self.settings, capacity, command, now)?;
         let kept = self.to_be_kept(filled);
         self.model().admit_bytes(&self.settings, self.room(), &kept, &decision.events)?;

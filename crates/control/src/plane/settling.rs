@@ -14,7 +14,7 @@ use super::{Plane, PlaneError};
 use crate::events::During;
 use crate::journal::Credits;
 use crate::model::{AttachmentState, Phase, Settled, Volume};
-use crate::{clock, reconcile};
+use crate::reconcile;
 
 /// Why the data plane is called with a volume's desired state.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Plane {
             self.writer()?.unanswered.insert(id);
             return Err(PlaneError::Agent(failed.clone()));
         }
-        let now = clock::now();
+        let now = self.now();
         let settled = settled(&answer, settling, was_in_error);
         {
             let mut writer = self.writer()?;

@@ -15,7 +15,6 @@ use tracing::{debug, error, warn};
 use super::calls::unexpected;
 use super::key_locks::{Key, KeyGuard};
 use super::{Outcome, Plane, PlaneError};
-use crate::clock;
 use crate::events::During;
 use crate::journal::Credits;
 use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
@@ -106,7 +105,7 @@ impl Plane {
         let data = stored.get(&snapshot.id).map(|found| found.data).ok_or_else(|| {
             PlaneError::Agent(unexpected("a completed snapshot is not among those that are stored"))
         })?;
-        let phase = SnapshotPhase::Completed { data, ended: clock::now() };
+        let phase = SnapshotPhase::Completed { data, ended: self.now() };
         self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..snapshot })])
     }
 
@@ -120,7 +119,7 @@ impl Plane {
         ids: &[SnapshotId],
         stored: &BTreeMap<SnapshotId, StoredSnapshot>,
     ) -> Result<(), PlaneError> {
-        let events = self.model().settle_snapshots(ids.iter().copied(), stored, clock::now());
+        let events = self.model().settle_snapshots(ids.iter().copied(), stored, self.now());
         for event in &events {
             if let Event::Snapshot(Snapshot { id, phase: SnapshotPhase::Error(reason), .. }) = event
             {

@@ -22,12 +22,16 @@ use super::filling::Fillings;
 use super::key_locks::KeyLocks;
 use super::leases::Leases;
 use super::settling::Settling;
+use super::time::Following;
 use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
+use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::cluster::fleet::Fleet;
+use crate::credits::Moment;
 use crate::journal::{Change, Credits, Journal, Loaded};
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
+use crate::server_time::ServerTime;
 use crate::{clock, credits, reconcile};
 
 /// Volumes that are brought up at once at most: as many requests as keep a disk busy.
@@ -73,32 +77,33 @@ impl Plane {
         attached_up: impl FnOnce(),
     ) -> Result<Self, PlaneError> {
         let moment = clock::moment();
-        let now = moment.unix;
-        let Loaded { mut model, credits: found, stop, revision } = journal.load()?;
+        let Loaded { mut model, credits: found, stop, clock: kept, revision } = journal.load()?;
+        let since_boot = clock::since_boot();
+        let time = ServerTime::at_start(kept.as_ref(), &moment, since_boot);
+        let now = time.now(since_boot);
         if cfg!(debug_assertions) {
             model.invariants();
         }
-        if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
-            warn!(
-                "the server was not stopped cleanly; credit balances are reduced by what may be \
-                 spent"
-            );
-        }
+        warn_of_crash(&stop, &model);
         let mut opening = balances_after(&settings, &model, &found, &stop, &moment);
         let stored = unleased(&settings, &model, &opening);
         let events = match model.local_host() {
             Some(_) => Vec::new(),
             None => local_host(&model, &settings, now)?,
         };
+        let vitals = Arc::<Vitals>::default();
+        vitals.answered();
         let mut writer = Writer {
             journal,
+            vitals: Arc::clone(&vitals),
             revision,
             stored,
             born: BTreeMap::new(),
             is_settled: false,
             unanswered: BTreeSet::new(),
         };
-        let change = Change { events, unleased: writer.stored.clone(), stopped: None };
+        let clock = Some(Moment { unix: now, boot: moment.boot });
+        let change = Change { events, unleased: writer.stored.clone(), stopped: None, clock };
         match writer.store(&change) {
             Err(error) if error.is_no_room() && change.events.is_empty() => {
                 // Volumes are served and can be deleted, but no credits are leased.
@@ -116,15 +121,19 @@ impl Plane {
             retried: None,
             ticks_to_space_check: SPACE_TICKS,
         });
-        let (fillings, writer) = (Mutex::new(Fillings::new(now)), Mutex::new(writer));
+        let fillings = Mutex::new(Fillings::new(since_boot));
+        let (following, writer) =
+            (Mutex::new(Following::new(time, since_boot)), Mutex::new(writer));
         let (scrubbing, copying, addresses, health) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
-            settings, agent, model, keys, leases, writer, upkeep, capacity, space, fillings,
-            scrubbing, copying, addresses, feed, health, recording: None, fleet,
+            settings, agent, model, keys, leases, writer, upkeep, following, capacity, space,
+            vitals, fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
+        // Before anything is looked at that may be over.
+        plane.follow_clock();
         plane.bring_up(&opening, attached_up)?;
         Ok(plane)
     }
@@ -229,6 +238,14 @@ impl Plane {
             }
             other => other,
         }
+    }
+}
+
+fn warn_of_crash(stop: &credits::Stop, model: &Model) {
+    if !matches!(stop, credits::Stop::Clean(_)) && !model.volumes.is_empty() {
+        warn!(
+            "the server was not stopped cleanly; credit balances are reduced by what may be spent"
+        );
     }
 }
 

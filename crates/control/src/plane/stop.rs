@@ -51,7 +51,8 @@ impl Plane {
         writer = self.writer()?;
         let changed = changed(&writer.stored, credits_of(report));
         let stopped = Some(clock::moment());
-        writer.store(&Change { events: vec![], unleased: changed, stopped })?;
+        let clock = Some(self.moment());
+        writer.store(&Change { events: vec![], unleased: changed, stopped, clock })?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use super::settling::Settling;
 use super::{Plane, PlaneError};
 use crate::journal::Credits;
 use crate::model::{Command, Event, Phase, Volume};
-use crate::{clock, reconcile};
+use crate::reconcile;
 
 /// State that lasts from tick to tick.
 pub(super) struct Upkeep {
@@ -49,6 +49,7 @@ impl Plane {
     /// and checks free space. May take as long as the device does.
     pub fn maintain(&self) {
         let Ok(mut upkeep) = self.upkeep.try_lock() else { return };
+        self.follow_clock();
         // First, because volumes may wait for them.
         self.settle_snapshots();
         for id in self.unsettled() {
@@ -77,7 +78,7 @@ impl Plane {
 
     /// Deletes what has been in the recycle bin long enough.
     fn empty_bin(&self) {
-        let (volumes, snapshots) = self.model().outdated(clock::now());
+        let (volumes, snapshots) = self.model().outdated(self.now());
         for id in volumes.into_iter().take(PURGED_MAX) {
             match self.purge_volume(id, false) {
                 Ok(()) => info!(volume = %id, "its time in the recycle bin is over"),
@@ -100,7 +101,7 @@ impl Plane {
     /// See [`PlaneError`].
     pub fn purge_volume(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
-        let end = self.model().end_in_bin(id, clock::now())?;
+        let end = self.model().end_in_bin(id, self.now())?;
         if dry_run {
             return Err(PlaneError::DryRun);
         }

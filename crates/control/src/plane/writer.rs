@@ -5,10 +5,11 @@
 //! error if they cannot be stored; then nothing has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 
+use super::vitals::Vitals;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits, Journal, JournalError, Revision};
 use crate::model::{Event, Phase, Volume};
@@ -17,6 +18,7 @@ use crate::reconcile;
 /// State that is accessible only under the writer lock.
 pub(super) struct Writer {
     pub(super) journal: Box<dyn Journal>,
+    pub(super) vitals: Arc<Vitals>,
     /// The revision of the model and of `stored`.
     pub(super) revision: Revision,
     /// The unleased part of all balances, as the journal has it.
@@ -46,7 +48,9 @@ impl Writer {
 
     /// Commits a change to the journal and takes over the new revision.
     pub(super) fn store(&mut self, change: &Change) -> Result<(), JournalError> {
-        self.revision = self.journal.commit(change, self.revision)?;
+        let stored = self.journal.commit(change, self.revision);
+        self.vitals.committed(&stored);
+        self.revision = stored?;
         Ok(())
     }
 }
@@ -63,7 +67,7 @@ impl Plane {
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
-        let change = Change { events, unleased: changed.clone(), stopped: None };
+        let change = Change { events, unleased: changed.clone(), ..Change::default() };
         writer.store(&change)?;
         for event in &change.events {
             match event {

@@ -117,7 +117,8 @@ impl Commits {
         }
         match thing {
             Thing::Credits(_) => self.since.unleased.extend(&values::read_credits(value)?),
-            Thing::Stop => self.since.stopped = Some(values::read_stop(value)?),
+            Thing::Stop => self.since.stopped = Some(values::read_moment("stop", value)?),
+            Thing::Clock => self.since.clock = Some(values::read_moment("clock", value)?),
             Thing::Device(..) | Thing::Revision => {}
             Thing::Event(subject) => {
                 let key = &event.kv.key.0;

@@ -37,6 +37,8 @@ pub enum Thing {
     Credits(usize),
     /// The mark of a clean stop.
     Stop,
+    /// The server's time.
+    Clock,
     /// The last commit.
     Revision,
 }
@@ -82,6 +84,7 @@ impl Keys {
             Thing::Device(host, device) => format!("a/{host}/{device}"),
             Thing::Credits(part) => format!("c/{part:02}"),
             Thing::Stop => "stop".to_owned(),
+            Thing::Clock => "clock".to_owned(),
             Thing::Revision => "revision".to_owned(),
         };
         format!("{}{rest}", self.0).into_bytes()
@@ -94,6 +97,7 @@ impl Keys {
             None => match rest {
                 "account" => Some(Thing::Event(Subject::Account)),
                 "stop" => Some(Thing::Stop),
+                "clock" => Some(Thing::Clock),
                 "revision" => Some(Thing::Revision),
                 _ => None,
             },
@@ -129,6 +133,7 @@ mod tests {
             Thing::Device(host, "/dev/sdf".into()),
             Thing::Credits(7),
             Thing::Stop,
+            Thing::Clock,
             Thing::Revision,
         ] {
             assert_eq!(keys.thing(&keys.key(&thing)), Some(thing));

@@ -46,7 +46,7 @@ use self::plan::{Known, Outcome, Planned, Terms};
 use super::watch::{self, Watch, Watchers};
 use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject};
 use crate::clock;
-use crate::credits::Stop;
+use crate::credits::{Moment, Stop};
 use crate::model::{Event, Model};
 
 /// How long a commit waits for etcd; its own elections take up to three seconds.
@@ -131,6 +131,7 @@ impl EtcdJournal {
             known: Known::default(),
             model: Model::default(),
             stop: Stop::Crash,
+            clock: None,
         };
         // The first one fixes the revision of all others.
         let meta = self.pages(&self.keys.meta(), &after(&self.keys.meta()), 0)?;
@@ -145,7 +146,7 @@ impl EtcdJournal {
             .map(|kind| self.keys.kind(kind))
             .map(|p| (p.clone(), gateway::end_of(&p)))
             .collect();
-        for thing in [Thing::Event(Subject::Account), Thing::Stop, Thing::Revision] {
+        for thing in [Thing::Event(Subject::Account), Thing::Stop, Thing::Clock, Thing::Revision] {
             let key = self.keys.key(&thing);
             ranges.push((key.clone(), after(&key)));
         }
@@ -417,6 +418,7 @@ struct Reading {
     credits: Vec<Credits>,
     known: Known,
     stop: Stop,
+    clock: Option<Moment>,
 }
 
 impl Reading {
@@ -427,8 +429,9 @@ impl Reading {
             Thing::Revision => self.known.revision = found.mod_revision.0,
             Thing::Stop => {
                 self.known.has_stop = true;
-                self.stop = Stop::Clean(values::read_stop(value)?);
+                self.stop = Stop::Clean(values::read_moment("stop", value)?);
             }
+            Thing::Clock => self.clock = Some(values::read_moment("clock", value)?),
             Thing::Credits(part) => {
                 let credits = values::read_credits(value)?;
                 self.credits.push(credits.clone());
@@ -475,7 +478,8 @@ impl Reading {
         let mut credits = Credits::default();
         self.credits.iter().for_each(|part| credits.extend(part));
         let revision = Revision(self.known.revision);
-        let loaded = Loaded { model: self.model, credits, stop: self.stop, revision };
+        let loaded =
+            Loaded { model: self.model, credits, stop: self.stop, clock: self.clock, revision };
         Read { loaded, known: self.known }
     }
 }

@@ -126,12 +126,16 @@ pub fn plan(
         draft.part(part_of(id.bits())).hosts.insert(*id, *balances);
     }
     let stop = match &change.stopped {
-        Some(moment) => Some(Some(values::stop(moment)?)),
+        Some(moment) => Some(Some(values::moment("stop", moment)?)),
         None if known.has_stop => Some(None),
         None => None,
     };
     if let Some(value) = stop {
         draft.writes.insert(Thing::Stop, Write { value, lease: 0, is_new: false });
+    }
+    if let Some(moment) = &change.clock {
+        let value = Some(values::moment("clock", moment)?);
+        draft.writes.insert(Thing::Clock, Write { value, lease: 0, is_new: false });
     }
     draft.planned(keys, terms, change.stopped.is_some())
 }

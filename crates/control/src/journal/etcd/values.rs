@@ -93,21 +93,21 @@ pub fn read_credits(bytes: &[u8]) -> Result<Credits, JournalError> {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StopForm {
+struct MomentForm {
     unix_ms: u64,
     boot: Option<(String, u64)>,
 }
 
-/// The value of the mark of a clean stop.
-pub fn stop(moment: &Moment) -> Result<Vec<u8>, JournalError> {
-    let form = StopForm { unix_ms: moment.unix.0, boot: moment.boot.clone() };
-    serde_json::to_vec(&form).map_err(|error| malformed("stop", &error))
+/// The value of a key that holds a point in time.
+pub fn moment(key: &str, moment: &Moment) -> Result<Vec<u8>, JournalError> {
+    let form = MomentForm { unix_ms: moment.unix.0, boot: moment.boot.clone() };
+    serde_json::to_vec(&form).map_err(|error| malformed(key, &error))
 }
 
-/// When the last writer stopped.
-pub fn read_stop(bytes: &[u8]) -> Result<Moment, JournalError> {
-    let StopForm { unix_ms, boot } =
-        serde_json::from_slice(bytes).map_err(|error| malformed("stop", &error))?;
+/// The point in time that a key holds.
+pub fn read_moment(key: &str, bytes: &[u8]) -> Result<Moment, JournalError> {
+    let MomentForm { unix_ms, boot } =
+        serde_json::from_slice(bytes).map_err(|error| malformed(key, &error))?;
     Ok(Moment { unix: UnixMs(unix_ms), boot })
 }
 
@@ -136,9 +136,9 @@ mod tests {
         assert_eq!(read_credits(&bytes), Ok(some));
         assert_eq!(part_of(volume.bits()), 1);
         let moment = Moment { unix: UnixMs(5), boot: Some(("b".into(), 7)) };
-        let bytes = stop(&moment).unwrap();
+        let bytes = super::moment("stop", &moment).unwrap();
         assert_eq!(bytes, br#"{"unix_ms":5,"boot":["b",7]}"#);
-        assert_eq!(read_stop(&bytes), Ok(moment));
+        assert_eq!(read_moment("stop", &bytes), Ok(moment));
         assert_eq!(check_meta(&meta()), Ok(()));
     }
 

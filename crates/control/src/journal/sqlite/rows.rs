@@ -279,6 +279,16 @@ pub(super) fn store_clean_stop(tx: &Transaction<'_>, now: &Moment) -> rusqlite::
     .map(drop)
 }
 
+/// Records the server's time.
+pub(super) fn store_clock(tx: &Transaction<'_>, now: &Moment) -> rusqlite::Result<()> {
+    let (boot_id, boot_ms) = now.boot.as_ref().map(|(id, ms)| (id, to_i64(*ms))).unzip();
+    tx.execute(
+        "INSERT OR REPLACE INTO clock (only, unix_ms, boot_id, boot_ms) VALUES (1, ?, ?, ?)",
+        params![to_i64(now.unix.0), boot_id, boot_ms],
+    )
+    .map(drop)
+}
+
 fn load_credits(db: &Connection) -> rusqlite::Result<Credits> {
     let balances = |row: &Cells<'_>| {
         let amount = |column| Ok::<_, rusqlite::Error>(row.get::<Option<i64>>(column)?.map(to_u64));
@@ -354,8 +364,15 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
         (None, Some(())) => Stop::Crash,
         (None, None) => Stop::CrashBeforeLeases,
     };
+    let mut clock = None;
+    each(db, "SELECT * FROM clock", |row| {
+        let boot_ms: Option<i64> = row.get("boot_ms")?;
+        let boot = row.get::<Option<String>>("boot_id")?.zip(boot_ms.map(to_u64));
+        clock = Some(Moment { unix: time(row, "unix_ms")?, boot });
+        Ok(())
+    })?;
     let revision = revision(db)?;
-    Ok(Loaded { model, credits, stop, revision })
+    Ok(Loaded { model, credits, stop, clock, revision })
 }
 
 fn load_hosts(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {

@@ -158,6 +158,41 @@ pub fn verify(
     verify_hashed(request, Payload::Signed(&sha256_hex(request.body)), scope, secret, now_unix_s)
 }
 
+/// Checks what can be checked of a signature before the body has arrived: all but the signature
+/// itself. `is_known` says whether an access key exists; `request.body` is not looked at.
+///
+/// # Errors
+/// As [`verify`], except [`SignatureError::Mismatch`].
+pub fn verify_head(
+    request: &Request<'_>,
+    scope: Scope<'_>,
+    is_known: impl FnOnce(&str) -> bool,
+    now_unix_s: u64,
+) -> Result<(), SignatureError> {
+    let parsed_query = canonical::decoded_query(request.query)
+        .ok_or_else(|| incomplete("the query string has a broken escape"))?;
+    let (claim, _) = checked_claim(request, &parsed_query, scope, now_unix_s)?;
+    let access_key_id = claim.credential.access_key_id;
+    match is_known(access_key_id) {
+        true => Ok(()),
+        false => Err(SignatureError::UnknownKey { access_key_id: access_key_id.into() }),
+    }
+}
+
+/// The claim of a request whose time, scope and signed headers are right, and when it was signed.
+fn checked_claim<'a>(
+    request: &Request<'a>,
+    parsed_query: &'a [(String, String)],
+    scope: Scope<'_>,
+    now_unix_s: u64,
+) -> Result<(Claim<'a>, u64), SignatureError> {
+    let claim = claim(request, parsed_query)?;
+    let signed_at_unix_s = check_time(&claim, now_unix_s)?;
+    check_scope(&claim.credential, scope)?;
+    check_signed_headers(request, claim.signed_headers)?;
+    Ok((claim, signed_at_unix_s))
+}
+
 /// As [`verify`], of a body whose hash the caller knows; `request.body` is not looked at.
 ///
 /// # Errors
@@ -171,11 +206,8 @@ pub fn verify_hashed(
 ) -> Result<Verified, SignatureError> {
     let parsed_query = canonical::decoded_query(request.query)
         .ok_or_else(|| incomplete("the query string has a broken escape"))?;
-    let claim = claim(request, &parsed_query)?;
-    let signed_at_unix_s = check_time(&claim, now_unix_s)?;
-    check_scope(&claim.credential, scope)?;
+    let (claim, signed_at_unix_s) = checked_claim(request, &parsed_query, scope, now_unix_s)?;
     let scope = Scope { region: claim.credential.region, ..scope };
-    check_signed_headers(request, claim.signed_headers)?;
     let access_key_id = String::from(claim.credential.access_key_id);
     let Some(secret) = secret(&access_key_id) else {
         return Err(SignatureError::UnknownKey { access_key_id });

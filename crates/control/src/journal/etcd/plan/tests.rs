@@ -184,7 +184,7 @@ fn balances_that_do_not_fit_go_first_and_may_be_sent_twice() {
     let balances = Balances { operations: Some(u64::MAX), bytes: Some(u64::MAX) };
     let volumes = (0..50_000).map(|number| (VolumeId::from_bits(number), balances)).collect();
     let unleased = Credits { volumes, ..Credits::default() };
-    let change = Change { events: vec![volume(1, &[])], unleased, stopped: None };
+    let change = Change { events: vec![volume(1, &[])], unleased, ..Change::default() };
     let terms = Terms { leader, id: "1", token_lease: 0 };
     let planned = plan(&keys, &known, &change, terms).unwrap();
     assert!(planned.first.len() > 1);

@@ -1,0 +1,68 @@
+//! Requests whose signatures are refused: how many, and lines in the log. And what is read of the
+//! bodies of such requests.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use evenkeel_core::log_limit::LogLimit;
+use evenkeel_core::time::Instant;
+use evenkeel_wire::aws::query::BODY_BYTES_MAX;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::clock;
+
+/// How long the body of a refused request may take to arrive: clients read the reply after they
+/// have sent it.
+const DISCARDED_MAX: Duration = Duration::from_secs(1);
+
+/// Refused signatures, by the code of their error.
+#[derive(Debug, Default)]
+pub struct Strangers {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    counts: BTreeMap<&'static str, u64>,
+    lines: LogLimit,
+}
+
+impl Strangers {
+    /// Counts a refused signature, and logs it unless there are too many lines.
+    pub fn note(&self, address: IpAddr, code: &'static str, message: &str) {
+        let now = u64::try_from(clock::since_boot().as_nanos()).unwrap_or(u64::MAX);
+        // Nothing in between can fail.
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        *inner.counts.entry(code).or_default() += 1;
+        if let Some(left_out) = inner.lines.line(Instant::from_ns(now)) {
+            warn!(%address, code, message, left_out, "a request's signature is refused");
+        }
+    }
+
+    /// How many there were of each code since the start.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).counts.clone()
+    }
+}
+
+/// Reads a body to its end and keeps nothing of it: at most what a body may have, and for a bounded
+/// time.
+pub async fn discard(mut body: Body) {
+    let read = async {
+        let mut left = BODY_BYTES_MAX;
+        while let Some(Ok(frame)) =
+            std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await
+        {
+            let bytes = frame.into_data().map_or(0, |data| data.len());
+            let Some(rest) = left.checked_sub(bytes) else { break };
+            left = rest;
+        }
+    };
+    // What has not arrived by then is cut with the connection.
+    let _ = timeout(DISCARDED_MAX, read).await;
+}

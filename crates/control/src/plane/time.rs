@@ -1,0 +1,170 @@
+//! Follows the wall clock: a step of it moves every deadline, so that nothing ends early.
+//!
+//! [`Plane::follow_clock`] runs at the start and before each look at what is over. A step forward
+//! moves the deadlines first and the server's time last, a step back the other way round. So at
+//! every moment, and after a crash in between, deadlines are at their right distance or later.
+
+use std::collections::BTreeSet;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::writer::Writer;
+use super::{Plane, PlaneError};
+use crate::clock;
+use crate::credits::Moment;
+use crate::journal::{Change, Credits, Subject};
+use crate::model::{Event, UnixMs};
+use crate::server_time::{ServerTime, Step, moved};
+
+/// The server's time is stored as often as this: after a failure of the machine, that much of the
+/// time before it may not count. It also shows whether the journal takes changes.
+const STORED_EVERY: Duration = Duration::from_mins(1);
+/// Time until the next attempt if it could not be stored.
+const STORED_AGAIN: Duration = Duration::from_secs(5);
+/// The most deadlines that one commit moves: etcd has a bound on the size of a transaction.
+const MOVED_MAX: usize = 64;
+
+/// The server's time, and what is being done about a step.
+pub(super) struct Following {
+    time: ServerTime,
+    /// When it is stored next, since the boot.
+    due: Duration,
+    /// A step whose deadlines are not all moved yet.
+    moving: Option<Moving>,
+}
+
+/// A step that is under way.
+struct Moving {
+    step: Step,
+    /// What it has moved already.
+    done: BTreeSet<Subject>,
+}
+
+impl Following {
+    /// Of a server whose start has stored this time.
+    pub(super) fn new(time: ServerTime, since_boot: Duration) -> Self {
+        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None }
+    }
+}
+
+impl Plane {
+    fn following(&self) -> MutexGuard<'_, Following> {
+        // Each change of it is a single assignment.
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server's time, by which durations are counted. It does not jump with the wall clock.
+    #[must_use]
+    pub fn now(&self) -> UnixMs {
+        self.following().time.now(clock::since_boot())
+    }
+
+    /// The server's time as it is stored.
+    pub(super) fn moment(&self) -> Moment {
+        let boot = clock::moment().boot;
+        Moment { unix: self.now(), boot }
+    }
+
+    /// The last step of the wall clock, for as long as it is reported.
+    #[must_use]
+    pub fn clock_step(&self) -> Option<Step> {
+        self.following().time.reported(clock::since_boot())
+    }
+
+    /// Moves every deadline if the wall clock was set, and stores the server's time now and then.
+    /// The log says if that fails; the next call tries again.
+    pub fn follow_clock(&self) {
+        self.follow_clock_at(clock::now());
+    }
+
+    /// The same with a reading of the wall clock.
+    pub fn follow_clock_at(&self, wall: UnixMs) {
+        let was_failing = self.journal_now().is_failing;
+        if let Err(error) = self.follow(wall)
+            && !was_failing
+        {
+            warn!(%error, "the server's time could not be stored; trying again");
+        }
+    }
+
+    fn follow(&self, wall: UnixMs) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        let boot = clock::since_boot();
+        let begun = {
+            let mut following = self.following();
+            let step = following.time.step(wall, boot);
+            match (&following.moving, step) {
+                (Some(moving), _) => Some(moving.step),
+                (None, Some(step)) => {
+                    following.moving = Some(Moving { step, done: BTreeSet::new() });
+                    warn_of(step);
+                    if step.0 < 0 {
+                        following.time.apply(step, boot);
+                        following.due = boot;
+                    }
+                    Some(step)
+                }
+                (None, None) => None,
+            }
+        };
+        if begun.is_some_and(|step| step.0 < 0) {
+            self.store_time(&mut writer, boot)?;
+        }
+        if let Some(step) = begun {
+            self.move_deadlines(&mut writer, step)?;
+            let mut following = self.following();
+            following.moving = None;
+            if step.0 > 0 {
+                following.time.apply(step, boot);
+                following.due = boot;
+            }
+        }
+        self.store_time(&mut writer, boot)
+    }
+
+    /// Moves all deadlines that this step has not moved yet.
+    fn move_deadlines(&self, writer: &mut Writer, step: Step) -> Result<(), PlaneError> {
+        // Before a step back is applied, the server's time is later by it.
+        let before = match step.0 {
+            ..0 => Step(step.0.saturating_neg()).applied_to(self.now()),
+            _ => self.now(),
+        };
+        let mut all = moved(&self.model(), step, before);
+        if let Some(moving) = &self.following().moving {
+            all.retain(|(subject, _)| !moving.done.contains(subject));
+        }
+        for some in all.chunks(MOVED_MAX) {
+            let events: Vec<Event> = some.iter().map(|(_, event)| event.clone()).collect();
+            self.commit(writer, events, &Credits::default())?;
+            if let Some(moving) = &mut self.following().moving {
+                moving.done.extend(some.iter().map(|(subject, _)| subject.clone()));
+            }
+        }
+        info!(step_ms = step.0, moved = all.len(), "deadlines have moved with the clock");
+        Ok(())
+    }
+
+    /// Stores the server's time, if it was not stored for a while.
+    fn store_time(&self, writer: &mut Writer, boot: Duration) -> Result<(), PlaneError> {
+        if self.following().due > boot {
+            return Ok(());
+        }
+        let clock = Some(self.moment());
+        let stored = writer.store(&Change { clock, ..Change::default() });
+        let pause = if stored.is_ok() { STORED_EVERY } else { STORED_AGAIN };
+        self.following().due = boot.saturating_add(pause);
+        Ok(stored?)
+    }
+}
+
+fn warn_of(step: Step) {
+    let seconds = step.0.unsigned_abs() / 1_000;
+    let direction = if step.0 > 0 { "ahead" } else { "back" };
+    warn!(
+        "the wall clock was set {seconds} s {direction}, or the machine was off that long; \
+         deadlines move with it, so that nothing ends early. Check that the clock is right \
+         (`timedatectl`), and set it if it is not"
+    );
+}

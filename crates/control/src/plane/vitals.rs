@@ -1,0 +1,140 @@
+//! What `/healthz` and `/readyz` answer by: whether the journal takes changes, whether the data
+//! plane answers, and whether a lock is unusable. Nothing here waits for a lock that is held long.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::Plane;
+use crate::clock;
+use crate::journal::JournalError;
+
+/// The data plane is asked once a second; after this time without an answer the server is not
+/// ready.
+const SILENT_MAX: Duration = Duration::from_secs(30);
+
+/// The state of the journal and of the data plane, as the last calls found it.
+#[derive(Debug, Default)]
+pub(super) struct Vitals {
+    commits: AtomicU64,
+    failures: AtomicU64,
+    /// Why the last commit failed; `None` if it did not.
+    error: Mutex<Option<String>>,
+    /// Whether another server has committed, after which this one can commit nothing.
+    is_lost: AtomicBool,
+    /// When the data plane answered last, in milliseconds since the boot.
+    answered_ms: AtomicU64,
+}
+
+/// The journal, as metrics report it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct JournalNow {
+    /// Commits since the start.
+    pub commits: u64,
+    /// Commits that failed.
+    pub failures: u64,
+    /// Whether the last one failed.
+    pub is_failing: bool,
+}
+
+impl Vitals {
+    /// Notes the result of a commit.
+    pub(super) fn committed<T>(&self, result: &Result<T, JournalError>) {
+        let error = match result {
+            Ok(_) => None,
+            // That is the client's error.
+            Err(JournalError::TokenTaken(_)) => return,
+            Err(error) => Some(error),
+        };
+        let counter = if error.is_some() { &self.failures } else { &self.commits };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if matches!(error, Some(JournalError::Conflict { .. })) {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error.map(ToString::to_string);
+    }
+
+    /// Notes an answer of the data plane.
+    pub(super) fn answered(&self) {
+        self.answered_ms.store(since_boot_ms(), Ordering::Relaxed);
+    }
+
+    fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn since_boot_ms() -> u64 {
+    u64::try_from(clock::since_boot().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Plane {
+    /// Checks that the server can go on without a restart.
+    ///
+    /// # Errors
+    /// The text says why it cannot.
+    pub fn check_alive(&self) -> Result<(), String> {
+        if self.writer.is_poisoned() || self.leases.is_poisoned() {
+            return Err("a change panicked, and nothing can be changed any more: restart the \
+                        server and report what the log says"
+                .into());
+        }
+        match self.vitals.is_lost.load(Ordering::Relaxed) {
+            true => Err("another server has written to the journal: stop that one and restart \
+                         this one"
+                .into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that changes can be made: the journal takes them, and the data plane answers.
+    ///
+    /// # Errors
+    /// The text says what is wrong.
+    pub fn check_ready(&self) -> Result<(), String> {
+        self.check_alive()?;
+        if let Some(error) = self.vitals.error() {
+            return Err(format!("the journal takes no changes: {error}"));
+        }
+        let answered_ms = self.vitals.answered_ms.load(Ordering::Relaxed);
+        let silent_ms = since_boot_ms().saturating_sub(answered_ms);
+        match u128::from(silent_ms) > SILENT_MAX.as_millis() {
+            true => Err(format!("the data plane has not answered for {} s", silent_ms / 1_000)),
+            false => Ok(()),
+        }
+    }
+
+    /// The journal, as metrics report it.
+    #[must_use]
+    pub fn journal_now(&self) -> JournalNow {
+        JournalNow {
+            commits: self.vitals.commits.load(Ordering::Relaxed),
+            failures: self.vitals.failures.load(Ordering::Relaxed),
+            is_failing: self.vitals.error().is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Revision;
+
+    #[test]
+    fn the_last_commit_that_reached_the_journal_counts() {
+        let vitals = Vitals::default();
+        vitals.committed(&Ok(()));
+        vitals.committed::<()>(&Err(JournalError::Failed("read-only".into())));
+        assert_eq!(vitals.error().as_deref(), Some("read-only"));
+        vitals.committed::<()>(&Err(JournalError::TokenTaken("t".into())));
+        assert_eq!(vitals.error().as_deref(), Some("read-only"));
+        vitals.committed(&Ok(()));
+        assert_eq!(vitals.error(), None);
+        let (expected, found) = (Revision(1), Revision(2));
+        assert!(!vitals.is_lost.load(Ordering::Relaxed));
+        vitals.committed::<()>(&Err(JournalError::Conflict { expected, found }));
+        assert!(vitals.is_lost.load(Ordering::Relaxed));
+        assert_eq!(vitals.commits.load(Ordering::Relaxed), 2);
+        assert_eq!(vitals.failures.load(Ordering::Relaxed), 2);
+    }
+}
