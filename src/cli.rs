@@ -53,7 +53,7 @@ pub use record::Record;
 pub use report::{CostBy, Report, ReportCost, ReportVerb};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
-    ExportAt, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
+    ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
     SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
 pub use store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
