@@ -53,8 +53,8 @@ pub use record::Record;
 pub use report::{CostBy, Report, ReportCost, ReportVerb};
 pub use sim::{Sim, SimRun, SimSwarm, SimVerb};
 pub use snapshot::{
-    ExportAt, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate, SnapshotExport,
-    SnapshotImport, SnapshotLock, SnapshotVerb,
+    ExportAt, ExportKeys, ExportWork, LockMode, S3, SnapshotArgs, SnapshotCopy, SnapshotCreate,
+    SnapshotExport, SnapshotImport, SnapshotLock, SnapshotVerb,
 };
 pub use store::{Bytes, CEPH_USER, LocalStore, RBD_NAME, RbdStore, StoreKind};
 pub use top::{Top, TopSort};
@@ -272,7 +272,15 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_ANY_REGION")]
     pub any_region: bool,
 
-    /// Requests a second that the API answers; one more gets RequestLimitExceeded, as on EC2.
+    /// Names under which clients reach the API, as they send them in the header Host, separated by
+    /// commas. Requests for other names are refused. [default: names of this machine on loopback,
+    /// any elsewhere]
+    #[arg(long, env = "EVENKEEL_API_HOST", value_name = "NAME", value_delimiter = ',')]
+    #[arg(value_parser = host_name)]
+    pub api_host: Vec<String>,
+
+    /// Requests a second that the API answers, those of CloudWatch and of the EBS direct APIs
+    /// included; one more gets RequestLimitExceeded, as on EC2.
     /// [default: no limit]
     #[arg(long, env = "EVENKEEL_API_RATE", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -342,9 +350,17 @@ pub struct Serve {
     pub metrics_space: u32,
 
     /// URL to which each event is posted as JSON, http:// or https://; may be repeated, up to four
-    /// times.
+    /// times. Every user of the machine can read a flag: put a URL with a secret into the variable
+    /// or the configuration file.
     #[arg(long, env = "EVENKEEL_EVENTS_WEBHOOK", value_name = "URL", value_delimiter = ' ')]
+    #[arg(hide_env_values = true)]
     pub events_webhook: Vec<String>,
+
+    /// A file with the secret that posted events are signed with, in the header
+    /// x-evenkeel-signature: 16 to 1,024 bytes, not readable by others. [default: not signed]
+    #[arg(long, env = "EVENKEEL_EVENTS_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub events_webhook_secret_file: Option<PathBuf>,
 
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
     /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph
@@ -689,6 +705,17 @@ fn volume_id(text: &str) -> Result<VolumeId, String> {
 
 /// Digits of an account's id.
 const ACCOUNT_DIGITS: usize = 12;
+
+/// Parses the name or the address of a host, without a port.
+fn host_name(text: &str) -> Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    match text.parse::<IpAddr>().is_ok() || (!text.is_empty() && text.chars().all(is_name)) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("expected a name such as api.example.org or an address, without a port".into())
+        }
+    }
+}
 
 fn account(text: &str) -> Result<String, String> {
     match text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -3,13 +3,23 @@
 //! Precedence: flag, environment, file, default. The file's values become clap's defaults, so a
 //! setting is defined once (its flag, in `cli.rs`), and there is no second list of keys. A wrong
 //! key or value is an error that names the file and the line.
+//!
+//! The file of the working folder is read without being named, so another user may have
+//! written it. It is refused unless it and the folder belong to the user of this process or to
+//! root, and only their owner can write them. Keys that name a program or a secret
+//! ([`NAMED_ONLY`]) are refused there in any case.
 
 use crate::cli::Cli;
 use crate::message::{Exit, Failure};
 use clap::{CommandFactory, FromArgMatches};
 use evenkeel_sim::text::nearest;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file that is read from the working folder if no other is named and it exists.
@@ -17,6 +27,16 @@ pub const FILE_DEFAULT: &str = "evenkeel.toml";
 
 /// The environment variable that names another file.
 const FILE_ENV: &str = "EVENKEEL_CONFIG";
+
+/// Keys that only a file may set that was named: the first runs a program, and the second decides
+/// which key encrypts.
+const NAMED_ONLY: [&str; 2] = ["key-command", "key-file"];
+
+/// The most bytes of a file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Permission bits by which others than the owner may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Why there is no command to execute.
 #[derive(Debug)]
@@ -37,9 +57,9 @@ struct Setting {
 /// Parses the command line, with environment, file and defaults for the rest.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, ParseError> {
     let mut command = crate::cli::command();
-    if let Some(path) = file_path(arguments, std::env::var_os(FILE_ENV)) {
-        let settings = read(&path).map_err(ParseError::File)?;
-        command = with_defaults(command, &path, &settings).map_err(ParseError::File)?;
+    if let Some(source) = source(arguments, std::env::var_os(FILE_ENV)) {
+        let settings = source.settings().map_err(ParseError::File)?;
+        command = with_defaults(command, source.path(), &settings).map_err(ParseError::File)?;
     }
     from(command, arguments).map_err(ParseError::Usage)
 }
@@ -49,9 +69,40 @@ fn from(command: clap::Command, arguments: &[OsString]) -> Result<Cli, clap::Err
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
 }
 
+/// A file with settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Source {
+    /// The flag or the environment names it.
+    Named(PathBuf),
+    /// It is in the working folder.
+    Found(PathBuf),
+}
+
+impl Source {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) | Self::Found(path) => path,
+        }
+    }
+
+    /// Its settings. A file that was found is checked first.
+    fn settings(&self) -> Result<BTreeMap<String, Setting>, Failure> {
+        let path = self.path();
+        let file = open(path).map_err(|error| unreadable(path, &error))?;
+        if let Self::Found(path) = self {
+            check_access(path, &file)?;
+        }
+        let settings = read(path, file)?;
+        if let Self::Found(path) = self {
+            refuse_named_only(path, &settings)?;
+        }
+        Ok(settings)
+    }
+}
+
 /// The file to read: the one that the flag or the environment names, or the default one if it
 /// exists.
-fn file_path(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
+fn source(arguments: &[OsString], environment: Option<OsString>) -> Option<Source> {
     let mut words = arguments.iter().skip(1).take_while(|word| *word != "--");
     let mut named = None;
     while let Some(word) = words.next() {
@@ -62,16 +113,74 @@ fn file_path(arguments: &[OsString], environment: Option<OsString>) -> Option<Pa
         }
     }
     let environment = environment.filter(|path| !path.is_empty()).map(PathBuf::from);
-    let default = || Some(PathBuf::from(FILE_DEFAULT)).filter(|path| path.is_file());
-    named.or(environment).or_else(default)
+    let found = || Some(PathBuf::from(FILE_DEFAULT)).filter(|path| path.is_file());
+    named.or(environment).map(Source::Named).or_else(|| found().map(Source::Found))
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Setting>, Failure> {
+/// Opens a file without waiting, should it be a pipe.
+fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
+}
+
+fn usage(message: String) -> Failure {
+    Failure::new(message).exit(Exit::Usage)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let shown = path.display();
-    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        usage(format!("{shown}: {error}")).hint("--config names the configuration file")
-    })?;
+    usage(format!("{shown}: {error}")).hint("--config names the configuration file")
+}
+
+/// Refuses a file that was found if another user can have written or replaced it.
+fn check_access(path: &Path, file: &File) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    let of_file = file.metadata().map_err(|error| unreadable(path, &error))?;
+    let of_folder = folder.metadata().map_err(|error| unreadable(folder, &error))?;
+    let user = geteuid().as_raw();
+    let shown = path.display();
+    let reason = exposure(&of_file, user).map(|reason| format!("it {reason}"));
+    let in_folder = || {
+        let what = if folder == Path::new(".") { "the working folder" } else { "its folder" };
+        exposure(&of_folder, user).map(|reason| format!("{what} {reason}"))
+    };
+    match reason.or_else(in_folder) {
+        None => Ok(()),
+        Some(reason) => Err(usage(format!("{shown} is not read, because {reason}")).hint(format!(
+            "make it yours alone (chown, chmod go-w), change to another folder, or read it all the \
+             same with --config {shown}"
+        ))),
+    }
+}
+
+/// How another user than `user` and root can write a file or a folder; `None` if none can.
+fn exposure(metadata: &Metadata, user: u32) -> Option<String> {
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    if owner != user && owner != 0 {
+        return Some(format!("belongs to user {owner}, not to user {user} or root"));
+    }
+    (mode & WRITABLE_BY_OTHERS != 0).then(|| format!("can be written by others (mode {mode:04o})"))
+}
+
+/// Refuses [`NAMED_ONLY`] keys in a file that was found.
+fn refuse_named_only(path: &Path, settings: &BTreeMap<String, Setting>) -> Result<(), Failure> {
+    let found = NAMED_ONLY.iter().find_map(|key| settings.get_key_value(*key));
+    let Some((key, Setting { line, .. })) = found else { return Ok(()) };
+    let shown = path.display();
+    let message = format!("{shown}:{line}: {key} is not read from the working folder's file");
+    Err(usage(message).hint(format!(
+        "name the file with --config {shown} or EVENKEEL_CONFIG, or use --{key} or its variable"
+    )))
+}
+
+fn read(path: &Path, file: File) -> Result<BTreeMap<String, Setting>, Failure> {
+    let shown = path.display();
+    let mut text = String::new();
+    let bytes = file.take(BYTES_MAX + 1).read_to_string(&mut text);
+    if bytes.map_err(|error| unreadable(path, &error))? as u64 > BYTES_MAX {
+        return Err(usage(format!("{shown}: it has more than {BYTES_MAX} bytes")));
+    }
     let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let document = toml::de::DeTable::parse(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(span.start));
@@ -148,7 +257,9 @@ fn default_from(command: clap::Command, settings: &BTreeMap<String, Setting>) ->
             // clap keeps defaults for the program's life, and the file is read once.
             Some(setting) => {
                 let leaked = setting.values.iter().map(|value| &*value.clone().leak());
-                argument.default_values(leaked.collect::<Vec<&'static str>>())
+                let is_secret = argument.is_hide_env_values_set();
+                let argument = argument.default_values(leaked.collect::<Vec<&'static str>>());
+                argument.hide_default_value(is_secret)
             }
             None => argument,
         }

@@ -2,10 +2,13 @@
 //! trusts.
 
 use crate::message::{Exit, Failure};
-use evenkeel_control::events::webhook::{Post, WEBHOOKS_MAX, Webhooks};
+use crate::private_file;
+use evenkeel_control::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
@@ -17,9 +20,17 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The header with the number of an event.
 const SEQUENCE: &str = "x-evenkeel-sequence";
+/// The header with the signature of a post.
+const SIGNATURE: &str = "x-evenkeel-signature";
+/// The least bytes of the secret that posts are signed with.
+const SECRET_BYTES_MIN: usize = 16;
+/// The most.
+const SECRET_BYTES_MAX: usize = 1_024;
+/// The flag that names a webhook.
+const FLAG: &str = "--events-webhook";
 
-/// The webhooks that the flags name.
-pub fn webhooks(urls: &[String]) -> Result<Webhooks, Failure> {
+/// The webhooks that the flags name. Messages do not show URLs, which may have secrets.
+pub fn webhooks(urls: &[String], secret_file: Option<&Path>) -> Result<Webhooks, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
     if urls.len() > WEBHOOKS_MAX {
         let message = format!("events-webhook: {} URLs; at most {WEBHOOKS_MAX}", urls.len());
@@ -30,13 +41,37 @@ pub fn webhooks(urls: &[String]) -> Result<Webhooks, Failure> {
         let is_http = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
         if !parsed.as_ref().is_some_and(is_http) {
             let expected = "expected http://HOST[:PORT][/PATH], or https://";
-            return Err(usage(format!("events-webhook {url}: {expected}")));
+            return Err(usage(format!("events-webhook: URL {}: {expected}", place + 1)));
         }
         if urls.iter().take(place).any(|other| other == url) {
-            return Err(usage(format!("events-webhook {url}: named twice")));
+            return Err(usage(format!("events-webhook: URL {} is named twice", place + 1)));
         }
     }
-    Ok(Webhooks { urls: urls.to_vec(), connect: Some(connect) })
+    let read = |path: &Path| {
+        let (least, most) = (SECRET_BYTES_MIN, SECRET_BYTES_MAX);
+        private_file::read("events-webhook-secret-file", path, least, most).map(Secret::new)
+    };
+    let secret = secret_file.map(read).transpose()?;
+    Ok(Webhooks { urls: urls.to_vec(), secret, connect: Some(connect) })
+}
+
+/// Logs a warning if the command line has the URL of a webhook with more than a host in it.
+pub fn warn_of_arguments(arguments: impl IntoIterator<Item = OsString>, urls: &[String]) {
+    let is_flag = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        argument == FLAG || argument.starts_with(&format!("{FLAG}="))
+    };
+    let may_be_secret = |url: &String| {
+        Url::parse(url).is_ok_and(|url| {
+            url.path() != "/" || url.query().is_some() || !url.username().is_empty()
+        })
+    };
+    if arguments.into_iter().any(|argument| is_flag(&argument)) && urls.iter().any(may_be_secret) {
+        tracing::warn!(
+            "every user of this machine can read the URL of {FLAG} in the list of processes; if \
+             it has a secret, use the variable EVENKEEL_EVENTS_WEBHOOK or the configuration file"
+        );
+    }
 }
 
 /// A client for one webhook.
@@ -44,17 +79,18 @@ struct Http {
     runtime: Runtime,
     client: Client,
     url: Url,
+    secret: Option<Secret>,
 }
 
-fn connect(url: &str) -> Result<Box<dyn Post>, String> {
+fn connect(url: &str, secret: Option<&Secret>) -> Result<Box<dyn Post>, String> {
     // Once for the process; it fails where that has been done.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = Url::parse(url).map_err(|error| error.to_string())?;
-    Ok(Box::new(Http::to(url)?))
+    Ok(Box::new(Http::to(url, secret.cloned())?))
 }
 
 impl Http {
-    fn to(url: Url) -> Result<Self, String> {
+    fn to(url: Url, secret: Option<Secret>) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let client = Client::builder()
@@ -66,12 +102,12 @@ impl Http {
             .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { runtime, client, url })
+        Ok(Self { runtime, client, url, secret })
     }
 
     /// Closes all connections. The runtime closes them only while it runs, which may be much later.
     fn close(&mut self) {
-        match Self::to(self.url.clone()) {
+        match Self::to(self.url.clone(), self.secret.clone()) {
             Ok(new) => *self = new,
             Err(error) => tracing::debug!(error, "a webhook's connections stay open"),
         }
@@ -86,6 +122,10 @@ impl Post for Http {
             .header(CONTENT_TYPE, "application/json")
             .header(SEQUENCE, sequence)
             .body(event.to_owned());
+        let request = match &self.secret {
+            Some(secret) => request.header(SIGNATURE, secret.sign(sequence, event)),
+            None => request,
+        };
         let answer = self.runtime.block_on(async {
             let mut answer = request.send().await?;
             // Read to its end, so that the connection can be used again. A longer answer is not
@@ -125,12 +165,12 @@ mod tests {
     fn urls_are_checked_before_the_start() {
         let check = |urls: &[&str]| {
             let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-            webhooks(&urls).map(|it| it.urls.len()).map_err(|failure| failure.message)
+            webhooks(&urls, None).map(|it| it.urls.len()).map_err(|failure| failure.message)
         };
         assert_eq!(check(&["http://127.0.0.1:1/a", "https://b.example/?t=1"]), Ok(2));
         for url in ["ftp://a", "a:1", "http://", "/a"] {
             let text = "expected http://HOST[:PORT][/PATH], or https://";
-            assert_eq!(check(&[url]), Err(format!("events-webhook {url}: {text}")));
+            assert_eq!(check(&[url]), Err(format!("events-webhook: URL 1: {text}")));
         }
         assert!(check(&["http://a", "http://a"]).unwrap_err().contains("named twice"));
         assert!(check(&["http://a"; 5]).unwrap_err().contains("5 URLs; at most 4"));

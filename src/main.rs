@@ -20,6 +20,7 @@ mod guard;
 mod message;
 mod migrate;
 mod price_book;
+mod private_file;
 mod reference;
 mod server;
 mod store_options;

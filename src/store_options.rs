@@ -23,6 +23,12 @@ pub struct StoreOptions {
     pub seat: Option<Seat>,
 }
 
+/// From now on this process leaves no core dump, which would have its keys.
+pub fn forbid_core_dumps() -> Result<(), Failure> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))
+}
+
 /// A path that does not depend on the current folder.
 fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Failure> {
     let absolute = |path: &PathBuf| {
@@ -86,16 +92,16 @@ impl StoreOptions {
         })
     }
 
-    /// The keys, if there are any. From then on this process leaves no core dump.
+    /// The keys, if there are any. Before they are read, core dumps are forbidden.
     pub fn keys(&self) -> Result<Option<Keys>, Failure> {
-        let keys = match (&self.key_file, &self.key_command) {
-            (Some(path), _) => Keys::from_file(path).map_err(failed)?,
-            (None, Some(command)) => Keys::Command(command.clone()),
-            (None, None) => return Ok(None),
-        };
-        set_dumpable_behavior(DumpableBehavior::NotDumpable)
-            .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))?;
-        Ok(Some(keys))
+        if self.key_file.is_some() || self.key_command.is_some() {
+            forbid_core_dumps()?;
+        }
+        match (&self.key_file, &self.key_command) {
+            (Some(path), _) => Keys::from_file(path).map(Some).map_err(failed),
+            (None, Some(command)) => Ok(Some(Keys::Command(command.clone()))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Opens the local pool of a data folder.

@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use support::PATIENCE;
 use support::clock::Deadline;
@@ -135,4 +137,52 @@ fn the_files_of_volumes_are_their_servers_alone() {
     std::fs::set_permissions(&volumes, PermissionsExt::from_mode(0o755)).expect("ours");
     server.restart();
     assert_eq!(mode(), 0o700);
+}
+
+#[test]
+fn a_configuration_file_that_another_user_can_write_is_refused_by_every_verb() {
+    let (folder, _) = support::server::new_folder();
+    let file = folder.path().join("evenkeel.toml");
+    std::fs::write(&file, "region = \"r\"\n").expect("a file");
+    let verb = || support::server::evenkeel(folder.path());
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o1777)).expect("ours");
+    for line in [&["volume", "ls"][..], &["serve"], &["store", "check"], &["doctor"]] {
+        let refused = run(verb().args(line)).fails_with(2);
+        let reason = "evenkeel.toml is not read, because the working folder can be written by";
+        assert!(refused.contains(reason), "{line:?}: {refused}");
+    }
+    let named = run(verb().args(["--config", "evenkeel.toml", "env", "--help"])).ok();
+    assert!(!named.is_empty());
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("ours");
+    std::fs::write(&file, "key-command = \"touch ran\"\n").expect("a file");
+    let refused = run(verb().args(["store", "check"])).fails_with(2);
+    assert!(refused.contains("evenkeel.toml:1: key-command is not read"), "{refused}");
+}
+
+/// Runs a script in a folder until its first line of output, and then aborts it. Returns whether
+/// it left a core dump; `None` if it has ended before.
+fn aborted(folder: &Path, script: &str) -> Option<bool> {
+    let script = format!("ulimit -c unlimited && {script}");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_evenkeel")]).current_dir(folder);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("a shell");
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    output.read_line(&mut line).expect("text");
+    if line.is_empty() {
+        child.wait().expect("our child");
+        return None;
+    }
+    run(&mut tool("kill", &format!("-ABRT {}", child.id()))).ok();
+    Some(child.wait().expect("our child").core_dumped())
+}
+
+#[test]
+fn a_server_that_is_aborted_leaves_no_core_dump() {
+    let (folder, _) = support::server::new_folder();
+    if aborted(folder.path(), "echo ready && exec sleep 60") != Some(true) {
+        return skipped("this machine makes no core dumps");
+    }
+    let serve = "exec \"$0\" serve --store memory --listen 127.0.0.1:0 --nbd-listen none";
+    assert_eq!(aborted(folder.path(), serve), Some(false));
 }

@@ -7,6 +7,8 @@ use serde_json::Value;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use support::PATIENCE;
@@ -14,6 +16,7 @@ use support::clock::Deadline;
 use support::metrics::Metrics;
 use support::process::{run, start};
 use support::server::{Server, evenkeel};
+use support::tools::absent;
 
 /// The events that are kept, oldest first.
 fn kept(server: &Server, flags: &str) -> Vec<Value> {
@@ -185,7 +188,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     // The second one is never there, and disturbs nobody.
     let nobody = TcpListener::bind("127.0.0.12:0").expect("a port").local_addr().expect("one");
     let mut server = Server::start(&format!(
-        "--store files --events-webhook http://{}/hook?token=secret \
+        "--store files --events-webhook http://{}/secret/hook?token=secret \
          --events-webhook http://{nobody}",
         receiver.address
     ));
@@ -231,7 +234,10 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     }
     assert_eq!(first, lines);
     let log = server.stop();
-    assert!(log.contains("/hook") && !log.contains("secret"), "{log}");
+    assert!(log.contains(&receiver.address.to_string()), "{log}");
+    assert!(!log.contains("/hook") && !log.contains("token="), "{log}");
+    let read_by_all = "every user of this machine can read the URL of --events-webhook";
+    assert!(log.contains(read_by_all), "{log}");
     Deadline::after(PATIENCE).ask("the stop", || {
         receiver.accepted().last().is_some_and(|(_, body)| body.contains("serverStopped"))
     });
@@ -268,6 +274,55 @@ fn a_webhook_that_answers_without_end_takes_no_memory() {
     assert_eq!(Metrics::of(&server).sum("events_webhook_failures_total", &[]), 0.0);
     let resident = server.resident_bytes();
     assert!(resident < 512 << 20, "{resident}");
+}
+
+/// The head and the body of a request, which is accepted.
+fn accepted_request(listener: &TcpListener) -> (String, String) {
+    let (stream, _) = listener.accept().expect("a client");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).expect("a line") > 0, "{head}");
+    }
+    let mut body = vec![0; header(&head, "content-length").parse().expect("bytes")];
+    reader.read_exact(&mut body).expect("a body");
+    (&stream).write_all(b"HTTP/1.1 204 Fine\r\ncontent-length: 0\r\n\r\n").expect("a client");
+    (head, String::from_utf8(body).expect("a text"))
+}
+
+fn header<'a>(head: &'a str, name: &str) -> &'a str {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
+}
+
+#[test]
+fn a_post_is_signed_with_the_secret_of_the_file() {
+    const SECRET: &str = "correct horse battery staple";
+    if absent(&["openssl"]) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (folder, data_dir) = support::server::new_folder();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, format!("{SECRET}\n")).expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("ours");
+    let options = format!(
+        "--store memory --events-webhook http://{} --events-webhook-secret-file {}",
+        listener.local_addr().expect("a port"),
+        file.display()
+    );
+    let _server = Server::start_in(folder, data_dir, &options);
+    let (head, body) = accepted_request(&listener);
+    let mut openssl = Command::new("openssl");
+    openssl.args(["dgst", "-sha256", "-hmac", SECRET]).stdin(Stdio::piped());
+    let mut openssl = openssl.stdout(Stdio::piped()).spawn().expect("it is there");
+    let message = format!("{}.{body}", header(&head, "x-evenkeel-sequence"));
+    openssl.stdin.take().expect("piped").write_all(message.as_bytes()).expect("it reads");
+    let output = openssl.wait_with_output().expect("our child");
+    let digits = String::from_utf8(output.stdout).expect("digits");
+    let digits = digits.rsplit(' ').next().expect("one word").trim();
+    assert_eq!(header(&head, "x-evenkeel-signature"), format!("v1={digits}"), "{head}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -221,6 +222,77 @@ fn a_flipped_bit_is_found_and_named() {
     std::fs::write(&manifest, text.replace("\"size_gib\":1", "\"size_gib\":2")).expect("room");
     let text = snapshot(&server, &format!("verify {id} --in {}", place.display())).fails_with(1);
     assert!(text.contains("it is damaged") && text.contains(".json"), "{text}");
+}
+
+/// A file with a key.
+fn key_file(server: &Server, name: &str, digit: &str) -> PathBuf {
+    let path = server.folder().join(name);
+    std::fs::write(&path, digit.repeat(64)).expect("a file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("ours");
+    path
+}
+
+fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("one"));
+    let all = entries.flat_map(|entry| match entry.path().is_dir() {
+        true => modes(&entry.path()),
+        false => vec![(entry.path(), entry.metadata().expect("ours").mode() & 0o777)],
+    });
+    let own = folder.metadata().expect("ours").mode() & 0o777;
+    all.chain([(folder.to_owned(), own)]).collect()
+}
+
+#[test]
+fn an_export_of_an_encrypted_snapshot_is_encrypted() {
+    let mut server = Server::start("--store local");
+    let (key, other) = (key_file(&server, "key", "a"), key_file(&server, "other", "b"));
+    server.stop();
+    server.option(&format!("--key-file {}", key.display()));
+    server.restart();
+    let volume = server.attached(&format!("{VOLUME} --encrypted"));
+    let marks = [vec![0x5a; UNIT as usize], vec![0x3c; UNIT as usize]];
+    let mut client = Client::open(server.nbd, &volume).expect("an export");
+    for (unit, mark) in (3..).zip(&marks) {
+        client.write(unit * UNIT, mark).expect("room");
+    }
+    client.flush().expect("a device");
+    drop(client);
+    let id = make(&server, &volume);
+    let place = server.folder().join("exports");
+    let to = format!("export {id} --to {}", place.display());
+    let refused = snapshot(&server, &to).fails_with(2);
+    assert!(refused.contains("is encrypted, and its export to"), "{refused}");
+    let with = |key: &Path| format!("--key-file {}", key.display());
+    snapshot(&server, &format!("{to} {}", with(&key))).ok();
+    for (path, mode) in modes(&place) {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode, expected, "{}", path.display());
+    }
+    let mut pack = std::fs::read(&packs(&place)[0]).expect("a pack");
+    for mark in &marks {
+        assert!(!pack.windows(64).any(|part| part == &mark[..64]), "a unit is readable");
+    }
+    let at = format!("verify {id} --in {}", place.display());
+    snapshot(&server, &format!("{at} {}", with(&key))).ok();
+    assert!(snapshot(&server, &at).fails_with(2).contains("and there is no key"));
+    let refused = snapshot(&server, &format!("{at} {}", with(&other))).fails_with(1);
+    assert!(refused.contains("wrapped by another key"), "{refused}");
+    let words = format!("--from {} {}", place.display(), with(&key));
+    let read = imported(&server, &id, &words);
+    assert!(read[3] == marks[0] && read[4] == marks[1], "other bytes were imported");
+    pack[UNIT as usize + 5] ^= 1;
+    std::fs::write(&packs(&place)[0], &pack).expect("room");
+    let damaged = snapshot(&server, &format!("{at} {}", with(&key))).fails_with(1);
+    assert!(damaged.contains("unit 4 of"), "{damaged}");
+    let manifest = place.join("manifests").join(format!("{id}.json"));
+    let mut bytes = std::fs::read(&manifest).expect("a manifest");
+    bytes[9] ^= 1;
+    std::fs::write(&manifest, &bytes).expect("room");
+    let changed = snapshot(&server, &format!("{at} {}", with(&key))).fails_with(1);
+    assert!(changed.contains("keyed checksum"), "{changed}");
+    let plain = server.folder().join("plain");
+    let written = snapshot(&server, &format!("export {id} --plain --to {}", plain.display()));
+    assert!(written.stderr.contains("warning: ") && written.status.success(), "{written}");
 }
 
 #[test]

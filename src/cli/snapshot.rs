@@ -1,8 +1,9 @@
 //! The flags of `evenkeel snapshot`.
 
 use super::{Connection, Output, Wait, instance_id, snapshot_id, tag, volume_id};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
+use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct SnapshotArgs {
@@ -202,12 +203,29 @@ pub struct ExportWork {
     pub jobs: u8,
 }
 
+/// The key of an encrypted place of exports: that of the server, or another one.
+#[derive(Args, Debug)]
+pub struct ExportKeys {
+    /// The file with the key that wraps the key of the exports, as of `serve`: 64 hexadecimal
+    /// digits. Without it, or what keeps it, encrypted exports are lost.
+    #[arg(long, env = "EVENKEEL_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+
+    /// The command that wraps and unwraps the key of the exports, as of `serve`.
+    #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND", hide_env_values = true)]
+    #[arg(conflicts_with = "key_file")]
+    pub key_command: Option<String>,
+}
+
 /// The place of exports.
 #[derive(Args, Debug)]
 pub struct ExportAt {
     /// The folder, or s3://BUCKET/PREFIX.
     #[arg(long = "in", value_name = "PLACE")]
     pub place: String,
+
+    #[command(flatten)]
+    pub keys: ExportKeys,
 
     #[command(flatten)]
     pub s3: S3,
@@ -228,6 +246,13 @@ pub struct SnapshotExport {
     pub parent: Option<SnapshotId>,
 
     #[command(flatten)]
+    pub keys: ExportKeys,
+
+    /// Write what is in an encrypted snapshot without encryption.
+    #[arg(long)]
+    pub plain: bool,
+
+    #[command(flatten)]
     pub work: ExportWork,
 
     #[command(flatten)]
@@ -243,6 +268,9 @@ pub struct SnapshotImport {
     /// The folder, or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "PLACE")]
     pub from: String,
+
+    #[command(flatten)]
+    pub keys: ExportKeys,
 
     /// What the new snapshot is for. [default: as the exported one]
     #[arg(long, value_name = "TEXT")]

@@ -31,14 +31,16 @@ pub struct LocalStore {
     pub pool: Option<PathBuf>,
 
     /// Encrypt new volumes of the store `local` or `rbd`. The file holds the key that wraps theirs:
-    /// 64 hexadecimal digits, readable by its owner alone. Whoever loses it loses the volumes.
+    /// 64 hexadecimal digits, readable by its owner alone. Without it the volumes are lost. Refused
+    /// in ./evenkeel.toml, unless --config names that file.
     #[arg(long, env = "EVENKEEL_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
     /// Encrypt new volumes of the store `local` or `rbd`. The command wraps and unwraps their keys:
     /// it is run by `sh` with `wrap` or `unwrap` as $1, gets hexadecimal digits on its standard
-    /// input, and answers with such on its standard output.
-    #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND")]
+    /// input, and answers with such on its standard output. Refused in ./evenkeel.toml, unless
+    /// --config names that file.
+    #[arg(long, env = "EVENKEEL_KEY_COMMAND", value_name = "COMMAND", hide_env_values = true)]
     pub key_command: Option<String>,
 }
 

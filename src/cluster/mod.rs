@@ -11,13 +11,13 @@ pub mod shared;
 
 use crate::cli::{self, Bytes, StoreKind};
 use crate::message::{Exit, Failure, failed};
+use crate::private_file;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes;
 use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};
 use evenkeel_control::journal::etcd::keys::Keys;
 use evenkeel_core::qos::admission::DomainFloor;
 use evenkeel_wire::agent::{Capacity, Measured};
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -25,6 +25,7 @@ use std::path::PathBuf;
 const MEGABIT_BYTES: u64 = 125_000;
 /// The most bytes of a password.
 const PASSWORD_BYTES_MAX: usize = 1_024;
+
 /// The cluster that a server belongs to.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -126,11 +127,14 @@ fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Fa
     let cli::Etcd { node_cert, node_key, node_ca, .. } = arguments;
     match (node_cert, node_key, node_ca) {
         (None, None, None) => Ok(None),
-        (Some(certificate), Some(key), Some(authority)) => Ok(Some(evenkeel_link::TlsFiles {
-            certificate: certificate.clone(),
-            key: key.clone(),
-            authority: authority.clone(),
-        })),
+        (Some(certificate), Some(key), Some(authority)) => {
+            private_file::check("node-key", key)?;
+            Ok(Some(evenkeel_link::TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authority: authority.clone(),
+            }))
+        }
         _ => Err(usage("node-cert, node-key and node-ca: name all three, or none".to_owned())),
     }
 }
@@ -165,26 +169,37 @@ fn user(arguments: &cli::Etcd) -> Result<Option<(String, String)>, Failure> {
     match (&arguments.etcd_user, &arguments.etcd_password_file) {
         (None, None) => Ok(None),
         (Some(name), Some(path)) => {
-            let text = fs::read_to_string(path)
-                .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-            let password = text.strip_suffix('\n').unwrap_or(&text);
-            if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
-                return Err(usage(format!(
-                    "etcd-password-file: {} has {} bytes; a password has 1 to {PASSWORD_BYTES_MAX}",
-                    path.display(),
-                    password.len()
-                )));
+            if let Some(endpoint) = arguments.etcd.iter().find(|endpoint| is_open(endpoint)) {
+                let message =
+                    format!("etcd-user: {endpoint} would get the password without encryption");
+                let hint = "name https:// endpoints and --etcd-ca; http:// is for loopback only";
+                return Err(usage(message).hint(hint));
             }
-            Ok(Some((name.clone(), password.to_owned())))
+            let password = private_file::read("etcd-password-file", path, 1, PASSWORD_BYTES_MAX)?;
+            Ok(Some((name.clone(), password)))
         }
         _ => Err(usage("etcd-user and etcd-password-file: name both, or neither".to_owned())),
     }
 }
 
+/// Whether what is sent to an endpoint can be read on the network.
+fn is_open(endpoint: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(endpoint) else { return true };
+    let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = match name.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback(),
+        Err(_) => name == "localhost",
+    };
+    url.scheme() != "https" && !is_here
+}
+
 fn tls(arguments: &cli::Etcd) -> Result<Option<TlsFiles>, Failure> {
     let cli::Etcd { etcd_ca, etcd_cert, etcd_key, .. } = arguments;
     let own: Option<(PathBuf, PathBuf)> = match (etcd_cert, etcd_key) {
-        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (Some(certificate), Some(key)) => {
+            private_file::check("etcd-key", key)?;
+            Some((certificate.clone(), key.clone()))
+        }
         (None, None) => None,
         _ => return Err(usage("etcd-cert and etcd-key: name both, or neither".to_owned())),
     };
@@ -223,7 +238,9 @@ mod tests {
             (format!("{etcd} --cluster a/b"), "the cluster's name 'a/b'"),
             (format!("{etcd} --etcd-user x"), "etcd-user and etcd-password-file"),
             (format!("{etcd} --etcd-key x"), "etcd-cert and etcd-key"),
-            (format!("{etcd} --etcd-cert x --etcd-key y"), "etcd-cert: etcd-ca must"),
+            (format!("{etcd} --etcd-cert x --etcd-key /dev/null"), "etcd-key: others can use"),
+            (format!("{etcd} --etcd-user x --etcd-password-file /dev/null"), "-file: others can"),
+            (format!("{etcd} --node-cert x --node-ca x --node-key /dev/null"), "node-key: others"),
             ("--store rbd --etcd 127.0.0.1:1".to_owned(), "etcd: "),
             (format!("{etcd} --node a/b"), "node: the node's name 'a/b'"),
             (format!("{etcd} --node-listen 0.0.0.0:1"), "node-listen: other nodes cannot"),
@@ -234,6 +251,20 @@ mod tests {
             let failure = refused(&flags);
             assert!(failure.message.contains(named), "{flags}: {}", failure.message);
             assert_eq!(failure.exit, Exit::Usage, "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_sent_over_tls_or_loopback_only() {
+        let user = "--etcd-user x --etcd-password-file /dev/null";
+        for endpoints in ["http://10.0.0.1:2379", "https://a:1,http://etcd.localhost.example:1"] {
+            let failure = refused(&format!("--store rbd --etcd {endpoints} {user}"));
+            assert!(failure.message.contains("without encryption"), "{endpoints}: {failure}");
+            assert!(failure.message.contains(endpoints.rsplit(',').next().unwrap()), "{failure}");
+        }
+        for endpoint in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "https://a"]
+        {
+            assert!(!is_open(endpoint), "{endpoint}");
         }
     }
 }

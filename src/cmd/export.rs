@@ -2,11 +2,13 @@
 
 use crate::api::Client;
 use crate::api::snapshots::Snapshot;
-use crate::cli::{ExportAt, ExportWork, SnapshotExport, SnapshotImport};
+use crate::cli::{ExportAt, ExportKeys, ExportWork, SnapshotExport, SnapshotImport};
 use crate::clock::Pace;
 use crate::export::place::Place;
 use crate::export::{UNIT_BYTES, restore, write};
-use crate::message::{self, Failure, Format, Item, or_dash};
+use crate::message::{self, Exit, Failure, Format, Item, or_dash};
+use crate::store_options::StoreOptions;
+use evenkeel_store::encryption::keys::Keys;
 use serde::Serialize;
 use serde_json::json;
 
@@ -15,6 +17,32 @@ const NO_EXPORTS: &str =
 
 fn pace(work: &ExportWork) -> Pace {
     Pace::new(work.rate.map(|mib| mib << 20))
+}
+
+/// The keys that the flags name.
+fn keys(flags: &ExportKeys) -> Result<Option<Keys>, Failure> {
+    let ExportKeys { key_file, key_command } = flags;
+    let (key_file, key_command) = (key_file.clone(), key_command.clone());
+    StoreOptions { key_file, key_command, ..StoreOptions::default() }.keys()
+}
+
+/// A place that is there.
+fn opened(at: &ExportAt) -> Result<Place, Failure> {
+    Place::open(&at.place, &at.s3, keys(&at.keys)?.as_ref(), false)
+}
+
+/// An encrypted snapshot is written without encryption only if the user asks for that.
+fn warn_or_refuse(id: &str, place: &Place, is_plain: bool) -> Result<(), Failure> {
+    if is_plain {
+        eprintln!(
+            "warning: {id} is encrypted, and its export is not: every user who can read {place} \
+             can read its data"
+        );
+        return Ok(());
+    }
+    let message = format!("{id} is encrypted, and its export to {place} would not be");
+    let hint = "name a key with --key-file or --key-command, or export it with --plain";
+    Err(Failure::new(message).exit(Exit::Usage).hint(hint))
 }
 
 pub fn export(
@@ -28,7 +56,11 @@ pub fn export(
         let message = format!("{id} is {}, and only a completed one is exported", snapshot.state);
         return Err(Failure::new(message).hint("`evenkeel snapshot show` tells its state"));
     }
-    let place = Place::open(&export.to, &export.s3, true)?;
+    let keys = if export.plain { None } else { keys(&export.keys)? };
+    let place = Place::open(&export.to, &export.s3, keys.as_ref(), true)?;
+    if snapshot.encrypted && !place.is_sealed() {
+        warn_or_refuse(id, &place, export.plain)?;
+    }
     let parent = export.parent.map(|parent| parent.to_string());
     let (pace, jobs) = (pace(&export.work), usize::from(export.work.jobs));
     let written = write::export(client, &place, snapshot, parent.as_deref(), &pace, jobs)?;
@@ -47,7 +79,8 @@ pub fn export(
 }
 
 pub fn import(client: &Client, import: &SnapshotImport, format: Format) -> Result<(), Failure> {
-    let place = Place::open(&import.from, &import.s3, false)?;
+    let keys = keys(&import.keys)?;
+    let place = Place::open(&import.from, &import.s3, keys.as_ref(), false)?;
     let (pace, jobs) = (pace(&import.work), usize::from(import.work.jobs));
     let (snapshot, description) = (import.snapshot.to_string(), import.description.as_deref());
     let restored =
@@ -61,7 +94,7 @@ pub fn verify(
     snapshot: &str,
     format: Format,
 ) -> Result<(), Failure> {
-    let place = Place::open(&at.place, &at.s3, false)?;
+    let place = opened(at)?;
     let restored = restore::verify(&place, snapshot, &pace(work), usize::from(work.jobs))?;
     tell(&restored, &place, format)
 }
@@ -82,7 +115,7 @@ fn tell(restored: &restore::Restored, place: &Place, format: Format) -> Result<(
 }
 
 pub fn remove(at: &ExportAt, snapshot: &str) -> Result<(), Failure> {
-    Place::open(&at.place, &at.s3, false)?.remove(snapshot)
+    opened(at)?.remove(snapshot)
 }
 
 /// A row of the list of exports.
@@ -115,7 +148,7 @@ impl Item for Exported {
 }
 
 pub fn list(at: &ExportAt, format: Format) -> Result<(), Failure> {
-    let place = Place::open(&at.place, &at.s3, false)?;
+    let place = opened(at)?;
     let mut rows = Vec::new();
     for id in place.snapshots()? {
         let manifest = place.known(&id)?;

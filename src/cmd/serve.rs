@@ -2,8 +2,10 @@
 
 use crate::cli::Serve;
 use crate::clock::Deadline;
+use crate::events;
 use crate::message::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
+use crate::store_options;
 use evenkeel_lab::bench::{child, mounts, stop};
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::fmt::Write as _;
@@ -27,10 +29,13 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub fn run(arguments: &Serve) -> Result<(), Failure> {
     log_to_stderr(&arguments.log)?;
+    // Before the first secret is read: the access key, passwords, keys of volumes and of TLS.
+    store_options::forbid_core_dumps()?;
     // Before anything is opened, since a script that waits for a sign of life may stop the server
     // at once.
     let stop = StopRequest::awaited()?;
     let config = Config::of(arguments)?;
+    events::warn_of_arguments(std::env::args_os(), &arguments.events_webhook);
     let shown = config.clone();
     // A script that starts the server waits for this text: by then every address answers. If the
     // script has closed the pipe since, the server goes on.

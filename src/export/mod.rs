@@ -10,6 +10,7 @@
 //! | `manifest` | the manifest's JSON, read and written. Pure |
 //! | `pack` | a pack's bytes. Pure |
 //! | `place` | the folder or the bucket |
+//! | `seal` | encrypts the objects of a place. Pure |
 //! | `reader` | reads units of a snapshot through the server |
 //! | `write` | exports a snapshot |
 //! | `restore` | imports one, verifies one |
@@ -19,6 +20,7 @@ pub mod pack;
 pub mod place;
 pub mod reader;
 pub mod restore;
+pub mod seal;
 pub mod write;
 
 use crate::message::Failure;

@@ -1,12 +1,15 @@
 //! The place of exports: a folder, or a prefix in a bucket of an S3-compatible endpoint.
 
 use super::manifest::{BYTES_MAX, Manifest};
+use super::seal::{KEY_NAME, KEY_OBJECT_BYTES_MAX, Seal, TRAILER_BYTES};
 use crate::cli::S3;
 use crate::message::{Exit, Failure};
+use evenkeel_store::encryption::keys::Keys;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
+use rustix::fs::Mode;
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -23,13 +26,24 @@ pub struct Place {
     prefix: Path,
     /// As the user named it.
     name: String,
+    /// What its objects are encrypted with; `None` if they are not.
+    seal: Option<Seal>,
     /// Runs whatever waits for the place; any thread may.
     runtime: Runtime,
 }
 
 impl Place {
     /// Opens the place of this name. A folder is made if it does not exist and `is_new` allows it.
-    pub fn open(name: &str, s3: &S3, is_new: bool) -> Result<Self, Failure> {
+    /// A place that has no exports yet is encrypted if there are keys; one that is encrypted needs
+    /// them.
+    pub fn open(name: &str, s3: &S3, keys: Option<&Keys>, is_new: bool) -> Result<Self, Failure> {
+        let mut place = Self::plain(name, s3, is_new)?;
+        place.seal = place.sealed(keys, is_new)?;
+        Ok(place)
+    }
+
+    /// The place without its key.
+    fn plain(name: &str, s3: &S3, is_new: bool) -> Result<Self, Failure> {
         let failed = |error: Error| Failure::new(format!("{name}: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("{name}: {error}")))?;
@@ -40,6 +54,8 @@ impl Place {
             }
             None => {
                 if is_new {
+                    // Folders and files that are made from now on are this user's alone.
+                    rustix::process::umask(Mode::RWXG | Mode::RWXO);
                     std::fs::create_dir_all(name)
                         .map_err(|error| Failure::new(format!("{name}: {error}")))?;
                 }
@@ -53,7 +69,45 @@ impl Place {
         };
         let prefix = Path::parse(prefix.trim_end_matches('/'))
             .map_err(|error| Failure::new(format!("{name}: {error}")).exit(Exit::Usage))?;
-        Ok(Self { store, prefix, name: name.to_owned(), runtime })
+        Ok(Self { store, prefix, name: name.to_owned(), seal: None, runtime })
+    }
+
+    /// The key of the place. A new one is written if the place has none and no exports yet.
+    fn sealed(&self, keys: Option<&Keys>, is_new: bool) -> Result<Option<Seal>, Failure> {
+        let failed = |why: String| Failure::new(format!("{}: {KEY_NAME}: {why}", self.name));
+        let is_there = self.stored_length(KEY_NAME)?.is_some();
+        let Some(keys) = keys else {
+            let hint = "name the key with --key-file or --key-command";
+            let message = format!("{} is encrypted, and there is no key", self.name);
+            return match is_there {
+                true => Err(Failure::new(message).exit(Exit::Usage).hint(hint)),
+                false => Ok(None),
+            };
+        };
+        if !is_there && !is_new {
+            return Ok(None);
+        }
+        if !is_there && !self.snapshots()?.is_empty() {
+            let message = format!("{} has exports that are not encrypted", self.name);
+            let hint = "export to another place, or with --plain without encryption";
+            return Err(Failure::new(message).exit(Exit::Usage).hint(hint));
+        }
+        if !is_there {
+            let (_, object) = Seal::new(keys).map_err(failed)?;
+            self.put_as_it_is(KEY_NAME, object)?;
+        }
+        // Read also if it was just written: another export may have written one at the same time.
+        let bytes = self.stored_length(KEY_NAME)?.unwrap_or_default();
+        if bytes > KEY_OBJECT_BYTES_MAX {
+            return Err(failed(format!("it has {bytes} bytes; at most {KEY_OBJECT_BYTES_MAX}")));
+        }
+        let object = self.stored_range(KEY_NAME, 0..bytes)?;
+        Seal::read(keys, &object).map(Some).map_err(failed)
+    }
+
+    /// Whether what is written here is encrypted.
+    pub const fn is_sealed(&self) -> bool {
+        self.seal.is_some()
     }
 
     fn path(&self, name: &str) -> Path {
@@ -70,6 +124,13 @@ impl Place {
 
     /// Writes an object as a whole: it is there completely, or not at all.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
+        match &self.seal {
+            Some(seal) => self.put_as_it_is(name, seal.seal(name, bytes)),
+            None => self.put_as_it_is(name, bytes),
+        }
+    }
+
+    fn put_as_it_is(&self, name: &str, bytes: Vec<u8>) -> Result<(), Failure> {
         let path = self.path(name);
         let put = self.store.put(&path, PutPayload::from(bytes));
         self.runtime.block_on(put).map(drop).map_err(|error| self.failure(name, &error))
@@ -77,6 +138,16 @@ impl Place {
 
     /// The length of an object; `None` if there is none.
     pub fn length(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let stored = self.stored_length(name)?;
+        let (Some(_), Some(stored)) = (&self.seal, stored) else { return Ok(stored) };
+        let from = stored.saturating_sub(TRAILER_BYTES);
+        let trailer = self.stored_range(name, from..stored)?;
+        let length = Seal::length(&trailer, stored);
+        length.map(Some).map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))
+    }
+
+    /// The bytes that an object takes here; `None` if there is none.
+    fn stored_length(&self, name: &str) -> Result<Option<u64>, Failure> {
         match self.runtime.block_on(self.store.head(&self.path(name))) {
             Ok(found) => Ok(Some(found.size)),
             Err(Error::NotFound { .. }) => Ok(None),
@@ -86,9 +157,33 @@ impl Place {
 
     /// Some ranges of an object.
     pub fn ranges(&self, name: &str, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, Failure> {
+        let Some(seal) = &self.seal else { return self.stored(name, ranges) };
+        let stored = self.stored(name, &ranges.iter().map(Seal::stored).collect::<Vec<_>>())?;
+        let parts = ranges.iter().zip(stored);
+        Ok(parts.map(|(range, stored)| seal.open(name, range, stored)).collect())
+    }
+
+    /// An object as a whole; an encrypted one is checked.
+    fn whole(&self, name: &str, length: u64) -> Result<Vec<u8>, Failure> {
+        let (Some(seal), Some(stored)) = (&self.seal, self.stored_length(name)?) else {
+            return self.range(name, 0..length);
+        };
+        let bytes = self.stored_range(name, 0..stored)?;
+        let opened = seal.open_whole(name, bytes);
+        opened.map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))
+    }
+
+    /// Some ranges of an object as it is stored.
+    fn stored(&self, name: &str, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, Failure> {
         let got = self.runtime.block_on(self.store.get_ranges(&self.path(name), ranges));
         let got = got.map_err(|error| self.failure(name, &error))?;
         Ok(got.into_iter().map(Vec::from).collect())
+    }
+
+    /// One range of an object as it is stored.
+    fn stored_range(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, Failure> {
+        let one = std::slice::from_ref(&range);
+        Ok(self.stored(name, one)?.pop().unwrap_or_default())
     }
 
     /// One range of an object.
@@ -131,7 +226,7 @@ impl Place {
             let message = format!("{}: {name}: it has {length} bytes", self.name);
             return Err(Failure::new(message).hint(format!("the most is {BYTES_MAX}")));
         }
-        let bytes = self.range(&name, 0..length)?;
+        let bytes = self.whole(&name, length)?;
         let read = Manifest::decode(&bytes);
         let read = read.map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))?;
         if read.snapshot != snapshot {

@@ -13,6 +13,7 @@
 
 mod cloudwatch;
 mod direct;
+mod host;
 mod rate;
 mod scrapes;
 mod slot;
@@ -21,7 +22,7 @@ mod sts;
 mod table;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Extension, Router};
@@ -44,6 +46,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, warn};
 
+use self::host::Hosts;
 use self::rate::Rate;
 use self::scrapes::Scrapes;
 use self::slot::{InFlight, SlotStream};
@@ -110,7 +113,26 @@ struct Shared {
     strangers: Strangers,
     /// Limits the requests a second, if the operator wants it.
     rate: Option<Rate>,
+    /// The names of this server.
+    hosts: Hosts,
 }
+
+impl Shared {
+    /// Takes a token for a request, if there is a limit.
+    ///
+    /// # Errors
+    /// There is none left; the text is for the client.
+    fn take_token(&self) -> Result<(), String> {
+        match &self.rate {
+            Some(rate) if !rate.take(clock::since_boot()) => Err(rate.refusal()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The address at which a connection arrived; `None` if it is already closed.
+#[derive(Clone, Copy)]
+struct Local(Option<IpAddr>);
 
 /// Binds the address. The server does this before it touches anything else.
 ///
@@ -215,8 +237,10 @@ async fn serve_to_end(
     mut stopping: watch::Receiver<bool>,
 ) {
     let (slot, router) = (Arc::clone(io.slot()), TowerToHyperService::new(router));
+    let local = Local(io.local_ip());
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(Arc::clone(&slot));
+        request.extensions_mut().insert(local);
         router.call(request)
     });
     let served = http1::Builder::new()
@@ -250,18 +274,21 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
     let (reads, scraper) = (Arc::new(Semaphore::new(READS_MAX)), Arc::default());
     let blocks = Arc::new(Semaphore::new(direct::BLOCKS_MAX));
     let rate = api.plane().settings.api_rate.map(|rate| Rate::new(rate, clock::since_boot()));
+    let hosts = Hosts::new(&api.plane().settings.api_hosts);
     let (scrapes, strangers) = (Scrapes::default(), Strangers::default());
-    let shared = Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate };
+    let shared =
+        Shared { api, body_timeout, reads, blocks, scraper, scrapes, strangers, rate, hosts };
     let shared = Arc::new(shared);
     Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
         .route("/metrics", get(scrape_metrics))
         .route("/", get(ec2).post(ec2))
         .route("/service/{*rest}", any(cloudwatch::cloudwatch))
         .route("/snapshots", any(direct::direct))
         .route("/snapshots/", any(direct::direct))
         .route("/snapshots/{*rest}", any(direct::direct))
+        .route_layer(from_fn_with_state(Arc::clone(&shared), check_host))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
         .fallback(|request: Request| nothing_here(StatusCode::NOT_FOUND, request))
         .method_not_allowed_fallback(|request: Request| {
             nothing_here(StatusCode::METHOD_NOT_ALLOWED, request)
@@ -269,17 +296,44 @@ fn router(api: Arc<Api>, body_timeout: Duration) -> Router {
         .with_state(shared)
 }
 
+/// Refuses requests for another host, before anything else is done for them.
+async fn check_host(
+    State(shared): State<Arc<Shared>>,
+    Extension(Local(local)): Extension<Local>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let hosts = request.headers().get_all(header::HOST);
+    let is_ours = |host: &HeaderValue| {
+        let text = host.to_str().unwrap_or_default();
+        local.is_some_and(|local| shared.hosts.is_ours(local, text))
+    };
+    let Some(other) = hosts.iter().find(|host| !is_ours(host)) else {
+        return next.run(request).await;
+    };
+    let text = format!(
+        "The header Host is {other:?}, which is no name of this server; send the request to \
+         localhost or to the server's address, or name this host with --api-host"
+    );
+    refusal(StatusCode::MISDIRECTED_REQUEST, ApiError::new("InvalidHost", text))
+}
+
 /// The answer where no API is: an error in EC2's form, which its clients can read.
 async fn nothing_here(status: StatusCode, request: Request) -> Response {
-    let Ok(request_id) = request_id() else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    };
     let (method, path) = (request.method(), request.uri().path());
     let text = format!(
         "There is no API at {method} {path}. The EC2 API, CloudWatch and STS are at GET / and \
          POST /, the EBS direct APIs below /snapshots; docs/reference/api.md describes them."
     );
-    let error = ApiError { status: status.as_u16(), ..ApiError::new("InvalidAction", text) };
+    refusal(status, ApiError::new("InvalidAction", text))
+}
+
+/// An error without a request of an API.
+fn refusal(status: StatusCode, error: ApiError) -> Response {
+    let Ok(request_id) = request_id() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let error = ApiError { status: status.as_u16(), ..error };
     let headers = [
         (header::CONTENT_TYPE.as_str(), "text/xml;charset=UTF-8"),
         ("x-amzn-requestid", request_id.as_str()),
@@ -386,8 +440,8 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (Err(ApiError::throttled(busy)), None),
     };
-    if let Some(rate) = shared.rate.as_ref().filter(|rate| !rate.take(clock::since_boot())) {
-        return (Err(ApiError::throttled(rate.refusal())), Some(in_flight));
+    if let Err(none_left) = shared.take_token() {
+        return (Err(ApiError::throttled(none_left)), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit(&prepared) {
         // The sender of a repeated request may be an attacker who has recorded it.

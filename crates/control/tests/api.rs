@@ -77,7 +77,7 @@ fn replies_are_golden() {
 
     let error = support::raw(
         client.address,
-        b"GET /?Action=X HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        b"GET /?Action=X HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
     );
     let (head, body) = error.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");

@@ -74,6 +74,63 @@ fn any_region_may_be_signed_for_if_the_operator_says_so() {
 }
 
 #[test]
+fn requests_for_another_host_are_refused() {
+    let with_names = |names: &[&str]| {
+        let api_hosts = names.iter().map(|name| (*name).to_owned()).collect();
+        with(Settings { api_hosts, ..Settings::default() })
+    };
+    let status = |server: &Server, host: &str, target: &str| {
+        let headers = [("host".to_owned(), host.to_owned())];
+        server.client().send("GET", target, &headers, b"").status
+    };
+    let (_folder, server) = with_names(&[]);
+    // Without a signature, which comes after.
+    let targets = ["/metrics", "/?Action=X", "/snapshots/snap-1/blocks", "/service/x"];
+    for target in targets {
+        assert_eq!(status(&server, "evil.example", target), 421, "{target}");
+        assert_ne!(status(&server, "localhost:1", target), 421, "{target}");
+    }
+    assert_eq!(status(&server, "evil.example", "/healthz"), 200);
+    // What is signed for another server is good for that one only.
+    let client = server.client();
+    let body = query::encode([("Action", "DescribeRegions"), ("Version", "2016-11-15")]);
+    let send = |server: &Server, host: &str| {
+        let mut headers = client.signed_for(host, &body);
+        headers.retain(|(name, _)| name != "content-length");
+        let mut to = server.client();
+        to.address = server.address;
+        to.send("POST", "/", &headers, body.as_bytes())
+    };
+    assert_eq!(send(&server, &client.address.to_string()).status, 200);
+    let refused = send(&server, "other.example:8650");
+    assert_eq!(refused.status, 421);
+    assert!(refused.body.contains("InvalidHost") && refused.body.contains("--api-host"));
+    let (_folder, server) = with_names(&["Other.example"]);
+    assert_eq!(status(&server, "other.example:8650", "/metrics"), 200);
+    assert_eq!(status(&server, "127.0.0.1", "/metrics"), 200);
+    assert_eq!(status(&server, "third.example", "/metrics"), 421);
+}
+
+#[test]
+fn the_rate_counts_requests_of_every_api() {
+    let (_folder, server) = with(Settings { api_rate: Some(1), ..Settings::default() });
+    let client = server.client();
+    let cloudwatch = query::encode([("Action", "ListMetrics"), ("Version", "2010-08-01")]);
+    let snapshot = "/snapshots/snap-00000000000000007/blocks";
+    let cases: [(&str, &str, &str, &str); 2] =
+        [("monitoring", "POST", "/", &cloudwatch), ("ebs", "GET", snapshot, "")];
+    for (service, method, target, body) in cases {
+        let send = || {
+            let headers = client.signed_as(service, method, target, body);
+            client.send(method, target, &headers, body.as_bytes())
+        };
+        // The bucket holds two, and a slow machine lets some more through.
+        let refused = (0..300).map(|_| send()).find(|answer| answer.body.contains("--api-rate"));
+        assert!(refused.is_some(), "{service}");
+    }
+}
+
+#[test]
 fn more_requests_than_the_rate_are_refused_and_the_others_are_answered() {
     let (_folder, server) = with(Settings { api_rate: Some(5), ..Settings::default() });
     let client = server.client();

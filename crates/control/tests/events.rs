@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_control::ControlConfig;
-use evenkeel_control::events::webhook::{Post, Webhooks};
+use evenkeel_control::events::webhook::{Post, Secret, Webhooks};
 use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, local_instance, text, until};
@@ -65,13 +65,13 @@ impl Post for Fake {
     }
 }
 
-fn connect(url: &str) -> Result<Box<dyn Post>, String> {
+fn connect(url: &str, _secret: Option<&Secret>) -> Result<Box<dyn Post>, String> {
     Ok(Box::new(Fake(url.to_owned())))
 }
 
 fn webhooks(urls: &[&str]) -> Webhooks {
     let urls = urls.iter().map(|url| (*url).to_owned()).collect();
-    Webhooks { urls, connect: Some(connect) }
+    Webhooks { urls, connect: Some(connect), secret: None }
 }
 
 fn page(client: &Client, params: &[(&str, &str)]) -> (Vec<(u64, String)>, Element) {
@@ -190,8 +190,8 @@ fn webhooks_go_on_after_a_restart_and_a_new_one_begins_then() {
     assert!(got[3].1.contains("serverStopped") && got[4].1.contains("serverStarted"));
     assert_eq!(accepted(second, |got| !got.is_empty()), got[4..]);
     // A receiver has an event a moment before the server knows that it has it.
-    let expected = "evenkeel_events_webhook_lag{webhook=\"1 test://first/\"} 0\n";
-    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let expected = "evenkeel_events_webhook_lag{webhook=\"1 test://first\"} 0\n";
+    let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let scrape = || support::raw(server.address, request);
     assert!(until(|| scrape().contains(expected).then_some(())).is_some(), "{}", scrape());
     server.stop().unwrap();

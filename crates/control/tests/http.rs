@@ -33,12 +33,12 @@ fn code(body: &str) -> String {
 fn health_needs_no_signature() {
     let (_folder, _server, client) = started();
     for path in ["/healthz", "/readyz"] {
-        let answer = client.send("GET", path, &[("host".into(), "x".into())], b"");
+        let answer = client.send("GET", path, &[("host".into(), "localhost".into())], b"");
         assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
     }
-    let answer = client.send("GET", "/nowhere", &[("host".into(), "x".into())], b"");
+    let answer = client.send("GET", "/nowhere", &[("host".into(), "localhost".into())], b"");
     assert_eq!((answer.status, code(&answer.body).as_str()), (404, "InvalidAction"));
-    let answer = client.send("PUT", "/", &[("host".into(), "x".into())], b"");
+    let answer = client.send("PUT", "/", &[("host".into(), "localhost".into())], b"");
     assert_eq!((answer.status, code(&answer.body).as_str()), (405, "InvalidAction"));
 }
 
@@ -46,7 +46,7 @@ fn health_needs_no_signature() {
 fn metrics_need_no_signature_and_say_when_there_are_none() {
     let (_folder, server, client) = started();
     let volume = create(&client, &[("VolumeType", "gp3")]);
-    let scrape = || client.send("GET", "/metrics", &[("host".into(), "x".into())], b"");
+    let scrape = || client.send("GET", "/metrics", &[("host".into(), "localhost".into())], b"");
     let answer = scrape();
     assert_eq!(answer.status, 200);
     let labels = format!("{{volume_id=\"{volume}\",volume_type=\"gp3\"}}");
@@ -74,13 +74,14 @@ fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
         // While this runs, the data plane answers nobody.
         let scrape = |_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
             stream.write_all(request).unwrap();
             stream
         };
         let scrapes = (0..20).map(scrape).collect();
         for _ in 0..3 {
-            let health = client.send("GET", "/healthz", &[("host".into(), "x".into())], b"");
+            let health =
+                client.send("GET", "/healthz", &[("host".into(), "localhost".into())], b"");
             assert_eq!(health.status, 200);
             client.call("DescribeVolumes", &[]).unwrap();
         }
@@ -247,20 +248,48 @@ fn no_restart_makes_a_signature_good_again() {
     client.call("CreateTags", &tag).unwrap();
 }
 
+/// The client's clock is ahead, by less than is tolerated.
+#[test]
+fn no_restart_makes_a_signature_of_the_future_good_again() {
+    let (folder, server, client) = started();
+    let create = "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=local-1a&Size=1";
+    let agent = Arc::clone(&server.agent);
+    let count = || agent.with(|state| state.volumes.len());
+    let early = client.signed_headers(create, unix_s() + 250);
+    assert_eq!(client.send("POST", "/", &early, create.as_bytes()).status, 200);
+    assert_eq!(count(), 1);
+    let mut server = server;
+    for _ in 0..2 {
+        server.stop().unwrap();
+        server = Server::start_with(config(folder.path()), Arc::clone(&agent)).unwrap();
+        let again = server.client().send("POST", "/", &early, create.as_bytes());
+        assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY), "{again:?}");
+        assert_eq!(count(), 1);
+    }
+    // A client whose clock is ahead makes other changes, and so does one whose clock is right.
+    let mut client = server.client();
+    client.address = server.address;
+    let fresh = client.signed_headers(create, unix_s() + 251);
+    assert_eq!(client.send("POST", "/", &fresh, create.as_bytes()).status, 200);
+    support::create(&client, &[]);
+    assert_eq!(count(), 3);
+}
+
 #[test]
 fn garbage_is_survived() {
     let (_folder, _server, client) = started();
-    let long_header = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(100_000));
+    let long_header =
+        format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(100_000));
     let many_headers = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(1_000));
-    let long_target = format!("GET /?{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(100_000));
+    let long_target = format!("GET /?{} HTTP/1.1\r\nhost: localhost\r\n\r\n", "a".repeat(100_000));
     for bytes in [
         b"\0\0\0\0".as_slice(),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"NBDMAGICIHAVEOPT",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nhost: localhost\r\n\r\n",
         long_header.as_bytes(),
         many_headers.as_bytes(),
         long_target.as_bytes(),
@@ -301,7 +330,7 @@ fn dawdlers_do_not_block_others() {
         let mut stream = TcpStream::connect(client.address).unwrap();
         if number % 2 == 0 {
             stream
-                .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+                .write_all(b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nabc")
                 .unwrap();
         }
         dawdlers.push(stream);
@@ -348,7 +377,7 @@ fn trickle(server: &Server, start: &str) -> String {
     panic!("the server still listens after {BYTES_MAX} bytes");
 }
 
-const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nx: ";
+const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ";
 
 /// A request with a right signature's head, of which most of the body is missing.
 fn half_a_body(server: &Server) -> String {
@@ -378,7 +407,7 @@ fn a_client_that_falls_silent_is_not_waited_for() {
     let (_folder, server) = started_with(Timeouts { head: SHORT, ..PATIENT });
     assert_eq!(raw(server.address, b""), "");
     // Each ends because the server closes it; one that came too late for an answer is tried again.
-    let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let said = (0..50).map(|_| raw(server.address, request)).find(|said| !said.is_empty());
     let said = said.expect("an answer");
     assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\nok"), "{said}");
@@ -393,7 +422,7 @@ fn no_connection_lives_for_ever() {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     for _ in 0..REQUESTS {
         // It fails once the server has closed, and then the read says so.
-        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
         match stream.read(&mut [0; 1_024]) {
             Ok(0) => return,
             Ok(_) => {}
@@ -417,7 +446,7 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(half_a_body(&server).as_bytes()).unwrap();
     // It is served: the connections are accepted in their order.
-    let health = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let health = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert!(raw(server.address, health).ends_with("ok"));
     server.stop().unwrap();
     // Cut without an answer, by a closed socket or a reset one.
@@ -501,7 +530,7 @@ fn kept_alive(server: &Server, request: &[u8]) -> TcpStream {
     stream
 }
 
-const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// A signed request on a connection that is kept alive.
 fn signed_request(client: &Client, body: &str) -> Vec<u8> {
@@ -543,7 +572,7 @@ fn however_many_dribble_a_good_call_and_health_are_answered() {
             }
             assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
             for path in ["/healthz", "/metrics"] {
-                let answer = client.send("GET", path, &[("host".into(), "x".into())], b"");
+                let answer = client.send("GET", path, &[("host".into(), "localhost".into())], b"");
                 assert_eq!(answer.status, 200, "{path}");
             }
         }
@@ -628,7 +657,7 @@ fn one_connection_may_send_many_requests() {
     let (_folder, _server, client) = started();
     let mut stream = TcpStream::connect(client.address).unwrap();
     for _ in 0..3 {
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\nok") {
             let mut byte = [0];

@@ -550,6 +550,10 @@ fn state_or_limit(refusal: Refusal) -> ApiError {
             "TagLimitExceeded",
             format!("{resource} would have more than {TAGS_MAX} tags, which is the limit"),
         ),
+        Refusal::TooManySignatures(most) => ApiError::throttled(format!(
+            "{most} changes of the last minutes were signed ahead of the server's clock, which is \
+             as many as are stored; correct the client's clock, or try again in some minutes"
+        )),
         Refusal::TokenReused(token) => ApiError::new(
             "IdempotentParameterMismatch",
             format!("The client token '{token}' was used before with other parameters"),

@@ -79,7 +79,7 @@ use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::events::During;
 use crate::model::{Command, UnixMs};
-use crate::plane::{Outcome, Plane};
+use crate::plane::{Outcome, Plane, PlaneError};
 
 /// The supported version of the EC2 API.
 pub const VERSION: &str = "2016-11-15";
@@ -237,7 +237,7 @@ impl Api {
         endpoints: Vec<Endpoint>,
         began: Option<UnixMs>,
     ) -> Self {
-        let replays = Mutex::new(Replays::new(began));
+        let replays = Mutex::new(Replays::new(began, plane.model().used_signatures()));
         Self { plane, credentials, endpoints, replays, cloudwatch: None }
     }
 
@@ -329,7 +329,11 @@ impl Api {
     pub fn run(&self, prepared: Prepared, request_id: &str) -> Result<String, ApiError> {
         let Prepared { action, params, fingerprint, verified } = prepared;
         let _request = During::request(request_id);
-        let result = self.perform(action, params, fingerprint, request_id);
+        let kept = match action.mutates && !is_dry_run(&params) {
+            true => self.keep_ahead(&verified).map_err(ApiError::from),
+            false => Ok(()),
+        };
+        let result = kept.and_then(|()| self.perform(action, params, fingerprint, request_id));
         if let Err(error) = &result
             && action.mutates
             && error.is_the_servers()
@@ -337,6 +341,16 @@ impl Api {
             self.replays().failed(&verified, error, clock::now());
         }
         result
+    }
+
+    /// Stores the signature of a change before its execution, if it was made ahead of the clock: a
+    /// later server could not tell that it was used.
+    pub(crate) fn keep_ahead(&self, verified: &Verified) -> Result<(), PlaneError> {
+        let now = clock::now();
+        match replays::ahead(verified, now) {
+            Some(used) => self.plane.keep_signature(&used, now),
+            None => Ok(()),
+        }
     }
 
     fn perform(

@@ -7,8 +7,9 @@
 //! is refused as too early. The error code makes every SDK sign again and retry. The refusal is
 //! sent only when the client's clock shows another second, so that the retry has a new signature.
 //!
-//! Signatures that were used before the server's start are unknown. So nothing that was signed
-//! until then can change anything.
+//! Signatures that were used before the server's start are unknown, except those that were made
+//! ahead of the server's clock, which the journal keeps ([`crate::model::signatures`]). So nothing
+//! that was signed until the start can change anything.
 //!
 //! A wall clock that is set back makes expired signatures valid again. So the range of those that
 //! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
@@ -22,6 +23,7 @@ use evenkeel_wire::aws::timestamp;
 
 use super::error::ApiError;
 use crate::model::UnixMs;
+use crate::model::signatures::UsedSignature;
 
 /// The most signatures stored, some 100 bytes each: 870 changes a second for the five minutes in
 /// which a signature is valid. Beyond that changes are refused, and no signature is dropped.
@@ -64,9 +66,16 @@ pub struct Replays {
 }
 
 impl Replays {
-    /// No signature was used, except perhaps those made until `began`.
-    pub fn new(began: Option<UnixMs>) -> Self {
-        Self { began, latest: began.unwrap_or_default(), ..Self::default() }
+    /// No signature was used, except perhaps those made until `began`, and `known` ones.
+    pub fn new(began: Option<UnixMs>, known: impl IntoIterator<Item = UsedSignature>) -> Self {
+        let mut replays = Self { began, latest: began.unwrap_or_default(), ..Self::default() };
+        for UsedSignature { good_until_unix_s, signature, .. } in known {
+            let key = key(&signature);
+            // Longer ago than a repetition by a client takes.
+            replays.used.insert(key, UnixMs::default());
+            replays.ends.insert((good_until_unix_s, key));
+        }
+        replays
     }
 
     /// Marks a signature as used.
@@ -76,7 +85,7 @@ impl Replays {
     pub fn take(&mut self, verified: &Verified, now: UnixMs) -> Result<(), Denied> {
         self.follow(now);
         self.forget(now);
-        let key = key(verified);
+        let key = key(&verified.signature);
         if let Some(first) = self.used.get(&key) {
             return Err(self.repeated(key, *first, now));
         }
@@ -102,7 +111,7 @@ impl Replays {
         let is_old = |(at, ..): &mut (UnixMs, _, _)| now.ms_since(*at) > SECOND_MS;
         while self.failures.pop_front_if(is_old).is_some() {}
         if self.failures.len() < FAILURES_MAX {
-            self.failures.push_back((now, key(verified), error.clone()));
+            self.failures.push_back((now, key(&verified.signature), error.clone()));
         }
     }
 
@@ -183,9 +192,18 @@ fn unknown(verified: &Verified, began: Option<UnixMs>, now: UnixMs) -> Denied {
     Denied { error, wait: Duration::from_millis(SECOND_MS.saturating_sub(since_ms)) }
 }
 
-/// Half of the signature: without the secret nobody can make two signatures with equal halves.
-fn key(verified: &Verified) -> u128 {
-    let half = verified.signature.get(..32).unwrap_or_default();
+/// What a later server must know of a signature; `None` if it can tell by the time of signing that
+/// it may have been used.
+pub fn ahead(verified: &Verified, now: UnixMs) -> Option<UsedSignature> {
+    let Verified { signed_at_unix_s, good_until_unix_s, ref signature, .. } = *verified;
+    let is_ahead = signed_at_unix_s.saturating_mul(1_000) > now.0;
+    let signature = signature.clone();
+    is_ahead.then_some(UsedSignature { signed_at_unix_s, good_until_unix_s, signature })
+}
+
+/// Half of a signature: without the secret nobody can make two signatures with equal halves.
+fn key(signature: &str) -> u128 {
+    let half = signature.get(..32).unwrap_or_default();
     // A verified signature is hexadecimal.
     u128::from_str_radix(half, 16).unwrap_or_default()
 }
@@ -219,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_good_for_one_use_for_as_long_as_it_is_good() {
-        let mut replays = Replays::new(None);
+        let mut replays = Replays::new(None, []);
         let one = signed(1, SECOND);
         replays.take(&one, at(300)).unwrap();
         replays.take(&signed(2, SECOND), at(300)).unwrap();
@@ -239,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_was_signed_before_the_server_began_changes_nothing() {
-        let mut replays = Replays::new(Some(at(250)));
+        let mut replays = Replays::new(Some(at(250)), []);
         for early in [signed(1, SECOND - 200), signed(2, SECOND)] {
             assert_eq!(refused(replays.take(&early, at(260))).2, 1_000);
             assert_eq!(refused(replays.take(&early, at(9_000))).2, 0);
@@ -252,7 +270,7 @@ mod tests {
         const AHEAD_S: u64 = 30 * 86_400;
         let ahead = at(AHEAD_S * 1_000);
         // The server has started with the wrong clock, and was used for ten minutes.
-        let mut replays = Replays::new(Some(ahead));
+        let mut replays = Replays::new(Some(ahead), []);
         for second in [1, 600] {
             let signed = signed(u128::from(second), SECOND + AHEAD_S + second);
             replays.take(&signed, ahead.plus_ms(second * 1_000)).unwrap();
@@ -271,7 +289,7 @@ mod tests {
 
     #[test]
     fn ranges_of_dropped_signatures_are_bounded_and_none_is_lost() {
-        let mut replays = Replays::new(None);
+        let mut replays = Replays::new(None, []);
         let hours: Vec<u64> = (0..40).rev().collect();
         let first = |hour: u64| (signed(hour.into(), SECOND + hour * 3_600), hour * 3_600_000);
         for hour in hours {
@@ -287,8 +305,20 @@ mod tests {
     }
 
     #[test]
+    fn a_signature_ahead_of_the_clock_is_known_to_the_next_server() {
+        let early = signed(1, SECOND + 200);
+        assert_eq!(ahead(&early, at(200_000)), None);
+        let known = ahead(&early, at(199_999)).unwrap();
+        let mut replays = Replays::new(Some(at(5_000)), [known]);
+        for now in [5_000, 200_000, (200 + SKEW_MAX_S) * 1_000] {
+            assert_eq!(refused(replays.take(&early, at(now))), (503, "RequestLimitExceeded", 0));
+        }
+        replays.take(&signed(2, SECOND + 200), at(5_000)).unwrap();
+    }
+
+    #[test]
     fn when_all_places_are_taken_nothing_is_forgotten() {
-        let mut replays = Replays::new(None);
+        let mut replays = Replays::new(None, []);
         for number in 0..SIGNATURES_MAX as u128 {
             replays.take(&signed(number, SECOND), at(0)).unwrap();
         }
@@ -304,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_server_is_told_again_within_the_second() {
-        let mut replays = Replays::new(None);
+        let mut replays = Replays::new(None, []);
         let one = signed(1, SECOND);
         replays.take(&one, at(0)).unwrap();
         replays.failed(&one, &ApiError::no_capacity("too little"), at(20));

@@ -133,6 +133,9 @@ impl From<SignatureError> for DirectError {
 impl From<PlaneError> for DirectError {
     fn from(error: PlaneError) -> Self {
         match error {
+            PlaneError::Refused(refusal @ Refusal::TooManySignatures(_)) => {
+                Self::throttled(ApiError::from(refusal).message)
+            }
             PlaneError::Refused(refusal) => refusal.into(),
             PlaneError::Busy(_) => Self::throttled(error),
             PlaneError::Agent(Failed { kind, message }) => match kind {

@@ -171,7 +171,10 @@ impl Api {
         };
         let headers = Headers(headers);
         match operation {
-            Operation::Start => self.start(&body),
+            Operation::Start => {
+                self.keep_ahead(&checked.verified)?;
+                self.start(&body)
+            }
             Operation::Put(id, block) => {
                 self.put(snapshot(id)?, number(block, "block index")?, &headers, body, checked)
             }

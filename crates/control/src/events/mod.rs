@@ -172,7 +172,8 @@ impl Feed {
     pub fn over(log: Arc<Log>, urls: &[&str], position: u64) -> Self {
         let feed = Self::default();
         let _ = feed.log.set(log);
-        let deliveries = urls.iter().map(|url| Arc::new(Delivery::at(url, position))).collect();
+        let delivery = |(number, url): (usize, &&str)| Delivery::at(url, number, position);
+        let deliveries = (1..).zip(urls).map(delivery).map(Arc::new).collect();
         let _ = feed.deliveries.set(deliveries);
         feed
     }

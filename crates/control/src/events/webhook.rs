@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_wire::aws::sigv4::sha256_hex;
+use evenkeel_wire::aws::sigv4::{hex, hmac, sha256_hex};
 use tracing::{info, warn};
 
 use super::log::{Kept, Log};
@@ -47,14 +47,42 @@ pub trait Post: Send {
     fn post(&mut self, sequence: u64, event: &str) -> Result<(), String>;
 }
 
-/// Makes a [`Post`] for a URL.
-pub type Connect = fn(&str) -> Result<Box<dyn Post>, String>;
+/// Makes a [`Post`] for a URL, which signs with the secret if there is one.
+pub type Connect = fn(&str, Option<&Secret>) -> Result<Box<dyn Post>, String>;
+
+/// What posts are signed with, known to the receiver. Never shown.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The signature of a post: `v1=` and the HMAC with SHA-256, in hexadecimal, of the sequence
+    /// number, a dot and the body.
+    #[must_use]
+    pub fn sign(&self, sequence: u64, event: &str) -> String {
+        let message = format!("{sequence}.{event}");
+        format!("v1={}", hex(&hmac(self.0.as_bytes(), message.as_bytes())))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
 
 /// The configured webhooks.
 #[derive(Clone, Debug, Default)]
 pub struct Webhooks {
     /// Their URLs; at most [`WEBHOOKS_MAX`].
     pub urls: Vec<String>,
+    /// What posts are signed with; `None` if they are not.
+    pub secret: Option<Secret>,
     /// How they are reached; without it there are none.
     pub connect: Option<Connect>,
 }
@@ -73,10 +101,10 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// To a URL, after this event.
-    pub(super) fn at(url: &str, position: u64) -> Self {
+    /// To a URL, the one of this number, after this event.
+    pub(super) fn at(url: &str, number: usize, position: u64) -> Self {
         Self {
-            name: shown(url),
+            name: shown(url, number),
             key: key(url),
             position: AtomicU64::new(position),
             failures: AtomicU64::new(0),
@@ -161,18 +189,19 @@ impl Webhooks {
         let Some(connect) = self.connect.filter(|_| !self.urls.is_empty()) else { return vec![] };
         let positions = Arc::new(Positions::load(folder, &self.urls, begins));
         let mut all = Vec::new();
-        for url in self.urls.iter().take(WEBHOOKS_MAX) {
+        for (number, url) in (1..).zip(self.urls.iter().take(WEBHOOKS_MAX)) {
             let position = positions.of(url);
             if let Err(error) = positions.keep(url, position) {
                 warn!(%error, "where webhooks are cannot be kept: events may come twice");
             }
-            let delivery = Arc::new(Delivery::at(url, position));
+            let delivery = Arc::new(Delivery::at(url, number, position));
             all.push(Arc::clone(&delivery));
             let (url, log, positions) = (url.clone(), Arc::clone(log), Arc::clone(&positions));
             let (alive, saved) = (alive.clone(), UnixMs::default());
+            let secret = self.secret.clone();
             let work = move || {
                 let name = delivery.name.clone();
-                match connect(&url) {
+                match connect(&url, secret.as_ref()) {
                     Ok(post) => {
                         let pause = PAUSE_MIN;
                         Poster { url, log, positions, delivery, post, saved, pause }.run();
@@ -216,13 +245,13 @@ pub fn take_over(
     private::replace(folder, FILE_NAME, &serde_json::to_vec(&all)?)
 }
 
-/// A URL without user, password and parameters.
-fn shown(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (authority, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+/// The scheme and the host of a URL, with its number among the webhooks. Everything else may be
+/// secret: many receivers have a token in the path.
+fn shown(url: &str, number: usize) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}/{path}")
+    format!("{number} {scheme}://{host}")
 }
 
 /// The pause after another failure.
@@ -358,8 +387,9 @@ mod tests {
         let event = ["{}".to_owned()];
         (0..2).for_each(|_| appender.append(&event).unwrap());
         appender.begin_with(5_000);
-        let connect: Connect = |_| Ok(Box::new(Taker));
-        let webhooks = Webhooks { urls: vec!["http://a/".to_owned()], connect: Some(connect) };
+        let connect: Connect = |_, _| Ok(Box::new(Taker));
+        let urls = vec!["http://a/".to_owned()];
+        let webhooks = Webhooks { urls, connect: Some(connect), secret: None };
         let (alive, ended) = sync_channel(1);
         let all = webhooks.start(folder.path(), &log, 0, &alive);
         drop(alive);
@@ -381,12 +411,28 @@ mod tests {
     #[test]
     fn what_may_be_secret_is_not_shown() {
         for (url, expected) in [
-            ("http://a:1/b?token=c", "http://a:1/b"),
-            ("https://u:p@a/b#c", "https://a/b"),
-            ("http://a", "http://a/"),
+            ("http://a:1/b?token=c", "2 http://a:1"),
+            ("https://u:p@a/services/T0/B0/c#d", "2 https://a"),
+            ("http://a", "2 http://a"),
+            ("http://a?b", "2 http://a"),
         ] {
-            assert_eq!(shown(url), expected);
+            assert_eq!(shown(url, 2), expected);
         }
+        let secret = Secret::new("c".to_owned());
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+
+    #[test]
+    fn a_signature_is_of_the_number_and_the_body() {
+        // printf %s '7.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
+        let secret = Secret::new("0123456789abcdef".to_owned());
+        let signature = secret.sign(7, "{\"a\":1}");
+        assert_eq!(
+            signature,
+            "v1=b1d16cd10c3b6a2b52dd83d2eaea1b966721b127ae82046bad8f92a9e213a639"
+        );
+        assert_ne!(secret.sign(8, "{\"a\":1}"), signature);
+        assert_ne!(secret.sign(7, "{\"a\":2}"), signature);
     }
 
     #[test]

@@ -67,6 +67,9 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (refused(ApiError::throttled(busy)), None),
     };
+    if let Err(none_left) = shared.take_token() {
+        return (refused(ApiError::throttled(none_left)), Some(in_flight));
+    }
     let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
     let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
     // Parameters are decoded there, too: they take several times the memory of their bytes, and no

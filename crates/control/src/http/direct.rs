@@ -76,6 +76,9 @@ async fn answer(
         Ok(in_flight) => in_flight,
         Err(busy) => return (Err(DirectError::throttled(busy)), None),
     };
+    if let Err(none_left) = shared.take_token() {
+        return (Err(DirectError::throttled(none_left)), Some(in_flight));
+    }
     if let Err(denied) = shared.api.admit_direct(&operation, &body, &checked) {
         // The sender of a repeated request may be an attacker who has recorded it.
         drop(in_flight);

@@ -209,6 +209,11 @@ impl SlotStream {
         &self.slot
     }
 
+    /// The address at which the connection arrived; `None` if it is already closed.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.stream.local_addr().ok().map(|address| address.ip())
+    }
+
     /// The result of a write, or an error if it waits and the deadline is over.
     fn in_time(
         &mut self,

@@ -125,14 +125,13 @@ fn cluster(fleet: &Fleet) -> ClusterNow {
 fn events(feed: &Feed) -> Option<EventsNow> {
     let last = feed.log()?.last();
     let (written, lost) = feed.counts();
-    let webhook = |(it, number): (&Arc<Delivery>, usize)| WebhookNow {
-        // Two may differ in what is not shown.
-        name: format!("{number} {}", it.name),
+    let webhook = |it: &Arc<Delivery>| WebhookNow {
+        name: it.name.clone(),
         lag: it.lag(last),
         failures: it.failures(),
         given_up: it.given_up(),
     };
-    let webhooks = feed.deliveries().iter().zip(1..).map(webhook).collect();
+    let webhooks = feed.deliveries().iter().map(webhook).collect();
     Some(EventsNow { written, lost, webhooks })
 }
 

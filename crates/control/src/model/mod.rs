@@ -37,6 +37,7 @@ mod modify;
 mod quotas;
 mod refusal;
 mod settle;
+pub mod signatures;
 pub mod snapshots;
 mod space;
 mod tags;
@@ -641,6 +642,9 @@ pub struct Settings {
     pub account: String,
     /// Whether requests may be signed for any region.
     pub any_region: bool,
+    /// Names of this server that clients send in `Host`, beside its addresses. Empty: any, except
+    /// on loopback, where only names of this machine are.
+    pub api_hosts: Vec<String>,
     /// How many requests a second the API answers in the long run; `None` without a limit.
     pub api_rate: Option<u32>,
     /// The key of the store, with which volumes can be encrypted; `None` if it has none.
@@ -671,6 +675,7 @@ impl Default for Settings {
             zone: "local-1a".into(),
             account: "000000000000".into(),
             any_region: false,
+            api_hosts: Vec::new(),
             api_rate: None,
             key: None,
             recycle_bin_days: 0,

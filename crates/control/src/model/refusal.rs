@@ -72,6 +72,8 @@ pub enum Refusal {
     TooManyTags(String),
     /// The client token was used for another request.
     TokenReused(String),
+    /// The most signatures are stored that were made ahead of the server's clock: this many.
+    TooManySignatures(usize),
     /// The control plane has the most volumes that are allowed.
     TooManyVolumes,
     /// The control plane has the most hosts that are allowed.

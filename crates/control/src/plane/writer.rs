@@ -12,7 +12,8 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use super::vitals::Vitals;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits, Journal, JournalError, Revision};
-use crate::model::{Event, Phase, Volume};
+use crate::model::signatures::UsedSignature;
+use crate::model::{Event, Phase, UnixMs, Volume};
 use crate::reconcile;
 
 /// State that is accessible only under the writer lock.
@@ -58,6 +59,19 @@ impl Writer {
 impl Plane {
     pub(super) fn writer(&self) -> Result<MutexGuard<'_, Writer>, PlaneError> {
         self.writer.lock().map_err(|_| PlaneError::Poisoned)
+    }
+
+    /// Stores that a signature was used, for later servers, unless that is stored already.
+    ///
+    /// # Errors
+    /// Too many are stored, or the journal fails.
+    pub fn keep_signature(&self, used: &UsedSignature, now: UnixMs) -> Result<(), PlaneError> {
+        let mut writer = self.writer()?;
+        let events = self.model().keep_signature(used, now)?;
+        match events.is_empty() {
+            true => Ok(()),
+            false => self.commit(&mut writer, events, &Credits::default()),
+        }
     }
 
     /// Stores events and balances in the journal, then applies them in memory.

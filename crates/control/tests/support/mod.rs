@@ -585,14 +585,44 @@ impl Client {
         let mut headers =
             vec![("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];
         headers.extend(more);
+        self.signed_with("ec2", ("POST", "/"), &headers, body, signed_at)
+    }
+
+    /// A request of the EC2 API for a server under another name.
+    pub fn signed_for(&self, host: &str, body: &str) -> Vec<(String, String)> {
+        let headers = [("host", host), ("content-type", "application/x-www-form-urlencoded")];
+        self.signed_with("ec2", ("POST", "/"), &headers, body, unix_s())
+    }
+
+    /// A request of another API.
+    pub fn signed_as(
+        &self,
+        service: &str,
+        method: &str,
+        target: &str,
+        body: &str,
+    ) -> Vec<(String, String)> {
+        let host = self.address.to_string();
+        let headers =
+            [("host", host.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+        self.signed_with(service, (method, target), &headers, body, unix_s())
+    }
+
+    fn signed_with(
+        &self,
+        service: &str,
+        (method, path): (&str, &str),
+        headers: &[(&str, &str)],
+        body: &str,
+        signed_at: u64,
+    ) -> Vec<(String, String)> {
         let body = body.as_bytes();
-        let request =
-            sigv4::Request { method: "POST", path: "/", query: "", headers: &headers, body };
+        let request = sigv4::Request { method, path, query: "", headers, body };
         let keys = sigv4::Credentials {
             access_key_id: &self.credentials.access_key_id,
             secret_access_key: &self.credentials.secret_access_key,
         };
-        let scope = Scope { region: REGION, service: "ec2" };
+        let scope = Scope { region: REGION, service };
         let added = sigv4::sign(&request, keys, scope, signed_at);
         headers.iter().map(|(n, v)| ((*n).into(), (*v).into())).chain(added).collect()
     }

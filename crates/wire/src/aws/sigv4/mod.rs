@@ -528,7 +528,9 @@ fn signature(request: &Request<'_>, query: &[(String, String)], stamp: &Stamp<'_
     hex(&hmac(&key, to_sign.as_bytes()))
 }
 
-fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
+/// The HMAC of a message with SHA-256.
+#[must_use]
+pub fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut mac =
         Hmac::<Sha256>::new_from_slice(key).expect("HMAC is defined for keys of every length");
     mac.update(message);

@@ -1,0 +1,98 @@
+//! Files with secrets: passwords, keys. One that other users can use is refused.
+
+use crate::message::{Exit, Failure};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Permissions that such a file must not have: others may do nothing, its group may read. A group
+/// is how a service gets a key that another user has made.
+const FORBIDDEN: u32 = 0o037;
+
+/// Opens a file with a secret; `setting` is the setting that names it.
+fn open(setting: &str, path: &Path) -> Result<File, Failure> {
+    let shown = path.display();
+    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+    let failed = |error| usage(format!("{setting}: {shown}: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+    if mode & FORBIDDEN != 0 {
+        let message =
+            format!("{setting}: others can use {shown}, which is secret (mode {mode:04o})");
+        return Err(usage(message).hint(format!("run: chmod 600 {shown}")));
+    }
+    Ok(file)
+}
+
+/// Refuses a file with a secret that other users can use.
+pub fn check(setting: &str, path: &Path) -> Result<(), Failure> {
+    open(setting, path).map(drop)
+}
+
+/// The secret in a file, of at least `least` and at most `most` bytes. A newline at the end of the
+/// file is not part of it.
+pub fn read(setting: &str, path: &Path, least: usize, most: usize) -> Result<String, Failure> {
+    let shown = path.display();
+    let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+    let mut text = String::new();
+    // One byte more for a newline, and one that is too many.
+    let read = open(setting, path)?.take(most as u64 + 2).read_to_string(&mut text);
+    read.map_err(|error| usage(format!("{setting}: {shown}: {error}")))?;
+    let secret = text.strip_suffix('\n').unwrap_or(&text);
+    match (least..=most).contains(&secret.len()) {
+        true => Ok(secret.to_owned()),
+        false => Err(usage(format!(
+            "{setting}: {shown} holds {} bytes; from {least} to {most} are possible",
+            secret.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_secret_is_read_from_a_file_that_others_cannot_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let of_mode = |mode| {
+            write(&path, "word\n").unwrap();
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            (read("x", &path, 4, 4), check("x", &path))
+        };
+        for mode in [0o600, 0o400, 0o640, 0o440] {
+            assert_eq!(of_mode(mode), (Ok("word".to_owned()), Ok(())));
+        }
+        for mode in [0o644, 0o604, 0o660, 0o602, 0o777] {
+            let (read, checked) = of_mode(mode);
+            let failure = read.unwrap_err();
+            assert_eq!(Err(failure.clone()), checked);
+            assert!(failure.message.starts_with("x: others can use "), "{failure}");
+            assert!(failure.message.ends_with(&format!("(mode {mode:04o})")), "{failure}");
+            assert!(failure.hint.unwrap().starts_with("run: chmod 600 "));
+        }
+    }
+
+    #[test]
+    fn a_secret_has_a_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let of = |text: &str| {
+            write(&path, text).unwrap();
+            set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            read("x", &path, 2, 4).map_err(|failure| failure.message)
+        };
+        assert_eq!(of("a\nb\n"), Ok("a\nb".to_owned()));
+        for (text, bytes) in [("", 0), ("a\n", 1), ("abcde", 5), ("abcd\n\n", 5)] {
+            let message = of(text).unwrap_err();
+            let expected = format!("holds {bytes} bytes; from 2 to 4 are possible");
+            assert!(message.ends_with(&expected), "{message}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(read("x", &path, 2, 4).unwrap_err().message.contains("No such file"));
+    }
+}
