@@ -4,7 +4,7 @@
 //! A front opens one more connection to each home that it relays to. It grants the front a lease:
 //!
 //! ```text
-//! home to front, 8 bytes:   number u64                 a probe, eight times in the lease's length
+//! home to front, 8 bytes:   number u64                 a probe, eight in the lease's length
 //! front to home, 17 bytes:  kind u8 0, number u128     the answer to a probe
 //!                           kind u8 1, session u128    this client has gone
 //! ```

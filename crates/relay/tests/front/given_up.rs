@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -98,6 +98,8 @@ fn front_of_another_process() {
 struct Other {
     process: Child,
     address: SocketAddr,
+    // What it says must go somewhere: its test's time is told after a minute.
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Other {
@@ -113,12 +115,12 @@ impl Other {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let address = lines.find_map(|line| {
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let address = stdout.by_ref().lines().find_map(|line| {
             let line = line.unwrap();
             line.split_once(SAID).map(|(_, address)| address.parse().unwrap())
         });
-        Self { process, address: address.expect("an address") }
+        Self { process, address: address.expect("an address"), _stdout: stdout }
     }
 
     fn signal(&self, signal: Signal) {
