@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The lease lasts from when the home has sent the newest probe that is answered. So its length is
-//! measured by the home's clock alone, and includes what the network takes. A front that is stopped,
-//! cut off or slow loses its lease, and with it all connections that it relays to this home.
+//! measured by the home's clock alone, and includes what the network takes. A front that is
+//! stopped, cut off or slow loses its lease, and with it all connections that it relays to this
+//! home.
 //!
 //! That a client has gone is sent before the next answer. So once a lease's length has passed after
 //! a front has noticed it, nothing of the client is passed on any more, whatever is still under way

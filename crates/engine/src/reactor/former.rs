@@ -1,9 +1,9 @@
 //! Changes that a connection leaves in the store when it ends. Nothing takes them back, and a store
 //! that is stuck may carry them out long after.
 //!
-//! Their client sends again over another connection what was not answered, and goes on. So a request
-//! for the same bytes waits until they are done: otherwise the old change could undo a newer one
-//! that was answered, and flushed. Other requests of other connections pass.
+//! Their client sends again over another connection what was not answered, and goes on. So a
+//! request for the same bytes waits until they are done: otherwise the old change could undo a
+//! newer one that was answered, and flushed. Other requests pass.
 
 use super::Reactor;
 use crate::driver::Driver;
