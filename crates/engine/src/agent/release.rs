@@ -34,8 +34,8 @@ impl EngineAgent {
         Ok(report)
     }
 
-    /// Refuses to give up an attached volume of which a flush has failed. Only this data plane knows
-    /// of it; another one would report flushes as successful again.
+    /// Refuses to give up an attached volume of which a flush has failed. Only this data plane
+    /// knows of it; another one would report flushes as successful again.
     fn keep_failed(&self, id: VolumeId) -> Result<(), Failed> {
         let entry = self.directory.get(id);
         if entry.is_none_or(|entry| entry.attachments.is_empty()) {
