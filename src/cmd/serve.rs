@@ -183,8 +183,10 @@ pub fn interrupted(folders: &[PathBuf]) {
 /// Waits for the end of this process where a signal's handler ends it. Errors of a benchmark's
 /// programs that got the signal, too, are no failure of the benchmark.
 pub fn end_if_interrupted() {
-    let deadline = Deadline::after(ENDING_MAX);
-    while IS_INTERRUPTED.load(Ordering::Acquire) && deadline.pause(LOOK) {}
+    if IS_INTERRUPTED.load(Ordering::Acquire) {
+        let deadline = Deadline::after(ENDING_MAX);
+        while deadline.pause(LOOK) {}
+    }
 }
 
 /// Ends the programs that this process has started, which may write to its folders until then.
