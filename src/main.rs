@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Err(config::ParseError::File(failure)) => return failure.report(),
     };
     let done = cmd::run(cli);
-    cmd::serve::end_if_told_to();
+    cmd::serve::end_if_interrupted();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

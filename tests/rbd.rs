@@ -41,6 +41,7 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     let conf = &cluster.conf;
     let output = refused.evenkeel(&format!("serve --ceph-conf {conf}"));
     assert!(output.stderr.contains("--store rbd"), "{output}");
+    cluster.interrupt();
 }
 
 /// Users who may not do what a server needs are refused at the first start, with what to do.

@@ -4,6 +4,7 @@ use super::serve;
 use crate::cli::DemoCeph;
 use crate::message::{self, Failure, failed};
 use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
+use evenkeel_lab::bench::stop;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     let (told, tells) = channel();
     serve::when_signalled(move |_| {
-        evenkeel_lab::bench::stop::stop();
+        stop::stop();
         let _ = told.send(());
         false
     })?;
@@ -24,7 +25,12 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
         osd_gib: arguments.osd_gib,
         propose_ms: arguments.propose_ms,
     };
-    let mut ceph = Ceph::start(&folder, setup).map_err(failed)?;
+    let mut ceph = match Ceph::start(&folder, setup) {
+        Ok(ceph) => ceph,
+        // What was started ends with this process.
+        Err(_) if stop::is_stopped() => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
     message::print(&format!(
         "a Ceph cluster runs in {}; Ctrl-C ends it\n\
          evenkeel serve --store rbd --ceph-user {USER} --ceph-conf {}\n",

@@ -187,6 +187,9 @@ pub fn when_signalled(mut told: impl FnMut(u32) -> bool + Send + 'static) -> Res
     listens.recv().unwrap_or(Ok(())).map_err(failed)
 }
 
+/// Whether a signal's handler ends this process.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
 /// Makes Ctrl-C end a benchmark at once and remove its folders.
 pub fn end_when_told_to(folders: Vec<PathBuf>) -> Result<(), Failure> {
     end_when_told_to_after(folders, || {})
@@ -199,6 +202,7 @@ pub fn end_when_told_to_after(
 ) -> Result<(), Failure> {
     let mut first = Some(first);
     when_signalled(move |_| {
+        IS_INTERRUPTED.store(true, Ordering::Release);
         stop::stop();
         if let Some(first) = first.take() {
             first();
@@ -210,6 +214,7 @@ pub fn end_when_told_to_after(
 
 /// Ends the process after a signal: nothing needs a graceful end, but the folders must be removed.
 pub fn interrupted(folders: &[PathBuf]) {
+    IS_INTERRUPTED.store(true, Ordering::Release);
     stop::stop();
     let have_ended = end_children();
     // What could not be removed is found again by its journal.
@@ -221,11 +226,13 @@ pub fn interrupted(folders: &[PathBuf]) {
     std::process::exit(130);
 }
 
-/// Waits for the end of this process after a signal. Errors of a benchmark's programs that got the
-/// signal, too, are no failure of the benchmark.
-pub fn end_if_told_to() {
-    let deadline = Deadline::after(ENDING_MAX);
-    while stop::is_stopped() && deadline.pause(LOOK) {}
+/// Waits for the end of this process where a signal's handler ends it. Errors of a benchmark's
+/// programs that got the signal, too, are no failure of the benchmark.
+pub fn end_if_interrupted() {
+    if IS_INTERRUPTED.load(Ordering::Acquire) {
+        let deadline = Deadline::after(ENDING_MAX);
+        while deadline.pause(LOOK) {}
+    }
 }
 
 /// Ends the programs that this process has started, which may write to its folders until then.

@@ -5,6 +5,7 @@ use super::clock::Deadline;
 use super::process::{Running, run, start};
 use super::server::evenkeel;
 use super::tools::absent;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ pub const USER: &str = "client.evenkeel";
 
 /// A Ceph cluster, which ends with its process.
 pub struct Cluster {
-    _process: Running,
+    process: Running,
     folder: PathBuf,
     pub conf: String,
 }
@@ -43,7 +44,14 @@ impl Cluster {
             }
         };
         let conf = said.split("--ceph-conf ").nth(1).expect("a path").trim().to_owned();
-        Some(Self { _process: process, folder: folder.join("ceph"), conf })
+        Some(Self { process, folder: folder.join("ceph"), conf })
+    }
+
+    /// Ends it as Ctrl-C does.
+    #[track_caller]
+    pub fn interrupt(self) {
+        self.process.signal(Signal::INT);
+        self.process.finish().ok();
     }
 
     /// The flags of a server whose volumes are there.

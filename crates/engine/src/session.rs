@@ -50,6 +50,8 @@ pub enum Bound {
     Turn,
     /// The volume is about to go to another core: until it is there, or stays after all.
     Departure,
+    /// A connection that has ended has a change of the same bytes in the store: until that is done.
+    Former,
 }
 
 /// How a connection stands with a volume's queue that was full.

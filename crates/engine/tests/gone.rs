@@ -6,8 +6,11 @@ mod support;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Limit, Pacing};
 use evenkeel_core::request::{Operation, Request};
+use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
+use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::memory::MemoryPool;
+use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
 use evenkeel_wire::agent::VolumeState;
 use evenkeel_wire::nbd::transmission::RequestHeader;
 use std::io::Write;
@@ -28,6 +31,142 @@ fn served(io: IoMode, per_second: u64) -> Served {
     let pacing = Pacing { bytes, ..Pacing::UNLIMITED };
     served.apply(VolumeState { pacing, ..unlimited(ID, 64 * MIB) });
     served
+}
+
+/// A pool over memory whose volumes keep the first write to the first block until [`KEY`] is read.
+#[derive(Default)]
+struct StuckPool(MemoryPool);
+
+struct Stuck {
+    inner: Box<dyn Store>,
+    kept: Option<Submission>,
+    has_kept: bool,
+}
+
+const BLOCK: u32 = 4_096;
+const KEY: u64 = 32 * MIB;
+
+impl Pool for StuckPool {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
+        self.0.create(id, size)
+    }
+
+    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
+        let inner = self.0.open(id, size)?;
+        Ok(Box::new(Stuck { inner, kept: None, has_kept: false }))
+    }
+
+    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
+        self.0.resize(id, from, to)
+    }
+
+    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.0.delete(id)
+    }
+
+    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
+        self.0.list()
+    }
+
+    fn space(&self) -> Result<Option<Space>, StoreError> {
+        self.0.space()
+    }
+}
+
+impl Store for Stuck {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        let is_write = matches!(submission.operation, Operation::Write { .. });
+        if is_write && submission.offset == 0 && !std::mem::replace(&mut self.has_kept, true) {
+            self.kept = Some(submission);
+            return;
+        }
+        if submission.operation == Operation::Read
+            && submission.offset == KEY
+            && let Some(kept) = self.kept.take()
+        {
+            self.inner.submit(kept, disk);
+        }
+        self.inner.submit(submission, disk);
+    }
+
+    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
+        self.inner.disk_done(done, disk);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.inner.poll()
+    }
+
+    fn writes_zeroes(&self, operation: Operation) -> bool {
+        self.inner.writes_zeroes(operation)
+    }
+
+    fn resized(&mut self, size: ByteCount) {
+        self.inner.resized(size);
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    Closed,
+    Reset,
+    Left,
+}
+
+/// A write of a connection that has ended may be stuck in the store. What others write to the same
+/// bytes comes after it, and what they ask for elsewhere is not held up.
+#[test]
+fn a_stuck_write_of_a_client_that_is_gone_is_not_done_after_newer_ones() {
+    let write = Operation::Write { fua: false };
+    for io in MODES {
+        for ends in [Ends::Closed, Ends::Reset, Ends::Left] {
+            for is_new in [true, false] {
+                let served = Served::new(io, Arc::new(StuckPool::default()));
+                served.apply(unlimited(ID, 64 * MIB));
+                let mut other = served.connect(ID);
+                let known = served.connect(ID);
+                let mut client = served.connect_tcp(ID);
+                client.send(write, 0, BLOCK, &[1; BLOCK as usize]);
+                while served.report(ID).in_store == 0 {}
+                match ends {
+                    Ends::Closed => {}
+                    Ends::Reset => {
+                        let at_once = Some(Duration::ZERO);
+                        rustix::net::sockopt::set_socket_linger(&client.stream, at_once).unwrap();
+                    }
+                    Ends::Left => client.disconnect(),
+                }
+                drop(client);
+                let elsewhere = |client: &mut Nbd| {
+                    for _ in 0..10 {
+                        let read = client.ask(Operation::Read, MIB, BLOCK, &[]);
+                        assert_eq!(read, Answer::Done(vec![0; BLOCK as usize]));
+                    }
+                };
+                let mut next = if is_new { served.connect(ID) } else { known };
+                elsewhere(&mut next);
+                let cookie = next.send(write, 0, BLOCK, &[2; BLOCK as usize]);
+                elsewhere(&mut other);
+                // The store is stuck no longer.
+                assert!(matches!(other.ask(Operation::Read, KEY, BLOCK, &[]), Answer::Done(_)));
+                assert_eq!(next.receive(), Some((cookie, Answer::Done(Vec::new()))));
+                let read = next.ask(Operation::Read, 0, BLOCK, &[]);
+                assert!(
+                    read == Answer::Done(vec![2; BLOCK as usize]),
+                    "what was answered is overwritten: {io:?} {ends:?} {is_new}"
+                );
+            }
+        }
+    }
 }
 
 /// Clients leave more behind than their connections are read: the end of those is seen all the

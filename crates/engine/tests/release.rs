@@ -16,7 +16,9 @@ use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_wire::agent::{Command, CreditReport, HostState, Reply, VolumeState};
+use evenkeel_wire::agent::{
+    Command, CreditReport, Failed, FailedKind, HostState, Reply, VolumeState,
+};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -42,6 +44,31 @@ fn release(served: &Served, id: VolumeId) -> CreditReport {
         Reply::Balances(report) => report,
         other => panic!("{other:?}"),
     }
+}
+
+/// That a flush has failed stands until the volume is detached, and is known at its home only.
+#[test]
+fn a_volume_whose_flush_has_failed_is_not_given_up_while_it_is_attached() {
+    let setup = "channels=1,read_us=1,fail_flush=1".parse().unwrap();
+    let pool = Arc::new(FaultyPool::new(Arc::new(MemoryPool::new()), &setup));
+    let served = Served::new(IoMode::Auto, pool);
+    let state = unlimited(ID, 8 * MIB);
+    served.apply(state.clone());
+    let mut client = served.connect(ID);
+    let failed = |answer| assert!(matches!(answer, Answer::Failed(_)), "{answer:?}");
+    failed(client.ask(Operation::Flush, 0, 0, &[]));
+    match served.call(Command::Release(ID)) {
+        Reply::Failed(Failed { kind: FailedKind::Refused, message }) => {
+            assert!(message.contains("detach it from all its hosts"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Its client is served as before, and the failure stands.
+    assert!(matches!(client.ask(Operation::Read, 0, BLOCK, &[]), Answer::Done(_)));
+    failed(client.ask(Operation::Flush, 0, 0, &[]));
+    let detached = VolumeState { attachments: Vec::new(), ..state };
+    assert_eq!(served.call(Command::Apply(detached)), Reply::Done);
+    release(&served, ID);
 }
 
 /// What is answered until the connection ends: nothing with an error.

@@ -3,17 +3,22 @@
 
 use crate::Inside;
 use crate::front::Shared;
+use crate::lease::{Grant, probe};
 use crate::notices::Notice;
 use crate::preamble::{Malformed, PREAMBLE_BYTES, Preamble, Verdict};
 use crate::upstream::{Stream, over, set_up_node};
 use evenkeel_wire::agent::HostAddress;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Weak;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -58,6 +63,13 @@ impl Sessions {
         known.held.clone()
     }
 
+    /// Ends what there is of a session: its client has gone.
+    pub fn end(&self, session: u128) {
+        if let Some(known) = self.by_number.borrow().get(&session) {
+            known.leave.notify_one();
+        }
+    }
+
     /// Notes a connection of a session, unless another has come meanwhile.
     fn keep(&self, session: u128, leave: &Rc<Notify>, held: Weak<()>) -> bool {
         let mut sessions = self.by_number.borrow_mut();
@@ -87,10 +99,16 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
             return shared.notices.tell(Notice::Node, what, &address, &why);
         }
     };
+    let Some(session) = preamble.session else {
+        // There are few of these, and their number has a bound of its own.
+        drop(place);
+        return lease(&shared, &preamble, stream).await;
+    };
     place.settle();
     let leave = Rc::new(Notify::new());
-    let mut local = match enter(&shared, &preamble, &leave).await {
-        Ok(local) => local,
+    let entered = enter(&shared, (session, &preamble), &leave).await;
+    let (mut local, grant) = match entered {
+        Ok(entered) => entered,
         Err(verdict) => {
             let _ = timeout(patience, say(&mut stream, verdict)).await;
             return tracing::debug!(%address, "a relayed client is refused: {verdict}");
@@ -100,11 +118,27 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
         // However it ends, both ends close.
         _ = async {
             say(&mut stream, Verdict::Welcome).await?;
-            let bytes = COPY_BYTES;
-            copy_bidirectional_with_sizes(&mut stream, &mut local, bytes, bytes).await
+            relay(&mut stream, &mut local, &grant).await
         } => {}
         () = leave.notified() => {}
+        () = grant.over() => {}
     }
+}
+
+/// Grants a front a lease for as long as it answers.
+async fn lease(shared: &Shared, preamble: &Preamble, mut stream: Box<dyn Stream>) {
+    let length = shared.config.timing.silence;
+    let Some(grant) = shared.grants.open(preamble.lease, length) else {
+        let _ = timeout(length, say(&mut stream, Verdict::NoPlace)).await;
+        return;
+    };
+    let error = match timeout(length, say(&mut stream, Verdict::Welcome)).await {
+        Ok(Ok(())) => probe(&grant, &shared.sessions, &mut stream, length).await,
+        Ok(Err(error)) => error,
+        Err(_) => io::ErrorKind::TimedOut.into(),
+    };
+    shared.grants.close(preamble.lease);
+    tracing::debug!(%error, "the lease of another node's front has ended");
 }
 
 /// TLS and the preamble.
@@ -132,10 +166,11 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> io::Result<(Box<dyn Stream>, 
 /// A connection to this node's data plane, when no earlier one of the session is under way.
 async fn enter(
     shared: &Shared,
-    preamble: &Preamble,
+    (session, preamble): (u128, &Preamble),
     leave: &Rc<Notify>,
-) -> Result<UnixStream, Verdict> {
-    let former = shared.sessions.replace(preamble.session, leave);
+) -> Result<(UnixStream, Rc<Grant>), Verdict> {
+    let grant = shared.grants.get(preamble.lease).ok_or(Verdict::NoLease)?;
+    let former = shared.sessions.replace(session, leave);
     let patience = shared.config.timing.handshake / 2;
     timeout(patience, over(&former)).await.map_err(|_| Verdict::NotNow)?;
     let connected = shared.config.local.connect(preamble.peer);
@@ -144,11 +179,86 @@ async fn enter(
         io::ErrorKind::ResourceBusy => Verdict::NoPlace,
         _ => Verdict::NotNow,
     })?;
-    if !shared.sessions.keep(preamble.session, leave, held) {
+    if !shared.sessions.keep(session, leave, held) {
         return Err(Verdict::NotNow);
     }
     stream.set_nonblocking(true).map_err(|_| Verdict::NotNow)?;
-    UnixStream::from_std(stream).map_err(|_| Verdict::NotNow)
+    let stream = UnixStream::from_std(stream).map_err(|_| Verdict::NotNow)?;
+    Ok((stream, grant))
+}
+
+/// Copies in both directions until one of them ends.
+async fn relay(
+    front: &mut Box<dyn Stream>,
+    local: &mut UnixStream,
+    grant: &Grant,
+) -> io::Result<()> {
+    let (mut forth, mut back) = (Copy::new(), Copy::new());
+    poll_fn(|cx| {
+        let asked = forth.poll(cx, front, local, |front| match grant.holds() {
+            // What it has sent before it ended may have been sent elsewhere since.
+            true => !front.has_ended(),
+            false => false,
+        });
+        let answered = back.poll(cx, local, front, |_| true);
+        match asked {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => answered,
+        }
+    })
+    .await
+}
+
+/// One direction of a connection.
+struct Copy {
+    buffer: Vec<u8>,
+    /// What of the buffer is not written.
+    left: Range<usize>,
+    is_flushed: bool,
+}
+
+impl Copy {
+    fn new() -> Self {
+        Self { buffer: vec![0; COPY_BYTES], left: 0..0, is_flushed: true }
+    }
+
+    /// Copies what there is, until the end of either. `may_pass` is asked before each write; where
+    /// it refuses, the connection ends, and what is left is not written.
+    fn poll<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+        to: &mut W,
+        may_pass: impl Fn(&R) -> bool,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.left.is_empty() {
+                let mut buffer = ReadBuf::new(&mut self.buffer);
+                match Pin::new(&mut *from).poll_read(cx, &mut buffer)? {
+                    Poll::Ready(()) => self.left = 0..buffer.filled().len(),
+                    Poll::Pending if self.is_flushed => return Poll::Pending,
+                    Poll::Pending => {
+                        ready!(Pin::new(&mut *to).poll_flush(cx))?;
+                        self.is_flushed = true;
+                        return Poll::Pending;
+                    }
+                }
+                if self.left.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if !may_pass(from) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            let bytes = &self.buffer[self.left.clone()];
+            let written = ready!(Pin::new(&mut *to).poll_write(cx, bytes))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.left.start += written;
+            self.is_flushed = false;
+        }
+    }
 }
 
 async fn say(stream: &mut Box<dyn Stream>, verdict: Verdict) -> io::Result<()> {

@@ -1,9 +1,21 @@
 //! The only file of this crate that asks for the time.
 
+use evenkeel_core::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
+
 /// The time since some origin, for limits of log lines.
-pub(crate) fn now() -> evenkeel_core::time::Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+pub(crate) fn now() -> Instant {
+    read(ClockId::Monotonic)
+}
+
+/// The time since the machine's start, including the time in which the machine was suspended.
+pub(crate) fn boot_time() -> Instant {
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> Instant {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let ns = u64::try_from(time.tv_nsec).unwrap_or_default();
-    evenkeel_core::time::Instant::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
+    Instant::from_ns(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
 }

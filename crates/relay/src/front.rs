@@ -1,9 +1,11 @@
 //! The front's thread, and who connects to it.
 
 use crate::arrivals::{self, Sessions};
+use crate::lease::{Grants, Leases};
 use crate::memory::Memory;
 use crate::notices::{Notice, Notices};
 use crate::places::Places;
+use crate::pulse::Pulse;
 use crate::{FrontConfig, RelayError, session, upstream};
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
@@ -66,13 +68,17 @@ pub(crate) struct Shared {
     pub places: Rc<Places>,
     pub arrivals: Rc<Places>,
     pub sessions: Sessions,
+    /// What this front has at other homes, and what it grants as a home.
+    pub leases: Leases,
+    pub grants: Grants,
+    pub pulse: Rc<Pulse>,
     pub notices: Notices,
     pub figures: Arc<Counters>,
     session: Cell<u128>,
 }
 
 impl Shared {
-    /// A number that no other client's connection has, in the whole cluster.
+    /// A number that no other client's connection and no lease has, in the whole cluster.
     pub fn next_session(&self) -> u128 {
         self.session.replace(self.session.get().wrapping_add(1))
     }
@@ -224,6 +230,9 @@ async fn run(start: Start) -> io::Error {
         places: Places::new(connections),
         arrivals: Places::of_nodes(connections),
         sessions: Sessions::default(),
+        leases: Leases::default(),
+        grants: Grants::default(),
+        pulse: Rc::new(Pulse::new(start.config.timing.silence)),
         notices: Notices::default(),
         figures: start.figures,
         session: Cell::new(start.session),
@@ -237,9 +246,11 @@ async fn run(start: Start) -> io::Error {
             Err(error) => return error,
         }
     }
+    let every = FIGURES_EVERY.min(shared.config.timing.silence / 8);
     loop {
         shared.count();
-        tokio::time::sleep(FIGURES_EVERY).await;
+        shared.pulse.look();
+        tokio::time::sleep(every).await;
     }
 }
 

@@ -25,6 +25,14 @@
 //!   front sees to it where the data plane is its own, and otherwise the front of the home, which
 //!   knows both by the number of the session in the preamble ([`preamble`]).
 //!
+//! Why nothing is passed on that a client has given up, and may have sent again elsewhere:
+//!
+//! - Before the front sends anything, it looks whether the client has ended its connection, and how
+//!   long its thread has not run: after two seconds it drops its clients ([`pulse`]).
+//! - Connections to homes are reset and not closed, so what is not sent yet is never sent.
+//! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
+//!   connection that has ended. Replies that are late harm nobody.
+//!
 //! Why the front needs no copy of the requests of a client at home: the data plane that has them is
 //! in the same process, so they are lost together. On a planned move the data plane answers what it
 //! has begun, and gives the rest back with the socket, from replies that were not sent to the first
@@ -49,12 +57,14 @@ mod error;
 mod front;
 mod handshake;
 mod intake;
+mod lease;
 mod lending;
 mod memory;
 mod notices;
 mod outbox;
 mod places;
 pub mod preamble;
+mod pulse;
 mod session;
 mod traffic;
 mod upstream;
@@ -63,7 +73,7 @@ pub use error::RelayError;
 pub use front::{Figures, Front};
 pub use lending::{Lender, Loan, Returned};
 
-use evenkeel_core::fencing::NodeId;
+use evenkeel_core::fencing::{GAP_MAX, NodeId};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
@@ -146,6 +156,9 @@ pub struct Timing {
     /// For a client to go on that leaves the front waiting in the middle of something. Shorter than
     /// what the data plane waits for the front.
     pub stall: Duration,
+    /// The length of a front's lease at a home, and the longest time in which the front's thread
+    /// may not run before it drops its clients. The same at all nodes of a cluster.
+    pub silence: Duration,
 }
 
 impl Default for Timing {
@@ -161,6 +174,7 @@ impl Default for Timing {
             look: Duration::from_millis(200),
             look_waiting: Duration::from_millis(5),
             stall: Duration::from_secs(50),
+            silence: Duration::from_nanos(GAP_MAX.ns),
         }
     }
 }

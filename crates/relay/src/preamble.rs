@@ -1,13 +1,15 @@
 //! What a front says to the front of a volume's home before the bytes of NBD, and its answer.
 //!
 //! ```text
-//! preamble, 63 bytes: "evkrelay", version u16, cluster u128, node u32, session u128,
+//! preamble, 80 bytes: "evkrelay", version u16, cluster u128, node u32, lease u128,
+//!                     kind u8 (0: opens the lease, 1: a client), session u128,
 //!                     family u8 (0: that machine, 4, 6), address of 16 bytes
 //! verdict, 4 bytes:   version u16, code u16
 //! ```
 //!
 //! Numbers are big-endian. The session names the client's connection: of two relayed connections
-//! with the same session the later one is served when nothing of the earlier one is under way.
+//! with the same session the later one is served when nothing of the earlier one is under way. A
+//! client is served as long as the lease of its front holds, which another connection opens.
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
@@ -15,11 +17,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Length of a preamble.
-pub const PREAMBLE_BYTES: usize = 63;
+pub const PREAMBLE_BYTES: usize = 80;
 /// Length of a verdict.
 pub const VERDICT_BYTES: usize = 4;
 /// Any change of the bytes needs a new version.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
 /// Who is relayed, and where to.
@@ -29,8 +31,10 @@ pub struct Preamble {
     pub cluster: u128,
     /// The node that is meant.
     pub node: NodeId,
-    /// The client's connection.
-    pub session: u128,
+    /// The lease of the front that relays.
+    pub lease: u128,
+    /// The client's connection; `None` on the connection that opens the lease.
+    pub session: Option<u128>,
     /// The client.
     pub peer: HostAddress,
 }
@@ -52,9 +56,11 @@ pub enum Verdict {
     NoPlace,
     /// Not now: it starts or stops, or the client's earlier connection is not over.
     NotNow,
+    /// The front's lease has ended.
+    NoLease,
 }
 
-const CODES: [Verdict; 7] = [
+const CODES: [Verdict; 8] = [
     Verdict::Welcome,
     Verdict::Version,
     Verdict::Cluster,
@@ -62,6 +68,7 @@ const CODES: [Verdict; 7] = [
     Verdict::Stranger,
     Verdict::NoPlace,
     Verdict::NotNow,
+    Verdict::NoLease,
 ];
 
 impl fmt::Display for Verdict {
@@ -74,6 +81,7 @@ impl fmt::Display for Verdict {
             Self::Stranger => "no volume is attached to the client's address there",
             Self::NoPlace => "it has as many connections as it may",
             Self::NotNow => "it lets nobody in at the moment",
+            Self::NoLease => "the lease of this node there has ended",
         })
     }
 }
@@ -105,12 +113,15 @@ impl Preamble {
             }
         };
         let mut bytes = [0; PREAMBLE_BYTES];
-        let fields: [&[u8]; 7] = [
+        let session = self.session.unwrap_or_default();
+        let fields: [&[u8]; 9] = [
             MAGIC,
             &VERSION.to_be_bytes(),
             &self.cluster.to_be_bytes(),
             &self.node.0.to_be_bytes(),
-            &self.session.to_be_bytes(),
+            &self.lease.to_be_bytes(),
+            &[u8::from(self.session.is_some())],
+            &session.to_be_bytes(),
             &[family],
             &address,
         ];
@@ -135,17 +146,24 @@ impl Preamble {
             return Err(Malformed::Version(version));
         }
         let field = || {
-            let address: [u8; 16] = array(bytes, 47)?;
-            let peer = match bytes.get(46)? {
+            let address: [u8; 16] = array(bytes, 64)?;
+            let peer = match bytes.get(63)? {
                 0 => HostAddress::Local,
                 4 => HostAddress::of(IpAddr::from(array::<4>(&address, 0)?)),
                 6 => HostAddress::of(IpAddr::from(address)),
                 _ => return None,
             };
+            let session = u128::from_be_bytes(array(bytes, 47)?);
+            let session = match bytes.get(46)? {
+                0 => None,
+                1 => Some(session),
+                _ => return None,
+            };
             Some(Self {
                 cluster: u128::from_be_bytes(array(bytes, 10)?),
                 node: NodeId(u32::from_be_bytes(array(bytes, 26)?)),
-                session: u128::from_be_bytes(array(bytes, 30)?),
+                lease: u128::from_be_bytes(array(bytes, 30)?),
+                session,
                 peer,
             })
         };
@@ -182,11 +200,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_said_is_heard(
-            (cluster, node, session) in any::<(u128, u32, u128)>(),
+            (cluster, node, lease, session) in any::<(u128, u32, u128, Option<u128>)>(),
             address in any::<Option<IpAddr>>(),
         ) {
             let peer = address.map_or(HostAddress::Local, HostAddress::of);
-            let preamble = Preamble { cluster, node: NodeId(node), session, peer };
+            let preamble = Preamble { cluster, node: NodeId(node), lease, session, peer };
             prop_assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
             for at in 0..10 {
                 let mut bytes = preamble.encode();
@@ -203,7 +221,8 @@ mod tests {
             noise[..8].copy_from_slice(MAGIC);
             noise[8..10].copy_from_slice(&VERSION.to_be_bytes());
             let decoded = Preamble::decode(&noise);
-            prop_assert_eq!(decoded.is_ok(), [0, 4, 6].contains(&noise[46]));
+            let is_preamble = [0, 1].contains(&noise[46]) && [0, 4, 6].contains(&noise[63]);
+            prop_assert_eq!(decoded.is_ok(), is_preamble);
         }
     }
 
@@ -212,7 +231,8 @@ mod tests {
         for verdict in CODES {
             assert_eq!(Verdict::decode(verdict.encode()), verdict);
         }
-        assert_eq!(Verdict::decode([0, 1, 0, 77]), Verdict::Version);
-        assert_eq!(Verdict::decode([0, 2, 0, 0]), Verdict::Version);
+        let version = VERSION as u8;
+        assert_eq!(Verdict::decode([0, version, 0, 77]), Verdict::Version);
+        assert_eq!(Verdict::decode([0, version + 1, 0, 0]), Verdict::Version);
     }
 }

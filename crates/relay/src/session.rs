@@ -3,11 +3,13 @@
 use crate::Home;
 use crate::front::Shared;
 use crate::handshake::{Agreed, agree, keeps_terms, longer, rest, target};
+use crate::lease::Lease;
 use crate::lending::{Lender, Loan, Returned};
 use crate::memory::Share;
 use crate::notices::Notice;
 use crate::places::Place;
-use crate::traffic::{End, Ready, Traffic};
+use crate::pulse::Watch;
+use crate::traffic::{Common, End, HAS_GAP, Ready, Traffic};
 use crate::upstream::{Caller, Target, Trouble, Upstream};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::HostAddress;
@@ -38,6 +40,7 @@ pub(crate) async fn serve(
     place: Place,
 ) {
     let peer = HostAddress::of(address.ip());
+    let watch = Watch::new(&shared.pulse);
     let mut caller = Caller::new(peer, shared.next_session());
     let agreed = tokio::select! {
         agreed = agree(&shared, &mut client, &mut caller) => agreed,
@@ -50,7 +53,8 @@ pub(crate) async fn serve(
     };
     let share = Share::new(&shared.memory, peer);
     let scratch = Rc::clone(&shared.scratch);
-    let mut traffic = Traffic::new(client, negotiated.terms(), share, scratch, rest);
+    let common = Common { share, scratch, watch };
+    let mut traffic = Traffic::new(client, negotiated.terms(), common, rest);
     traffic.connect(upstream);
     let bond = Bond { volume, plan, export };
     let why = carry(&shared, &mut caller, &mut traffic, &bond, target).await;
@@ -132,9 +136,9 @@ async fn lend(
     lender.lend(Loan { client, unread, back });
     drop(upstream);
     shared.figures.lent.fetch_add(1, Ordering::Relaxed);
-    let mut lent = Lent { lender, returned, has_ended: false, lent: &shared.figures.lent };
-    let came = lent.until_returned(shared, (volume, at)).await;
-    let returned = came.ok_or("its connection to the data plane ended")?;
+    let (watch, lent) = (traffic.watch(), &shared.figures.lent);
+    let mut lent = Lent { lender, returned, has_ended: false, watch, lent };
+    let returned = lent.until_returned(shared, (volume, at)).await?;
     traffic.take_back(returned).map_err(|error| error.to_string())?;
     Ok("the data plane gives its client back".to_owned())
 }
@@ -144,6 +148,7 @@ struct Lent<'a> {
     lender: Arc<dyn Lender>,
     returned: oneshot::Receiver<Returned>,
     has_ended: bool,
+    watch: Watch,
     lent: &'a AtomicU64,
 }
 
@@ -152,7 +157,7 @@ impl Lent<'_> {
         &mut self,
         shared: &Shared,
         (volume, at): (VolumeId, Target),
-    ) -> Option<Returned> {
+    ) -> Result<Returned, &'static str> {
         let mut look = interval(shared.config.timing.look.max(Duration::from_millis(1)));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -160,9 +165,16 @@ impl Lent<'_> {
                 biased;
                 returned = &mut self.returned => {
                     self.has_ended = true;
-                    return returned.ok();
+                    // What it has not begun may have been sent before the gap.
+                    if self.watch.has_gap() {
+                        return Err(HAS_GAP);
+                    }
+                    return returned.map_err(|_| "its connection to the data plane ended");
                 }
                 _ = look.tick() => {}
+            }
+            if self.watch.has_gap() {
+                return Err(HAS_GAP);
             }
             match shared.config.homes.home(volume) {
                 Home::Unsettled | Home::Nowhere => {}
@@ -188,9 +200,12 @@ async fn flow(shared: &Shared, traffic: &mut Traffic, volume: VolumeId, at: Targ
     let timing = &shared.config.timing;
     let mut look = interval(timing.look.max(Duration::from_millis(1)));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let lease = traffic.lease();
+    let mut over = std::pin::pin!(over(lease.as_deref()));
     loop {
         tokio::select! {
             biased;
+            () = &mut over => return End::Upstream("it has ended this node's lease".to_owned()),
             end = poll_fn(|cx| traffic.poll(cx)) => return end,
             _ = look.tick() => {}
         }
@@ -206,6 +221,14 @@ async fn flow(shared: &Shared, traffic: &mut Traffic, volume: VolumeId, at: Targ
                 return End::Upstream(format!("the volume's home is {other} now"));
             }
         }
+    }
+}
+
+/// Returns when a lease has ended.
+async fn over(lease: Option<&Lease>) {
+    match lease {
+        Some(lease) => lease.over().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,14 +4,17 @@
 use crate::book::{Book, charge};
 use crate::front::Scratch;
 use crate::intake::{Intake, Taken};
+use crate::lease::Lease;
 use crate::lending::{Lender, Returned};
 use crate::memory::Share;
-use crate::upstream::{Stream, Upstream};
+use crate::pulse::Watch;
+use crate::upstream::{Stream, Upstream, is_ended};
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use evenkeel_wire::nbd::constants::command;
 use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, Terms};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -51,11 +54,25 @@ pub(crate) struct Ready {
 
 type Step = Result<bool, End>;
 
+/// Why a client is dropped after a gap.
+pub(crate) const HAS_GAP: &str = "this node did not run for some time, and its client may have \
+                                  sent elsewhere what it has sent here";
+
+/// What the clients of a front share.
+pub(crate) struct Common {
+    pub share: Share,
+    pub scratch: Scratch,
+    /// Of the time since the client was accepted.
+    pub watch: Watch,
+}
+
 /// See the module's text.
 pub(crate) struct Traffic {
     /// While it is not lent.
     client: Option<TcpStream>,
     upstream: Option<Box<dyn Stream>>,
+    /// By which the upstream takes requests.
+    lease: Option<Rc<Lease>>,
     /// The client is to be lent as soon as that can be.
     lender: Option<Arc<dyn Lender>>,
     unflushed: bool,
@@ -67,8 +84,11 @@ pub(crate) struct Traffic {
     /// So many bytes that the client sends next are nobody's.
     skipped: usize,
     scratch: Scratch,
+    watch: Watch,
     /// The client has said that it sends nothing more.
     ending: bool,
+    /// The client has ended its connection, as the system says; how is behind what is not read.
+    has_ended: bool,
     /// The client takes no replies any more.
     deaf: bool,
     /// Something came from the client or went to it since it was last looked.
@@ -77,16 +97,12 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub fn new(
-        client: TcpStream,
-        terms: Terms,
-        share: Share,
-        scratch: Scratch,
-        pending: Vec<u8>,
-    ) -> Self {
+    pub fn new(client: TcpStream, terms: Terms, common: Common, pending: Vec<u8>) -> Self {
+        let Common { share, scratch, watch } = common;
         Self {
             client: Some(client),
             upstream: None,
+            lease: None,
             lender: None,
             unflushed: false,
             book: Book::new(terms.structured_replies),
@@ -95,7 +111,9 @@ impl Traffic {
             pending,
             skipped: 0,
             scratch,
+            watch,
             ending: false,
+            has_ended: false,
             deaf: false,
             moved: false,
             stalled: Duration::ZERO,
@@ -103,14 +121,24 @@ impl Traffic {
     }
 
     /// Goes on over this connection to a data plane.
-    pub fn connect(&mut self, Upstream { stream, lender }: Upstream) {
+    pub fn connect(&mut self, Upstream { stream, lender, lease }: Upstream) {
         (self.upstream, self.unflushed) = (Some(stream), false);
-        self.lender = lender;
+        (self.lender, self.lease) = (lender, lease);
+    }
+
+    /// By which the data plane takes requests, if it is another node's.
+    pub fn lease(&self) -> Option<Rc<Lease>> {
+        self.lease.clone()
+    }
+
+    /// Tells of gaps since the client was accepted.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     /// Leaves the data plane; what is not answered will be sent to the next one.
     pub fn disconnect(&mut self) {
-        (self.upstream, self.lender) = (None, None);
+        (self.upstream, self.lender, self.lease) = (None, None, None);
         self.book.lost();
     }
 
@@ -145,6 +173,7 @@ impl Traffic {
     /// Whether a client that is to be lent leaves nothing for the front to read or to take.
     fn rests(&self, pending: usize) -> bool {
         self.lender.is_some()
+            && !self.has_ended
             && self.skipped == 0
             && pending <= LENT_UNREAD_BYTES_MAX - REQUEST_BYTES
             && self.intake.is_before_payload()
@@ -215,7 +244,7 @@ impl Traffic {
             return Ok(taken > 0);
         }
         let Some(client) = &mut self.client else { return Ok(false) };
-        let scratch = std::rc::Rc::clone(&self.scratch);
+        let scratch = Rc::clone(&self.scratch);
         let mut scratch = scratch.borrow_mut();
         let mut buffer = ReadBuf::new(&mut scratch);
         match Pin::new(client).poll_read(cx, &mut buffer) {
@@ -272,6 +301,22 @@ impl Traffic {
                 self.unflushed = false;
             }
             return Ok(false);
+        }
+        if self.watch.has_gap() {
+            return Err(End::Client(HAS_GAP.to_owned()));
+        }
+        if !self.ending {
+            if self.has_ended && !self.pending.is_empty() {
+                return Err(End::Client(
+                    "it has gone, and left more than there is room for".into(),
+                ));
+            }
+            // How it has ended is read first, without an answer to anything.
+            let found = !self.has_ended && self.client.as_ref().is_some_and(is_ended);
+            self.has_ended |= found;
+            if self.has_ended {
+                return Ok(found);
+            }
         }
         let sent = Pin::new(upstream).poll_write_vectored(cx, &slices[..count]);
         match sent {

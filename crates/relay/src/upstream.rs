@@ -1,19 +1,25 @@
 //! Connections to data planes: this node's, over a socket pair, or another's, through its front.
 
 use crate::front::Shared;
+use crate::lease::Lease;
 use crate::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use crate::pulse::Watch;
 use crate::{Inside, Lender};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::nbd::constants::reply;
 use evenkeel_wire::nbd::handshake::{Client, ClientClose, ClientPlan, ClientStep};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 /// A silent client is asked whether it is still there after this, and given up two minutes later,
@@ -30,14 +36,51 @@ const OVER_LOOK: Duration = Duration::from_millis(2);
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;
 
 /// What bytes go over.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the other side has ended it, read to the end or not.
+    fn has_ended(&self) -> bool;
+}
+
+impl Stream for TcpStream {
+    fn has_ended(&self) -> bool {
+        is_ended(self)
+    }
+}
+
+impl Stream for UnixStream {
+    fn has_ended(&self) -> bool {
+        is_ended(self)
+    }
+}
+
+impl Stream for tokio_rustls::client::TlsStream<TcpStream> {
+    fn has_ended(&self) -> bool {
+        is_ended(self.get_ref().0)
+    }
+}
+
+impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
+    fn has_ended(&self) -> bool {
+        is_ended(self.get_ref().0)
+    }
+}
+
+/// Asks the system whether the other side has ended a connection, also behind what is not read.
+pub(crate) fn is_ended(socket: &impl AsFd) -> bool {
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    // A socket that cannot be asked tells of it when it is used.
+    let told = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    told.is_ok() && asked[0].revents().intersects(ends)
+}
 
 /// A connection to a data plane.
 pub(crate) struct Upstream {
     pub stream: Box<dyn Stream>,
     /// Lends the client to it, if it is this node's.
     pub lender: Option<Arc<dyn Lender>>,
+    /// By which it takes requests, if it is another node's.
+    pub lease: Option<Rc<Lease>>,
 }
 
 /// Which data plane.
@@ -78,11 +121,13 @@ pub(crate) struct Caller {
     pub session: u128,
     /// Connections to the local data plane that may not be over.
     former: Vec<Weak<()>>,
+    /// By which homes may have something of it.
+    leases: Vec<Rc<Lease>>,
 }
 
 impl Caller {
     pub fn new(peer: HostAddress, session: u128) -> Self {
-        Self { peer, session, former: Vec::new() }
+        Self { peer, session, former: Vec::new(), leases: Vec::new() }
     }
 
     /// Connects to a data plane and shakes hands as planned; the answer is what the plan is for.
@@ -112,27 +157,71 @@ impl Caller {
                 let setting = passing("a socket cannot be used");
                 stream.set_nonblocking(true).map_err(&setting)?;
                 let stream = Box::new(UnixStream::from_std(stream).map_err(&setting)?);
-                Ok(Upstream { stream, lender })
+                Ok(Upstream { stream, lender, lease: None })
             }
             Target::Node(node, address) => {
-                let tcp = TcpStream::connect(address).await.map_err(passing("no connection"))?;
-                set_up_node(&tcp).map_err(passing("a socket cannot be used"))?;
-                let mut stream: Box<dyn Stream> = match &shared.connector {
-                    None => Box::new(tcp),
-                    Some(connector) => {
-                        let name = evenkeel_link::server_name(node)
-                            .map_err(|error| Trouble::Passing(error.to_string()))?;
-                        let tls = connector.connect(name, tcp).await;
-                        Box::new(tls.map_err(passing("TLS"))?)
+                let lease = lease_at(shared, (node, address)).await?;
+                self.leases.retain(|known| known.is_held() && !Rc::ptr_eq(known, &lease));
+                self.leases.push(Rc::clone(&lease));
+                let mut stream = dial(shared, (node, address)).await?;
+                let (cluster, session) = (shared.config.cluster, Some(self.session));
+                let (number, peer) = (lease.number, self.peer);
+                let preamble = Preamble { cluster, node, lease: number, session, peer };
+                match introduce(&mut stream, &preamble).await? {
+                    Verdict::Welcome => Ok(Upstream { stream, lender: None, lease: Some(lease) }),
+                    Verdict::NoLease => {
+                        lease.end();
+                        Err(Trouble::Passing(Verdict::NoLease.to_string()))
                     }
-                };
-                let cluster = shared.config.cluster;
-                let preamble = Preamble { cluster, node, session: self.session, peer: self.peer };
-                introduce(&mut stream, &preamble).await?;
-                Ok(Upstream { stream, lender: None })
+                    verdict => Err(refused(verdict)),
+                }
             }
         }
     }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.leases.iter().for_each(|lease| lease.client_gone(self.session));
+    }
+}
+
+/// This front's lease at a home; opens one if there is none.
+async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Lease>, Trouble> {
+    let place = shared.leases.at(home);
+    let mut held = place.lock().await;
+    if let Some(lease) = held.as_ref().filter(|lease| lease.is_held()) {
+        return Ok(Rc::clone(lease));
+    }
+    // Before anything is heard of the home: a gap on the way ends the lease, too.
+    let watch = Watch::new(&shared.pulse);
+    let mut stream = dial(shared, home).await?;
+    let lease = Lease::new(shared.next_session());
+    let (cluster, session, peer) = (shared.config.cluster, None, HostAddress::Local);
+    let preamble = Preamble { cluster, node: home.0, lease: lease.number, session, peer };
+    match introduce(&mut stream, &preamble).await? {
+        Verdict::Welcome => {}
+        verdict => return Err(refused(verdict)),
+    }
+    spawn_local(Rc::clone(&lease).renew(stream, watch, shared.config.timing.silence));
+    *held = Some(Rc::clone(&lease));
+    Ok(lease)
+}
+
+/// A connection to the address for nodes of another node.
+async fn dial(
+    shared: &Shared,
+    (node, address): (NodeId, SocketAddr),
+) -> Result<Box<dyn Stream>, Trouble> {
+    let setting = passing("a socket cannot be used");
+    let tcp = TcpStream::connect(address).await.map_err(passing("no connection"))?;
+    set_up_node(&tcp).map_err(&setting)?;
+    // However it ends, also with this process: what is not sent yet must not be sent then.
+    sockopt::set_socket_linger(&tcp, Some(Duration::ZERO)).map_err(|e| setting(e.into()))?;
+    let Some(connector) = &shared.connector else { return Ok(Box::new(tcp)) };
+    let name = evenkeel_link::server_name(node);
+    let name = name.map_err(|error| Trouble::Passing(error.to_string()))?;
+    Ok(Box::new(connector.connect(name, tcp).await.map_err(passing("TLS"))?))
 }
 
 /// Returns when nothing of these connections is under way. The caller bounds the time.
@@ -151,17 +240,20 @@ fn local(error: io::Error) -> Trouble {
     }
 }
 
-async fn introduce(stream: &mut Box<dyn Stream>, preamble: &Preamble) -> Result<(), Trouble> {
+async fn introduce(stream: &mut Box<dyn Stream>, preamble: &Preamble) -> Result<Verdict, Trouble> {
     let what = passing("no answer to the preamble");
     stream.write_all(&preamble.encode()).await.map_err(&what)?;
     stream.flush().await.map_err(&what)?;
     let mut bytes = [0; VERDICT_BYTES];
     stream.read_exact(&mut bytes).await.map_err(&what)?;
-    match Verdict::decode(bytes) {
-        Verdict::Welcome => Ok(()),
-        Verdict::Stranger => Err(Trouble::Unknown),
-        verdict @ Verdict::NoPlace => Err(Trouble::Denied(verdict.to_string())),
-        verdict => Err(Trouble::Passing(verdict.to_string())),
+    Ok(Verdict::decode(bytes))
+}
+
+fn refused(verdict: Verdict) -> Trouble {
+    match verdict {
+        Verdict::Stranger => Trouble::Unknown,
+        Verdict::NoPlace => Trouble::Denied(verdict.to_string()),
+        _ => Trouble::Passing(verdict.to_string()),
     }
 }
 

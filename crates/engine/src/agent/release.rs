@@ -1,6 +1,6 @@
 //! Volumes that are given up, so that another data plane can serve them.
 
-use super::{EngineAgent, failed};
+use super::{EngineAgent, failed, refused};
 use crate::reactor::Message;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::{CreditReport, Failed, FailedKind};
@@ -25,10 +25,30 @@ impl EngineAgent {
             Some(Release::GivenUp(report)) => Some(report.clone()),
             _ => None,
         };
+        if given_up.is_none() {
+            self.keep_failed(id)?;
+        }
         let report = given_up.map_or_else(|| self.give_up(id), Ok)?;
         self.pool.wait_closed(id).map_err(failed)?;
         self.releases().remove(&id);
         Ok(report)
+    }
+
+    /// Refuses to give up an attached volume of which a flush has failed. Only this data plane
+    /// knows of it; another one would report flushes as successful again.
+    fn keep_failed(&self, id: VolumeId) -> Result<(), Failed> {
+        let entry = self.directory.get(id);
+        if entry.is_none_or(|entry| entry.attachments.is_empty()) {
+            return Ok(());
+        }
+        let report = self.report_of(&[id])?;
+        if report.volumes.iter().any(|volume| volume.errors.flush_failed) {
+            return Err(refused(format!(
+                "{id} stays where it is: a flush of it has failed, and what was acknowledged since \
+                 the last one may be lost; detach it from all its hosts, then move it"
+            )));
+        }
+        Ok(())
     }
 
     fn give_up(&self, id: VolumeId) -> Result<CreditReport, Failed> {

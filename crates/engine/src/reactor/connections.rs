@@ -305,6 +305,7 @@ impl<D: Driver> Reactor<D> {
             session.shut();
             self.abandon_payload(id);
             self.cancel_of(id);
+            self.note_former(id);
         }
         self.try_free(id);
     }

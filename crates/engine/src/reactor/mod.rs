@@ -11,6 +11,7 @@
 //! | `background.rs` | work that no client asked for: permits, and reads of volumes |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
+//! | `former.rs` | changes that connections leave in the store when they end |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
 //! | `lending.rs` | clients that are lent by who accepted them, and go back |
 //! | `handover.rs` | volumes that are given up for another data plane |
@@ -24,6 +25,7 @@ mod clears;
 mod connections;
 mod contract;
 mod errors;
+mod former;
 mod handover;
 mod hang_up;
 mod lending;

@@ -101,12 +101,18 @@ impl<D: Driver> Reactor<D> {
             return false;
         }
         match next {
-            Next::Request(command) => return self.begin(id, &command),
+            Next::Request(command) => {
+                let waits = self.waits_for_former(id, command.volume, &command.request);
+                return !waits && self.begin(id, &command);
+            }
             Next::Answer => {
                 let consumed = session.protocol.answer(session.transport.output());
                 session.transport.consume(consumed);
             }
-            _ => session.begin_to_close(),
+            _ => {
+                session.begin_to_close();
+                self.note_former(id);
+            }
         }
         true
     }
@@ -453,6 +459,7 @@ impl<D: Driver> Reactor<D> {
         let Active { volume, session, mut buffers, .. } = self.active.remove(handle as usize);
         buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, session, buffer));
         self.spare.push(buffers);
+        self.end_former(volume, handle);
     }
 
     /// Takes back what a connection has waiting for tokens or memory. What the store works on ends

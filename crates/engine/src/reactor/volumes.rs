@@ -3,6 +3,7 @@
 use super::clears::Clears;
 use super::contract::Judged;
 use super::errors::Errors;
+use super::former::Former;
 use super::memory::Share;
 use super::moves::Newcomers;
 use super::sharing::Lines;
@@ -53,6 +54,8 @@ pub(super) struct Volume {
     pub(super) share: Share,
     /// What of it clears a range and waits.
     pub(super) clears: Clears,
+    /// What connections that have ended have left in its store.
+    pub(super) former: Former,
     /// Who waits until nothing of the hosts that were detached is in the store.
     applied: Vec<SyncSender<Result<(), String>>>,
     /// Who waits until the volume is closed.
@@ -260,6 +263,7 @@ impl<D: Driver> Reactor<D> {
             waiters: VecDeque::new(),
             share: Share::default(),
             clears: Clears::default(),
+            former: Former::default(),
             applied: Vec::new(),
             leaving: Vec::new(),
             is_closing: false,

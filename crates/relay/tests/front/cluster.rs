@@ -38,6 +38,7 @@ pub const TIMING: Timing = Timing {
     look: Duration::from_millis(20),
     look_waiting: Duration::from_millis(1),
     stall: Duration::from_secs(60),
+    silence: Duration::from_secs(20),
 };
 
 /// Waits a little where nothing can be waited for.

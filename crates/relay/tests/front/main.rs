@@ -4,7 +4,9 @@
 
 mod agreed;
 mod cluster;
+mod given_up;
 mod homes;
+mod late;
 mod lending;
 #[path = "../../../link/tests/support/mod.rs"]
 mod link;

@@ -14,20 +14,30 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-const NODE: NodeId = NodeId(1);
+pub const NODE: NodeId = NodeId(1);
 
-fn preamble(session: u128) -> Preamble {
-    Preamble { cluster: CLUSTER, node: NODE, session, peer: HostAddress::Local }
+const LEASE: u128 = 0x1ea5e;
+
+pub fn preamble(session: u128) -> Preamble {
+    let (session, peer) = (Some(session), HostAddress::Local);
+    Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
-fn dial(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+/// The connection of a lease. Nobody answers its probes, so it lasts for a lease's length.
+pub fn lease(address: SocketAddr) -> TcpStream {
+    let mut stream = dial(address, &Preamble { session: None, ..preamble(0) }.encode());
+    assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
+    stream
+}
+
+pub fn dial(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
     stream.write_all(bytes).unwrap();
     stream
 }
 
-fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
+pub fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
     let mut bytes = [0; VERDICT_BYTES];
     stream.read_exact(&mut bytes).ok()?;
     Some(Verdict::decode(bytes))
@@ -37,6 +47,9 @@ fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
 fn a_node_lets_in_whom_it_is_meant_for() {
     let cluster = Cluster::new(1);
     let address = cluster.nodes[0].front.as_ref().unwrap().node_address();
+    let mut early = dial(address, &preamble(1).encode());
+    assert_eq!(verdict(&mut early), Some(Verdict::NoLease));
+    let _lease = lease(address);
     let mut other_version = preamble(1).encode();
     other_version[9] += 1;
     let elsewhere = HostAddress::Remote([10, 0, 0, 1].into());
@@ -46,7 +59,7 @@ fn a_node_lets_in_whom_it_is_meant_for() {
         (Preamble { node: NodeId(2), ..preamble(1) }.encode(), Some(Verdict::Node)),
         (Preamble { peer: elsewhere, ..preamble(1) }.encode(), Some(Verdict::Stranger)),
         (other_version, Some(Verdict::Version)),
-        ([0x55; 63], None),
+        ([0x55; 80], None),
     ];
     for (bytes, told) in cases {
         let mut stream = dial(address, &bytes);
@@ -66,8 +79,8 @@ fn a_node_lets_in_whom_it_is_meant_for() {
 
 /// A data plane of which the test decides when it is done with a connection.
 #[derive(Default)]
-struct Fake {
-    held: Mutex<Vec<(UnixStream, Arc<()>)>>,
+pub struct Fake {
+    pub held: Mutex<Vec<(UnixStream, Arc<()>)>>,
 }
 
 impl Local for Fake {
@@ -87,6 +100,7 @@ fn a_session_is_let_in_again_when_nothing_of_it_is_under_way() {
     let local = Arc::clone(&fake) as Arc<dyn Local>;
     let front = Front::start(config(NODE, &map, local)).unwrap();
     let opened = || fake.held.lock().unwrap().len();
+    let _lease = lease(front.node_address());
     let mut first = dial(front.node_address(), &preamble(1).encode());
     assert_eq!(verdict(&mut first), Some(Verdict::Welcome));
     let mut second = dial(front.node_address(), &preamble(1).encode());

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, ID, Place, SIZE, connect, pause, stream, until};
 use crate::support::{Answer, Random};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::{Operation, Request};
-use evenkeel_relay::preamble::{PREAMBLE_BYTES, Verdict};
+use evenkeel_relay::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use evenkeel_relay::{Bounds, FrontConfig, Timing};
 use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::handshake::{Server, ServerStep};
@@ -126,23 +126,17 @@ fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
         return wait_for_end(&mut stream);
     }
     stream.write_all(&Verdict::Welcome.encode())?;
+    if Preamble::decode(&preamble).unwrap().session.is_none() {
+        // A lease, which it grants for good.
+        return wait_for_end(&mut stream);
+    }
     match plays {
         Plays::Silent => return wait_for_end(&mut stream),
         Plays::Noise => return stream.write_all(&[0x33; 4_000]),
         _ => {}
     }
-    let (mut server, mut byte) = (Server::new(), [0]);
-    loop {
-        match server.poll_output() {
-            Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,
-            Some(ServerStep::WantExport(name)) => server.export(Some(ExportInfo::new(name, SIZE))),
-            Some(ServerStep::Ready(_)) => break,
-            Some(_) => return Ok(()),
-            None => {
-                stream.read_exact(&mut byte)?;
-                server.handle(&byte);
-            }
-        }
+    if !shake_hands(&mut stream)? {
+        return Ok(());
     }
     let mut head = [0; REQUEST_BYTES];
     stream.read_exact(&mut head)?;
@@ -152,6 +146,23 @@ fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
         _ => return Ok(()),
     }
     wait_for_end(&mut stream)
+}
+
+/// A home's side of a handshake; whether the client has chosen an export.
+pub fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
+    let (mut server, mut byte) = (Server::new(), [0]);
+    loop {
+        match server.poll_output() {
+            Some(ServerStep::Send(bytes)) => stream.write_all(&bytes)?,
+            Some(ServerStep::WantExport(name)) => server.export(Some(ExportInfo::new(name, SIZE))),
+            Some(ServerStep::Ready(_)) => return Ok(true),
+            Some(_) => return Ok(false),
+            None => {
+                stream.read_exact(&mut byte)?;
+                server.handle(&byte);
+            }
+        }
+    }
 }
 
 /// Somebody who passes for a home, and how many connections it got.

@@ -245,6 +245,10 @@ impl Shared {
 
     /// Opens an image for this instance alone.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
+        // Also where nobody has the lock: its former owner may be fenced by an entry that this
+        // instance has not seen, and a device that has not seen it takes the owner's late writes
+        // after ours.
+        self.cluster.wait_for_latest_map()?;
         let image = self.open_without_cache(name)?;
         for _ in 0..BREAKS_MAX {
             // Looked at first: the library takes the lock of whoever was silent for half a minute,

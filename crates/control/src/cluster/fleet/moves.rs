@@ -132,6 +132,8 @@ impl Fleet {
         let node = node.ok_or_else(|| self.no_answer(id, from))?;
         match release(&*node, id) {
             Ok(balances) => self.books().released(id, balances),
+            // It was not.
+            Err(failed) if failed.kind == FailedKind::Refused => return Err(failed),
             Err(failed) => {
                 // Perhaps it was, and nobody knows with what.
                 self.books().lost(id);

@@ -1,0 +1,77 @@
+//! Changes that a connection leaves in the store when it ends. Nothing takes them back, and a store
+//! that is stuck may carry them out long after.
+//!
+//! Their client sends again over another connection what was not answered, and goes on. So a
+//! request for the same bytes waits until they are done: otherwise the old change could undo a
+//! newer one that was answered, and flushed. Other requests pass.
+
+use super::Reactor;
+use crate::driver::Driver;
+use crate::session::Bound;
+use evenkeel_core::request::Request;
+
+/// A change of a connection that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    handle: u32,
+    request: Request,
+}
+
+/// What of a volume such connections have left, and who waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Former {
+    changes: Vec<Change>,
+    /// Connections; some may have gone, and others may be in their place.
+    waiting: Vec<u32>,
+}
+
+impl Former {
+    fn overlaps(&self, request: &Request) -> bool {
+        let end = |request: &Request| request.offset.saturating_add(request.length.into());
+        self.changes.iter().any(|change| {
+            request.offset < end(&change.request) && change.request.offset < end(request)
+        })
+    }
+}
+
+impl<D: Driver> Reactor<D> {
+    /// Notes the changes that a connection leaves behind that ends.
+    pub(super) fn note_former(&mut self, id: u32) {
+        let left = self.active.iter().filter(|(_, active)| active.session() == id);
+        for (handle, active) in left.filter(|(_, active)| active.request.operation.is_write()) {
+            let (handle, request) = (handle as u32, active.request);
+            let changes = &mut self.volumes[active.volume as usize].former.changes;
+            if !changes.iter().any(|change| change.handle == handle) {
+                changes.push(Change { handle, request });
+            }
+        }
+    }
+
+    /// Holds a connection up whose next request is for bytes that such a change may still change.
+    pub(super) fn waits_for_former(&mut self, id: u32, slot: u32, request: &Request) -> bool {
+        let former = &mut self.volumes[slot as usize].former;
+        let waits = former.overlaps(request);
+        if waits {
+            self.sessions[id as usize].parked = Some(Bound::Former);
+            if !former.waiting.contains(&id) {
+                former.waiting.push(id);
+            }
+        }
+        waits
+    }
+
+    /// A request is done; whoever waits for it is looked at again.
+    pub(super) fn end_former(&mut self, slot: u32, handle: u32) {
+        let former = &mut self.volumes[slot as usize].former;
+        let Some(at) = former.changes.iter().position(|change| change.handle == handle) else {
+            return;
+        };
+        former.changes.swap_remove(at);
+        for id in std::mem::take(&mut former.waiting) {
+            let session = self.sessions.get(id as usize);
+            if session.is_some_and(|session| session.parked == Some(Bound::Former)) {
+                self.ready.push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Leases of fronts: a home passes the requests of relayed clients on only while their front has
+//! answered lately that it runs and that it still has them.
+//!
+//! A front opens one more connection to each home that it relays to. It grants the front a lease:
+//!
+//! ```text
+//! home to front, 8 bytes:   number u64                 a probe, eight in the lease's length
+//! front to home, 17 bytes:  kind u8 0, number u128     the answer to a probe
+//!                           kind u8 1, session u128    this client has gone
+//! ```
+//!
+//! The lease lasts from when the home has sent the newest probe that is answered. So its length is
+//! measured by the home's clock alone, and includes what the network takes. A front that is
+//! stopped, cut off or slow loses its lease, and with it all connections that it relays to this
+//! home.
+//!
+//! That a client has gone is sent before the next answer. So once a lease's length has passed after
+//! a front has noticed it, nothing of the client is passed on any more, whatever is still under way
+//! on the network or waits for room at the home.
+
+use crate::arrivals::Sessions;
+use crate::pulse::Watch;
+use crate::upstream::Stream;
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::time::{Duration as Span, Instant};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Leases that a home grants at once: one for each front of the cluster, and some that end.
+const GRANTS_MAX: usize = 1_024;
+/// Probes in the length of a lease.
+const PROBES: u32 = 8;
+const PROBE_BYTES: usize = 8;
+const MESSAGE_BYTES: usize = 17;
+const ANSWER: u8 = 0;
+const GONE: u8 = 1;
+
+fn message(kind: u8, value: u128) -> [u8; MESSAGE_BYTES] {
+    let mut bytes = [kind; MESSAGE_BYTES];
+    bytes[1..].copy_from_slice(&value.to_be_bytes());
+    bytes
+}
+
+/// Whether a lease has ended, for all who go by it.
+#[derive(Debug, Default)]
+struct Ending {
+    is_over: Cell<bool>,
+    over: Notify,
+}
+
+impl Ending {
+    fn end(&self) {
+        self.is_over.set(true);
+        self.over.notify_waiters();
+    }
+
+    async fn over(&self) {
+        let over = self.over.notified();
+        if !self.is_over.get() {
+            over.await;
+        }
+    }
+}
+
+/// A lease, as its front has it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// Its number, which no other lease has in the whole cluster.
+    pub number: u128,
+    ending: Ending,
+    /// Clients that have gone of which the home has not been told.
+    gone: RefCell<Vec<u128>>,
+    news: Notify,
+}
+
+impl Lease {
+    pub fn new(number: u128) -> Rc<Self> {
+        let (ending, gone, news) = Default::default();
+        Rc::new(Self { number, ending, gone, news })
+    }
+
+    /// Ends it: the home does not know it any more, or does not answer.
+    pub fn end(&self) {
+        self.ending.end();
+    }
+
+    /// Whether it has not ended, as far as its front knows.
+    pub fn is_held(&self) -> bool {
+        !self.ending.is_over.get()
+    }
+
+    /// Returns when the lease has ended.
+    pub async fn over(&self) {
+        self.ending.over().await;
+    }
+
+    /// Has the home drop all that it has of a client.
+    pub fn client_gone(&self, session: u128) {
+        if self.is_held() {
+            self.gone.borrow_mut().push(session);
+            self.news.notify_one();
+        }
+    }
+
+    /// Answers the home's probes until the connection ends or this thread has not run for too long.
+    pub async fn renew(self: Rc<Self>, stream: Box<dyn Stream>, watch: Watch, patience: Duration) {
+        let why = self.answer(stream, &watch, patience).await;
+        if let Err(error) = why {
+            tracing::debug!(%error, "a lease has ended");
+        }
+        self.end();
+    }
+
+    async fn answer(
+        &self,
+        mut stream: Box<dyn Stream>,
+        watch: &Watch,
+        patience: Duration,
+    ) -> io::Result<()> {
+        let (mut probe, mut length) = ([0; PROBE_BYTES], 0);
+        loop {
+            tokio::select! {
+                read = stream.read(&mut probe[length..]) => match read? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    read => length += read,
+                },
+                () = self.news.notified() => {}
+            }
+            // What has gone comes before the answer.
+            let gone = std::mem::take(&mut *self.gone.borrow_mut());
+            let mut bytes: Vec<u8> =
+                gone.into_iter().flat_map(|session| message(GONE, session)).collect();
+            if length == PROBE_BYTES {
+                bytes.extend(message(ANSWER, u64::from_be_bytes(probe).into()));
+                length = 0;
+            }
+            if watch.has_gap() {
+                return Err(io::Error::other("this node did not run for some time"));
+            }
+            send(&mut stream, &bytes, patience).await?;
+        }
+    }
+}
+
+async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let sent = timeout(patience, async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    });
+    sent.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// The lease at one home; locked while it is being opened.
+type Place = Rc<Mutex<Option<Rc<Lease>>>>;
+
+/// The leases of a front, by home.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    by_home: RefCell<BTreeMap<(NodeId, SocketAddr), Place>>,
+}
+
+impl Leases {
+    /// Where the lease at a home is kept.
+    pub fn at(&self, home: (NodeId, SocketAddr)) -> Place {
+        let mut by_home = self.by_home.borrow_mut();
+        if let Some(place) = by_home.get(&home) {
+            return Rc::clone(place);
+        }
+        // A node has another address after each start.
+        by_home.retain(|_, place| match place.try_lock() {
+            Ok(held) => held.as_ref().is_some_and(|lease| lease.is_held()),
+            Err(_) => true,
+        });
+        Rc::clone(by_home.entry(home).or_default())
+    }
+}
+
+/// A lease, as its home grants it.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    ending: Ending,
+    /// When the newest probe was sent that is answered.
+    proven: Cell<Instant>,
+    length: Span,
+}
+
+impl Grant {
+    /// Whether requests of its clients may be passed on at this moment.
+    pub fn holds(&self) -> bool {
+        let age = crate::clock::boot_time().since(self.proven.get());
+        !self.ending.is_over.get() && age <= self.length
+    }
+
+    /// Returns when it has ended.
+    pub async fn over(&self) {
+        self.ending.over().await;
+    }
+}
+
+/// The leases that a home grants, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    by_number: RefCell<BTreeMap<u128, Rc<Grant>>>,
+}
+
+impl Grants {
+    /// A lease that holds.
+    pub fn get(&self, number: u128) -> Option<Rc<Grant>> {
+        let grant = self.by_number.borrow().get(&number).cloned();
+        grant.filter(|grant| grant.holds())
+    }
+
+    /// Grants one; `None` if there are as many as there may be, or one with this number.
+    pub fn open(&self, number: u128, length: Duration) -> Option<Rc<Grant>> {
+        let mut by_number = self.by_number.borrow_mut();
+        if by_number.len() >= GRANTS_MAX || by_number.contains_key(&number) {
+            return None;
+        }
+        let length = Span::from_ns(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        let proven = Cell::new(crate::clock::boot_time());
+        let grant = Rc::new(Grant { ending: Ending::default(), proven, length });
+        by_number.insert(number, Rc::clone(&grant));
+        Some(grant)
+    }
+
+    /// Ends one, and with it the connections of its clients.
+    pub fn close(&self, number: u128) {
+        if let Some(grant) = self.by_number.borrow_mut().remove(&number) {
+            grant.ending.end();
+        }
+    }
+}
+
+/// Probes the front until it does not answer in time; why it ends.
+pub(crate) async fn probe(
+    grant: &Grant,
+    sessions: &Sessions,
+    stream: &mut Box<dyn Stream>,
+    length: Duration,
+) -> io::Error {
+    let mut tick = interval((length / PROBES).max(Duration::from_millis(1)));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut asked = VecDeque::new();
+    let mut number = 0_u64;
+    let (mut bytes, mut received) = ([0; MESSAGE_BYTES], 0);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {
+                if !grant.holds() {
+                    return io::ErrorKind::TimedOut.into();
+                }
+                number += 1;
+                asked.push_back((number, crate::clock::boot_time()));
+                if let Err(error) = send(stream, &number.to_be_bytes(), length).await {
+                    return error;
+                }
+            }
+            read = stream.read(&mut bytes[received..]) => match read {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(read) => received += read,
+                Err(error) => return error,
+            }
+        }
+        if received == MESSAGE_BYTES {
+            received = 0;
+            let [kind, value @ ..] = bytes;
+            let value = u128::from_be_bytes(value);
+            match kind {
+                GONE => sessions.end(value),
+                ANSWER if value <= number.into() => grant.answered(&mut asked, value),
+                _ => return io::Error::new(io::ErrorKind::InvalidData, "no message of a lease"),
+            }
+        }
+    }
+}
+
+impl Grant {
+    /// Notes the answer to a probe, and thereby to those before it.
+    fn answered(&self, asked: &mut VecDeque<(u64, Instant)>, number: u128) {
+        while asked.front().is_some_and(|(asked, _)| u128::from(*asked) <= number) {
+            if let Some((_, at)) = asked.pop_front() {
+                self.proven.set(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Notices when the front's thread has not run for long: the process or its machine was stopped.
+//!
+//! What a client has sent before such a gap must not be passed on after it. The client may have
+//! given the connection up meanwhile, and may have sent the same and more through another node.
+
+use evenkeel_core::time::{Duration, Instant};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    /// A longer time between two looks is a gap.
+    gap_max: Duration,
+    last: Cell<Instant>,
+    gaps: Cell<u64>,
+}
+
+impl Pulse {
+    pub fn new(gap_max: std::time::Duration) -> Self {
+        let gap_max = Duration::from_ns(u64::try_from(gap_max.as_nanos()).unwrap_or(u64::MAX));
+        Self { gap_max, last: Cell::new(crate::clock::boot_time()), gaps: Cell::new(0) }
+    }
+
+    /// Counts a gap if there was one since the last look; the number of gaps so far. Some task
+    /// looks several times in `gap_max`, so a thread that runs has no gap.
+    pub fn look(&self) -> u64 {
+        self.look_at(crate::clock::boot_time())
+    }
+
+    fn look_at(&self, now: Instant) -> u64 {
+        if now.since(self.last.replace(now)) > self.gap_max {
+            self.gaps.set(self.gaps.get() + 1);
+        }
+        self.gaps.get()
+    }
+}
+
+/// Tells whether there was a gap since some moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    pulse: Rc<Pulse>,
+    gaps: u64,
+}
+
+impl Watch {
+    /// Watches from now on.
+    pub fn new(pulse: &Rc<Pulse>) -> Self {
+        Self { pulse: Rc::clone(pulse), gaps: pulse.look() }
+    }
+
+    /// Whether there was a gap since then.
+    pub fn has_gap(&self) -> bool {
+        self.pulse.look() != self.gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_counts_once_and_a_pause_does_not() {
+        let pulse = Pulse::new(std::time::Duration::from_secs(2));
+        let begin = pulse.last.get();
+        let at = |ms| pulse.look_at(begin + Duration::from_ms(ms));
+        assert_eq!([at(0), at(2_000), at(4_000)], [0, 0, 0]);
+        assert_eq!([at(6_001), at(6_001), at(8_001), at(20_000)], [1, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,109 @@
+//! A network that can keep what it is given, and pass it on later.
+
+use crate::cluster::pause;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+#[derive(Default)]
+struct State {
+    /// From which connection on bytes are kept; the first one has number 0.
+    kept_from: AtomicUsize,
+    is_kept: AtomicBool,
+    connections: AtomicUsize,
+    /// Bytes on their way to the target that are kept.
+    kept_bytes: AtomicUsize,
+    resets: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+/// See the module's text.
+pub struct Late {
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Late {
+    /// Passes everything on at first.
+    pub fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::<State>::default();
+        let of_thread = Arc::clone(&state);
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(target) else { continue };
+                let number = of_thread.connections.fetch_add(1, Ordering::SeqCst);
+                let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
+                let (forth, other) = (Arc::clone(&of_thread), Arc::clone(&of_thread));
+                std::thread::spawn(move || pass(&forth, number, (near, far), true));
+                std::thread::spawn(move || pass(&other, number, back, false));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Keeps from now on what comes over connections from this number on, in both directions.
+    pub fn keep(&self, from: usize) {
+        self.state.kept_from.store(from, Ordering::SeqCst);
+        self.state.is_kept.store(true, Ordering::SeqCst);
+    }
+
+    /// Passes on what was kept, and everything after it.
+    pub fn let_go(&self) {
+        self.state.is_kept.store(false, Ordering::SeqCst);
+    }
+
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    pub fn kept_bytes(&self) -> usize {
+        self.state.kept_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Connections to the target that their maker has reset.
+    pub fn resets(&self) -> usize {
+        self.state.resets.load(Ordering::SeqCst)
+    }
+
+    /// Connections to the target that have ended, with all that was kept of them.
+    pub fn ended(&self) -> usize {
+        self.state.ended.load(Ordering::SeqCst)
+    }
+}
+
+fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream), forth: bool) {
+    let is_kept =
+        || state.is_kept.load(Ordering::SeqCst) && number >= state.kept_from.load(Ordering::SeqCst);
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = from.read(&mut buffer);
+        if let Ok(bytes) = read
+            && forth
+            && is_kept()
+        {
+            state.kept_bytes.fetch_add(bytes, Ordering::SeqCst);
+        }
+        if let Err(error) = &read
+            && forth
+            && error.kind() == ErrorKind::ConnectionReset
+        {
+            state.resets.fetch_add(1, Ordering::SeqCst);
+        }
+        while is_kept() {
+            pause();
+        }
+        let Ok(bytes @ 1..) = read else { break };
+        if to.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+    if forth {
+        state.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
