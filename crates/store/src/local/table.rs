@@ -279,8 +279,8 @@ impl Table {
         Err(error)
     }
 
-    /// Reads blocks of both copies, and writes anew what is not whole in one of them: as it is in
-    /// memory. Where that was, in bytes of the device.
+    /// Reads blocks of both copies, and writes anew what is not whole in one of them, or whole and
+    /// older: as it is in memory. Where that was, in bytes of the device.
     ///
     /// # Errors
     /// When the device fails.
@@ -297,9 +297,20 @@ impl Table {
             for (block, bytes) in blocks.clone().zip(bytes.chunks(BLOCK_BYTES)) {
                 let first = block * (BLOCK_BYTES / SECTOR_BYTES);
                 let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
-                // What neither copy holds cannot be written anew.
-                if !sectors.all(|(number, it)| self.is_damaged(number) || is_valid(number, it)) {
-                    self.put_copy(copy, &BTreeSet::from([block]))?;
+                // What neither copy holds cannot be written anew. An older sector would serve when
+                // the other copy is lost.
+                let is_right = |(number, found): (usize, &[u8])| {
+                    let at = number * SECTOR_BYTES;
+                    let is_same = self.image.get(at..at + SECTOR_BYTES) == Some(found);
+                    self.is_damaged(number) || (is_same && is_valid(number, found))
+                };
+                if !sectors.all(is_right) {
+                    let was_doubtful = self.doubtful[copy].contains(&block);
+                    let written = self.put_copy(copy, &BTreeSet::from([block]));
+                    // That a block cannot be written is known already where it was doubtful.
+                    if !was_doubtful {
+                        written?;
+                    }
                     rotten.push(self.copies[copy] + (block * BLOCK_BYTES) as u64);
                 }
             }

@@ -164,7 +164,7 @@ impl LocalPool {
         for at in [0, BLOCK_BYTES as u64] {
             let mut block = vec![0; BLOCK_BYTES];
             read_readable(device, at, &mut block)?;
-            if Superblock::decode(&block).is_err() {
+            if Superblock::decode(&block) != Ok(state.superblock) {
                 device.write(at, &state.superblock.encode())?;
                 device.sync()?;
                 self.tell("a superblock", "the pool", at, true);

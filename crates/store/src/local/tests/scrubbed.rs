@@ -1,5 +1,6 @@
 //! What a pool needs beside the data is read by a scrub, and put right from memory.
 
+use super::super::format::Superblock;
 use super::super::pool::CHUNK_BYTES;
 use super::super::simulated::SimulatedDevice;
 use super::crashed::{DURABLE, Held, ID, SIZE, WRITE, empty, open, prove, read};
@@ -123,6 +124,37 @@ fn what_memory_still_knows_is_put_right() {
         }
         drop((store, pool));
         prove(&device, &when);
+    }
+}
+
+/// Such a copy was not reached by a write, and would serve when the other one is lost.
+#[test]
+fn a_copy_that_is_whole_and_older_is_written_anew() {
+    for copy in [0, 1] {
+        let device = empty();
+        let pool = open(&device).unwrap();
+        let superblock = read_superblock(&device).unwrap();
+        let tables = [superblock.nodes[copy], superblock.owners[copy]];
+        let mut places = tables.map(|chunk| u64::from(chunk) * CHUNK_BYTES).to_vec();
+        let block = |at: u64| {
+            let mut bytes = vec![0; BLOCK_BYTES];
+            device.read(at, &mut bytes).unwrap();
+            bytes
+        };
+        let mut older: Vec<_> = places.iter().map(|at| block(*at)).collect();
+        pool.create(ID, SIZE).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        fill(store.as_mut(), &mut Held::new(&device), 1);
+        assert_eq!(look(&pool).1, NOTHING);
+        let of_superblock = copy as u64 * BLOCK_BYTES as u64;
+        places.insert(0, of_superblock);
+        older.insert(0, Superblock { chunks: superblock.chunks - 1, ..superblock }.encode());
+        for (at, older) in places.iter().zip(&older) {
+            assert_ne!(block(*at), *older, "copy {copy}: nothing has changed at {at}");
+            device.write(*at, older).unwrap();
+        }
+        assert_eq!(look(&pool).1, places, "copy {copy}");
+        assert_eq!(look(&pool).1, NOTHING, "copy {copy}");
     }
 }
 
