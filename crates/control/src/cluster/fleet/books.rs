@@ -152,6 +152,12 @@ impl Books {
         self.seats.iter().filter_map(up).collect()
     }
 
+    /// The name of a node whose process lives as far as etcd knows, and executes no commands.
+    pub(super) fn silent(&self) -> Option<String> {
+        let is_silent = |seat: &&Seat| seat.member.inst.is_some() && seat.up().is_none();
+        self.seats.values().find(is_silent).map(|seat| seat.member.name.clone())
+    }
+
     /// A node by words for messages.
     pub(super) fn name(&self, number: NodeId) -> String {
         match self.seats.get(&number) {
