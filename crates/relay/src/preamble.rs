@@ -1,25 +1,35 @@
-//! What a front says to the front of a volume's home before the bytes of NBD, and its answer.
+//! What a front says to the front of a volume's home before the bytes of NBD, and its answers.
 //!
 //! ```text
+//! opening, 63 bytes:  "evkrelay", version u16, nonce of 32 bytes, 21 zeros      ──▶
+//! verdict, 4 bytes:   version u16, code u16; with Prove: nonce and proof       ◀──
+//! its proof, and
 //! preamble, 63 bytes: "evkrelay", version u16, cluster u128, node u32, session u128,
-//!                     family u8 (0: that machine, 4, 6), address of 16 bytes
-//! verdict, 4 bytes:   version u16, code u16
+//!                     family u8 (0: that machine, 4, 6), address of 16 bytes   ──▶
+//! verdict                                                                      ◀──
 //! ```
 //!
-//! Numbers are big-endian. The session names the client's connection: of two relayed connections
-//! with the same session the later one is served when nothing of the earlier one is under way.
+//! The proofs are those of [`evenkeel_wire::agent::proof`]: a front that does not know the
+//! cluster's secret names no client. An opening has the length of version 1's preamble, which a
+//! node of that version reads. Numbers are big-endian.
+//!
+//! The session names the client's connection: of two relayed connections with the same session the
+//! later one is served when nothing of the earlier one is under way.
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{NONCE_BYTES, Nonce};
 use std::fmt;
 use std::net::IpAddr;
 
 /// Length of a preamble.
 pub const PREAMBLE_BYTES: usize = 63;
+/// Length of an opening.
+pub const OPENING_BYTES: usize = PREAMBLE_BYTES;
 /// Length of a verdict.
 pub const VERDICT_BYTES: usize = 4;
 /// Any change of the bytes needs a new version.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
 /// Who is relayed, and where to.
@@ -52,9 +62,11 @@ pub enum Verdict {
     NoPlace,
     /// Not now: it starts or stops, or the client's earlier connection is not over.
     NotNow,
+    /// Its nonce and its proof follow; the other side is to prove itself.
+    Prove,
 }
 
-const CODES: [Verdict; 7] = [
+const CODES: [Verdict; 8] = [
     Verdict::Welcome,
     Verdict::Version,
     Verdict::Cluster,
@@ -62,6 +74,7 @@ const CODES: [Verdict; 7] = [
     Verdict::Stranger,
     Verdict::NoPlace,
     Verdict::NotNow,
+    Verdict::Prove,
 ];
 
 impl fmt::Display for Verdict {
@@ -73,7 +86,8 @@ impl fmt::Display for Verdict {
             Self::Node => "it is another node; check the nodes' addresses",
             Self::Stranger => "no volume is attached to the client's address there",
             Self::NoPlace => "it has as many connections as it may",
-            Self::NotNow => "it lets nobody in at the moment",
+            Self::NotNow => "it lets no client in at the moment",
+            Self::Prove => "it asks for a proof",
         })
     }
 }
@@ -89,6 +103,37 @@ pub enum Malformed {
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// The bytes of an opening.
+#[must_use]
+pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
+    let mut bytes = [0; OPENING_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
+    bytes[10..10 + NONCE_BYTES].copy_from_slice(nonce);
+    bytes
+}
+
+/// The nonce of an opening.
+///
+/// # Errors
+/// It is none, or of another version.
+pub fn opened(bytes: &[u8; OPENING_BYTES]) -> Result<Nonce, Malformed> {
+    check_beginning(bytes)?;
+    let is_over = bytes[10 + NONCE_BYTES..].iter().all(|byte| *byte == 0);
+    array(bytes, 10).filter(|_| is_over).ok_or(Malformed::Noise)
+}
+
+/// Checks the magic and the version of an opening or a preamble.
+fn check_beginning(bytes: &[u8]) -> Result<(), Malformed> {
+    if bytes.first_chunk() != Some(MAGIC) {
+        return Err(Malformed::Noise);
+    }
+    match array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default() {
+        VERSION => Ok(()),
+        version => Err(Malformed::Version(version)),
+    }
 }
 
 impl Preamble {
@@ -127,13 +172,7 @@ impl Preamble {
     /// # Errors
     /// It is none, or of another version.
     pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self, Malformed> {
-        if bytes.first_chunk() != Some(MAGIC) {
-            return Err(Malformed::Noise);
-        }
-        let version = array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default();
-        if version != VERSION {
-            return Err(Malformed::Version(version));
-        }
+        check_beginning(bytes)?;
         let field = || {
             let address: [u8; 16] = array(bytes, 47)?;
             let peer = match bytes.get(46)? {
@@ -212,7 +251,20 @@ mod tests {
         for verdict in CODES {
             assert_eq!(Verdict::decode(verdict.encode()), verdict);
         }
-        assert_eq!(Verdict::decode([0, 1, 0, 77]), Verdict::Version);
-        assert_eq!(Verdict::decode([0, 2, 0, 0]), Verdict::Version);
+        assert_eq!(Verdict::decode([0, 2, 0, 77]), Verdict::Version);
+        assert_eq!(Verdict::decode([0, 1, 0, 0]), Verdict::Version);
+    }
+
+    #[test]
+    fn an_opening_has_a_nonce_and_is_no_preamble_of_version_1() {
+        let nonce = [0xab; NONCE_BYTES];
+        let bytes = opening(&nonce);
+        assert_eq!(opened(&bytes), Ok(nonce));
+        let mut longer = bytes;
+        longer[OPENING_BYTES - 1] = 1;
+        assert_eq!(opened(&longer), Err(Malformed::Noise));
+        let mut older = bytes;
+        older[9] = 1;
+        assert_eq!(opened(&older), Err(Malformed::Version(1)));
     }
 }

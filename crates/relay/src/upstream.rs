@@ -1,10 +1,11 @@
 //! Connections to data planes: this node's, over a socket pair, or another's, through its front.
 
 use crate::front::Shared;
-use crate::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use crate::preamble::{self, Preamble, VERDICT_BYTES, Verdict};
 use crate::{Inside, Lender};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{CHALLENGE_BYTES, ClusterSecret, Meeting, NONCE_BYTES, Protocol};
 use evenkeel_wire::nbd::constants::reply;
 use evenkeel_wire::nbd::handshake::{Client, ClientClose, ClientPlan, ClientStep};
 use rustix::net::sockopt;
@@ -128,7 +129,8 @@ impl Caller {
                 };
                 let cluster = shared.config.cluster;
                 let preamble = Preamble { cluster, node, session: self.session, peer: self.peer };
-                introduce(&mut stream, &preamble).await?;
+                let secret = &shared.config.secret;
+                introduce(&mut stream, secret, &preamble).await?;
                 Ok(Upstream { stream, lender: None })
             }
         }
@@ -151,18 +153,44 @@ fn local(error: io::Error) -> Trouble {
     }
 }
 
-async fn introduce(stream: &mut Box<dyn Stream>, preamble: &Preamble) -> Result<(), Trouble> {
+/// Lets the node prove itself, proves this one, and says who is relayed.
+async fn introduce(
+    stream: &mut Box<dyn Stream>,
+    secret: &ClusterSecret,
+    preamble: &Preamble,
+) -> Result<(), Trouble> {
+    let what = passing("no answer to the opening");
+    let opening = evenkeel_link::nonce().map_err(&what)?;
+    stream.write_all(&preamble::opening(&opening)).await.map_err(&what)?;
+    stream.flush().await.map_err(&what)?;
+    match verdict(stream).await.map_err(&what)? {
+        Verdict::Prove => {}
+        verdict => return Err(Trouble::Passing(verdict.to_string())),
+    }
+    let mut bytes = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut bytes).await.map_err(&what)?;
+    let node = preamble.node;
+    let opened = Meeting { protocol: Protocol::Relay, node, opening, challenge: [0; NONCE_BYTES] };
+    let Some(meeting) = secret.answered(&opened, &bytes) else {
+        let text = "it has not proven that it is this node of the cluster";
+        return Err(Trouble::Passing(text.to_owned()));
+    };
     let what = passing("no answer to the preamble");
+    stream.write_all(&secret.proof_of_connecting(&meeting)).await.map_err(&what)?;
     stream.write_all(&preamble.encode()).await.map_err(&what)?;
     stream.flush().await.map_err(&what)?;
-    let mut bytes = [0; VERDICT_BYTES];
-    stream.read_exact(&mut bytes).await.map_err(&what)?;
-    match Verdict::decode(bytes) {
+    match verdict(stream).await.map_err(&what)? {
         Verdict::Welcome => Ok(()),
         Verdict::Stranger => Err(Trouble::Unknown),
         verdict @ Verdict::NoPlace => Err(Trouble::Denied(verdict.to_string())),
         verdict => Err(Trouble::Passing(verdict.to_string())),
     }
+}
+
+async fn verdict(stream: &mut Box<dyn Stream>) -> io::Result<Verdict> {
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).await?;
+    Ok(Verdict::decode(bytes))
 }
 
 /// The client's side of a handshake, up to its last step.
