@@ -152,9 +152,10 @@ impl Books {
         self.seats.iter().filter_map(up).collect()
     }
 
-    /// The name of a node whose process lives as far as etcd knows, and executes no commands.
+    /// The name of a node whose process lives and serves as far as etcd knows, and executes no
+    /// commands. One that is starting has no volume open yet.
     pub(super) fn silent(&self) -> Option<String> {
-        let is_silent = |seat: &&Seat| seat.member.inst.is_some() && seat.up().is_none();
+        let is_silent = |seat: &&Seat| seat.member.reachable().is_some() && seat.up().is_none();
         self.seats.values().find(is_silent).map(|seat| seat.member.name.clone())
     }
 
