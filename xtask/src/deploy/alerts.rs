@@ -517,7 +517,7 @@ const ETCD: Group = Group {
         },
         Alert {
             name: "EvenkeelEtcdSlow",
-            expression: "avg_over_time(evenkeel_etcd_answer_seconds[5m]) > 0.5",
+            expression: "evenkeel_etcd_answer_seconds > 0.5",
             hold: "5m",
             severity: Severity::Warning,
             summary: "The etcd member {{ $labels.endpoint }} takes half a second to answer",
