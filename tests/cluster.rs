@@ -7,6 +7,7 @@ mod support;
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use support::PATIENCE;
 use support::clock::Deadline;
 use support::cluster::{Ground, ground, is_served, signal_server};
@@ -158,4 +159,38 @@ fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     assert!(Deadline::after(PATIENCE).comes(serves), "it does not join again");
     last.evenkeel(&format!("node move {volume} third")).ok();
     holds(paused, volume, 3);
+}
+
+/// etcd answers, and has other data than the node that leads knows.
+#[test]
+fn etcd_is_read_again_after_an_unknown_commit_and_decides_nothing_without_its_data() {
+    let Some((_folder, cluster, mut etcd)) = ground(Ground::SMALL) else { return };
+    let flags = format!("{} --etcd {} --node a", cluster.store(), etcd.endpoints());
+    let mut server = Server::start(&flags);
+    let volume = server.attached(VOLUME);
+    write_all(&server, &volume, 1);
+
+    // As after a commit whose answer was lost: each commit of this term is refused.
+    etcd.control(&["put", "/evenkeel/evenkeel/revision", "unheard"]);
+    let mut why = String::new();
+    let modified = || {
+        let output = server.evenkeel(&format!("volume modify {volume} --size 9"));
+        why.clone_from(&output.stderr);
+        output.status.success()
+    };
+    assert!(Deadline::after(PATIENCE).comes(modified), "not modified: {why}");
+
+    etcd.lose_data();
+    // No node leads, so the bytes that it serves are not unowned.
+    let leads = || server.evenkeel("volume unowned").status.success();
+    assert!(Deadline::after(PATIENCE).comes(|| !leads()), "a leader of nothing");
+    let is_led = || Deadline::after(Duration::from_secs(10)).comes(leads);
+    assert!(!is_led(), "a leader was elected in an etcd without data");
+    holds(&server, &volume, 1);
+    // A process that starts does not take it for a new cluster.
+    server.kill_9();
+    let data_dir = server.data_dir().display().to_string();
+    let refused = server.evenkeel(&format!("serve {flags} --data-dir {data_dir}"));
+    let expected = "etcd's key /evenkeel/evenkeel/id is missing";
+    assert!(!refused.status.success() && refused.stderr.contains(expected), "{refused}");
 }

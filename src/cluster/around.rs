@@ -7,9 +7,11 @@ use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
 use evenkeel_control::journal::etcd::election::Leadership;
 use evenkeel_control::journal::etcd::gateway::{Compare, Operation, Transaction};
+use evenkeel_control::journal::etcd::upkeep::{MemberSeen, Upkeep};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
 use evenkeel_store::Pool;
+use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
 use evenkeel_wire::agent::{Agent, Command, Reply};
 use std::sync::Arc;
@@ -23,6 +25,9 @@ pub struct Around {
     pub here: NodeId,
     /// The cluster's number.
     pub cluster: u128,
+    /// What its nodes prove to each other.
+    pub secret: ClusterSecret,
+    pub upkeep: Arc<Upkeep>,
     /// Names this process as a leader.
     pub incarnation: u64,
     pub tls: Option<TlsFiles>,
@@ -73,6 +78,7 @@ impl fleet::Cluster for Around {
         let config = ClientConfig {
             address: inst.agent,
             cluster: self.cluster,
+            secret: self.secret.clone(),
             node: member.number,
             leader: Leader { node: self.here, incarnation: self.incarnation },
             generation: LeaderGeneration(self.leadership.created()),
@@ -109,6 +115,10 @@ impl fleet::Cluster for Around {
 
     fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
         nodes::set_state(&self.kv, node, state).map_err(|error| error.to_string())
+    }
+
+    fn etcd(&self) -> Vec<MemberSeen> {
+        self.upkeep.seen()
     }
 
     fn here(&self) -> NodeId {

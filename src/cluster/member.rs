@@ -19,12 +19,15 @@ use evenkeel_control::cluster::nodes::{self, Inst, Nodes, Presence, members};
 use evenkeel_control::journal::etcd::EtcdJournal;
 use evenkeel_control::journal::etcd::client::EtcdError;
 use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, Standing};
+use evenkeel_control::journal::etcd::upkeep::Upkeep;
 use evenkeel_control::{Leading, Timeouts};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_engine::Engine;
-use evenkeel_link::{AgentServer, ServerConfig, Timing};
+use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
 use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
+use evenkeel_wire::agent::proof::ClusterSecret;
+use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -127,14 +130,17 @@ struct Life<'a> {
     kv: Kv,
     /// The cluster's number.
     id: u128,
+    /// What its nodes prove to each other.
+    secret: ClusterSecret,
     here: NodeId,
     incarnation: u128,
     nodes: Nodes,
     homes: Mirror<NodeId>,
     pool: Arc<dyn Pool>,
     presence: Presence,
+    upkeep: Arc<Upkeep>,
     /// Whether another node runs the control plane.
-    follows: AtomicBool,
+    follows: Arc<AtomicBool>,
     /// Why it ends.
     end: Mutex<Option<End>>,
 }
@@ -146,32 +152,43 @@ fn life(
     ready: &mut Option<impl FnOnce(&Addresses)>,
 ) -> Result<End, Failure> {
     let kv = cluster.kv()?;
-    let Some(here) = joined(&kv, &cluster.node, is_stopped)? else {
+    let join = || {
+        let id = shared::id(&kv, &config.data_dir)?;
+        let secret = shared::secret(&kv)?;
+        Ok((id, secret, NodeId(nodes::join(&kv, &cluster.node)?.number)))
+    };
+    let Some((id, secret, here)) = joined(join, is_stopped)? else {
         return Ok(End::Stop { is_last: false });
     };
-    let id = shared::id(&kv)?;
     let incarnation = shared::random_number()?;
     let inst = unreachable_yet(incarnation);
     // Before the store is opened, which fences every earlier process of this name.
-    let presence = Presence::start(kv.clone(), &cluster.node, inst).map_err(failed)?;
+    let presence = Presence::start(kv.clone(), id, &cluster.node, inst).map_err(failed)?;
     let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
     let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
     let (pool, folder) = server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
     // The store makes the folder, and refuses one that is occupied.
+    shared::keep_id(&config.data_dir, id)?;
     shared::credentials(&kv, &config.data_dir)?;
-    let (follows, end) = Default::default();
+    let (follows, end): (Arc<AtomicBool>, _) = Default::default();
+    let acts = Arc::clone(&follows);
+    let acts = move || !acts.load(Ordering::Acquire);
+    let upkeep = Upkeep::start(kv.client.clone(), here.0, acts).map_err(failed)?;
+    let upkeep = Arc::new(upkeep);
     let life = Life {
         config,
         cluster,
         is_stopped,
         kv,
         id,
+        secret,
         here,
         incarnation,
         nodes,
         homes,
         pool,
         presence,
+        upkeep,
         follows,
         end,
     };
@@ -180,12 +197,15 @@ fn life(
     ended
 }
 
-/// The number of this node; waits for etcd. `None` if it is to stop before.
-fn joined(kv: &Kv, node: &str, is_stopped: &AtomicBool) -> Result<Option<NodeId>, Failure> {
+/// What `join` returns; waits for etcd. `None` if the process is to stop before.
+fn joined<T>(
+    join: impl Fn() -> Result<T, EtcdError>,
+    is_stopped: &AtomicBool,
+) -> Result<Option<T>, Failure> {
     let mut told = false;
     while !is_stopped.load(Ordering::Acquire) {
-        match nodes::join(kv, node) {
-            Ok(spec) => return Ok(Some(NodeId(spec.number))),
+        match join() {
+            Ok(joined) => return Ok(Some(joined)),
             Err(EtcdError::Unavailable { text, .. }) => {
                 if !std::mem::replace(&mut told, true) {
                     tracing::warn!("waits until etcd answers: {text}");
@@ -256,9 +276,15 @@ impl Life<'_> {
     }
 
     fn agent_config(&self) -> ServerConfig {
+        let kv = self.kv.clone();
+        let confirm = move |leader: AgentLeader, generation: LeaderGeneration| {
+            shared::confirm(&kv, leader.node, generation.0)
+        };
         ServerConfig {
             listen: self.cluster.listen[0],
             cluster: self.id,
+            secret: self.secret.clone(),
+            confirm: Confirm::new(confirm),
             node: self.here,
             incarnation: self.incarnation,
             generation_file: self.config.data_dir.join(GENERATION_FILE),
@@ -279,6 +305,7 @@ impl Life<'_> {
             nodes: self.cluster.listen[1],
             node: self.here,
             cluster: self.id,
+            secret: self.secret.clone(),
             tls: self.cluster.tls.clone(),
             homes: Arc::clone(&directions) as Arc<_>,
             local: directions,
@@ -367,12 +394,7 @@ impl Life<'_> {
         let _noted = noted.inspect_err(|error| {
             tracing::warn!(%error, "other verbs need --endpoint http://{}", addresses.api);
         });
-        let candidate = Leader {
-            node: self.cluster.node.clone(),
-            incarnation: format!("{:032x}", self.incarnation),
-            address: reachable(addresses.api, self.cluster.listen[0]).to_string(),
-        };
-        let election = Election::new(self.kv.client.clone(), self.kv.keys.clone(), candidate);
+        let election = self.election(addresses);
         let (mut relay, mut history, mut told) = (None, None, String::new());
         loop {
             if let Some(end) = self.end() {
@@ -406,14 +428,14 @@ impl Life<'_> {
                 }
                 // Volumes are served as before.
                 Err(error) => {
+                    // Nothing leads while etcd is full, so this node may clear it.
+                    self.follows.fetch_and(!error.is_no_space(), Ordering::AcqRel);
                     tell(&mut told, format!("who runs the control plane is not known: {error}"));
                 }
             }
             *lock(&leader) = following;
             if relay.is_none() {
-                let of_relay = Arc::clone(&leader);
-                let to = Arc::new(move || *lock(&of_relay));
-                match ApiRelay::start(addresses.api, to, Timeouts::default()) {
+                match relay_to(&leader, addresses.api) {
                     Ok(started) => {
                         relay = Some(started);
                         ready.take().into_iter().for_each(|ready| ready(addresses));
@@ -426,6 +448,15 @@ impl Life<'_> {
             }
             Deadline::after(LOOK).pause(LOOK);
         }
+    }
+
+    fn election(&self, addresses: &Addresses) -> Election {
+        let candidate = Leader {
+            node: self.cluster.node.clone(),
+            incarnation: format!("{:032x}", self.incarnation),
+            address: reachable(addresses.api, self.cluster.listen[0]).to_string(),
+        };
+        Election::new(self.kv.client.clone(), self.kv.keys.clone(), self.id, candidate)
     }
 
     /// Who leads; this process if nobody else does. A process that followed, and stops as the last
@@ -452,6 +483,8 @@ impl Life<'_> {
             pool: Arc::clone(&self.pool),
             here: self.here,
             cluster: self.id,
+            secret: self.secret.clone(),
+            upkeep: Arc::clone(&self.upkeep),
             // The lower half is as random.
             incarnation: self.incarnation as u64,
             tls: self.cluster.tls.clone(),
@@ -492,6 +525,12 @@ impl Life<'_> {
             }
             return Ok(());
         }
+        if leadership.must_reload() {
+            tracing::warn!(
+                "etcd may have other data than this leader knows: it resigns, and the next leader \
+                 reads everything again"
+            );
+        }
         // Another one need not wait for the end of the lease.
         if let Err(error) = leadership.resign() {
             tracing::warn!(%error, "another node leads when the lease ends");
@@ -512,7 +551,8 @@ impl Life<'_> {
         has_ended: &AtomicBool,
     ) {
         let mut unheld = Duration::ZERO;
-        while self.end().is_none() && !leadership.is_lost() && unheld < UNHELD_MAX {
+        let is_over_by_itself = || leadership.is_lost() || leadership.must_reload();
+        while self.end().is_none() && !is_over_by_itself() && unheld < UNHELD_MAX {
             Deadline::after(LOOK).pause(LOOK);
             unheld = if leadership.is_held() { Duration::ZERO } else { unheld + LOOK };
             if has_ended.load(Ordering::Acquire) {
@@ -529,6 +569,12 @@ impl Life<'_> {
         while !has_ended.load(Ordering::Acquire) && deadline.pause(LOOK) {}
         fleet.close();
     }
+}
+
+/// Answers the API at an address by the node that leads.
+fn relay_to(leader: &LeaderAddress, api: SocketAddr) -> Result<ApiRelay, Failure> {
+    let leader = Arc::clone(leader);
+    ApiRelay::start(api, Arc::new(move || *lock(&leader)), Timeouts::default())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -8,9 +8,16 @@ use crate::clock::Deadline;
 use crate::message::{Failure, failed};
 use crate::server::Config;
 use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::journal::etcd::client::EtcdError;
+use evenkeel_control::journal::etcd::election::Leader;
+use evenkeel_control::journal::etcd::gateway::{
+    KeyValue, Operation, Raw, Transaction, TransactionAnswer,
+};
+use evenkeel_control::journal::etcd::number;
 use evenkeel_control::{credentials, private};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_store::Pool;
+use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +25,10 @@ use std::time::Duration;
 
 /// The key of the cluster's number.
 const ID: &str = "id";
+/// The key of what nodes prove to each other.
+const SECRET: &str = "secret";
+/// The file of a data folder with the number of its cluster.
+const NUMBER_FILE: &str = "cluster-number";
 /// The key of the API's access key.
 const CREDENTIALS: &str = "credentials";
 /// The key of the calibration's record.
@@ -31,6 +42,27 @@ const NO_LEASE: u64 = 0;
 /// How long another node may take to calibrate.
 const OTHERS_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
+/// How long etcd is asked to confirm a leader, which waits for an answer to its hello.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
+
+/// Confirms a leader whose generation this node has not heard: etcd must have it, and on the node
+/// that it says it is on.
+pub fn confirm(kv: &Kv, leader: NodeId, generation: u64) -> Result<(), String> {
+    let key = kv.keys.leader();
+    let look = Transaction { then: vec![Operation::Get(key.clone())], ..Transaction::default() };
+    let asked = kv.client.call("kv/txn", &look.json(), CONFIRM_MAX);
+    let answer: TransactionAnswer =
+        asked.map_err(|error| format!("whether this node leads is not known: {error}"))?;
+    let found = answer.of(&key).filter(|found| found.create_revision.0 == generation);
+    let Some(found) = found else { return Err("etcd has no leader of this generation".into()) };
+    let name = serde_json::from_slice::<Leader>(&found.value.0).map(|leader| leader.node);
+    let name = name.map_err(|error| format!("etcd's leader cannot be read: {error}"))?;
+    let member = kv.get(&format!("m/{}", leader.0)).map_err(|error| error.to_string())?;
+    match member.is_some_and(|member| member == name.as_bytes()) {
+        true => Ok(()),
+        false => Err(format!("etcd's leader is not on node {}", leader.0)),
+    }
+}
 
 /// A number that no other process, cluster and so on has.
 pub fn random_number() -> Result<u128, Failure> {
@@ -40,13 +72,66 @@ pub fn random_number() -> Result<u128, Failure> {
     Ok(u128::from_be_bytes(bytes))
 }
 
-/// The cluster's number.
-pub fn id(kv: &Kv) -> Result<u128, Failure> {
-    let new = format!("{:032x}", random_number()?);
-    let found = kv.once(ID, new.as_bytes()).map_err(failed)?;
-    let text = String::from_utf8_lossy(&found);
-    u128::from_str_radix(&text, 16)
-        .map_err(|_| Failure::new(format!("etcd's key {ID} of the cluster is '{text}', no number")))
+/// The cluster's number. The first node makes it up. A node that has been in a cluster before has
+/// its number in the data folder, and joins no other one: an etcd that has lost its data is not
+/// taken for a new cluster.
+pub fn id(kv: &Kv, data_dir: &Path) -> Result<u128, EtcdError> {
+    let options = |failure: Failure| EtcdError::Options(failure.message);
+    let Some(known) = known_id(data_dir).map_err(options)? else {
+        let new = number::text_of(random_number().map_err(options)?);
+        let found = kv.once(ID, new.as_bytes())?;
+        return number::read(&found).ok_or_else(|| {
+            let key = String::from_utf8_lossy(&kv.keys.number()).into_owned();
+            EtcdError::Options(format!("etcd's key {key} is no number of a cluster"))
+        });
+    };
+    let found = kv.get(ID)?.map(|value| KeyValue { value: Raw(value), ..KeyValue::default() });
+    match number::check(&kv.keys, known, found.as_ref()) {
+        Err(EtcdError::OtherCluster(text)) => Err(EtcdError::OtherCluster(format!(
+            "{text}; to leave the cluster of this data folder for good, remove {}",
+            data_dir.join(NUMBER_FILE).display()
+        ))),
+        checked => checked.map(|()| known),
+    }
+}
+
+/// What the nodes of the cluster prove to each other. The first node makes it up. It is in etcd
+/// alone.
+pub fn secret(kv: &Kv) -> Result<ClusterSecret, EtcdError> {
+    let mut new = [0; SECRET_BYTES];
+    getrandom::fill(&mut new)
+        .map_err(|error| EtcdError::Options(format!("the OS gives no random bytes: {error}")))?;
+    let found = kv.once(SECRET, &new)?;
+    let found: [u8; SECRET_BYTES] = found.try_into().map_err(|found: Vec<u8>| {
+        let (key, bytes) = (kv.name(SECRET), found.len());
+        let key = String::from_utf8_lossy(&key).into_owned();
+        EtcdError::Options(format!(
+            "etcd's key {key} has {bytes} bytes, and a secret has {SECRET_BYTES}; remove it while \
+             all nodes are stopped, and the next start makes another one"
+        ))
+    })?;
+    Ok(ClusterSecret::new(found))
+}
+
+/// The number of the cluster that this data folder was in; `None` if it was in none.
+fn known_id(data_dir: &Path) -> Result<Option<u128>, Failure> {
+    let path = data_dir.join(NUMBER_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = read(&path)?;
+    number::read(bytes.trim_ascii_end()).map(Some).ok_or_else(|| {
+        let hint = "restore it from another node of the cluster";
+        Failure::new(format!("{}: not the number of a cluster", path.display())).hint(hint)
+    })
+}
+
+/// Keeps the cluster's number in the data folder.
+pub fn keep_id(data_dir: &Path, id: u128) -> Result<(), Failure> {
+    match known_id(data_dir)? {
+        Some(_) => Ok(()),
+        None => write(data_dir, NUMBER_FILE, format!("{}\n", number::text_of(id)).as_bytes()),
+    }
 }
 
 /// A file of the data folder.

@@ -73,6 +73,16 @@ impl Etcd {
         self.members[member].take().expect("it runs").kill_9();
     }
 
+    /// Kills the only member, and starts another one without its data at the same address.
+    #[track_caller]
+    pub fn lose_data(&mut self) {
+        assert_eq!(self.ports.len(), 1, "one member");
+        self.kill_member(0);
+        std::fs::remove_dir_all(self.folder.join("m0")).expect("its data");
+        self.start_member(0);
+        self.wait();
+    }
+
     /// Sends a member a signal.
     pub fn signal(&self, member: usize, signal: Signal) {
         self.members[member].as_ref().expect("it runs").signal(signal);
@@ -83,6 +93,12 @@ impl Etcd {
     pub fn wait(&self) {
         let answers = || run(self.client().args(["get", "x"])).status.success();
         assert!(Deadline::after(PATIENCE).comes(answers), "etcd does not answer");
+    }
+
+    /// Runs `etcdctl` with these words, which must succeed.
+    #[track_caller]
+    pub fn control(&self, words: &[&str]) {
+        run(self.client().args(words)).ok();
     }
 
     /// The member that leads.

@@ -15,7 +15,7 @@ use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::{ByteCount, GIB};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
-use evenkeel_wire::agent::{FailedKind, Space};
+use evenkeel_wire::agent::{Command, FailedKind, Space, VolumeState};
 use support::{FakeAgent, gp2, plane};
 
 /// More ticks than pass between two retries of volumes in error.
@@ -258,4 +258,31 @@ fn a_server_whose_journal_takes_no_changes_is_alive_and_not_ready() {
     modify(300).unwrap();
     assert_eq!(plane.check_ready(), Ok(()));
     assert!(!plane.journal_now().is_failing);
+}
+
+/// A control plane that has lost its database knows no volumes, and the data plane serves them.
+#[test]
+fn bytes_that_are_served_are_neither_deleted_nor_adopted_although_no_volume_has_them() {
+    let world = World::new();
+    let lost = VolumeId::from_bits(9);
+    let state = world.agent.with(|state| {
+        let served = VolumeState { id: lost, ..state.volumes[&world.id].clone() };
+        state.volumes.insert(lost, served.clone());
+        served
+    });
+    assert!(world.plane.unowned().unwrap().iter().any(|stored| stored.id == lost));
+    for dry_run in [true, false] {
+        let refused = world.plane.delete_unowned(lost, dry_run).unwrap_err();
+        let PlaneError::Refused(refusal) = refused else { panic!("{refused}") };
+        assert_eq!(refusal, Refusal::UnownedServed(lost));
+    }
+    assert!(world.agent.with(|state| state.volumes.contains_key(&lost)), "it is served");
+    // As soon as they are closed, they may go.
+    world.agent.with(|agent| {
+        agent.volumes.remove(&lost);
+        agent.unowned.insert(lost, state.size);
+    });
+    world.plane.delete_unowned(lost, false).unwrap();
+    let last = world.agent.with(|agent| agent.log.last().cloned());
+    assert_eq!(last, Some(Command::Delete(lost)));
 }

@@ -12,12 +12,15 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::nodes::{Inst, Presence};
 use evenkeel_control::journal::etcd::EtcdJournal;
-use evenkeel_control::journal::etcd::client::{Client, Options, TlsFiles};
+use evenkeel_control::journal::etcd::client::{Client, EtcdError, Options, TlsFiles};
 use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership, Standing};
 use evenkeel_control::journal::etcd::keys::Keys;
+use evenkeel_control::journal::etcd::{number, upkeep};
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
-use evenkeel_control::model::{Event, Phase, UnixMs, Volume};
+use evenkeel_control::model::{Event, Phase, Token, UnixMs, Volume};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_lab::bench::child::Guarded;
@@ -46,15 +49,26 @@ fn keys() -> Keys {
     Keys::of("test").unwrap()
 }
 
+/// The cluster's number.
+const NUMBER: u128 = 7;
+
+/// A client of a cluster that was founded, as its first node does that.
 fn client(endpoints: Vec<String>) -> Client {
-    Client::new(&Options { endpoints, ..Options::default() }).unwrap()
+    let client = Client::new(&Options { endpoints, ..Options::default() }).unwrap();
+    found(&client);
+    client
+}
+
+fn found(client: &Client) {
+    let kv = Kv { client: client.clone(), keys: keys() };
+    kv.once("id", number::text_of(NUMBER).as_bytes()).unwrap();
 }
 
 fn election(client: &Client, node: &str) -> Election {
     let incarnation = format!("{node}-{}", std::process::id());
     let address = format!("{node}:8451");
     let candidate = Leader { node: node.to_owned(), incarnation, address };
-    Election::new(client.clone(), keys(), candidate)
+    Election::new(client.clone(), keys(), NUMBER, candidate)
 }
 
 /// Becomes the leader, as soon as the one before is gone.
@@ -131,6 +145,53 @@ fn a_leader_whose_lease_is_gone_commits_nothing() {
     held_by_second.resign().unwrap();
     assert!(!held_by_second.is_held());
     assert!(matches!(election(&client, "n3").campaign().unwrap(), Standing::Leads(_)));
+}
+
+/// A process of a node that says that it lives.
+fn inst() -> Inst {
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    Inst {
+        incarnation: "1".to_owned(),
+        store: String::new(),
+        agent: nowhere,
+        relay: nowhere,
+        api: nowhere,
+        nbd: vec![],
+        is_leaving: false,
+        version: String::new(),
+    }
+}
+
+/// A leader of an etcd without data would find no volumes, and take all stored bytes for unowned.
+#[test]
+fn an_etcd_that_lost_its_data_elects_no_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
+    let client = client(etcd.endpoints());
+    let kv = Kv { client: client.clone(), keys: keys() };
+    let presence = Presence::start(kv.clone(), NUMBER, "n1", inst()).unwrap();
+    let (mut journal, held) = lead(&client, "n1");
+    let revision = journal.load().unwrap().revision;
+    let revision = journal.commit(&change(1), revision).unwrap();
+
+    etcd.client(&["del", "", "--prefix"]).unwrap();
+    let refused = journal.commit(&change(2), revision).unwrap_err();
+    assert!(matches!(refused, JournalError::Deposed(_)), "{refused}");
+    held.resign().unwrap();
+    for outcome in [election(&client, "n2").campaign().map(drop), presence.update(inst())] {
+        let Err(error @ EtcdError::OtherCluster(_)) = outcome else { panic!("{outcome:?}") };
+        let text = error.to_string();
+        assert!(text.contains("/evenkeel/test/id is missing"), "{text}");
+    }
+    // The same for the etcd of another cluster of this name, which has a leader.
+    kv.once("id", number::text_of(NUMBER + 1).as_bytes()).unwrap();
+    let other = Leader { node: "x".into(), incarnation: "x".into(), address: "x:1".into() };
+    let other = Election::new(client.clone(), keys(), NUMBER + 1, other).campaign().unwrap();
+    assert!(matches!(other, Standing::Leads(_)), "{other:?}");
+    let error = election(&client, "n2").campaign().unwrap_err();
+    assert!(error.to_string().contains("has another number"), "{error}");
+    // Nothing was written there by a node of this cluster.
+    assert_eq!(kv.all("n/").unwrap().values, vec![]);
 }
 
 /// Names etcd's endpoints and the file of what was committed to the process below.
@@ -211,6 +272,122 @@ fn a_leader_that_slept_commits_nothing() {
     assert_eq!((numbers(&after), after.revision), (expected, revision));
 }
 
+/// A commit whose answer was lost may be stored, or another process may have committed in between:
+/// the leader's next commits are all refused. It resigns, and the next leader reads it.
+#[test]
+fn a_leader_that_does_not_know_the_last_commit_must_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
+    let client = client(etcd.endpoints());
+    let (mut journal, held) = lead(&client, "n1");
+    let before = journal.load().unwrap().revision;
+    // The same commit as one of the leader whose answer it never got.
+    let mut unheard = EtcdJournal::lead(client.clone(), keys(), held.clone());
+    unheard.load().unwrap();
+    unheard.commit(&change(1), before).unwrap();
+    assert!(!held.must_reload());
+    let refused = journal.commit(&change(2), before).unwrap_err();
+    assert!(matches!(refused, JournalError::Conflict { .. }), "{refused}");
+    assert!(held.must_reload() && held.is_held());
+    held.resign().unwrap();
+    let (mut journal, held) = lead(&client, "n1");
+    let loaded = journal.load().unwrap();
+    assert_eq!(numbers(&loaded), [1].into());
+    journal.commit(&change(2), loaded.revision).unwrap();
+    // A change that is too large, or not allowed, says nothing about what etcd has.
+    let many: Vec<Event> = (0..200).map(volume).collect();
+    let revision = journal.load().unwrap().revision;
+    journal.commit(&many.into(), revision).unwrap_err();
+    assert!(!held.must_reload());
+    // Without the leader's key no other commit succeeds either, although the lease holds.
+    etcd.client(&["del", "/evenkeel/test/leader"]).unwrap();
+    let refused = journal.commit(&change(3), revision).unwrap_err();
+    assert!(matches!(refused, JournalError::Deposed(_)), "{refused}");
+    assert!(held.must_reload() && held.is_held());
+}
+
+/// The volume of a number, made for a client token.
+fn change_with_token(number: u64) -> Change {
+    let of = VolumeId::from_bits(number.into());
+    let token = Token { fingerprint: String::new(), volume: of, used: UnixMs(5) };
+    vec![volume(number), Event::Token(format!("token-{number}"), token)].into()
+}
+
+#[test]
+fn a_lease_of_tokens_that_is_gone_is_taken_again_and_history_is_given_up_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
+    let client = client(etcd.endpoints());
+    let (mut journal, held) = lead(&client, "n1");
+    let revision = journal.load().unwrap().revision;
+    let revision = journal.commit(&change_with_token(1), revision).unwrap();
+    let leases = etcd.client(&["lease", "list"]).unwrap();
+    let own = format!("{:0>16}", held.lease());
+    let of_tokens = |lease: &&str| lease.len() == 16 && **lease != own;
+    let gone: Vec<&str> = leases.split_whitespace().filter(of_tokens).collect();
+    assert_eq!(gone.len(), 1, "{leases}");
+    etcd.client(&["lease", "revoke", gone[0]]).unwrap();
+    let revision = journal.commit(&change_with_token(2), revision).unwrap();
+    let loaded = journal.load().unwrap();
+    assert_eq!(loaded.model.tokens.keys().collect::<Vec<_>>(), ["token-2"]);
+    // What is compacted already is no failure, and what was read meanwhile begins anew.
+    upkeep::compact(&client, revision.0).unwrap();
+    upkeep::compact(&client, revision.0).unwrap();
+    assert_eq!(journal.load().unwrap().revision, revision);
+    // A lease that is gone is answered with no time, and is lost for good.
+    etcd.client(&["lease", "revoke", &held.lease()]).unwrap();
+    wait_for("the end of the leadership", || held.is_lost());
+}
+
+/// Writes until etcd refuses more.
+fn fill(etcd: &Etcd) {
+    let value = "x".repeat(100_000);
+    for number in 0..1_000 {
+        let key = format!("/other/{}", number % 2);
+        if etcd.client(&["put", &key, &value]).is_err() {
+            return;
+        }
+    }
+    panic!("it takes everything");
+}
+
+#[test]
+fn a_full_etcd_is_cleared_and_elects_a_leader_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--quota-backend-bytes", "4000000"].map(str::to_owned).into();
+    let setup = Setup { arguments, members: 3, ..Setup::default() };
+    let Some(etcd) = etcd(folder.path(), setup) else { return };
+    let client = client(etcd.endpoints());
+    let (mut journal, held) = lead(&client, "n1");
+    let revision = journal.load().unwrap().revision;
+    fill(&etcd);
+    let refused = journal.commit(&change(1), revision).unwrap_err();
+    assert!(matches!(refused, JournalError::NoRoom(_)), "{refused}");
+    assert!(refused.to_string().contains("alarm disarm"), "{refused}");
+    assert!(!held.must_reload(), "nothing was stored");
+    held.resign().unwrap();
+    let refused = election(&client, "n2").campaign().unwrap_err();
+    assert!(refused.is_no_space(), "{refused}");
+
+    let seen = upkeep::look(&client);
+    let answers: Vec<_> = seen.iter().map(|member| member.answer.unwrap()).collect();
+    assert_eq!(answers.len(), 3);
+    assert!(answers.iter().all(|answer| answer.is_full && answer.has_leader), "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.bytes > 3_000_000), "{answers:?}");
+    // The node that has the first turn does it by itself.
+    let upkeep = upkeep::Upkeep::start(client.clone(), 1, || true).unwrap();
+    let is_cleared = || {
+        let seen = upkeep.seen();
+        let is_clear = |member: &upkeep::MemberSeen| member.answer.is_some_and(|it| !it.is_full);
+        seen.len() == 3 && seen.iter().all(is_clear)
+    };
+    wait_for("room", is_cleared);
+    let (mut journal, _held) = lead(&client, "n2");
+    let revision = journal.load().unwrap().revision;
+    journal.commit(&change(1), revision).unwrap();
+    assert!(upkeep.seen().iter().all(|member| member.answer.unwrap().bytes < 2_000_000));
+}
+
 /// Commits one volume after the other until it is told to stop; what was stored, and what was
 /// not.
 fn commit_on(
@@ -285,7 +462,8 @@ fn three_members_lose_one_and_then_a_majority() {
     for number in 2..20 {
         revision = journal.commit(&change(number), revision).unwrap();
     }
-    assert!(held.is_held());
+    // etcd may elect a leader of its own first, which makes leases longer.
+    wait_for("a renewal", || held.is_held());
     // One that hangs is as good as one that is gone; a majority is missing now.
     etcd.pause_member(1).unwrap();
     let error = journal.commit(&change(20), revision).unwrap_err();
@@ -294,6 +472,7 @@ fn three_members_lose_one_and_then_a_majority() {
         assert!(text.contains(part), "{text}");
     }
     assert!(matches!(error, JournalError::Unknown(_)), "{text}");
+    assert!(held.must_reload(), "{text}");
     etcd.resume_member(1).unwrap();
     etcd.wait().unwrap();
     // The next one finds out what became of the last.
@@ -317,13 +496,13 @@ fn history_that_is_given_up_is_told_to_whoever_needs_it() {
     let folder = tempfile::tempdir().unwrap();
     let Some(etcd) = etcd(folder.path(), Setup::default()) else { return };
     let client = client(etcd.endpoints());
-    let (mut journal, _held) = lead(&client, "n1");
+    let (mut journal, held) = lead(&client, "n1");
     let start = journal.load().unwrap().revision;
     let mut revision = start;
     for number in 1..10 {
         revision = journal.commit(&change(number), revision).unwrap();
     }
-    journal.compact(revision);
+    upkeep::compact(&client, revision.0).unwrap();
     let mut follower = EtcdJournal::follow(client.clone(), keys());
     let watch = follower.watch(start).unwrap();
     assert_eq!(watch.next(Duration::from_secs(20)), Err(JournalError::Behind));
@@ -336,8 +515,10 @@ fn history_that_is_given_up_is_told_to_whoever_needs_it() {
     // What another program writes into a key is noticed, not overwritten.
     let key = format!("/evenkeel/test/v/{}", VolumeId::from_bits(2));
     etcd.client(&["put", &key, "{}"]).unwrap();
+    assert!(!held.must_reload());
     let refused = journal.commit(&change(2), revision).unwrap_err().to_string();
     assert!(refused.contains(&key) && refused.contains("another program"), "{refused}");
+    assert!(held.must_reload(), "no commit of this term succeeds");
     let unreadable = follower.load().unwrap_err().to_string();
     assert!(unreadable.contains(&key) && unreadable.contains("backup"), "{unreadable}");
 }
@@ -394,6 +575,7 @@ fn a_user_and_its_password_are_asked_for() {
         assert!(error.contains(part) && error.contains(&etcd.endpoints()[0]), "{error}");
     }
     let keeper = as_user(Some(("keeper", "pass")));
+    found(&keeper);
     let (mut journal, _held) = lead(&keeper, "n1");
     let revision = journal.load().unwrap().revision;
     let revision = journal.commit(&change(1), revision).unwrap();
@@ -443,7 +625,9 @@ fn both_sides_show_certificates() {
         let tls = Some(TlsFiles { authorities: tls.authority.clone(), own });
         Client::new(&Options { endpoints: etcd.endpoints(), user: None, tls }).unwrap()
     };
-    let (mut journal, _held) = lead(&with(Some((tls.certificate.clone(), tls.key.clone()))), "n1");
+    let shown = with(Some((tls.certificate.clone(), tls.key.clone())));
+    found(&shown);
+    let (mut journal, _held) = lead(&shown, "n1");
     let revision = journal.load().unwrap().revision;
     let revision = journal.commit(&change(1), revision).unwrap();
     assert_eq!(journal.load().unwrap().revision, revision);

@@ -487,6 +487,12 @@ fn a_volume_that_another_server_has_is_not_taken(ceph: &Ceph) {
     assert_eq!(read(there.as_mut(), 0, 4_096), Err(Failure::Io));
     let refused = other.resize(id, size, ByteCount(16 * MIB)).err().unwrap();
     assert!(matches!(refused, StoreError::Elsewhere { .. }), "{refused}");
+    drop(there);
+    other.wait_closed(id).unwrap();
+    let refused = other.delete(id).err().unwrap();
+    assert!(matches!(refused, StoreError::Elsewhere { .. }), "{refused}");
+    let mut there = other.open(id, size).unwrap();
+    assert_eq!(read(store.as_mut(), 4_096, 4_096), Ok(vec![1; 4_096]));
     write(store.as_mut(), 0, &[1; 4_096]).unwrap();
     assert!(matches!(one.wait_closed(id), Err(StoreError::Open { .. })), "it is open");
     drop(store);

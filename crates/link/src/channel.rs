@@ -9,12 +9,13 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::session::{PACKET_BYTES, Packet};
 use evenkeel_wire::agent::{HEAD_BYTES, frame_bytes};
 use rustls::Connection;
 
 use crate::clock::Deadline;
-use crate::tls::Tls;
+use crate::tls::{Tls, names};
 
 /// What is read from a socket, or made ready for it, at once.
 const PIECE_BYTES: usize = 16 << 10;
@@ -116,6 +117,14 @@ impl Channel {
             silence: packet,
         };
         Ok((channel, incoming))
+    }
+
+    /// Whether the other side's certificate is that of a node. Always true without TLS, where there
+    /// is no certificate.
+    pub fn is_of(&self, node: NodeId) -> bool {
+        let Some(crypto) = &self.crypto else { return true };
+        let crypto = lock(crypto);
+        crypto.peer_certificates().and_then(<[_]>::first).is_some_and(|own| names(own, node))
     }
 
     /// Sends bytes that are made when it is their turn: no more than one packet exists at a time.

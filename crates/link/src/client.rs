@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::limits::AGENT_COMMANDS_MAX;
+use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{
     ANSWER_BYTES, Answer, Hello, Leader, LeaderGeneration, Packet, PacketKind, Verdict,
 };
@@ -22,6 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::channel::{Channel, Heart, Incoming};
 use crate::clock::Deadline;
+use crate::greeting::{self, Unproven};
 use crate::tls::Tls;
 use crate::unknown::Unknown;
 use crate::{LinkError, Timing, TlsFiles};
@@ -33,6 +35,8 @@ pub struct ClientConfig {
     pub address: SocketAddr,
     /// The cluster.
     pub cluster: u128,
+    /// What its nodes know.
+    pub secret: ClusterSecret,
     /// The node that is expected there.
     pub node: NodeId,
     /// This process of control.
@@ -457,19 +461,24 @@ impl Shared {
             Channel::open(socket, self.tls.as_ref(), timing.packet, deadline)
                 .map_err(gone("no connection is made to"))?;
         incoming.set_silence(timing.handshake);
+        let proven = greeting::prove_to(
+            (address, node),
+            &self.config.secret,
+            (&channel, &mut incoming),
+            deadline,
+        );
+        proven.map_err(|unproven| match unproven {
+            Unproven::Io(error) => gone("no proof of")(error),
+            Unproven::Refused(why) => End::Refused(why),
+        })?;
         let hello = Hello { agent_version: VERSION, cluster, node, leader, generation };
         channel.send_until(&hello.encode(), deadline).map_err(gone("no hello reaches"))?;
         let mut bytes = vec![0; ANSWER_BYTES];
         incoming.fill(&mut bytes, deadline).map_err(gone("no answer to the hello from"))?;
-        let mut head = [0; ANSWER_BYTES];
-        head.copy_from_slice(&bytes);
         let malformed = |error| End::Refused(format!("the answer of {address}: {error}"));
-        let text = Answer::text_bytes(&head).map_err(malformed)?;
-        bytes.resize(ANSWER_BYTES + text, 0);
-        incoming
-            .fill(&mut bytes[ANSWER_BYTES..], deadline)
-            .map_err(gone("no answer to the hello from"))?;
-        let answer = Answer::decode(&bytes).map_err(malformed)?;
+        let answer = greeting::read_answer(bytes, &mut incoming, deadline)
+            .map_err(gone("no answer to the hello from"))?
+            .map_err(malformed)?;
         let text = answer.text.clone();
         match answer.verdict {
             Verdict::Welcome if answer.silence_ms == 0 || answer.commands_max == 0 => {
@@ -477,7 +486,9 @@ impl Shared {
             }
             Verdict::Welcome => Ok((channel, incoming, answer)),
             Verdict::LowerGeneration | Verdict::OtherLeader => Err(End::Deposed(text)),
-            Verdict::Version | Verdict::Cluster | Verdict::Node => Err(End::Refused(text)),
+            Verdict::Version | Verdict::Cluster | Verdict::Node | Verdict::Certificate => {
+                Err(End::Refused(text))
+            }
             Verdict::Busy => Err(End::Gone(text)),
         }
     }

@@ -30,13 +30,15 @@ mod clock;
 mod error;
 mod gate;
 mod generation;
+mod greeting;
 mod server;
 mod tls;
 mod unknown;
 
 pub use client::{ClientConfig, RemoteAgent, Status};
 pub use error::LinkError;
-pub use server::{AgentServer, ServerConfig};
+pub use greeting::nonce;
+pub use server::{AgentServer, Confirm, ServerConfig};
 pub use tls::{TlsFiles, server_name};
 
 use std::time::Duration;

@@ -16,7 +16,10 @@ use std::thread::JoinHandle;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::limits::{AGENT_COMMANDS_MAX, AGENT_HANDSHAKES_MAX};
 use evenkeel_core::log_limit::LogLimit;
-use evenkeel_wire::agent::session::{Answer, HELLO_BYTES, Hello, Packet, PacketKind, Verdict};
+use evenkeel_wire::agent::proof::ClusterSecret;
+use evenkeel_wire::agent::session::{
+    Answer, HELLO_BYTES, Hello, Leader, LeaderGeneration, Packet, PacketKind, Verdict,
+};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply, VERSION};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tracing::{debug, info, warn};
@@ -25,8 +28,32 @@ use crate::channel::{Channel, Heart, Incoming};
 use crate::clock::{self, Deadline};
 use crate::gate::{Gate, Kept, SessionId};
 use crate::generation::GenerationFile;
+use crate::greeting;
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
+
+/// Asks whether a leader has a generation that this node has not heard yet.
+///
+/// A node keeps the highest generation for good, so one that the cluster has never had would keep
+/// all later leaders out.
+#[derive(Clone)]
+pub struct Confirm(Arc<dyn Fn(Leader, LeaderGeneration) -> Result<(), String> + Send + Sync>);
+
+impl Confirm {
+    /// As `ask` says, which may take as long as a handshake; an error says why the leader is not
+    /// let in now.
+    pub fn new(
+        ask: impl Fn(Leader, LeaderGeneration) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(ask))
+    }
+}
+
+impl std::fmt::Debug for Confirm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Confirm")
+    }
+}
 
 /// The node's end of the link.
 #[derive(Clone, Debug)]
@@ -35,6 +62,10 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The cluster that the node belongs to.
     pub cluster: u128,
+    /// What its nodes know. A side that does not know it is not let in.
+    pub secret: ClusterSecret,
+    /// Says whether a generation is that of the cluster's leader.
+    pub confirm: Confirm,
     /// The node.
     pub node: NodeId,
     /// Names this process of the node. Another one must have another number.
@@ -217,11 +248,13 @@ impl Shared {
         let (channel, mut incoming) = Channel::open(socket, self.tls.as_ref(), packet, deadline)
             .map_err(|error| format!("no connection is made: {error}"))?;
         incoming.set_silence(handshake);
+        let ServerConfig { node, secret, .. } = &self.config;
+        greeting::prove_from(*node, secret, (&channel, &mut incoming), deadline)?;
         let mut bytes = [0; HELLO_BYTES];
         incoming
             .fill(&mut bytes, deadline)
             .map_err(|error| format!("it has not said who it is: {error}"))?;
-        let admitted = self.judge(&bytes).and_then(|hello| {
+        let admitted = self.judge(&bytes, &channel).and_then(|hello| {
             let session = self.gate.admit(&hello, &channel)?;
             Ok((hello, session))
         });
@@ -248,23 +281,15 @@ impl Shared {
         Ok((hello, channel, incoming, session))
     }
 
-    fn judge(&self, bytes: &[u8; HELLO_BYTES]) -> Result<Hello, (Verdict, String)> {
+    fn judge(
+        &self,
+        bytes: &[u8; HELLO_BYTES],
+        channel: &Channel,
+    ) -> Result<Hello, (Verdict, String)> {
         let hello = Hello::decode(bytes).map_err(|error| (Verdict::Version, error.to_string()))?;
         let ServerConfig { cluster, node, .. } = self.config;
-        if hello.agent_version != VERSION {
-            let theirs = hello.agent_version;
-            let text = format!(
-                "control speaks version {theirs} of the agent protocol, node {} speaks {VERSION}; \
-                 update one side",
-                node.0
-            );
-            return Err((Verdict::Version, text));
-        }
         if hello.cluster != cluster {
-            let text = format!(
-                "control is of cluster {:032x}, node {} of {cluster:032x}; look at the address",
-                hello.cluster, node.0
-            );
+            let text = format!("control is not of the cluster of node {}", node.0);
             return Err((Verdict::Cluster, text));
         }
         if hello.node != node {
@@ -273,6 +298,19 @@ impl Shared {
                 hello.node.0, node.0
             );
             return Err((Verdict::Node, text));
+        }
+        let Leader { node: from, .. } = hello.leader;
+        if !channel.is_of(from) {
+            let text = format!(
+                "control says that it is node {0}, and its certificate has not the name \
+                 node-{0}.evenkeel",
+                from.0
+            );
+            return Err((Verdict::Certificate, text));
+        }
+        if hello.generation > self.gate.generation() {
+            let Confirm(confirm) = &self.config.confirm;
+            confirm(hello.leader, hello.generation).map_err(|text| (Verdict::Busy, text))?;
         }
         Ok(hello)
     }

@@ -2,7 +2,7 @@
 //! else.
 //!
 //! A node's certificate names it as `node-7.evenkeel` (a DNS name), so that no node can pass for
-//! another one. Any certificate of the authority may lead, since any node may.
+//! another one, neither where it listens nor where it leads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,13 @@ pub(crate) enum Tls {
 /// Never: the name is a valid one, whatever the number.
 pub fn server_name(node: NodeId) -> Result<ServerName<'static>, InvalidDnsNameError> {
     ServerName::try_from(format!("node-{}.evenkeel", node.0))
+}
+
+/// Whether a certificate names a node.
+pub(crate) fn names(certificate: &CertificateDer<'_>, node: NodeId) -> bool {
+    let Ok(name) = server_name(node) else { return false };
+    let parsed = ParsedCertificate::try_from(certificate);
+    parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -108,8 +115,7 @@ impl TlsFiles {
     /// For a node's own side, whose certificate must name it.
     pub(crate) fn server(&self, node: NodeId) -> Result<Tls, LinkError> {
         let config = self.server_config()?;
-        let name = server_name(node).map_err(|error| wrong(&self.certificate, error))?;
-        let problem = |_| {
+        let problem = || {
             let text = format!(
                 "it is not for this node: others expect the name node-{}.evenkeel; make one for \
                  the number that the node has",
@@ -117,12 +123,10 @@ impl TlsFiles {
             );
             wrong(&self.certificate, text)
         };
-        for own in certificates(&self.certificate)?.iter().take(1) {
-            let own =
-                ParsedCertificate::try_from(own).map_err(|it| wrong(&self.certificate, it))?;
-            verify_server_name(&own, &name).map_err(problem)?;
+        match certificates(&self.certificate)?.first() {
+            Some(own) if names(own, node) => Ok(Tls::Server(config)),
+            _ => Err(problem()),
         }
-        Ok(Tls::Server(config))
     }
 
     pub(crate) fn client(&self, node: NodeId) -> Result<Tls, LinkError> {

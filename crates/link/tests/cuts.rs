@@ -6,9 +6,17 @@ mod support;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_link::{RemoteAgent, Status};
-use evenkeel_wire::agent::session::{ANSWER_BYTES, HELLO_BYTES, PACKET_BYTES};
+use evenkeel_wire::agent::proof::PROOF_BYTES;
+use evenkeel_wire::agent::session::{
+    ANSWER_BYTES, HELLO_BYTES, OPENING_BYTES, PACKET_BYTES, SESSION_CHALLENGE_BYTES,
+};
 use evenkeel_wire::agent::{Agent, Command, FailedKind, HEAD_BYTES, Reply};
 use support::{Fake, LONG, Passage, Relay, connect, failed, serve, up};
+
+/// What control sends before its first command.
+const FORTH_BYTES: usize = OPENING_BYTES + PROOF_BYTES + HELLO_BYTES;
+/// What a node sends before its first reply.
+const BACK_BYTES: usize = SESSION_CHALLENGE_BYTES + ANSWER_BYTES;
 
 /// Not idempotent: the worst one to be sent twice.
 fn snapshot() -> Command {
@@ -52,26 +60,26 @@ fn cut_after(passage: Passage) -> &'static str {
 #[test]
 fn after_any_byte_on_the_way_there() {
     let frame = HEAD_BYTES + 16 + 16;
-    let whole = HELLO_BYTES + PACKET_BYTES + frame;
+    let whole = FORTH_BYTES + PACKET_BYTES + frame;
     assert_eq!(snapshot().encode().unwrap().len(), frame);
     let mut outcomes: Vec<&str> = Vec::new();
     for forth_max in 1..=whole {
         outcomes.push(cut_after(Passage { forth_max, ..Passage::OPEN }));
     }
     // Before the hello is whole nothing was sent; from then on it is not known.
-    assert!(outcomes[..HELLO_BYTES - 1].iter().all(|outcome| *outcome == "done"), "{outcomes:?}");
-    assert!(outcomes[HELLO_BYTES + 1..].contains(&"unknown"), "{outcomes:?}");
+    assert!(outcomes[..FORTH_BYTES - 1].iter().all(|outcome| *outcome == "done"), "{outcomes:?}");
+    assert!(outcomes[FORTH_BYTES + 1..].contains(&"unknown"), "{outcomes:?}");
 }
 
 #[test]
 fn after_any_byte_on_the_way_back() {
-    let whole = ANSWER_BYTES + PACKET_BYTES + HEAD_BYTES;
+    let whole = BACK_BYTES + PACKET_BYTES + HEAD_BYTES;
     let mut outcomes: Vec<&str> = Vec::new();
     for back_max in 1..=whole {
         outcomes.push(cut_after(Passage { back_max, ..Passage::OPEN }));
     }
-    assert!(outcomes[..ANSWER_BYTES - 1].iter().all(|outcome| *outcome == "done"));
-    assert!(outcomes[ANSWER_BYTES..whole - 1].iter().all(|outcome| *outcome == "unknown"));
+    assert!(outcomes[..BACK_BYTES - 1].iter().all(|outcome| *outcome == "done"));
+    assert!(outcomes[BACK_BYTES..whole - 1].iter().all(|outcome| *outcome == "unknown"));
     assert_eq!(outcomes[whole - 1], "done", "the answer was whole");
 }
 

@@ -6,9 +6,13 @@ mod support;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::limits::AGENT_HANDSHAKES_MAX;
-use evenkeel_link::{AgentServer, ClientConfig, RemoteAgent, ServerConfig, Status, TlsFiles};
+use evenkeel_link::{
+    AgentServer, ClientConfig, Confirm, RemoteAgent, ServerConfig, Status, TlsFiles,
+};
+use evenkeel_wire::agent::proof::{ClusterSecret, Meeting, NONCE_BYTES, Protocol, SECRET_BYTES};
 use evenkeel_wire::agent::session::{
-    ANSWER_BYTES, Answer, Hello, LeaderGeneration, Packet, PacketKind, Verdict,
+    ANSWER_BYTES, Answer, Challenge, Hello, LeaderGeneration, OPENING_BYTES, Opening, Packet,
+    PacketKind, SESSION_CHALLENGE_BYTES, Verdict,
 };
 use evenkeel_wire::agent::{Agent, Command, Reply, VERSION};
 use std::io::{Read, Write};
@@ -16,8 +20,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{
-    CLUSTER, Fake, LONG, NODE, client_config, connect, kind, leader, serve, server_config, tls,
-    told, up,
+    CLUSTER, Fake, LONG, NODE, SECRET, client_config, connect, kind, leader, serve, server_config,
+    tls, told, up,
 };
 
 fn hello() -> Hello {
@@ -36,9 +40,31 @@ fn raw(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// What a node answers to these bytes.
-fn answer(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Answer) {
+/// Proves that it knows a secret.
+fn prove(address: SocketAddr, secret: &ClusterSecret) -> TcpStream {
     let mut socket = raw(address);
+    let opening = Opening { agent_version: VERSION, nonce: [1; NONCE_BYTES] };
+    socket.write_all(&opening.encode()).unwrap();
+    let mut bytes = [0; SESSION_CHALLENGE_BYTES];
+    socket.read_exact(&mut bytes).unwrap();
+    let challenge = Challenge::decode(&bytes).unwrap().challenge;
+    let meeting = Meeting {
+        protocol: Protocol::Agent,
+        node: NODE,
+        opening: opening.nonce,
+        challenge: *challenge.first_chunk().unwrap(),
+    };
+    assert!(SECRET.answered(&meeting, &challenge).is_some());
+    socket.write_all(&secret.proof_of_connecting(&meeting)).unwrap();
+    socket
+}
+
+/// What a node answers to these bytes behind a proof.
+fn answer(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Answer) {
+    answer_on(prove(address, &SECRET), bytes)
+}
+
+fn answer_on(mut socket: TcpStream, bytes: &[u8]) -> (TcpStream, Answer) {
     socket.write_all(bytes).unwrap();
     let mut head = [0; ANSWER_BYTES];
     socket.read_exact(&mut head).unwrap();
@@ -65,14 +91,12 @@ fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
     other_session[5] = 9;
     let mut no_hello = good.encode();
     no_hello[..4].copy_from_slice(b"GET ");
-    let agent = Hello { agent_version: 7, ..good }.encode();
     let cluster = Hello { cluster: 1, ..good }.encode();
     let node = Hello { node: NodeId(8), ..good }.encode();
     for (bytes, verdict, text) in [
-        (other_session, Verdict::Version, "version 9 is unknown, 1 is spoken here"),
+        (other_session, Verdict::Version, "version 9 is unknown, 2 is spoken here"),
         (no_hello, Verdict::Version, "these bytes are no agent message"),
-        (agent, Verdict::Version, "control speaks version 7 of the agent protocol, node 7 speaks"),
-        (cluster, Verdict::Cluster, "control is of cluster 00000000000000000000000000000001,"),
+        (cluster, Verdict::Cluster, "control is not of the cluster of node 7"),
         (node, Verdict::Node, "control looks for node 8, this is node 7; look at the address"),
     ] {
         let (socket, answer) = answer(server.address(), &bytes);
@@ -84,6 +108,69 @@ fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
     assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
 }
 
+/// Any local user reaches the address: it may be no node.
+#[test]
+fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let server = serve(folder.path(), &fake);
+    let before = Hello { generation: LeaderGeneration(1 << 62), ..hello() }.encode();
+    let mut wrong = prove(server.address(), &ClusterSecret::new([8; SECRET_BYTES]));
+    // The node may have closed it already.
+    let _ = wrong.write_all(&before);
+    let mut told = Vec::new();
+    let _ = wrong.read_to_end(&mut told);
+    assert_eq!(told, b"", "the node says nothing");
+    // A hello of version 1, and bytes of anything.
+    let version_1 = [b"EVKH\0\x01", &before[6..]].concat();
+    let other = Opening { agent_version: 7, nonce: [1; NONCE_BYTES] }.encode();
+    for (bytes, text) in [
+        (version_1, "version 1 is unknown, 2 is spoken here"),
+        (other, "control speaks version 7 of the agent protocol, this node speaks"),
+        (vec![0x55; OPENING_BYTES], "these bytes are no agent message"),
+    ] {
+        let (socket, answer) = answer_on(raw(server.address()), &bytes);
+        assert!(answer.text.contains(text), "{}", answer.text);
+        assert_eq!(answer.verdict, Verdict::Version);
+        assert_eq!((answer.generation, answer.incarnation), (LeaderGeneration(0), 0));
+        assert!(is_closed(socket));
+    }
+    // Nothing of it was heard: the first leader is the first.
+    assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
+    // A node that does not know the secret commands nothing either way.
+    let secret = ClusterSecret::new([8; SECRET_BYTES]);
+    let config = ClientConfig { secret, ..client_config(server.address(), 2) };
+    let why = away(&RemoteAgent::start(config).unwrap());
+    assert!(why.contains("has not proven that it is node 7 of this cluster"), "{why}");
+}
+
+fn away(remote: &RemoteAgent) -> String {
+    loop {
+        match remote.status() {
+            Status::Away(why) if !why.contains("not been tried") => return why,
+            Status::Up => panic!("it was let in"),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn a_generation_that_the_cluster_has_not_is_not_kept() {
+    let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
+    let confirm = Confirm::new(|_, generation| match generation.0 {
+        1..=9 => Ok(()),
+        _ => Err("etcd has no such leader".to_owned()),
+    });
+    let config = ServerConfig { confirm, ..server_config(folder.path()) };
+    let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
+    let hello = Hello { generation: LeaderGeneration(1 << 62), ..hello() };
+    let (socket, answer) = answer(server.address(), &hello.encode());
+    assert_eq!((answer.verdict, answer.text.as_str()), (Verdict::Busy, "etcd has no such leader"));
+    assert!(is_closed(socket));
+    assert!(!folder.path().join("agent-generation").exists());
+    assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
+    assert_eq!(up(connect(server.address(), 9)).call(Command::Report), Reply::Done);
+}
+
 #[test]
 fn a_client_of_the_wrong_node_tries_on_and_says_why() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
@@ -92,7 +179,7 @@ fn a_client_of_the_wrong_node_tries_on_and_says_why() {
     let remote = RemoteAgent::start(config).unwrap();
     loop {
         match remote.status() {
-            Status::Away(why) if why.contains("this is node 7") => break,
+            Status::Away(why) if why.contains("has not proven that it is node 8") => break,
             Status::Up => panic!("it was let in"),
             _ => std::thread::yield_now(),
         }
@@ -149,7 +236,8 @@ fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
     // A hello that drips: its time is for all of it.
     let mut slow = raw(server.address());
     let hello = hello().encode();
-    slow.write_all(&hello[..40]).unwrap();
+    let opening = Opening { agent_version: VERSION, nonce: [1; NONCE_BYTES] }.encode();
+    slow.write_all(&opening[..40]).unwrap();
     let silent: Vec<TcpStream> =
         (0..AGENT_HANDSHAKES_MAX * 3).map(|_| raw(server.address())).collect();
     assert!(is_closed(slow));
@@ -205,8 +293,10 @@ fn each_side_shows_a_certificate_of_the_authority_and_the_node_one_with_its_name
         (tls("stranger", "ca"), 7, Some(tls("leader", "ca")), "UnknownIssuer"),
         // The certificate of another node.
         (seven(), 8, Some(tls("leader", "ca")), "node-8.evenkeel"),
+        // Another node's certificate does not lead as node 1.
+        (seven(), 7, Some(seven()), "control says that it is node 1, and its certificate"),
         // No TLS at all: the node ends the connection.
-        (seven(), 7, None, "no answer to the hello from"),
+        (seven(), 7, None, "no proof of"),
     ] {
         let why = over_tls(server, NodeId(node), client);
         assert!(why.contains(text), "{why}");

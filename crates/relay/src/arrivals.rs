@@ -1,13 +1,14 @@
 //! Clients that the fronts of other nodes relay: their bytes go to this node's data plane, or they
 //! are refused. Where the volume's home is is not asked again, so nothing goes around in circles.
 
-use crate::Inside;
 use crate::front::Shared;
 use crate::lease::{Grant, probe};
 use crate::notices::Notice;
-use crate::preamble::{Malformed, PREAMBLE_BYTES, Preamble, Verdict};
+use crate::preamble::{Malformed, OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, opened};
 use crate::upstream::{Stream, over, set_up_node};
+use crate::{FrontConfig, Inside};
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{Meeting, Nonce, PROOF_BYTES, Protocol};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -148,12 +149,21 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> io::Result<(Box<dyn Stream>, 
         None => Box::new(tcp),
         Some(acceptor) => Box::new(acceptor.accept(tcp).await?),
     };
+    let mut bytes = [0; OPENING_BYTES];
+    stream.read_exact(&mut bytes).await?;
+    let opening = match opened(&bytes) {
+        Err(Malformed::Noise) => return Err(stranger("it is no front of a node")),
+        Err(Malformed::Version(_)) => {
+            say(&mut stream, Verdict::Version).await?;
+            return Err(stranger("it speaks another version of the relay's protocol"));
+        }
+        Ok(opening) => opening,
+    };
+    prove(shared, &mut stream, opening).await?;
     let mut bytes = [0; PREAMBLE_BYTES];
     stream.read_exact(&mut bytes).await?;
     let verdict = match Preamble::decode(&bytes) {
-        Err(Malformed::Noise) => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no front of a node"));
-        }
+        Err(Malformed::Noise) => return Err(stranger("it is no front of a node")),
         Err(Malformed::Version(_)) => Verdict::Version,
         Ok(preamble) if preamble.cluster != shared.config.cluster => Verdict::Cluster,
         Ok(preamble) if preamble.node != shared.config.node => Verdict::Node,
@@ -161,6 +171,26 @@ async fn greet(shared: &Shared, tcp: TcpStream) -> io::Result<(Box<dyn Stream>, 
     };
     say(&mut stream, verdict).await?;
     Err(io::Error::new(io::ErrorKind::InvalidData, format!("it was told: {verdict}")))
+}
+
+fn stranger(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
+}
+
+/// Proves this node, and lets the other side prove itself.
+async fn prove(shared: &Shared, stream: &mut Box<dyn Stream>, opening: Nonce) -> io::Result<()> {
+    let FrontConfig { node, secret, .. } = &shared.config;
+    let challenge = evenkeel_link::nonce()?;
+    let meeting = Meeting { protocol: Protocol::Relay, node: *node, opening, challenge };
+    stream.write_all(&Verdict::Prove.encode()).await?;
+    stream.write_all(&secret.challenge(&meeting)).await?;
+    stream.flush().await?;
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof).await?;
+    match secret.is_connecting(&meeting, &proof) {
+        true => Ok(()),
+        false => Err(stranger("it does not know the secret of this node's cluster")),
+    }
 }
 
 /// A connection to this node's data plane, when no earlier one of the session is under way.

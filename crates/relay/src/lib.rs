@@ -77,6 +77,7 @@ use evenkeel_core::fencing::{GAP_MAX, NodeId};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_link::TlsFiles;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::ClusterSecret;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -208,6 +209,8 @@ pub struct FrontConfig {
     pub node: NodeId,
     /// The cluster that it belongs to.
     pub cluster: u128,
+    /// What its nodes know. A front that does not know it relays no clients here.
+    pub secret: ClusterSecret,
     /// Certificates; without them other nodes are spoken to on this machine only.
     pub tls: Option<TlsFiles>,
     /// Where volumes are.

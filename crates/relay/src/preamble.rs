@@ -1,23 +1,33 @@
-//! What a front says to the front of a volume's home before the bytes of NBD, and its answer.
+//! What a front says to the front of a volume's home before the bytes of NBD, and its answers.
 //!
 //! ```text
+//! opening, 63 bytes:  "evkrelay", version u16, nonce of 32 bytes, 21 zeros      ──▶
+//! verdict, 4 bytes:   version u16, code u16; with Prove: nonce and proof       ◀──
+//! its proof, and
 //! preamble, 80 bytes: "evkrelay", version u16, cluster u128, node u32, lease u128,
 //!                     kind u8 (0: opens the lease, 1: a client), session u128,
-//!                     family u8 (0: that machine, 4, 6), address of 16 bytes
-//! verdict, 4 bytes:   version u16, code u16
+//!                     family u8 (0: that machine, 4, 6), address of 16 bytes   ──▶
+//! verdict                                                                      ◀──
 //! ```
 //!
-//! Numbers are big-endian. The session names the client's connection: of two relayed connections
-//! with the same session the later one is served when nothing of the earlier one is under way. A
-//! client is served as long as the lease of its front holds, which another connection opens.
+//! The proofs are those of [`evenkeel_wire::agent::proof`]: a front that does not know the
+//! cluster's secret names no client. An opening has the length of version 1's preamble, which a
+//! node of that version reads. Numbers are big-endian.
+//!
+//! The session names the client's connection: of two relayed connections with the same session the
+//! later one is served when nothing of the earlier one is under way. A client is served as long as
+//! the lease of its front holds, which another connection opens.
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{NONCE_BYTES, Nonce};
 use std::fmt;
 use std::net::IpAddr;
 
 /// Length of a preamble.
 pub const PREAMBLE_BYTES: usize = 80;
+/// Length of an opening.
+pub const OPENING_BYTES: usize = 63;
 /// Length of a verdict.
 pub const VERDICT_BYTES: usize = 4;
 /// Any change of the bytes needs a new version.
@@ -58,9 +68,11 @@ pub enum Verdict {
     NotNow,
     /// The front's lease has ended.
     NoLease,
+    /// Its nonce and its proof follow; the other side is to prove itself.
+    Prove,
 }
 
-const CODES: [Verdict; 8] = [
+const CODES: [Verdict; 9] = [
     Verdict::Welcome,
     Verdict::Version,
     Verdict::Cluster,
@@ -69,6 +81,7 @@ const CODES: [Verdict; 8] = [
     Verdict::NoPlace,
     Verdict::NotNow,
     Verdict::NoLease,
+    Verdict::Prove,
 ];
 
 impl fmt::Display for Verdict {
@@ -80,8 +93,9 @@ impl fmt::Display for Verdict {
             Self::Node => "it is another node; check the nodes' addresses",
             Self::Stranger => "no volume is attached to the client's address there",
             Self::NoPlace => "it has as many connections as it may",
-            Self::NotNow => "it lets nobody in at the moment",
+            Self::NotNow => "it lets no client in at the moment",
             Self::NoLease => "the lease of this node there has ended",
+            Self::Prove => "it asks for a proof",
         })
     }
 }
@@ -97,6 +111,37 @@ pub enum Malformed {
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// The bytes of an opening.
+#[must_use]
+pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
+    let mut bytes = [0; OPENING_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
+    bytes[10..10 + NONCE_BYTES].copy_from_slice(nonce);
+    bytes
+}
+
+/// The nonce of an opening.
+///
+/// # Errors
+/// It is none, or of another version.
+pub fn opened(bytes: &[u8; OPENING_BYTES]) -> Result<Nonce, Malformed> {
+    check_beginning(bytes)?;
+    let is_over = bytes[10 + NONCE_BYTES..].iter().all(|byte| *byte == 0);
+    array(bytes, 10).filter(|_| is_over).ok_or(Malformed::Noise)
+}
+
+/// Checks the magic and the version of an opening or a preamble.
+fn check_beginning(bytes: &[u8]) -> Result<(), Malformed> {
+    if bytes.first_chunk() != Some(MAGIC) {
+        return Err(Malformed::Noise);
+    }
+    match array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default() {
+        VERSION => Ok(()),
+        version => Err(Malformed::Version(version)),
+    }
 }
 
 impl Preamble {
@@ -138,13 +183,7 @@ impl Preamble {
     /// # Errors
     /// It is none, or of another version.
     pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self, Malformed> {
-        if bytes.first_chunk() != Some(MAGIC) {
-            return Err(Malformed::Noise);
-        }
-        let version = array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default();
-        if version != VERSION {
-            return Err(Malformed::Version(version));
-        }
+        check_beginning(bytes)?;
         let field = || {
             let address: [u8; 16] = array(bytes, 64)?;
             let peer = match bytes.get(63)? {
@@ -234,5 +273,18 @@ mod tests {
         let version = VERSION as u8;
         assert_eq!(Verdict::decode([0, version, 0, 77]), Verdict::Version);
         assert_eq!(Verdict::decode([0, version + 1, 0, 0]), Verdict::Version);
+    }
+
+    #[test]
+    fn an_opening_has_a_nonce_and_is_no_preamble_of_version_1() {
+        let nonce = [0xab; NONCE_BYTES];
+        let bytes = opening(&nonce);
+        assert_eq!(opened(&bytes), Ok(nonce));
+        let mut longer = bytes;
+        longer[OPENING_BYTES - 1] = 1;
+        assert_eq!(opened(&longer), Err(Malformed::Noise));
+        let mut older = bytes;
+        older[9] = 1;
+        assert_eq!(opened(&older), Err(Malformed::Version(1)));
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::front::Shared;
 use crate::lease::Lease;
-use crate::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use crate::preamble::{self, Preamble, VERDICT_BYTES, Verdict};
 use crate::pulse::Watch;
 use crate::{Inside, Lender};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{CHALLENGE_BYTES, ClusterSecret, Meeting, NONCE_BYTES, Protocol};
 use evenkeel_wire::nbd::constants::reply;
 use evenkeel_wire::nbd::handshake::{Client, ClientClose, ClientPlan, ClientStep};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -167,7 +168,7 @@ impl Caller {
                 let (cluster, session) = (shared.config.cluster, Some(self.session));
                 let (number, peer) = (lease.number, self.peer);
                 let preamble = Preamble { cluster, node, lease: number, session, peer };
-                match introduce(&mut stream, &preamble).await? {
+                match introduce(&mut stream, &shared.config.secret, &preamble).await? {
                     Verdict::Welcome => Ok(Upstream { stream, lender: None, lease: Some(lease) }),
                     Verdict::NoLease => {
                         lease.end();
@@ -199,7 +200,7 @@ async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Leas
     let lease = Lease::new(shared.next_session());
     let (cluster, session, peer) = (shared.config.cluster, None, HostAddress::Local);
     let preamble = Preamble { cluster, node: home.0, lease: lease.number, session, peer };
-    match introduce(&mut stream, &preamble).await? {
+    match introduce(&mut stream, &shared.config.secret, &preamble).await? {
         Verdict::Welcome => {}
         verdict => return Err(refused(verdict)),
     }
@@ -240,13 +241,33 @@ fn local(error: io::Error) -> Trouble {
     }
 }
 
-async fn introduce(stream: &mut Box<dyn Stream>, preamble: &Preamble) -> Result<Verdict, Trouble> {
+/// Lets the node prove itself, proves this one, and says who is relayed; its verdict.
+async fn introduce(
+    stream: &mut Box<dyn Stream>,
+    secret: &ClusterSecret,
+    preamble: &Preamble,
+) -> Result<Verdict, Trouble> {
+    let what = passing("no answer to the opening");
+    let opening = evenkeel_link::nonce().map_err(&what)?;
+    stream.write_all(&preamble::opening(&opening)).await.map_err(&what)?;
+    stream.flush().await.map_err(&what)?;
+    match verdict(stream).await.map_err(&what)? {
+        Verdict::Prove => {}
+        verdict => return Err(Trouble::Passing(verdict.to_string())),
+    }
+    let mut bytes = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut bytes).await.map_err(&what)?;
+    let node = preamble.node;
+    let opened = Meeting { protocol: Protocol::Relay, node, opening, challenge: [0; NONCE_BYTES] };
+    let Some(meeting) = secret.answered(&opened, &bytes) else {
+        let text = "it has not proven that it is this node of the cluster";
+        return Err(Trouble::Passing(text.to_owned()));
+    };
     let what = passing("no answer to the preamble");
+    stream.write_all(&secret.proof_of_connecting(&meeting)).await.map_err(&what)?;
     stream.write_all(&preamble.encode()).await.map_err(&what)?;
     stream.flush().await.map_err(&what)?;
-    let mut bytes = [0; VERDICT_BYTES];
-    stream.read_exact(&mut bytes).await.map_err(&what)?;
-    Ok(Verdict::decode(bytes))
+    verdict(stream).await.map_err(&what)
 }
 
 fn refused(verdict: Verdict) -> Trouble {
@@ -255,6 +276,12 @@ fn refused(verdict: Verdict) -> Trouble {
         Verdict::NoPlace => Trouble::Denied(verdict.to_string()),
         _ => Trouble::Passing(verdict.to_string()),
     }
+}
+
+async fn verdict(stream: &mut Box<dyn Stream>) -> io::Result<Verdict> {
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).await?;
+    Ok(Verdict::decode(bytes))
 }
 
 /// The client's side of a handshake, up to its last step.

@@ -5,9 +5,11 @@
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::session::{
-    ANSWER_BYTES, ANSWER_TEXT_BYTES_MAX, Answer, HELLO_BYTES, Hello, Leader, LeaderGeneration,
-    PACKET_BYTES, Packet, PacketKind, Verdict,
+    ANSWER_BYTES, ANSWER_TEXT_BYTES_MAX, Answer, Challenge, HELLO_BYTES, Hello, Leader,
+    LeaderGeneration, OPENING_BYTES, Opening, PACKET_BYTES, Packet, PacketKind,
+    SESSION_CHALLENGE_BYTES, Verdict,
 };
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn answer(text: String) -> Answer {
@@ -33,12 +35,17 @@ fn the_bytes_are_those_of_the_page() {
     let hello = Hello { agent_version: 8, cluster: 0xc1, node: NodeId(7), leader, generation };
     assert_eq!(
         hex(&hello.encode()),
-        "45564b4800010008000000000000000000000000000000c1\
+        "45564b4800020008000000000000000000000000000000c1\
          00000007000000020000000000000abc0000000000000009"
     );
+    let opening = Opening { agent_version: 8, nonce: [0xab; 32] }.encode();
+    let nonce = "ab".repeat(32);
+    assert_eq!(hex(&opening), format!("45564b4800020008{nonce}0000000000000000"));
+    let challenge = Challenge { agent_version: 8, challenge: [0xab; 64] }.encode();
+    assert_eq!(hex(&challenge), format!("45564b4300020008{nonce}{nonce}"));
     assert_eq!(
         hex(&answer("no".into()).encode()),
-        "45564b570001000800000000000000030000000000000000000000000000000400000005000000060005\
+        "45564b570002000800000000000000030000000000000000000000000000000400000005000000060005\
          0000000000026e6f"
     );
     let packet = Packet { kind: PacketKind::Abandon, number: 258 };
@@ -55,20 +62,33 @@ fn a_long_text_is_cut_between_two_characters() {
 proptest! {
     #[test]
     fn what_is_accepted_has_these_bytes_and_no_others(
+        mut opening in any::<[u8; OPENING_BYTES]>(),
+        mut challenge in vec(any::<u8>(), SESSION_CHALLENGE_BYTES),
         mut hello in any::<[u8; HELLO_BYTES]>(),
         mut packet in any::<[u8; PACKET_BYTES]>(),
-        mut reply in proptest::collection::vec(any::<u8>(), ANSWER_BYTES..80),
+        mut reply in vec(any::<u8>(), ANSWER_BYTES..80),
         magic in any::<bool>(),
     ) {
         if magic {
-            hello[..6].copy_from_slice(b"EVKH\0\x01");
-            reply[..6].copy_from_slice(b"EVKW\0\x01");
-            let verdict = reply[41] % 8;
+            hello[..6].copy_from_slice(b"EVKH\0\x02");
+            opening[..6].copy_from_slice(b"EVKH\0\x02");
+            challenge[..6].copy_from_slice(b"EVKC\0\x02");
+            let reserved = opening.len() - 8;
+            opening[reserved..].fill(0);
+            reply[..6].copy_from_slice(b"EVKW\0\x02");
+            let verdict = reply[41] % 9;
             reply[40..46].copy_from_slice(&[0, verdict, 0, 0, 0, 0]);
             let text = reply.len() - ANSWER_BYTES;
             reply[46..48].copy_from_slice(&u16::try_from(text).unwrap().to_be_bytes());
             let kind = packet[0] % 6;
             packet[..4].copy_from_slice(&[kind, 0, 0, 0]);
+        }
+        if let Ok(read) = Opening::decode(&opening) {
+            prop_assert_eq!(read.encode(), opening);
+        }
+        let challenge: [u8; SESSION_CHALLENGE_BYTES] = challenge.try_into().unwrap();
+        if let Ok(read) = Challenge::decode(&challenge) {
+            prop_assert_eq!(read.encode(), challenge);
         }
         if let Ok(read) = Hello::decode(&hello) {
             prop_assert_eq!(read.encode(), hello);

@@ -60,7 +60,7 @@ impl Alert {
 }
 
 /// All alerts, in the order of the rules and of the reference.
-pub const GROUPS: [Group; 6] = [PROMISE, DATA, LIMITS, SPACE, SCRUB, SERVER];
+pub const GROUPS: [Group; 7] = [PROMISE, DATA, LIMITS, SPACE, SCRUB, ETCD, SERVER];
 
 const PROMISE: Group = Group {
     name: "evenkeel-promise",
@@ -458,6 +458,74 @@ const SCRUB: Group = Group {
                   16 TiB and most of its snapshots.",
             remedy: "`evenkeel store scrub --rate` raises the rate of a \
                      [scrub](../operating/store.md#scrub) that runs.",
+        },
+    ],
+};
+
+const ETCD: Group = Group {
+    name: "evenkeel-etcd",
+    title: "etcd of a cluster",
+    alerts: &[
+        Alert {
+            name: "EvenkeelEtcdFull",
+            expression: "evenkeel_etcd_is_full == 1",
+            hold: "2m",
+            severity: Severity::Critical,
+            summary: "The etcd member {{ $labels.endpoint }} is full",
+            description: "etcd refuses every write: nothing can be changed, and no node can lead \
+                          or take over from a lost one. Volumes are served as before.",
+            why: "The leader gives up history, defragments the members and clears the alarm by \
+                  itself within a minute. After two there is too much in use, or its user may \
+                  not do that.",
+            remedy: "The log names what was refused. Raise `--quota-backend-bytes` of all members \
+                     and restart them one after the other, or delete keys of others; then \
+                     `etcdctl alarm disarm`. See [etcd](../internals/etcd.md#space).",
+        },
+        Alert {
+            name: "EvenkeelEtcdFilling",
+            expression: "evenkeel_etcd_file_bytes > 0.8 * evenkeel_etcd_quota_bytes",
+            hold: "30m",
+            severity: Severity::Warning,
+            summary: "The etcd member {{ $labels.endpoint }} has used 80 % of its quota",
+            description: "A full etcd refuses every write.",
+            why: "History of five minutes is given up all the time, so what stays for half an \
+                  hour is in use.",
+            remedy: "Raise `--quota-backend-bytes`; its default is 2 GiB, and 8 GiB are the most \
+                     that etcd recommends.",
+        },
+        Alert {
+            name: "EvenkeelEtcdMemberDown",
+            expression: "evenkeel_etcd_up == 0",
+            hold: "2m",
+            severity: Severity::Warning,
+            summary: "The etcd member {{ $labels.endpoint }} does not answer",
+            description: "One more member that is lost may stop every change and takeover.",
+            why: "A restart takes less.",
+            remedy: "See its log, and `etcdctl endpoint status`.",
+        },
+        Alert {
+            name: "EvenkeelEtcdNoLeader",
+            expression: "evenkeel_etcd_has_leader == 0",
+            hold: "1m",
+            severity: Severity::Critical,
+            summary: "The etcd member {{ $labels.endpoint }} knows no leader",
+            description: "Without a leader of etcd nothing can be changed, and no node takes over \
+                          from a lost one.",
+            why: "An election takes a few seconds.",
+            remedy: "See that a majority of the members runs and reaches each other: \
+                     `etcdctl endpoint status`.",
+        },
+        Alert {
+            name: "EvenkeelEtcdSlow",
+            expression: "evenkeel_etcd_answer_seconds > 0.5",
+            hold: "5m",
+            severity: Severity::Warning,
+            summary: "The etcd member {{ $labels.endpoint }} takes half a second to answer",
+            description: "A leader's lease lasts 3 s: a slow etcd costs elections and takeovers \
+                          of nodes that live.",
+            why: "A member answers within milliseconds. An attempt ends after 1.5 s.",
+            remedy: "See its disk: `etcd_disk_wal_fsync_duration_seconds` of etcd's own metrics \
+                     should be below 10 ms. Give etcd disks of its own.",
         },
     ],
 };

@@ -255,6 +255,7 @@ impl From<Refusal> for ApiError {
             Refusal::VolumesNotFound(_)
             | Refusal::InstancesNotFound(_)
             | Refusal::NotUnowned(_)
+            | Refusal::UnownedServed(_)
             | Refusal::UnknownZone(_)
             | Refusal::NotTaggable(_)
             | Refusal::UnknownInstanceType(_) => unknown(refusal),
@@ -307,6 +308,14 @@ fn unknown(refusal: Refusal) -> ApiError {
         Refusal::NotUnowned(id) => ApiError::new(
             "InvalidVolume.NotFound",
             format!("There are no bytes of {id} that no volume has"),
+        ),
+        Refusal::UnownedServed(id) => ApiError::new(
+            "VolumeInUse",
+            format!(
+                "No volume has the bytes of {id}, and the data plane serves them: this control \
+                 plane has lost the volume. Restore its database, or stop the server that has \
+                 them open, and try again"
+            ),
         ),
         Refusal::InstancesNotFound(ids) => {
             let text = missing_ids("The instance ID", &ids);

@@ -8,6 +8,7 @@
 //! | key below the cluster's prefix | value |
 //! | --- | --- |
 //! | `id` | the cluster's number, 32 hexadecimal digits |
+//! | `secret` | what nodes prove to know, 32 bytes |
 //! | `credentials`, `calibration` | files that all nodes share |
 //! | `m/NUMBER` | the name of the node that has this number |
 //! | `n/NAME/spec` | [`nodes::Spec`]: its number, and whether it is in service |

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};
 use crate::journal::etcd::gateway::{Compare, Operation, Transaction};
-use crate::journal::etcd::keys;
+use crate::journal::etcd::{keys, number};
 
 /// What the keys begin with.
 pub const PREFIX: &str = "n/";
@@ -256,6 +256,8 @@ struct Said {
 
 struct Shared {
     kv: Kv,
+    /// The cluster's number.
+    number: u128,
     name: String,
     /// Held while something is asked of etcd, so that what is said last is written last.
     said: Mutex<Said>,
@@ -270,17 +272,19 @@ impl Shared {
     /// Writes the key with the lease, unless another process has it.
     fn write(&self, said: &mut Said) -> Result<bool, EtcdError> {
         let (key, value) = (self.kv.name(&inst_key(&self.name)), bytes_of(&said.inst)?);
+        let keys = &self.kv.keys;
         let mut then = vec![Operation::Put(key.clone(), value.clone(), said.lease)];
         if said.inst.is_reachable() {
             then.push(Operation::Put(self.kv.name(&last_key(&self.name)), value, 0));
         }
         let transaction = Transaction {
-            when: vec![Compare::CreatedBy(key.clone(), 0)],
+            when: vec![Compare::CreatedBy(key.clone(), 0), number::is_of(keys, self.number)],
             then: then.clone(),
-            otherwise: vec![Operation::Get(key.clone())],
+            otherwise: vec![Operation::Get(key.clone()), number::look(keys)],
         };
         let answer = self.kv.transact(&transaction)?;
         if !answer.succeeded {
+            number::check(keys, self.number, answer.of(&keys.number()))?;
             // It is gone by now if nothing was found, and is written at the next try.
             let Some(found) = answer.of(&key) else { return Ok(false) };
             let there = serde_json::from_slice::<Inst>(&found.value.0).ok();
@@ -321,14 +325,15 @@ impl Shared {
 }
 
 impl Presence {
-    /// Says so from now on. Waits for an earlier process of this name to be gone.
+    /// Says so from now on, to the etcd of the cluster of this number. Waits for an earlier process
+    /// of this name to be gone.
     ///
     /// # Errors
-    /// etcd does not answer, or another process has this name.
-    pub fn start(kv: Kv, name: &str, inst: Inst) -> Result<Self, EtcdError> {
+    /// etcd does not answer, is of another cluster, or another process has this name.
+    pub fn start(kv: Kv, number: u128, name: &str, inst: Inst) -> Result<Self, EtcdError> {
         let lease = grant(&kv.client, LEASE_TTL_S, PATIENCE)?;
         let said = Mutex::new(Said { inst, lease, is_written: false });
-        let shared = Arc::new(Shared { kv, name: name.to_owned(), said });
+        let shared = Arc::new(Shared { kv, number, name: name.to_owned(), said });
         let deadline = clock::since_boot() + SAME_NAME_MAX;
         while !shared.write(&mut shared.said())? {
             if clock::since_boot() >= deadline {

@@ -86,6 +86,13 @@ pub enum JournalError {
     /// It cannot be found out now whether the change is stored; the text has the reason. A later
     /// commit on the same revision finds out: it is refused if the change is stored.
     Unknown(String),
+    /// Another program has written a key of the journal.
+    Touched {
+        /// The key.
+        key: String,
+        /// The revision at which it was written.
+        revision: u64,
+    },
     /// The storage failed; the text has the reason.
     Failed(String),
 }
@@ -109,7 +116,13 @@ impl fmt::Display for JournalError {
             Self::Conflict { expected, found } => write!(
                 f,
                 "another server has committed: revision {found} is there, {expected} was \
-                 expected; restart this server"
+                 expected; a server that serves alone must be restarted, a cluster reads the \
+                 journal again"
+            ),
+            Self::Touched { key, revision } => write!(
+                f,
+                "etcd's key '{key}' was written by another program, at revision {revision}; this \
+                 server reads the journal again, so try again"
             ),
             Self::TokenTaken(token) => write!(f, "the client token '{token}' is there already"),
             Self::Compacted { after, oldest } => write!(
@@ -218,7 +231,8 @@ pub trait Journal: Send {
     ///
     /// # Errors
     /// [`JournalError::Conflict`], [`JournalError::TokenTaken`], [`JournalError::NoRoom`],
-    /// [`JournalError::Deposed`], [`JournalError::Failed`]: nothing was stored then.
+    /// [`JournalError::Deposed`], [`JournalError::Touched`], [`JournalError::Failed`]: nothing was
+    /// stored then.
     /// [`JournalError::Unknown`]: it may be stored.
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError>;
 

@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::journal::etcd::upkeep::{MemberAnswer, MemberSeen};
 use crate::scrub::ScrubState;
 
 use super::{
@@ -124,6 +125,22 @@ fn of_nodes(
 ) -> fmt::Result {
     nodes(snapshot).iter().try_for_each(|node| match value(node) {
         Some(value) => level(metric, &[("node", node.name.as_str())], value),
+        None => Ok(()),
+    })
+}
+
+fn members(snapshot: &Snapshot) -> &[MemberSeen] {
+    snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.etcd)
+}
+
+/// One sample for each member of etcd that answers and has the value.
+fn of_members(
+    snapshot: &Snapshot,
+    metric: &mut MetricEncoder<'_>,
+    value: fn(&MemberAnswer) -> Option<Value>,
+) -> fmt::Result {
+    members(snapshot).iter().try_for_each(|member| match member.answer.as_ref().and_then(value) {
+        Some(value) => level(metric, &[("endpoint", member.endpoint.as_str())], value),
         None => Ok(()),
     })
 }
@@ -460,6 +477,56 @@ pub(super) const ALL: &[Family] = &[
         "cluster_fences",
         "Nodes that were fenced at the Ceph cluster, since this leader leads.",
         Of::Each(|snapshot, metric| of_cluster(snapshot, metric, |counts| counts.fences)),
+    ),
+    Family::gauge(
+        "etcd_up",
+        "1 if the member of etcd answers, 0 if it does not.",
+        Of::Each(|snapshot, metric| {
+            members(snapshot).iter().try_for_each(|member| {
+                let labels = [("endpoint", member.endpoint.as_str())];
+                level(metric, &labels, Value::Count(member.answer.is_some().into()))
+            })
+        }),
+    ),
+    Family::gauge(
+        "etcd_has_leader",
+        "1 if the member knows which member leads etcd.",
+        Of::Each(|snapshot, metric| {
+            of_members(snapshot, metric, |it| Some(Value::Count(it.has_leader.into())))
+        }),
+    ),
+    Family::gauge(
+        "etcd_answer_seconds",
+        "The time that the member took to answer last.",
+        Of::Each(|snapshot, metric| {
+            of_members(snapshot, metric, |it| Some(Value::Real(it.took.as_secs_f64())))
+        }),
+    ),
+    Family::gauge(
+        "etcd_file_bytes",
+        "The size of the member's file, which its quota limits.",
+        Of::Each(|snapshot, metric| {
+            of_members(snapshot, metric, |it| Some(Value::Count(it.bytes)))
+        }),
+    ),
+    Family::gauge(
+        "etcd_in_use_bytes",
+        "The bytes of the member's file that are in use.",
+        Of::Each(|snapshot, metric| {
+            of_members(snapshot, metric, |it| Some(Value::Count(it.in_use)))
+        }),
+    ),
+    Family::gauge(
+        "etcd_quota_bytes",
+        "The most bytes of the member's file. Absent with etcd 3.4 and 3.5.",
+        Of::Each(|snapshot, metric| of_members(snapshot, metric, |it| it.quota.map(Value::Count))),
+    ),
+    Family::gauge(
+        "etcd_is_full",
+        "1 if the member refuses writes because its quota is used up.",
+        Of::Each(|snapshot, metric| {
+            of_members(snapshot, metric, |it| Some(Value::Count(it.is_full.into())))
+        }),
     ),
     Family::gauge(
         "volumes",

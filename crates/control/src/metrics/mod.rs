@@ -27,6 +27,7 @@ use crate::cluster::fleet::{Counts, Fleet, NodeView};
 use crate::cluster::nodes::State;
 use crate::events::Feed;
 use crate::events::webhook::Delivery;
+use crate::journal::etcd::upkeep::MemberSeen;
 use crate::model::{Attachment, Model, UnixMs};
 use crate::plane::{JournalNow, Plane, PlaneError};
 use crate::scrub::Scrub;
@@ -119,7 +120,7 @@ fn cluster(fleet: &Fleet) -> ClusterNow {
         name: view.member.name,
     };
     let nodes = fleet.nodes().into_iter().filter(|view| view.member.state != State::Removed);
-    ClusterNow { nodes: nodes.map(node).collect(), counts: fleet.counts() }
+    ClusterNow { nodes: nodes.map(node).collect(), counts: fleet.counts(), etcd: fleet.etcd() }
 }
 
 fn events(feed: &Feed) -> Option<EventsNow> {
@@ -315,6 +316,7 @@ struct ClusterNow {
     nodes: Vec<NodeNow>,
     /// Since this process leads.
     counts: Counts,
+    etcd: Vec<MemberSeen>,
 }
 
 /// A node of a cluster.

@@ -1,6 +1,7 @@
 //! The answers, parsed by a parser that is as strict as the standard.
 
 use super::*;
+use crate::journal::etcd::upkeep::MemberAnswer;
 use evenkeel_core::latency::Stage;
 use evenkeel_core::qos::Exceeded;
 use evenkeel_core::qos::contract::Contract;
@@ -69,7 +70,21 @@ fn cluster() -> ClusterNow {
         leads: false,
         part_ppm: None,
     };
-    ClusterNow { nodes: vec![left, right], counts: Counts { moves: 5, takeovers: 2, fences: 1 } }
+    let answer = MemberAnswer {
+        took: std::time::Duration::from_millis(250),
+        has_leader: true,
+        bytes: 400,
+        in_use: 300,
+        quota: Some(1_000),
+        is_full: true,
+        ..MemberAnswer::default()
+    };
+    let member = |endpoint: &str, answer| MemberSeen { endpoint: endpoint.to_owned(), answer };
+    ClusterNow {
+        nodes: vec![left, right],
+        counts: Counts { moves: 5, takeovers: 2, fences: 1 },
+        etcd: vec![member("http://a:1", Some(answer)), member("http://b:1", None)],
+    }
 }
 
 fn snapshot() -> Snapshot {
@@ -358,6 +373,14 @@ fn nodes_tell_what_they_do_and_a_server_alone_has_none() {
         ("evenkeel_cluster_moves_total", 5.0),
         ("evenkeel_cluster_takeovers_total", 2.0),
         ("evenkeel_cluster_fences_total", 1.0),
+        ("evenkeel_etcd_up{endpoint=\"http://a:1\"}", 1.0),
+        ("evenkeel_etcd_up{endpoint=\"http://b:1\"}", 0.0),
+        ("evenkeel_etcd_has_leader{endpoint=\"http://a:1\"}", 1.0),
+        ("evenkeel_etcd_answer_seconds{endpoint=\"http://a:1\"}", 0.25),
+        ("evenkeel_etcd_file_bytes{endpoint=\"http://a:1\"}", 400.0),
+        ("evenkeel_etcd_in_use_bytes{endpoint=\"http://a:1\"}", 300.0),
+        ("evenkeel_etcd_quota_bytes{endpoint=\"http://a:1\"}", 1_000.0),
+        ("evenkeel_etcd_is_full{endpoint=\"http://a:1\"}", 1.0),
     ] {
         assert_eq!(read.get(series), value, "{series}");
     }
@@ -366,7 +389,8 @@ fn nodes_tell_what_they_do_and_a_server_alone_has_none() {
     snapshot.volumes.iter_mut().for_each(|volume| volume.node = None);
     let alone = snapshot.encoded();
     let is_of_cluster = |line: &&str| {
-        !line.starts_with('#') && (line.contains("_node_") || line.contains("_cluster_"))
+        let parts = ["_node_", "_cluster_", "_etcd_"];
+        !line.starts_with('#') && parts.iter().any(|part| line.contains(part))
     };
     assert_eq!(alone.lines().find(is_of_cluster), None);
 }

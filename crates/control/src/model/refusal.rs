@@ -84,6 +84,8 @@ pub enum Refusal {
     Space(Box<SpaceShort>),
     /// There are no such bytes without a volume: they do not exist, or belong to a volume.
     NotUnowned(VolumeId),
+    /// Bytes without a volume that a data plane has open.
+    UnownedServed(VolumeId),
     /// The instance type does not exist.
     UnknownInstanceType(String),
     /// The host has volumes attached.

@@ -134,13 +134,18 @@ impl Plane {
         }
     }
 
-    /// What is known of the stored bytes of `id`, which belong to no volume.
+    /// What is known of the stored bytes of `id`, which belong to no volume and are not open.
     ///
     /// # Errors
-    /// [`Refusal::NotUnowned`] if there are none, [`PlaneError::Agent`].
+    /// [`Refusal::NotUnowned`] if there are none, [`Refusal::UnownedServed`] if a data plane serves
+    /// them, [`PlaneError::Agent`].
     pub fn unowned_volume(&self, id: VolumeId) -> Result<StoredVolume, PlaneError> {
         let unowned = self.unowned()?.into_iter().find(|stored| stored.id == id);
-        unowned.ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))
+        let unowned = unowned.ok_or(PlaneError::Refused(Refusal::NotUnowned(id)))?;
+        match self.report_of(vec![id])?.is_empty() {
+            true => Ok(unowned),
+            false => Err(PlaneError::Refused(Refusal::UnownedServed(id))),
+        }
     }
 
     /// Deletes stored bytes that belong to no volume; with `dry_run` only checks whether there are

@@ -3,8 +3,10 @@
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_link::{
-    AgentServer, ClientConfig, LinkError, RemoteAgent, ServerConfig, Status, Timing, TlsFiles,
+    AgentServer, ClientConfig, Confirm, LinkError, RemoteAgent, ServerConfig, Status, Timing,
+    TlsFiles,
 };
+use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
 use evenkeel_wire::agent::{Agent, Command, Failed, FailedKind, Reply};
 use std::io::{Read, Write};
@@ -15,6 +17,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub const CLUSTER: u128 = 0xc1;
+/// What all nodes know.
+pub const SECRET: ClusterSecret = ClusterSecret::new([7; SECRET_BYTES]);
 pub const NODE: NodeId = NodeId(7);
 /// No test waits longer, on the slowest machine.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -47,6 +51,8 @@ pub fn server_config(folder: &Path) -> ServerConfig {
     ServerConfig {
         listen: ([127, 0, 0, 1], 0).into(),
         cluster: CLUSTER,
+        secret: SECRET,
+        confirm: Confirm::new(|_, _| Ok(())),
         node: NODE,
         incarnation: 1,
         generation_file: folder.join("agent-generation"),
@@ -59,6 +65,7 @@ pub fn client_config(address: SocketAddr, generation: u64) -> ClientConfig {
     ClientConfig {
         address,
         cluster: CLUSTER,
+        secret: SECRET,
         node: NODE,
         leader: leader(generation as u32),
         generation: LeaderGeneration(generation),

@@ -13,6 +13,7 @@ use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,6 +23,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
+/// What all nodes know.
+pub const SECRET: ClusterSecret = ClusterSecret::new([7; SECRET_BYTES]);
 pub const CLUSTER: u128 = 0xc1;
 pub const SIZE: u64 = 1 << 20;
 pub const ID: VolumeId = VolumeId::from_bits(1);
@@ -253,6 +256,7 @@ pub fn config(id: NodeId, map: &Arc<Map>, local: Arc<dyn Local>) -> FrontConfig 
         nodes: ([127, 0, 0, 1], 0).into(),
         node: id,
         cluster: CLUSTER,
+        secret: SECRET,
         tls: None,
         homes: Arc::new(View(id, Arc::clone(map))),
         local,

@@ -1,14 +1,14 @@
 //! Clients that give a connection up, and send again elsewhere what they have sent over it: none of
 //! it is passed on afterwards, wherever it was.
 
-use crate::cluster::{Cluster, ID, Map, Place, config, connect, pause, until};
+use crate::cluster::{Cluster, ID, Map, Place, SECRET, config, connect, pause, until};
 use crate::late::Late;
-use crate::nodes::{Fake, NODE, dial, lease, preamble, verdict};
-use crate::strangers::shake_hands;
+use crate::nodes::{Fake, NODE, lease, preamble, relayed, verdict};
+use crate::strangers::{challenge, opening_of, shake_hands, welcome};
 use crate::support::{ANSWER_MAX, Answer, Nbd};
 use evenkeel_core::fencing::{GAP_MAX, NodeId};
 use evenkeel_core::request::Operation;
-use evenkeel_relay::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
+use evenkeel_relay::preamble::Verdict;
 use evenkeel_relay::{Front, FrontConfig, Inside, Local, Timing};
 use evenkeel_wire::agent::HostAddress;
 use rustix::process::{Pid, Signal, kill_process};
@@ -206,10 +206,9 @@ fn silent_home() -> (SocketAddr, Receiver<usize>) {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let tell = tell.clone();
             std::thread::spawn(move || -> io::Result<()> {
-                let mut bytes = [0; PREAMBLE_BYTES];
-                stream.read_exact(&mut bytes)?;
-                stream.write_all(&Verdict::Welcome.encode())?;
-                if Preamble::decode(&bytes).unwrap().session.is_none() {
+                let opening = opening_of(&mut stream)?;
+                challenge(&mut stream, &SECRET, (NODE, opening))?;
+                if welcome(&mut stream)?.session.is_none() {
                     return stream.read_to_end(&mut Vec::new()).map(drop);
                 }
                 if !shake_hands(&mut stream)? {
@@ -290,7 +289,7 @@ fn a_home_drops_what_waits_for_room_when_its_front_is_gone() {
     let local = Arc::clone(&fake) as Arc<dyn Local>;
     let front = Front::start(config(NODE, &Arc::default(), local)).unwrap();
     let _lease = lease(front.node_address());
-    let mut stream = dial(front.node_address(), &preamble(1).encode());
+    let mut stream = relayed(front.node_address(), &preamble(1));
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
     stream.set_nonblocking(true).unwrap();
     let (inside, _kept) = fake.held.lock().unwrap().pop().unwrap();

@@ -1,13 +1,16 @@
 //! Between nodes: who is let in, and when.
 
-use crate::cluster::{CLUSTER, Cluster, ID, Map, Place, config, connect, pause, until};
+use crate::cluster::{CLUSTER, Cluster, ID, Map, Place, SECRET, config, connect, pause, until};
 use crate::support::Answer;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::Operation;
 use evenkeel_link::TlsFiles;
-use evenkeel_relay::preamble::{Preamble, VERDICT_BYTES, Verdict};
+use evenkeel_relay::preamble::{Preamble, VERDICT_BYTES, Verdict, opening};
 use evenkeel_relay::{Front, FrontConfig, Inside, Local, RelayError};
 use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{
+    CHALLENGE_BYTES, ClusterSecret, Meeting, NONCE_BYTES, Protocol, SECRET_BYTES,
+};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -25,7 +28,7 @@ pub fn preamble(session: u128) -> Preamble {
 
 /// The connection of a lease. Nobody answers its probes, so it lasts for a lease's length.
 pub fn lease(address: SocketAddr) -> TcpStream {
-    let mut stream = dial(address, &Preamble { session: None, ..preamble(0) }.encode());
+    let mut stream = relayed(address, &Preamble { session: None, ..preamble(0) });
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
     stream
 }
@@ -35,6 +38,29 @@ pub fn dial(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
     stream.write_all(bytes).unwrap();
     stream
+}
+
+/// Proves that it knows a secret, and sends these bytes behind the proof.
+fn prove(address: SocketAddr, secret: &ClusterSecret, bytes: &[u8]) -> TcpStream {
+    let nonce = [1; NONCE_BYTES];
+    let mut stream = dial(address, &opening(&nonce));
+    assert_eq!(verdict(&mut stream), Some(Verdict::Prove));
+    let mut challenge = [0; CHALLENGE_BYTES];
+    stream.read_exact(&mut challenge).unwrap();
+    let opened = Meeting {
+        protocol: Protocol::Relay,
+        node: NODE,
+        opening: nonce,
+        challenge: *challenge.first_chunk().unwrap(),
+    };
+    assert_eq!(SECRET.answered(&opened, &challenge).unwrap().challenge, opened.challenge);
+    stream.write_all(&[&secret.proof_of_connecting(&opened)[..], bytes].concat()).unwrap();
+    stream
+}
+
+/// A node of the cluster that relays this client, or opens its lease.
+pub fn relayed(address: SocketAddr, preamble: &Preamble) -> TcpStream {
+    prove(address, &SECRET, &preamble.encode())
 }
 
 pub fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
@@ -47,7 +73,7 @@ pub fn verdict(stream: &mut TcpStream) -> Option<Verdict> {
 fn a_node_lets_in_whom_it_is_meant_for() {
     let cluster = Cluster::new(1);
     let address = cluster.nodes[0].front.as_ref().unwrap().node_address();
-    let mut early = dial(address, &preamble(1).encode());
+    let mut early = relayed(address, &preamble(1));
     assert_eq!(verdict(&mut early), Some(Verdict::NoLease));
     let _lease = lease(address);
     let mut other_version = preamble(1).encode();
@@ -62,7 +88,7 @@ fn a_node_lets_in_whom_it_is_meant_for() {
         ([0x55; 80], None),
     ];
     for (bytes, told) in cases {
-        let mut stream = dial(address, &bytes);
+        let mut stream = prove(address, &SECRET, &bytes);
         assert_eq!(verdict(&mut stream), told);
         if told != Some(Verdict::Welcome) {
             assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "and is closed");
@@ -70,11 +96,45 @@ fn a_node_lets_in_whom_it_is_meant_for() {
     }
     // A home is not asked for here: the data plane answers, whatever the map says.
     cluster.map.set(ID, Place::Node(NodeId(9)));
-    let mut stream = dial(address, &preamble(2).encode());
+    let mut stream = relayed(address, &preamble(2));
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
     let mut greeting = [0; 8];
     stream.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"NBDMAGIC");
+}
+
+/// Any local user reaches the address: it may be no node.
+#[test]
+fn a_front_without_the_secret_names_no_client_and_learns_nothing() {
+    let cluster = Cluster::new(1);
+    let address = cluster.nodes[0].front.as_ref().unwrap().node_address();
+    let other = ClusterSecret::new([1; SECRET_BYTES]);
+    for (secret, is_let_in) in [(&other, false), (&SECRET, true)] {
+        let mut stream = prove(address, secret, &preamble(1).encode());
+        assert_eq!(verdict(&mut stream).is_some(), is_let_in);
+    }
+    // What is not proven, and what is no opening, ends without a word about the cluster.
+    let version_1 = [b"evkrelay\0\x01", &[0; 53][..]].concat();
+    for (bytes, told) in [(version_1, Some(Verdict::Version)), (vec![0x55; 63], None)] {
+        let mut stream = dial(address, &bytes);
+        assert_eq!(verdict(&mut stream), told);
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "and is closed");
+    }
+}
+
+#[test]
+fn a_home_without_the_secret_gets_no_client() {
+    let other = |config: FrontConfig| {
+        let mut config = FrontConfig { secret: ClusterSecret::new([1; SECRET_BYTES]), ..config };
+        config.timing.first_contact = std::time::Duration::from_millis(300);
+        config
+    };
+    let home = Cluster::new(1);
+    let stranger = Cluster::with(1, "", other);
+    let address = home.nodes[0].front.as_ref().unwrap().node_address();
+    stranger.map.divert(NodeId(7), address);
+    stranger.map.set(ID, Place::Node(NodeId(7)));
+    assert!(connect(stranger.nodes[0].address(), true).is_none());
 }
 
 /// A data plane of which the test decides when it is done with a connection.
@@ -101,13 +161,13 @@ fn a_session_is_let_in_again_when_nothing_of_it_is_under_way() {
     let front = Front::start(config(NODE, &map, local)).unwrap();
     let opened = || fake.held.lock().unwrap().len();
     let _lease = lease(front.node_address());
-    let mut first = dial(front.node_address(), &preamble(1).encode());
+    let mut first = relayed(front.node_address(), &preamble(1));
     assert_eq!(verdict(&mut first), Some(Verdict::Welcome));
-    let mut second = dial(front.node_address(), &preamble(1).encode());
+    let mut second = relayed(front.node_address(), &preamble(1));
     // The first one is put out, though it has not ended.
     assert_eq!(first.read(&mut [0]).unwrap_or(0), 0);
     // Another session is not concerned.
-    let mut other = dial(front.node_address(), &preamble(2).encode());
+    let mut other = relayed(front.node_address(), &preamble(2));
     assert_eq!(verdict(&mut other), Some(Verdict::Welcome));
     (0..20).for_each(|_| pause());
     assert_eq!(opened(), 2, "the second waits");
@@ -168,9 +228,9 @@ fn nodes_know_each_other_by_their_certificates() {
     stranger.map.divert(NodeId(7), address);
     stranger.map.set(ID, Place::Node(NodeId(7)));
     assert!(connect(stranger.nodes[0].address(), true).is_none(), "another authority");
-    let mut plain = dial(address, &Preamble { node: NodeId(7), ..preamble(1) }.encode());
+    let mut plain = dial(address, &opening(&[1; NONCE_BYTES]));
     let told = verdict(&mut plain);
-    assert_ne!(told, Some(Verdict::Welcome));
+    assert_ne!(told, Some(Verdict::Prove));
 }
 
 const SIZE_OF_WRITE: u32 = 1 << 20;

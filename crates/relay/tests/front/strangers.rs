@@ -1,18 +1,21 @@
 //! Clients and data planes that send what they should not, or nothing, or take nothing.
 
-use crate::cluster::{Cluster, ID, Place, SIZE, connect, pause, stream, until};
+use crate::cluster::{Cluster, ID, Place, SECRET, SIZE, connect, pause, stream, until};
 use crate::support::{Answer, Random};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::{Operation, Request};
-use evenkeel_relay::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
+use evenkeel_relay::preamble::{OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, opened};
 use evenkeel_relay::{Bounds, FrontConfig, Timing};
+use evenkeel_wire::agent::proof::{
+    ClusterSecret, Meeting, NONCE_BYTES, Nonce, PROOF_BYTES, Protocol, SECRET_BYTES,
+};
 use evenkeel_wire::nbd::ExportInfo;
 use evenkeel_wire::nbd::handshake::{Server, ServerStep};
 use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, reply};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const READ: Operation = Operation::Read;
@@ -101,11 +104,19 @@ fn requests_that_make_no_sense_get_the_data_planes_answer() {
     }
 }
 
+/// The node that impostors pass for.
+const IMPOSTOR: NodeId = NodeId(9);
+
+/// Whether an impostor without the secret was sent a proof or a client.
+static HAS_LEARNT: AtomicBool = AtomicBool::new(false);
+
 /// What somebody does who passes for a home.
 #[derive(Clone, Copy)]
 enum Plays {
     /// Says nothing after the connection.
     Dead,
+    /// Does not know the secret of the cluster.
+    Unproven,
     /// Lets clients in and never speaks NBD.
     Silent,
     /// Lets clients in and answers with noise.
@@ -118,15 +129,50 @@ enum Plays {
     Closes,
 }
 
-fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
-    let mut preamble = [0; PREAMBLE_BYTES];
+/// The nonce of the opening that a front sends.
+pub fn opening_of(stream: &mut TcpStream) -> std::io::Result<Nonce> {
+    let mut opening = [0; OPENING_BYTES];
+    stream.read_exact(&mut opening)?;
+    Ok(opened(&opening).expect("an opening"))
+}
+
+/// Plays this node that knows this secret, and asks for the front's proof.
+pub fn challenge(
+    stream: &mut TcpStream,
+    secret: &ClusterSecret,
+    (node, opening): (NodeId, Nonce),
+) -> std::io::Result<()> {
+    let challenge = [2; NONCE_BYTES];
+    let meeting = Meeting { protocol: Protocol::Relay, node, opening, challenge };
+    stream.write_all(&Verdict::Prove.encode())?;
+    stream.write_all(&secret.challenge(&meeting))
+}
+
+/// Lets a front in, whatever it proves; its preamble.
+pub fn welcome(stream: &mut TcpStream) -> std::io::Result<Preamble> {
+    let (mut proof, mut preamble) = ([0; PROOF_BYTES], [0; PREAMBLE_BYTES]);
+    stream.read_exact(&mut proof)?;
     stream.read_exact(&mut preamble)?;
-    let wait_for_end = |stream: &mut TcpStream| stream.read_to_end(&mut Vec::new()).map(drop);
-    if matches!(plays, Plays::Dead) {
-        return wait_for_end(&mut stream);
-    }
     stream.write_all(&Verdict::Welcome.encode())?;
-    if Preamble::decode(&preamble).unwrap().session.is_none() {
+    Ok(Preamble::decode(&preamble).expect("a preamble"))
+}
+
+fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
+    let opening = opening_of(&mut stream)?;
+    let wait_for_end = |stream: &mut TcpStream| stream.read_to_end(&mut Vec::new()).map(drop);
+    let secret = match plays {
+        Plays::Dead => return wait_for_end(&mut stream),
+        Plays::Unproven => ClusterSecret::new([1; SECRET_BYTES]),
+        _ => SECRET,
+    };
+    challenge(&mut stream, &secret, (IMPOSTOR, opening))?;
+    if matches!(plays, Plays::Unproven) {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        HAS_LEARNT.fetch_or(!rest.is_empty(), Ordering::SeqCst);
+        return Ok(());
+    }
+    if welcome(&mut stream)?.session.is_none() {
         // A lease, which it grants for good.
         return wait_for_end(&mut stream);
     }
@@ -205,7 +251,7 @@ fn a_home_that_shakes_hands_and_then_fails_is_left_without_an_error() {
 
 #[test]
 fn a_home_that_does_not_speak_is_left_for_another() {
-    for plays in [Plays::Dead, Plays::Silent, Plays::Noise] {
+    for plays in [Plays::Dead, Plays::Unproven, Plays::Silent, Plays::Noise] {
         let cluster = Cluster::with(2, "", quick);
         let (address, count) = impostor(plays);
         let node = NodeId(9);
@@ -218,6 +264,7 @@ fn a_home_that_does_not_speak_is_left_for_another() {
         let mut client = client.join().unwrap().expect("the export is there");
         assert_eq!(client.ask(WRITE, 0, 512, &[6; 512]), Answer::Done(Vec::new()));
     }
+    assert!(!HAS_LEARNT.load(Ordering::SeqCst));
 }
 
 /// However long it rests after a failure, it does not rest while there is another home to ask.

@@ -253,11 +253,7 @@ impl Shared {
         for _ in 0..BREAKS_MAX {
             // Looked at first: the library takes the lock of whoever was silent for half a minute,
             // also of one that was only stopped and is not fenced.
-            if let Some((owner, address)) = image.owner()? {
-                // Only an instance that no device listens to any more is no danger.
-                if !self.instance.is_fenced(&self.books, &address)? {
-                    return Err(StoreError::Elsewhere { id, address });
-                }
+            if let Some(owner) = self.fenced_owner(id, &image)? {
                 self.cluster.wait_for_latest_map()?;
                 image.break_lock(&owner)?;
             }
@@ -270,6 +266,19 @@ impl Shared {
         }
         image.lock()?;
         Ok(image)
+    }
+
+    /// The fenced instance that has left its lock on an image; `None` if it is not locked.
+    ///
+    /// # Errors
+    /// [`StoreError::Elsewhere`] if an instance has it that is not fenced. Only one that no device
+    /// listens to any more is no danger.
+    fn fenced_owner(&self, id: VolumeId, image: &Image) -> Result<Option<String>, StoreError> {
+        let Some((owner, address)) = image.owner()? else { return Ok(None) };
+        match self.instance.is_fenced(&self.books, &address)? {
+            true => Ok(Some(owner)),
+            false => Err(StoreError::Elsewhere { id, address }),
+        }
     }
 
     /// Opens an image whose own settings say that it has no cache: settings of the pool would go
@@ -499,6 +508,11 @@ impl Pool for RbdPool {
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
         let _claim = self.shared.claim(id)?;
         let Some(record) = self.shared.volume(id)? else { return Ok(()) };
+        // Another server may serve it, whatever the control plane of this one knows.
+        match Image::open(&self.shared.cluster, &record.image) {
+            Err(error) if errno(&error) == Some(libc::ENOENT) => {}
+            image => drop(self.shared.fenced_owner(id, &image?)?),
+        }
         let changes = Changes::default();
         let changes = changes.remove(&volume_key(id))?.set(&gone_key(&record.image), &true)?;
         self.shared.books.change(&changes)?;

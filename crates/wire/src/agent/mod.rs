@@ -13,6 +13,7 @@
 mod bytes;
 mod fields;
 mod frame;
+pub mod proof;
 pub mod session;
 mod touched;
 

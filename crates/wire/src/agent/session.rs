@@ -1,8 +1,11 @@
-//! The session around frames where both ends are not in one process: a hello and its answer, then
-//! packets.
+//! The session around frames where both ends are not in one process: proofs, a hello and its
+//! answer, then packets.
 //!
 //! ```text
 //!  control                                data plane
+//!  Opening: versions, a nonce        ──▶
+//!                                    ◀──  Challenge: a nonce, a proof
+//!  its proof
 //!  Hello: versions, cluster, node,   ──▶
 //!         leader, generation
 //!                                    ◀──  Answer: welcome, or why not
@@ -13,8 +16,10 @@
 //!                                    ◀──  Packet(heartbeat)
 //! ```
 //!
-//! The hello and the head of its answer keep their first eight bytes in every version, so that two
-//! sides of different versions can tell each other so. A message has exactly one form.
+//! The opening, the challenge, the hello and the head of its answer keep their first eight bytes in
+//! every version, so that two sides of different versions can tell each other so: an answer in
+//! place of a challenge says it, and has nothing of the cluster then. A message has exactly one
+//! form. The proofs are those of [`proof`](super::proof).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,10 +28,18 @@ use core::fmt;
 use evenkeel_core::fencing::NodeId;
 
 use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
+use super::proof::{CHALLENGE_BYTES, Nonce};
 
 /// Version of the hello, its answer and the packets. Frames have their own
 /// ([`VERSION`](super::VERSION)).
-pub const SESSION_VERSION: u16 = 1;
+pub const SESSION_VERSION: u16 = 2;
+/// The length of an opening in bytes: that of version 1's hello, which a node of that version
+/// reads.
+pub const OPENING_BYTES: usize = 48;
+/// The length of a challenge in bytes.
+pub const SESSION_CHALLENGE_BYTES: usize = 8 + CHALLENGE_BYTES;
+/// The length of what begins a challenge as well as an answer.
+pub const BEGINNING_BYTES: usize = 8;
 /// The length of a hello in bytes.
 pub const HELLO_BYTES: usize = 48;
 /// The length of an answer in bytes, without the text behind it.
@@ -37,6 +50,7 @@ pub const ANSWER_TEXT_BYTES_MAX: usize = 1_024;
 pub const PACKET_BYTES: usize = 12;
 
 const HELLO_MAGIC: [u8; 4] = *b"EVKH";
+const CHALLENGE_MAGIC: [u8; 4] = *b"EVKC";
 const ANSWER_MAGIC: [u8; 4] = *b"EVKW";
 
 /// Counts the leaders of a cluster: a later one has a higher number. A node that has heard one
@@ -65,7 +79,25 @@ impl fmt::Display for Leader {
     }
 }
 
-/// The first message of control.
+/// The first message of control: nothing in it is of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// The version of the frames that it writes and reads.
+    pub agent_version: u16,
+    /// Its nonce.
+    pub nonce: Nonce,
+}
+
+/// What a node answers to an opening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Challenge {
+    /// The version of the frames that it writes and reads.
+    pub agent_version: u16,
+    /// Its nonce and its proof.
+    pub challenge: [u8; CHALLENGE_BYTES],
+}
+
+/// What control says behind its proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The version of the frames that it writes and reads.
@@ -97,9 +129,11 @@ pub enum Verdict {
     OtherLeader,
     /// It cannot take the session now. Trying again later may help.
     Busy,
+    /// Its certificate is not that of its leader's node.
+    Certificate,
 }
 
-/// The first message of a node.
+/// What a node says to a hello, or to an opening of another version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// Whether commands may be sent.
@@ -158,6 +192,7 @@ impl Wire for Verdict {
             Self::LowerGeneration => 4,
             Self::OtherLeader => 5,
             Self::Busy => 6,
+            Self::Certificate => 7,
         };
         code.write(to);
     }
@@ -171,6 +206,7 @@ impl Wire for Verdict {
             4 => Self::LowerGeneration,
             5 => Self::OtherLeader,
             6 => Self::Busy,
+            7 => Self::Certificate,
             _ => return Err(from.malformed(2, Problem::OutOfRange)),
         })
     }
@@ -214,6 +250,64 @@ fn read_beginning(from: &mut Reader<'_>, magic: [u8; 4]) -> Result<(), Malformed
         SESSION_VERSION => Ok(()),
         other => Err(from.malformed(2, Problem::UnknownSession(other))),
     })
+}
+
+impl Opening {
+    /// Its bytes: [`OPENING_BYTES`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        short(|to| {
+            to.put(&HELLO_MAGIC);
+            SESSION_VERSION.write(to);
+            self.agent_version.write(to);
+            to.put(&self.nonce);
+            0_u64.write(to);
+        })
+    }
+
+    /// # Errors
+    /// If it is no opening of this version.
+    pub fn decode(bytes: &[u8; OPENING_BYTES]) -> Result<Self, Malformed> {
+        let mut from = Reader::new(bytes);
+        read_beginning(&mut from, HELLO_MAGIC)?;
+        let opening = Self { agent_version: from.field("agent_version")?, nonce: from.array()? };
+        from.in_field("reserved", |from| match u64::read(from)? {
+            0 => Ok(()),
+            _ => Err(from.malformed(8, Problem::OutOfRange)),
+        })?;
+        from.finish()?;
+        Ok(opening)
+    }
+}
+
+impl Challenge {
+    /// Its bytes: [`SESSION_CHALLENGE_BYTES`].
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        short(|to| {
+            to.put(&CHALLENGE_MAGIC);
+            SESSION_VERSION.write(to);
+            self.agent_version.write(to);
+            to.put(&self.challenge);
+        })
+    }
+
+    /// Whether a message that begins so is an [`Answer`] in place of a challenge.
+    #[must_use]
+    pub fn is_answer(beginning: &[u8; BEGINNING_BYTES]) -> bool {
+        beginning.starts_with(&ANSWER_MAGIC)
+    }
+
+    /// # Errors
+    /// If it is no challenge of this version.
+    pub fn decode(bytes: &[u8; SESSION_CHALLENGE_BYTES]) -> Result<Self, Malformed> {
+        let mut from = Reader::new(bytes);
+        read_beginning(&mut from, CHALLENGE_MAGIC)?;
+        let challenge =
+            Self { agent_version: from.field("agent_version")?, challenge: from.array()? };
+        from.finish()?;
+        Ok(challenge)
+    }
 }
 
 impl Hello {

@@ -152,6 +152,13 @@ impl Books {
         self.seats.iter().filter_map(up).collect()
     }
 
+    /// The name of a node whose process lives and serves as far as etcd knows, and executes no
+    /// commands. One that is starting has no volume open yet.
+    pub(super) fn silent(&self) -> Option<String> {
+        let is_silent = |seat: &&Seat| seat.member.reachable().is_some() && seat.up().is_none();
+        self.seats.values().find(is_silent).map(|seat| seat.member.name.clone())
+    }
+
     /// A node by words for messages.
     pub(super) fn name(&self, number: NodeId) -> String {
         match self.seats.get(&number) {

@@ -49,6 +49,7 @@ use self::turns::Turns;
 use super::homes::Changes;
 use super::nodes::{Member, State};
 use crate::clock;
+use crate::journal::etcd::upkeep::MemberSeen;
 pub use books::Counts;
 pub use keeper::Keeping;
 
@@ -103,6 +104,8 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// In words.
     fn set_state(&self, node: &str, state: State) -> Result<bool, String>;
+    /// The members of etcd, as they were seen last.
+    fn etcd(&self) -> Vec<MemberSeen>;
     /// The node of this process.
     fn here(&self) -> NodeId;
     /// The number of this process's term as the leader: more than that of every earlier one.
@@ -218,6 +221,12 @@ impl Fleet {
             clock::pause(SEEN_LOOK);
         }
         Ok(is_there)
+    }
+
+    /// The members of etcd, as they were seen last.
+    #[must_use]
+    pub fn etcd(&self) -> Vec<MemberSeen> {
+        self.cluster.etcd()
     }
 
     /// What has happened since this process leads.

@@ -89,6 +89,18 @@ impl Fleet {
         })
     }
 
+    /// The node of this process, for a volume without a home, as soon as every node answers that
+    /// may have it open.
+    fn desk_of_all(&self, id: VolumeId) -> Result<Arc<dyn Node>, Failed> {
+        if let Some(node) = self.books().silent() {
+            return Err(not_yet(format!(
+                "the node {node} does not answer, and may have {id} open; it is deleted when the \
+                 node answers or is fenced"
+            )));
+        }
+        self.desk()
+    }
+
     /// Applies a volume at its home, which may become another one.
     fn apply(
         &self,
@@ -159,7 +171,7 @@ impl Fleet {
                 let node = self.books().up(home);
                 node.ok_or_else(|| self.no_answer(id, home))?
             }
-            None => self.desk()?,
+            None => self.desk_of_all(id)?,
         };
         done(node.call(Command::Delete(id)))?;
         self.forget(id);
@@ -332,9 +344,16 @@ impl Fleet {
 
     fn report_of(&self, ids: &[VolumeId]) -> Result<Report, Failed> {
         let mut parts = BTreeMap::<NodeId, Vec<VolumeId>>::new();
+        let everywhere: Vec<NodeId> = self.books().all_up().iter().map(|(it, _)| *it).collect();
         for id in ids {
-            if let Some(home) = self.home(*id) {
-                parts.entry(home).or_default().push(*id);
+            match self.home(*id) {
+                Some(home) => parts.entry(home).or_default().push(*id),
+                // A node may have it all the same, unknown to this leader.
+                None => {
+                    for number in &everywhere {
+                        parts.entry(*number).or_default().push(*id);
+                    }
+                }
             }
         }
         let mut all = Report::default();

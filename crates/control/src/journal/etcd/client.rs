@@ -68,6 +68,8 @@ pub struct TlsFiles {
 pub enum EtcdError {
     /// What was configured cannot be used.
     Options(String),
+    /// This etcd has not the data of this cluster. Nothing was done.
+    OtherCluster(String),
     /// No endpoint has answered.
     Unavailable {
         /// What each has said, and what to do.
@@ -91,7 +93,7 @@ impl EtcdError {
     #[must_use]
     pub const fn may_be_done(&self) -> bool {
         match self {
-            Self::Options(_) => false,
+            Self::Options(_) | Self::OtherCluster(_) => false,
             Self::Unavailable { may_be_done, .. } | Self::Refused { may_be_done, .. } => {
                 *may_be_done
             }
@@ -101,28 +103,38 @@ impl EtcdError {
     /// Whether etcd's quota is used up.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Refused { text, .. } if text.contains(NO_SPACE))
+        matches!(self, Self::Refused { code: RESOURCE_EXHAUSTED, text, .. }
+            if text.contains(NO_SPACE))
     }
 
     /// Whether the revision that was asked for is no longer kept.
     #[must_use]
     pub fn is_compacted(&self) -> bool {
-        matches!(self, Self::Refused { text, .. } if text.contains("has been compacted"))
+        // The same code is that of a revision that is not there yet.
+        matches!(self, Self::Refused { code: OUT_OF_RANGE, text, .. }
+            if text.contains("has been compacted"))
     }
 
     /// Whether there is no such lease.
     #[must_use]
     pub fn is_no_lease(&self) -> bool {
+        // The gateway has the same code for a path that it does not know.
         matches!(self, Self::Refused { code: NOT_FOUND, text, .. } if text.contains("lease"))
+    }
+
+    /// Whether a stream's refusal says that there is no such lease.
+    pub(super) fn is_no_lease_of(refusal: &Refusal) -> bool {
+        refusal.code == NOT_FOUND
     }
 }
 
 impl fmt::Display for EtcdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Options(text) | Self::Unavailable { text, .. } | Self::Refused { text, .. } => {
-                f.write_str(text)
-            }
+            Self::Options(text)
+            | Self::OtherCluster(text)
+            | Self::Unavailable { text, .. }
+            | Self::Refused { text, .. } => f.write_str(text),
         }
     }
 }
@@ -136,9 +148,13 @@ const NOT_FOUND: u64 = 5;
 const PERMISSION_DENIED: u64 = 7;
 const RESOURCE_EXHAUSTED: u64 = 8;
 const FAILED_PRECONDITION: u64 = 9;
+const OUT_OF_RANGE: u64 = 11;
 const INTERNAL: u64 = 13;
 const UNAVAILABLE: u64 = 14;
 const UNAUTHENTICATED: u64 = 16;
+
+/// What an endpoint answered, and how long that took; or why it did not answer.
+pub type Answered<T> = Result<(T, Duration), String>;
 
 /// How long one endpoint may take.
 #[derive(Clone, Copy)]
@@ -246,17 +262,7 @@ impl Client {
         patience: Duration,
     ) -> Result<T, EtcdError> {
         let body = request.to_string();
-        self.each(patience, |endpoint| {
-            let answer = self.ask(endpoint, path, &body, Times::of(attempt_max))?;
-            let text = answer
-                .into_body()
-                .into_with_config()
-                .limit(ANSWER_BYTES_MAX)
-                .read_to_vec()
-                .map_err(|error| Attempt::Unknown(reason(&error)))?;
-            serde_json::from_slice(&text)
-                .map_err(|error| Attempt::Unknown(format!("not an answer of etcd: {error}")))
-        })
+        self.each(patience, |endpoint| self.read(endpoint, path, &body, Times::of(attempt_max)))
     }
 
     /// Opens a stream of messages, one a line; it ends after `longest`, whatever comes.
@@ -276,6 +282,54 @@ impl Client {
             let answer = self.ask(endpoint, path, &body, times)?;
             Ok(BufReader::new(answer.into_body().into_reader()))
         })
+    }
+
+    /// Asks each endpoint once, one after the other, each for at most so long.
+    pub fn ask_each<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &Value,
+        attempt_max: Duration,
+    ) -> Vec<(String, Answered<T>)> {
+        let body = request.to_string();
+        let ask = |endpoint: &String| {
+            let sent = clock::since_boot();
+            let answer = self.read(endpoint, path, &body, Times::of(attempt_max));
+            let took = clock::since_boot().saturating_sub(sent);
+            let answer = match answer {
+                Ok(answer) => Ok((answer, took)),
+                Err(Attempt::Refused(code, text)) => {
+                    Err(format!("{text}{}", next_step(code, &text)))
+                }
+                Err(
+                    Attempt::NotSent(text)
+                    | Attempt::Unknown(text)
+                    | Attempt::NotNow(text)
+                    | Attempt::Token(text),
+                ) => Err(text),
+            };
+            (endpoint.clone(), answer)
+        };
+        self.0.endpoints.iter().map(ask).collect()
+    }
+
+    /// Asks an endpoint and reads its answer.
+    fn read<T: DeserializeOwned>(
+        &self,
+        endpoint: &str,
+        path: &str,
+        body: &str,
+        times: Times,
+    ) -> Result<T, Attempt> {
+        let text = self
+            .ask(endpoint, path, body, times)?
+            .into_body()
+            .into_with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()
+            .map_err(|error| Attempt::Unknown(reason(&error)))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| Attempt::Unknown(format!("not an answer of etcd: {error}")))
     }
 
     /// Lets the next request begin with another endpoint.
@@ -511,16 +565,19 @@ fn reason(error: &ureq::Error) -> String {
 
 /// What an answer that is no success means. Pure.
 fn judged(status: u16, text: &str) -> Attempt {
-    let Ok(Refusal { error, code }) = serde_json::from_str::<Refusal>(text) else {
+    let Ok(Refusal { code, message }) = serde_json::from_str::<Refusal>(text) else {
         return Attempt::Unknown(format!("status {status}, and not an answer of etcd"));
     };
-    let is_overloaded = code == RESOURCE_EXHAUSTED && !error.contains(NO_SPACE);
+    let message = match message.is_empty() {
+        true => format!("status {status} and code {code}, without a reason"),
+        false => message,
+    };
     match code {
-        UNAUTHENTICATED => Attempt::Token(error),
-        _ if error.contains("revision of auth store is old") => Attempt::Token(error),
-        UNAVAILABLE | DEADLINE_EXCEEDED | INTERNAL => Attempt::NotNow(error),
-        _ if is_overloaded && error.contains("too many requests") => Attempt::NotNow(error),
-        _ => Attempt::Refused(code, error),
+        UNAUTHENTICATED => Attempt::Token(message),
+        _ if message.contains("revision of auth store is old") => Attempt::Token(message),
+        UNAVAILABLE | DEADLINE_EXCEEDED | INTERNAL => Attempt::NotNow(message),
+        RESOURCE_EXHAUSTED if message.contains("too many requests") => Attempt::NotNow(message),
+        _ => Attempt::Refused(code, message),
     }
 }
 
@@ -595,17 +652,65 @@ mod tests {
         }
     }
 
+    /// A refusal as version 3.4 writes it, 3.5, 3.6 and 3.7.
+    fn bodies(code: u64, message: &str) -> [String; 4] {
+        [
+            format!(r#"{{"error":"{message}","message":"{message}","code":{code}}}"#),
+            format!(r#"{{"error":"{message}","code":{code},"message":"{message}"}}"#),
+            format!(r#"{{"code":{code}, "message":"{message}"}}"#),
+            format!(r#"{{"code":{code},"message":"{message}"}}"#),
+        ]
+    }
+
+    /// What a client makes of it.
+    fn refused(status: u16, body: &str) -> EtcdError {
+        let Attempt::Refused(code, text) = judged(status, body) else { panic!("{body}") };
+        let text = format!("etcd at http://a:1: {text}{}", next_step(code, &text));
+        EtcdError::Refused { code, text, may_be_done: false }
+    }
+
     #[test]
-    fn refusals_are_told_from_what_may_pass() {
-        let body = |code: u64, error: &str| json!({ "error": error, "code": code }).to_string();
-        let space = body(8, "etcdserver: mvcc: database space exceeded");
-        assert!(matches!(judged(429, &space), Attempt::Refused(8, _)));
-        let many = body(8, "etcdserver: too many requests");
-        assert!(matches!(judged(429, &many), Attempt::NotNow(_)));
-        let late = body(14, "etcdserver: request timed out");
-        assert!(matches!(judged(503, &late), Attempt::NotNow(_)));
-        let token = body(16, "etcdserver: invalid auth token");
-        assert!(matches!(judged(401, &token), Attempt::Token(_)));
-        assert!(matches!(judged(502, "<html>"), Attempt::Unknown(_)));
+    fn refusals_of_every_version_are_told_from_what_may_pass() {
+        for body in bodies(8, "etcdserver: mvcc: database space exceeded") {
+            let error = refused(429, &body);
+            assert!(error.is_no_space() && error.to_string().contains("alarm disarm"), "{error}");
+        }
+        for body in bodies(8, "etcdserver: too many requests") {
+            assert!(matches!(judged(429, &body), Attempt::NotNow(_)), "{body}");
+        }
+        for body in bodies(14, "etcdserver: request timed out") {
+            assert!(matches!(judged(503, &body), Attempt::NotNow(_)), "{body}");
+        }
+        for body in bodies(16, "etcdserver: invalid auth token") {
+            assert!(matches!(judged(401, &body), Attempt::Token(_)), "{body}");
+        }
+        for body in bodies(3, "etcdserver: revision of auth store is old") {
+            assert!(matches!(judged(400, &body), Attempt::Token(_)), "{body}");
+        }
+        for body in bodies(5, "etcdserver: requested lease not found") {
+            assert!(refused(404, &body).is_no_lease(), "{body}");
+        }
+        for body in bodies(11, "etcdserver: mvcc: required revision has been compacted") {
+            assert!(refused(400, &body).is_compacted(), "{body}");
+        }
+        for body in bodies(11, "etcdserver: mvcc: required revision is a future revision") {
+            assert!(!refused(400, &body).is_compacted(), "{body}");
+        }
+        for body in bodies(9, "etcdserver: authentication is not enabled") {
+            let error = refused(400, &body).to_string();
+            assert!(error.contains("etcdctl auth enable"), "{error}");
+        }
+    }
+
+    #[test]
+    fn replies_that_are_not_of_etcd_are_named_by_their_status() {
+        for body in ["<html>", "Not Found\n", "{}"] {
+            let Attempt::Unknown(text) = judged(502, body) else { panic!("{body}") };
+            assert!(text.contains("502"), "{text}");
+        }
+        let unnamed = refused(400, r#"{"code":3}"#);
+        assert!(unnamed.to_string().contains("status 400 and code 3"), "{unnamed}");
+        let unknown_path = refused(404, r#"{"code":5,"message":"Not Found"}"#);
+        assert!(!unknown_path.is_no_lease());
     }
 }

@@ -4,9 +4,12 @@
 //! thread renews the lease. When it ends, because its holder died, hangs or cannot reach etcd, etcd
 //! removes the key, and another candidate may create it.
 //!
+//! A candidate compares the cluster's number, too: see [`number`](super::number).
+//!
 //! A lease is a hint, not a lock: its holder may sleep past its end. What keeps a former leader
 //! from committing is that every commit compares the revision that created the key.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,10 +19,9 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::client::{Client, EtcdError};
-use super::gateway::{
-    self, Compare, LeaseAnswer, Operation, RangeAnswer, Streamed, Transaction, TransactionAnswer,
-};
+use super::gateway::{Compare, LeaseAnswer, Operation, Streamed, Transaction, TransactionAnswer};
 use super::keys::Keys;
+use super::number;
 use crate::clock;
 
 /// Seconds of a leader's lease, and of a node's. etcd's own elections make it longer, never
@@ -58,6 +60,8 @@ pub enum Standing {
 pub struct Election {
     client: Client,
     keys: Keys,
+    /// The cluster's number.
+    number: u128,
     candidate: Leader,
 }
 
@@ -96,6 +100,8 @@ struct Inner {
     lease: u64,
     created: u64,
     held: Arc<Mutex<Held>>,
+    /// Whether the leader must read etcd again before it decides anything.
+    must_reload: AtomicBool,
     /// Wakes the thread that renews the lease when it is dropped.
     _stop: SyncSender<()>,
 }
@@ -119,6 +125,19 @@ impl Leadership {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost
+    }
+
+    /// Whether etcd may have other data than this leader knows. No commit of this term succeeds
+    /// then: its process is to resign, and the next leader, which may be the same process, reads
+    /// everything again.
+    #[must_use]
+    pub fn must_reload(&self) -> bool {
+        self.0.must_reload.load(Ordering::Acquire)
+    }
+
+    /// Sets [`Self::must_reload`].
+    pub(super) fn require_reload(&self) {
+        self.0.must_reload.store(true, Ordering::Release);
     }
 
     /// The lease, in the form of `etcdctl lease`.
@@ -160,20 +179,29 @@ pub(crate) fn grant(client: &Client, ttl_s: u64, patience: Duration) -> Result<u
 }
 
 impl Election {
-    /// A candidate for a cluster.
+    /// A candidate for the cluster of this number.
     #[must_use]
-    pub fn new(client: Client, keys: Keys, candidate: Leader) -> Self {
-        Self { client, keys, candidate }
+    pub fn new(client: Client, keys: Keys, number: u128, candidate: Leader) -> Self {
+        Self { client, keys, number, candidate }
     }
 
-    /// Who leads, if anybody does.
+    /// Who leads; `None` if the cluster has no leader.
     ///
     /// # Errors
-    /// See [`Client::call`].
+    /// See [`Client::call`]; [`EtcdError::OtherCluster`].
     pub fn leader(&self) -> Result<Option<Leader>, EtcdError> {
-        let key = gateway::get(&self.keys.leader());
-        let answer: RangeAnswer = self.client.call("kv/range", &key, PATIENCE)?;
-        answer.kvs.first().map(|found| self.read(&found.value.0)).transpose()
+        let key = self.keys.leader();
+        // Both as of one revision.
+        let looked = vec![Operation::Get(key.clone()), number::look(&self.keys)];
+        let transaction = Transaction { then: looked, ..Transaction::default() };
+        let answer: TransactionAnswer =
+            self.client.call("kv/txn", &transaction.json(), PATIENCE)?;
+        self.check_number(&answer)?;
+        answer.of(&key).map(|found| self.read(&found.value.0)).transpose()
+    }
+
+    fn check_number(&self, answer: &TransactionAnswer) -> Result<(), EtcdError> {
+        number::check(&self.keys, self.number, answer.of(&self.keys.number()))
     }
 
     fn read(&self, value: &[u8]) -> Result<Leader, EtcdError> {
@@ -186,7 +214,7 @@ impl Election {
     /// Tries once to become the leader.
     ///
     /// # Errors
-    /// See [`Client::call`].
+    /// See [`Client::call`]; [`EtcdError::OtherCluster`].
     pub fn campaign(&self) -> Result<Standing, EtcdError> {
         if let Some(leader) = self.leader()? {
             return Ok(Standing::Follows(leader));
@@ -219,12 +247,15 @@ impl Election {
         let value = serde_json::to_vec(&self.candidate)
             .map_err(|error| EtcdError::Options(error.to_string()))?;
         let transaction = Transaction {
-            when: vec![Compare::CreatedBy(key.clone(), 0)],
+            when: vec![Compare::CreatedBy(key.clone(), 0), number::is_of(&self.keys, self.number)],
             then: vec![Operation::Put(key.clone(), value, lease)],
-            otherwise: vec![Operation::Get(key.clone())],
+            otherwise: vec![Operation::Get(key.clone()), number::look(&self.keys)],
         };
         let answer: TransactionAnswer =
             self.client.call("kv/txn", &transaction.json(), PATIENCE)?;
+        if !answer.succeeded {
+            self.check_number(&answer)?;
+        }
         let created = match answer.of(&key) {
             _ if answer.succeeded => answer.header.revision.0,
             // The answer to an earlier attempt got lost.
@@ -251,7 +282,9 @@ impl Election {
             EtcdError::Options(format!("cannot start the thread that renews the lease: {error}"))
         })?;
         let client = self.client.clone();
-        Ok(Leadership(Arc::new(Inner { client, lease, created, held, _stop: stop })))
+        let must_reload = AtomicBool::new(false);
+        let inner = Inner { client, lease, created, held, must_reload, _stop: stop };
+        Ok(Leadership(Arc::new(inner)))
     }
 
     /// Waits for the leadership, at most so long; `None` if another one leads all the time.
@@ -291,6 +324,9 @@ fn renew(client: &Client, lease: u64, held: &Mutex<Held>) -> bool {
     let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
     match answer {
         Ok(Streamed { result: Some(answer), .. }) => *held = held.renewed(sent, answer.ttl_s.0),
+        Ok(Streamed { error: Some(error), .. }) if EtcdError::is_no_lease_of(&error) => {
+            held.is_lost = true;
+        }
         Ok(Streamed { error, .. }) => warn!(?error, "the leader's lease is not renewed"),
         Err(error) if error.is_no_lease() => held.is_lost = true,
         Err(error) => warn!(%error, "the leader's lease is not renewed"),

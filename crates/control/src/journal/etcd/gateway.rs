@@ -149,7 +149,7 @@ pub struct Streamed<T> {
     /// The message.
     pub result: Option<T>,
     /// Why there is none.
-    pub error: Option<Value>,
+    pub error: Option<Refusal>,
 }
 
 /// A message of a watch.
@@ -179,14 +179,57 @@ pub struct WatchEvent {
     pub kv: KeyValue,
 }
 
-/// Why etcd refused a request.
+/// How a member is. The numbers are its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct StatusAnswer {
+    /// See [`Header`].
+    pub header: Header,
+    /// The member that leads etcd; zero if none does.
+    pub leader: Number,
+    /// The bytes of its file.
+    #[serde(rename = "dbSize")]
+    pub bytes: Number,
+    /// The bytes of its file that are in use.
+    #[serde(rename = "dbSizeInUse")]
+    pub in_use: Number,
+    /// The most bytes of its file; from 3.6 on.
+    #[serde(rename = "dbSizeQuota")]
+    pub quota: Number,
+    /// What is wrong with it, alarms among others.
+    pub errors: Vec<String>,
+}
+
+/// The alarms that are raised.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AlarmAnswer {
+    /// One for each member and kind.
+    pub alarms: Vec<Alarm>,
+}
+
+/// An alarm.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Alarm {
+    /// Whose it is.
+    #[serde(rename = "memberID")]
+    pub member: Number,
+    /// `NOSPACE` or `CORRUPT`.
+    pub alarm: String,
+}
+
+/// Why etcd refused a request.
+///
+/// All versions have `code` and `message`; `error` is the same text, and only 3.4 and 3.5 have it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 pub struct Refusal {
-    /// In words.
-    pub error: String,
     /// gRPC's code.
+    #[serde(alias = "grpc_code")]
     pub code: u64,
+    /// In words.
+    #[serde(default)]
+    pub message: String,
 }
 
 /// A key in the form of the gateway.
@@ -216,15 +259,23 @@ pub enum Compare {
     WrittenBy(Vec<u8>, u64),
     /// The key was not written after this revision.
     NotWrittenAfter(Vec<u8>, u64),
+    /// The key has this value. Does not hold if there is no such key.
+    Holds(Vec<u8>, Vec<u8>),
 }
 
 impl Compare {
     fn key(&self) -> &[u8] {
         match self {
-            Self::CreatedBy(key, _) | Self::WrittenBy(key, _) | Self::NotWrittenAfter(key, _) => {
-                key
-            }
+            Self::CreatedBy(key, _)
+            | Self::WrittenBy(key, _)
+            | Self::NotWrittenAfter(key, _)
+            | Self::Holds(key, _) => key,
         }
+    }
+
+    fn bytes(&self) -> usize {
+        let value = if let Self::Holds(_, value) = self { value.len() } else { 0 };
+        self.key().len() + value + OVERHEAD_BYTES
     }
 
     fn json(&self) -> Value {
@@ -241,6 +292,9 @@ impl Compare {
             Self::NotWrittenAfter(_, revision) => json!({
                 "key": key, "target": "MOD", "result": "LESS",
                 "mod_revision": revision.saturating_add(1).to_string(),
+            }),
+            Self::Holds(_, value) => json!({
+                "key": key, "target": "VALUE", "result": "EQUAL", "value": text(value),
             }),
         }
     }
@@ -300,7 +354,7 @@ impl Transaction {
     /// Its bytes as etcd counts them, rounded up.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let compares = self.when.iter().map(|one| one.key().len() + OVERHEAD_BYTES);
+        let compares = self.when.iter().map(Compare::bytes);
         let operations = self.then.iter().chain(&self.otherwise).map(Operation::bytes);
         compares.chain(operations).sum()
     }
@@ -366,6 +420,48 @@ mod tests {
         assert_eq!(ended.result.unwrap().ttl_s, Number(0));
         assert!(serde_json::from_str::<RangeAnswer>(r#"{"kvs":[{"key":"*"}]}"#).is_err());
         assert!(serde_json::from_str::<Header>(r#"{"revision":"-1"}"#).is_err());
+    }
+
+    #[test]
+    fn a_status_is_read_as_each_version_writes_it() {
+        let old = r#"{"header":{"member_id":"1","revision":"8","raft_term":"2"},
+            "version":"3.4.23","dbSize":"626688","leader":"1","raftIndex":"28","raftTerm":"2",
+            "errors":["memberID:1 alarm:NOSPACE "],"dbSizeInUse":"425984"}"#;
+        let new = r#"{"header":{"revision":"8"}, "version":"3.7.3", "dbSize":"626688",
+            "leader":"1", "errors":["memberID:1 alarm:NOSPACE"], "dbSizeInUse":"425984",
+            "storageVersion":"3.7.0", "dbSizeQuota":"600000", "downgradeInfo":{}}"#;
+        for (text, quota) in [(old, 0), (new, 600_000)] {
+            let status: StatusAnswer = serde_json::from_str(text).unwrap();
+            assert_eq!((status.bytes.0, status.in_use.0), (626_688, 425_984));
+            assert_eq!((status.quota.0, status.header.revision.0), (quota, 8));
+            assert!(status.errors[0].contains("NOSPACE"));
+        }
+        let raised = r#"{"alarms":[{"memberID":"1883230925091560625","alarm":"NOSPACE"}]}"#;
+        let raised: AlarmAnswer = serde_json::from_str(raised).unwrap();
+        assert_eq!(raised.alarms[0].member, Number(1_883_230_925_091_560_625));
+    }
+
+    #[test]
+    fn a_refusal_is_read_as_each_version_writes_it() {
+        for text in [
+            r#"{"error":"etcdserver: x","message":"etcdserver: x","code":5}"#,
+            r#"{"error":"etcdserver: x","code":5,"message":"etcdserver: x"}"#,
+            r#"{"code":5, "message":"etcdserver: x"}"#,
+            r#"{"code":5,"message":"etcdserver: x","details":[]}"#,
+        ] {
+            let refusal: Refusal = serde_json::from_str(text).unwrap();
+            assert_eq!((refusal.code, refusal.message.as_str()), (5, "etcdserver: x"), "{text}");
+        }
+        // In a stream.
+        for text in [
+            r#"{"error":{"grpc_code":5,"http_code":404,"message":"x","http_status":"Not Found"}}"#,
+            r#"{"error":{"code":5,"message":"x"}}"#,
+        ] {
+            let streamed: Streamed<LeaseAnswer> = serde_json::from_str(text).unwrap();
+            let refusal = Refusal { code: 5, message: "x".to_owned() };
+            assert_eq!((streamed.result, streamed.error), (None, Some(refusal)), "{text}");
+        }
+        assert!(serde_json::from_str::<Refusal>("{}").is_err(), "no answer of etcd");
     }
 
     #[test]

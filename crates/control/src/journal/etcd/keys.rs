@@ -73,6 +73,11 @@ impl Keys {
         format!("{}leader", self.0).into_bytes()
     }
 
+    /// The key of the cluster's number, which the first node writes and nothing ever changes.
+    pub fn number(&self) -> Vec<u8> {
+        format!("{}id", self.0).into_bytes()
+    }
+
     /// The key of a thing.
     pub fn key(&self, thing: &Thing) -> Vec<u8> {
         let rest = match thing {

@@ -5,10 +5,12 @@
 //! | [`client`] | a blocking client of etcd's JSON gateway |
 //! | [`gateway`] | its messages |
 //! | [`keys`] | names of keys |
+//! | [`number`] | which cluster an etcd is of |
 //! | `values` | values that are no events |
 //! | `plan` | a change as transactions, and what their answers mean |
 //! | [`election`] | who may write |
 //! | `follow` | a watch of another server's commits |
+//! | [`upkeep`] | the size of etcd, its history, and what is done when it is full |
 //!
 //! A change is one transaction. It is stored if the leader's key is still ours *and* the last
 //! commit is the one on which the change is based *and* no key that it writes was written since it
@@ -16,15 +18,18 @@
 //!
 //! An answer that gets lost is not an answer: the transaction is sent again, which changes nothing
 //! if it was done, and the random id of the last commit says whether that was ours. If etcd is away
-//! for longer than [`COMMIT_PATIENCE`], the commit ends as [`JournalError::Unknown`]; the next one
-//! on the same revision finds out.
+//! for longer than [`COMMIT_PATIENCE`], the commit ends as [`JournalError::Unknown`]. A leader
+//! whose commit ends so, or is refused because etcd has other data than it knows, resigns; the next
+//! leader reads everything again: see [`Leadership::must_reload`].
 
 pub mod client;
 pub mod election;
 mod follow;
 pub mod gateway;
 pub mod keys;
+pub mod number;
 mod plan;
+pub mod upkeep;
 mod values;
 pub mod watching;
 
@@ -34,8 +39,7 @@ mod tests;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::warn;
 
 use self::client::{Client, EtcdError};
 use self::election::{Leader, Leadership, grant};
@@ -64,8 +68,6 @@ const LOADS_MAX: usize = 3;
 const TOKEN_TTL_S: u64 = 26 * 3_600;
 /// For how long a lease is given to new tokens.
 const TOKEN_LEASE_AGE: Duration = Duration::from_secs(3_600);
-/// etcd is told to forget what is older than so many commits, at every so many commits.
-pub const HISTORY_COMMITS: u64 = 1_000;
 
 /// A journal in etcd. It commits if it was given a leadership, and follows otherwise.
 #[derive(Debug)]
@@ -79,9 +81,6 @@ pub struct EtcdJournal {
     deposed: Option<String>,
     /// The lease of new tokens, and when it was taken.
     token_lease: Option<(u64, Duration)>,
-    commits: u64,
-    /// The revision up to which history is given up next.
-    old: u64,
     watchers: Watchers,
 }
 
@@ -108,8 +107,6 @@ impl EtcdJournal {
             known: None,
             deposed: None,
             token_lease: None,
-            commits: 0,
-            old: 0,
             watchers: Watchers::default(),
         }
     }
@@ -329,10 +326,7 @@ impl EtcdJournal {
             Outcome::Stored(revision) => Ok(Revision(revision)),
             Outcome::Conflict(found) => Err(JournalError::Conflict { expected, found }),
             Outcome::TokenTaken(name) => Err(JournalError::TokenTaken(name)),
-            Outcome::Touched(key, revision) => Err(JournalError::Failed(format!(
-                "etcd's key '{key}' was written by another program, at revision {revision}; \
-                 restart this server to read it"
-            ))),
+            Outcome::Touched(key, revision) => Err(JournalError::Touched { key, revision }),
             Outcome::Deposed(leader) => {
                 let leader = leader.and_then(|value| serde_json::from_slice::<Leader>(&value).ok());
                 let mut text =
@@ -347,29 +341,6 @@ impl EtcdJournal {
                 self.deposed = Some(text.clone());
                 Err(JournalError::Deposed(text))
             }
-        }
-    }
-
-    /// Lets etcd forget what is older than [`HISTORY_COMMITS`], once in as many.
-    fn forget(&mut self, revision: Revision) {
-        self.commits += 1;
-        if !self.commits.is_multiple_of(HISTORY_COMMITS) {
-            return;
-        }
-        let old = std::mem::replace(&mut self.old, revision.0);
-        if old > 0 {
-            self.compact(Revision(old));
-        }
-    }
-
-    /// Lets etcd forget what is older than a revision. What is there stays. A failure is a line in
-    /// the log: the next time forgets more.
-    pub fn compact(&self, revision: Revision) {
-        let request = json!({ "revision": revision.to_string() });
-        match self.client.call::<Value>("kv/compaction", &request, Duration::ZERO) {
-            Ok(_) => info!(%revision, "etcd's history is compacted"),
-            Err(error) if error.is_compacted() => {}
-            Err(error) => warn!(%error, "etcd's history is not compacted, so it grows"),
         }
     }
 }
@@ -410,6 +381,18 @@ fn meaning(error: EtcdError) -> JournalError {
         true => JournalError::NoRoom(error.to_string()),
         false => JournalError::Failed(error.to_string()),
     }
+}
+
+/// Whether a commit has failed because etcd has, or may have, other data than this leader knows.
+/// The next commits fail as well then.
+const fn is_outdated(error: &JournalError) -> bool {
+    matches!(
+        error,
+        JournalError::Conflict { .. }
+            | JournalError::Touched { .. }
+            | JournalError::Unknown(_)
+            | JournalError::Deposed(_)
+    )
 }
 
 /// What was read so far.
@@ -497,9 +480,14 @@ impl Journal for EtcdJournal {
     }
 
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
-        let revision = self.write(change, expected)?;
+        let written = self.write(change, expected);
+        if let (Err(error), Some(leadership)) = (&written, &self.leadership)
+            && is_outdated(error)
+        {
+            leadership.require_reload();
+        }
+        let revision = written?;
         self.watchers.publish(revision, change);
-        self.forget(revision);
         Ok(revision)
     }
 

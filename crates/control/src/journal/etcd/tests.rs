@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::client::Options;
 use super::election::Election;
 use super::*;
+use crate::cluster::kv::Kv;
 use crate::journal::conformance;
 
 /// A running etcd; killed when dropped.
@@ -53,6 +54,15 @@ fn etcd() -> Option<Etcd> {
     }
 }
 
+/// The number of each cluster of these tests.
+const NUMBER: u128 = 7;
+
+/// Founds a cluster, as its first node does.
+fn found(client: &Client, keys: &Keys) -> Result<(), EtcdError> {
+    let kv = Kv { client: client.clone(), keys: keys.clone() };
+    kv.once("id", number::text_of(NUMBER).as_bytes()).map(drop)
+}
+
 #[test]
 fn conforms() {
     let Some(etcd) = etcd() else { return };
@@ -64,11 +74,11 @@ fn conforms() {
         let keys = Keys::of(&cluster).unwrap();
         let candidate =
             Leader { node: "n".into(), incarnation: cluster, address: "127.0.0.1:1".into() };
-        let election = Election::new(client.clone(), keys.clone(), candidate);
+        let election = Election::new(client.clone(), keys.clone(), NUMBER, candidate);
         // The first one waits until etcd has started.
         let deadline = clock::since_boot() + Duration::from_secs(60);
         let leadership = loop {
-            match election.wait(Duration::ZERO) {
+            match found(&client, &keys).and_then(|()| election.wait(Duration::ZERO)) {
                 Ok(Some(leadership)) => break leadership,
                 other => assert!(clock::since_boot() < deadline, "{other:?}"),
             }

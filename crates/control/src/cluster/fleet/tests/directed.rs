@@ -1,5 +1,7 @@
 //! What the fleet does in some cases that matter, one by one.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{Agent, Capacity, Command, CreditReport, FailedKind, Measured, Reply};
@@ -291,4 +293,22 @@ fn what_machines_have_adds_up_and_the_slowest_view_of_the_device_counts() {
     let left = measured(&desk);
     assert_eq!(cpus(&left), (3, vec![1, 2]));
     assert_eq!(left.domain.network_in_bytes_per_second, Some(20));
+}
+
+#[test]
+fn a_volume_without_a_home_is_found_where_it_is_open_and_waits_for_a_silent_node() {
+    let mut desk = desk(2, 2);
+    let id = *desk.volumes.keys().last().unwrap();
+    // As a leader that has lost the homes and the volumes.
+    desk.fleet.keep_only(&BTreeSet::new());
+    assert_eq!(desk.fleet.home(id), None);
+    let Reply::Report(report) = desk.fleet.call(Command::ReportOf(vec![id])) else { panic!() };
+    assert_eq!(report.volumes.len(), 1, "node 2 has it open");
+    // What a node may have open that does not answer is not deleted by another one.
+    desk.change(2, Life::Alive, Life::Paused);
+    desk.look();
+    let Reply::Failed(failed) = desk.fleet.call(Command::Delete(id)) else { panic!("deleted") };
+    assert_eq!(failed.kind, FailedKind::Unanswered);
+    assert!(failed.message.contains(&name(2)), "{}", failed.message);
+    assert!(desk.world.things().stored.contains(&id));
 }

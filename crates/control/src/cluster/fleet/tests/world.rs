@@ -18,6 +18,7 @@ use evenkeel_wire::agent::{
 use super::super::{Cluster, Node, Standing};
 use crate::cluster::homes::Changes;
 use crate::cluster::nodes::{Inst, Member, State};
+use crate::journal::etcd::upkeep::MemberSeen;
 
 /// What a process has of a volume or a host.
 pub struct Held<T> {
@@ -600,6 +601,10 @@ impl Cluster for Seen {
 
     fn term(&self) -> u64 {
         1
+    }
+
+    fn etcd(&self) -> Vec<MemberSeen> {
+        vec![]
     }
 
     fn here(&self) -> NodeId {

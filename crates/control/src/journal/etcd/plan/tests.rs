@@ -34,6 +34,7 @@ impl Toy {
             Compare::CreatedBy(key, at) => of(key).0 == *at,
             Compare::WrittenBy(key, at) => of(key).1 == *at,
             Compare::NotWrittenAfter(key, at) => of(key).1 <= *at,
+            Compare::Holds(key, value) => self.get(key).is_some_and(|it| it.value.0 == *value),
         });
         let mut responses = Vec::new();
         let mut written = BTreeSet::new();
