@@ -35,8 +35,6 @@ CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics DescribeAlarms".spli
 # outside. A parameter of which only some values are accepted stands with the value.
 CHECKED = {
     "CreateVolume": ["VolumeInitializationRate"],
-    "ModifyVolumeAttribute": ["AutoEnableIO.Value"],
-    "EnableVolumeIO": ["VolumeId"],
     "DescribeVolumesModifications": ["IncludeManagedResources"],
     "CopySnapshot": ["PresignedUrl", "CompletionDurationMinutes"],
     "ModifyEbsDefaultKmsKeyId": ["KmsKeyId"],
