@@ -53,7 +53,7 @@ fn metrics_need_no_signature_and_say_when_there_are_none() {
     let sample = format!("\nevenkeel_provisioned_iops{labels} 3000\n");
     assert!(answer.body.contains(&sample), "{}", answer.body);
     assert!(answer.body.contains("# TYPE evenkeel_build_info gauge\n"), "{}", answer.body);
-    let open = [("host", "x"), ("accept", "application/openmetrics-text; version=1.0.0")];
+    let open = [("host", "localhost"), ("accept", "application/openmetrics-text; version=1.0.0")];
     let open = open.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let open = client.send("GET", "/metrics", &open, b"");
     assert!(open.body.contains(&sample), "{}", open.body);
@@ -462,7 +462,7 @@ fn a_reply_that_is_not_read_is_not_kept() {
     // While a reply is not read, the server reads no further requests: writing waits, and fails
     // when the connection is cut.
     stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
-    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1_000);
+    let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
     let end = (0..10_000).find_map(|_| stream.write_all(&request).err()).unwrap();
     assert!(![ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&end.kind()), "{end}");
 }
@@ -471,7 +471,7 @@ fn a_reply_that_is_not_read_is_not_kept() {
 fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
     let (_folder, server, client) = started();
     let big = "x".repeat(1 << 20);
-    let headers = [("host".to_owned(), "x".to_owned())];
+    let headers = [("host".to_owned(), "localhost".to_owned())];
     for path in ["/", "/service/GraniteServiceVersion20100801/operation/ListMetrics", "/snapshots"]
     {
         let answer = client.send("POST", path, &headers, big.as_bytes());
@@ -479,7 +479,7 @@ fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
         assert!(answer.body.contains("missing Authentication Token"), "{path}: {}", answer.body);
     }
     // Of a body that is announced and does not come, nothing is waited for that long.
-    let start = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    let start = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n";
     assert!(trickle(&server, start).starts_with("HTTP/1.1 403 "));
     let metrics = client.send("GET", "/metrics", &headers, b"").body;
     for (code, count) in
