@@ -522,20 +522,14 @@ fn a_clock_that_is_an_hour_off_moves_nothing() {
     clients.into_iter().for_each(|one| one.finish(through));
 }
 
-/// Stops and starts other nodes until this one leads.
+/// Stops all other nodes, so that this one leads, and starts them again.
 fn has_the_lead(nodes: &mut Nodes, node: usize) {
-    for _ in 0..6 {
-        let by = nodes.all.len() - 1;
-        let leader = nodes.leader(by).expect("somebody leads");
-        if leader == node {
-            return;
-        }
-        nodes.all[leader].stop();
-        changes_are_made(nodes, node);
-        nodes.all[leader].restart();
-        nodes.all_serve(node);
-    }
-    panic!("{} does not come to lead", name(node));
+    let others: Vec<usize> = (0..nodes.all.len()).filter(|other| *other != node).collect();
+    others.iter().for_each(|other| _ = nodes.all[*other].stop());
+    changes_are_made(nodes, node);
+    others.iter().for_each(|other| nodes.all[*other].restart());
+    nodes.all_serve(node);
+    assert_eq!(nodes.leader(node), Some(node));
 }
 
 #[test]
