@@ -250,10 +250,12 @@ impl LocalPool {
             read.map_err(failed(&format!("read the {name} of")))
         };
         let (nodes, damaged, lost_nodes) = read("table of volumes", superblock.node_table())?;
-        if let Some(first) = damaged.first() {
-            let (sector, path) = (first.sector, path.display());
-            let what = format!("sector {sector} of the table of volumes of {path}");
-            return Err(StoreError::Rotten { what });
+        for Damaged { sector } in &damaged {
+            tracing::error!(
+                pool = %path.display(),
+                "sector {sector} of the table of volumes is damaged: the volume or snapshot in it \
+                 is not served, and its space is given to no other one; all others are served"
+            );
         }
         let (owners, damaged, lost_owners) = read("table of chunks", superblock.owner_table())?;
         for Damaged { sector } in &damaged {
@@ -360,11 +362,21 @@ impl LocalPool {
     fn find(&self, state: &State, id: VolumeId) -> Result<(u32, Node), StoreError> {
         match state.volume(id) {
             Some((number, node)) if node.kind == NodeKind::Volume => Ok((number, node)),
+            None if !state.unknown.is_empty() => Err(self.may_be_damaged(state, &id.to_string())),
             _ => {
                 let path = Some(self.shared.device.path().to_owned());
                 Err(StoreError::NotFound { id, path })
             }
         }
+    }
+
+    /// Why something is not found while a sector of the table of volumes is damaged.
+    fn may_be_damaged(&self, state: &State, id: &str) -> StoreError {
+        let sectors: Vec<String> = state.unknown.iter().take(10).map(u32::to_string).collect();
+        let (sectors, path) = (sectors.join(", "), self.shared.device.path().display());
+        let what =
+            format!("sector {sectors} of the table of volumes of {path}, which may have {id},");
+        StoreError::Rotten { what }
     }
 
     /// Makes the node of an empty volume, with the wrapped key of its data; an empty one if it is
@@ -529,6 +541,10 @@ impl LocalPool {
             return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
         }
         let root = self.state().all.get(&node.parent).map(|parent| parent.root);
+        if node.parent != 0 && root.is_none() {
+            let what = format!("the snapshot that {} begins from", VolumeId::from_bits(node.id));
+            return Err(StoreError::Rotten { what });
+        }
         let node = Node { home: owned[0], ..node };
         let identity = Identity { node: number, generation: node.generation };
         let root = root.unwrap_or_default();
