@@ -117,6 +117,7 @@ fn a_page_that_has_rotted_is_told_when_it_is_needed() {
     assert!(error.contains("a page of the Map tree, is not as it was written"), "{error}");
     let pool = again(&device);
     let salvaged = pool.salvage(ID).unwrap();
+    assert_eq!(pool.health().volumes_salvaged, 1);
     assert_eq!((salvaged.map_pages, salvaged.unreachable_blocks, salvaged.log_blocks), (1, 1, 0));
     let mut store = pool.open(ID, SIZE).unwrap();
     assert_eq!(run(store.as_mut(), Operation::Read, 0, 0), Err(Failure::Rotten));
@@ -330,13 +331,13 @@ fn one_copy_of_everything_that_is_kept_twice_suffices() {
                     "{when}"
                 );
             }
-            assert_eq!(pool.copies_mended(), 1, "{when}");
+            assert_eq!(pool.health().copies_mended, 1, "{when}");
             drop(pool);
             let report = check(&device, true).unwrap();
             assert_eq!(report.problems, Vec::<String>::new(), "{when}");
             let again = opened(&device);
             again.open(ID, SIZE).map(drop).unwrap();
-            assert_eq!(again.copies_mended(), 0, "{when}: it was mended");
+            assert_eq!(again.health().copies_mended, 0, "{when}: it was mended");
         }
     }
 }
@@ -444,6 +445,7 @@ fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
         let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
         for opening in 0..3 {
             let (pool, when) = (opened(&device), format!("{changes}, opening {opening}"));
+            assert_eq!(pool.health().damaged_sectors, 1, "{when}");
             let error = pool.open(ID, SIZE).map(drop).unwrap_err();
             assert!(error.is_damage(), "{when}: {error}");
             let named = format!("which may have {ID}, is not as it was written");
