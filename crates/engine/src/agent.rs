@@ -23,10 +23,10 @@ use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::anywhere;
-use evenkeel_store::{Geometry, Pool, Store, StoreError};
+use evenkeel_store::{Geometry, Pool, PoolHealth, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply, Report, Space,
-    StoredVolume, VolumeState,
+    StoreHealth, StoredVolume, VolumeState,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,6 +148,13 @@ impl EngineAgent {
     fn space(&self) -> Result<Option<Space>, Failed> {
         let space = self.pool.space().map_err(failed)?;
         Ok(space.map(|space| Space { total: space.total, free: space.free }))
+    }
+
+    fn store_health(&self) -> StoreHealth {
+        let health = self.pool.health();
+        let PoolHealth { copies_mended, volumes_salvaged, unfinished, .. } = health;
+        let PoolHealth { without_space, damaged_sectors, .. } = health;
+        StoreHealth { copies_mended, volumes_salvaged, unfinished, without_space, damaged_sectors }
     }
 
     /// Whether a volume's home has answered what it was told before. Until it has, it is told
@@ -749,6 +756,7 @@ impl Agent for EngineAgent {
             Command::Filled(ids) => Reply::Filled(self.filled(&ids)),
             Command::VerifyStore(place) => answer(self.verify_store(place), Reply::Verified),
             Command::Background => Reply::Background(self.background_report()),
+            Command::StoreHealth => Reply::StoreHealth(self.store_health()),
             Command::Verify(id, offset) => answer(self.verify(id, offset), Reply::Verified),
             Command::VerifySnapshot(id, unit) => {
                 answer(self.verify_snapshot(id, unit), Reply::Verified)

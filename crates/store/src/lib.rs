@@ -176,6 +176,22 @@ pub struct Salvaged {
     pub lost_blocks: u64,
 }
 
+/// How the pool itself is, beside its volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PoolHealth {
+    /// Copies of what the pool has twice that were not as they were written, or could not be read,
+    /// and were written anew from the other copy as the pool or a volume was opened. Since then.
+    pub copies_mended: u64,
+    /// Volumes that were salvaged and lost something, since the pool was opened.
+    pub volumes_salvaged: u64,
+    /// Volumes that are not open, most of them deleted, with work that fails.
+    pub unfinished: u64,
+    /// Volumes that are not open with work for which there is no space.
+    pub without_space: u64,
+    /// Sectors of the pool's tables that are damaged in both copies.
+    pub damaged_sectors: u64,
+}
+
 /// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
 ///
 /// Who calls knows which volumes there are and how large they are; a pool is told, and never makes
@@ -272,6 +288,11 @@ pub trait Pool: Send + Sync {
     /// # Errors
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
+
+    /// How the pool itself is. Answered from memory.
+    fn health(&self) -> PoolHealth {
+        PoolHealth::default()
+    }
 
     /// What the pool is made of and how it is; `None` if it is on one machine. Asks nobody who may
     /// be away while the store serves, so [`Layout::recovery`](layout::Layout::recovery) is left

@@ -23,8 +23,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Answered, Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed,
     FailedKind, HEAD_BYTES, HostAddress, HostReport, HostState, IoErrors, Measured, NewSnapshot,
-    Problem, Reply, Report, Space, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified,
-    VolumeReport, VolumeState, frame_bytes,
+    Problem, Reply, Report, Space, StoreHealth, StoredSnapshot, StoredVolume, Units, UnitsWanted,
+    Verified, VolumeReport, VolumeState, frame_bytes,
 };
 
 const GOLDEN: &str = include_str!("agent_golden.txt");
@@ -180,6 +180,14 @@ fn snapshots() -> Vec<StoredSnapshot> {
     vec![pending, StoredSnapshot { volume: None, data, is_complete, is_encrypted, ..pending }]
 }
 
+const HEALTH: StoreHealth = StoreHealth {
+    copies_mended: 1,
+    volumes_salvaged: 2,
+    unfinished: 3,
+    without_space: 4,
+    damaged_sectors: 5,
+};
+
 fn background() -> BackgroundReport {
     BackgroundReport {
         bytes_per_second: ByteCount(256 << 20),
@@ -259,6 +267,7 @@ fn commands() -> Vec<(&'static str, Command)> {
         ("report of a list", Command::ReportOf(vec![VOLUME])),
         ("a part", Command::Divide(Some(PART))),
         ("no other part", Command::Divide(None)),
+        ("health of the store", Command::StoreHealth),
     ]
 }
 
@@ -298,6 +307,7 @@ fn replies() -> Vec<(&'static str, Reply)> {
         ("the verified", Reply::Verified(verified())),
         ("the filled", Reply::Filled(vec![(VOLUME, ByteCount(7 << 20))])),
         ("the use", Reply::Use(USE)),
+        ("the health of the store", Reply::StoreHealth(HEALTH)),
     ]
 }
 

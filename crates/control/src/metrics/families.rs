@@ -572,6 +572,38 @@ pub(super) const ALL: &[Family] = &[
         Of::Each(|snapshot, metric| of_space(snapshot, metric, |space| space.for_sale)),
     ),
     Family::counter(
+        "store_copies_mended",
+        "Copies of what the store has twice that were damaged, and were written anew.",
+        Of::Each(|snapshot, metric| {
+            let mended = snapshot.store_health.copies_mended;
+            metric.encode_counter::<NoLabelSet, _, f64>(&mended, None)
+        }),
+    ),
+    Family::counter(
+        "store_volumes_salvaged",
+        "Volumes that were salvaged and lost something.",
+        Of::Each(|snapshot, metric| {
+            let salvaged = snapshot.store_health.volumes_salvaged;
+            metric.encode_counter::<NoLabelSet, _, f64>(&salvaged, None)
+        }),
+    ),
+    Family::gauge(
+        "store_troubles",
+        "What the store cannot do or read: unfinished and no_space are volumes that are not open, \
+         with work that fails; damaged_sector are sectors of its tables.",
+        Of::Each(|snapshot, metric| {
+            let health = &snapshot.store_health;
+            let kinds = [
+                ("unfinished", health.unfinished),
+                ("no_space", health.without_space),
+                ("damaged_sector", health.damaged_sectors),
+            ];
+            kinds.into_iter().try_for_each(|(kind, troubles)| {
+                level(metric, &[("kind", kind)], Value::Count(troubles))
+            })
+        }),
+    ),
+    Family::counter(
         "background_bytes",
         "Bytes that background work has moved: verify reads to check, read copies snapshots out, \
          fill copies them in.",

@@ -17,7 +17,7 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
 use evenkeel_core::qos::sharing::InstanceCounters;
 use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{BackgroundReport, Space, VolumeReport};
+use evenkeel_wire::agent::{BackgroundReport, Space, StoreHealth, VolumeReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
@@ -56,7 +56,7 @@ impl Scraper {
         refused: BTreeMap<&'static str, u64>,
     ) -> Result<String, PlaneError> {
         let (report, latencies) = (plane.report()?, plane.latencies(None)?);
-        let background = plane.background()?;
+        let (background, store_health) = (plane.background()?, plane.store_health()?);
         self.trend.follow(clock::now(), &report.volumes);
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
@@ -96,6 +96,7 @@ impl Scraper {
             volume_snapshot_bytes: model.snapshots.values().map(|kept| kept.taken()).sum(),
             space: space(plane, &model),
             background: Some(background),
+            store_health,
             scrub: plane.scrub(),
             refused,
             journal: plane.journal_now(),
@@ -293,6 +294,7 @@ struct Snapshot {
     volume_snapshot_bytes: u64,
     /// `None` if it is unknown.
     space: Option<SpaceNow>,
+    store_health: StoreHealth,
     /// `None` in tests.
     background: Option<BackgroundReport>,
     /// The scrub that runs, or the last one.

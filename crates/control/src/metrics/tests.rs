@@ -87,6 +87,14 @@ fn cluster() -> ClusterNow {
     }
 }
 
+const HEALTH: StoreHealth = StoreHealth {
+    copies_mended: 2,
+    volumes_salvaged: 1,
+    unfinished: 3,
+    without_space: 4,
+    damaged_sectors: 5,
+};
+
 fn snapshot() -> Snapshot {
     let mut used = volume(1, 250);
     let mut latencies = Latencies::default();
@@ -132,6 +140,7 @@ fn snapshot() -> Snapshot {
             sold: ByteCount(1 << 31),
             for_sale: Some(ByteCount(1 << 30)),
         }),
+        store_health: HEALTH,
         background: Some(BackgroundReport { verified: ByteCount(7), ..Default::default() }),
         scrub: Some(Scrub::new(50, UnixMs(0))),
         clock_step_ms: -7_500,

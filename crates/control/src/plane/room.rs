@@ -8,7 +8,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
-use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply, StoredVolume};
+use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply, StoreHealth, StoredVolume};
 use tracing::warn;
 
 use super::calls::unexpected;
@@ -44,6 +44,18 @@ impl Plane {
     /// Space for stored bytes, as the data plane reported last; `None` if it does not know.
     pub fn room(&self) -> Option<Room> {
         self.known_space().now()
+    }
+
+    /// How the store itself is.
+    ///
+    /// # Errors
+    /// [`PlaneError::Agent`].
+    pub fn store_health(&self) -> Result<StoreHealth, PlaneError> {
+        match self.agent.call(AgentCommand::StoreHealth) {
+            Reply::StoreHealth(health) => Ok(health),
+            Reply::Failed(failed) => Err(PlaneError::Agent(failed)),
+            _ => Err(PlaneError::Agent(unexpected("StoreHealth was answered with something else"))),
+        }
     }
 
     /// Data of the volumes of which a command makes snapshots, as far as the data plane knows it.

@@ -29,8 +29,9 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeRequest, VolumeType};
 use evenkeel_wire::agent::{
     Agent, Answered, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed, FailedKind,
-    HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoredSnapshot,
-    StoredVolume, UNIT_BYTES, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
+    HostReport, HostState, IoErrors, NewSnapshot, Reply, Report, Space, StoreHealth,
+    StoredSnapshot, StoredVolume, UNIT_BYTES, Units, UnitsWanted, Verified, VolumeReport,
+    VolumeState,
 };
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Scope};
@@ -264,6 +265,7 @@ impl FakeState {
             Command::Stored => Reply::Stored(self.stored_volumes()),
             Command::Space => Reply::Space(self.space),
             Command::Background => Reply::Background(BackgroundReport::default()),
+            Command::StoreHealth => Reply::StoreHealth(StoreHealth::default()),
             Command::Verify(id, _) if !self.volumes.contains_key(&id) => {
                 failed(FailedKind::NotFound)
             }

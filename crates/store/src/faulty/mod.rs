@@ -13,7 +13,7 @@ mod volume;
 use crate::clock;
 use crate::layout::PoolSeen;
 use crate::snapshots::Snapshots;
-use crate::{Looked, Pool, Space, Store, StoreError};
+use crate::{Looked, Pool, PoolHealth, Space, Store, StoreError};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -43,6 +43,10 @@ impl Pool for FaultyPool {
 
     fn instance(&self) -> Option<String> {
         self.below.instance()
+    }
+
+    fn health(&self) -> PoolHealth {
+        self.below.health()
     }
 
     fn look(&self) {

@@ -94,7 +94,9 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
     for chunk in superblock.first_chunk..superblock.chunks {
         let owner = owners.get(chunk as usize / OWNERS);
         let owner = owner.map_or(0, |payload| Owner::decode(chunk as usize, payload).node);
+        let is_unknown = nodes.damaged.iter().any(|it| it.sector == owner as usize);
         match all.contains_key(&owner) {
+            false if is_unknown && owner != 0 => {}
             true => *owned.entry(owner).or_default() += CHUNK_BYTES,
             false => free += CHUNK_BYTES,
         }

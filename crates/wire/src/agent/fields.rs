@@ -23,7 +23,8 @@ use super::bytes::{Malformed, Problem, Reader, Wire, Writer};
 use super::{
     Answered, Attachment, BackgroundReport, Capacity, CreditReport, Failed, FailedKind,
     HostAddress, HostReport, HostState, IoErrors, Measured, NewSnapshot, Report, Space,
-    StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
+    StoreHealth, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport,
+    VolumeState,
 };
 
 /// Records: written and read with the same fields in the same order.
@@ -88,6 +89,7 @@ records! {
     Reserved { operations_per_second, bytes_per_second }
     Space { total, free }
     StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
+    StoreHealth { copies_mended, volumes_salvaged, unfinished, without_space, damaged_sectors }
     StoredVolume { id, size, is_encrypted }
     Units { units, next }
     UnitsWanted { id, older, first, max }

@@ -151,6 +151,7 @@ impl Command {
             Self::VerifyStore(_) => 0x22,
             Self::Filled(_) => 0x23,
             Self::Salvage(_) => 0x24,
+            Self::StoreHealth => 0x25,
         }
     }
 
@@ -198,7 +199,7 @@ impl Command {
                 bytes.write(to);
             }
             Self::Report | Self::Balances | Self::Stored | Self::Space => {}
-            Self::Capacity | Self::Snapshots | Self::Background => {}
+            Self::Capacity | Self::Snapshots | Self::Background | Self::StoreHealth => {}
             Self::SnapshotsOf(ids) => ids.write(to),
             Self::ReportOf(ids) => ids.write(to),
             Self::SetBackground(limit) => limit.write(to),
@@ -262,6 +263,7 @@ impl Command {
                 0x22 => Self::VerifyStore(from.field("place")?),
                 0x23 => Self::Filled(from.field("volumes")?),
                 0x24 => Self::Salvage(from.field("volume")?),
+                0x25 => Self::StoreHealth,
                 kind => return unknown_message(kind),
             })
         })
@@ -286,6 +288,7 @@ impl Reply {
             Self::Verified(_) => 0x8d,
             Self::Use(_) => 0x8e,
             Self::Filled(_) => 0x8f,
+            Self::StoreHealth(_) => 0x90,
         }
     }
 
@@ -310,6 +313,7 @@ impl Reply {
             Self::Verified(verified) => verified.write(to),
             Self::Use(said) => said.write(to),
             Self::Filled(filled) => filled.write(to),
+            Self::StoreHealth(health) => health.write(to),
         })
     }
 
@@ -335,6 +339,7 @@ impl Reply {
                 0x8d => Self::Verified(from.field("verified")?),
                 0x8e => Self::Use(from.field("use")?),
                 0x8f => Self::Filled(from.field("filled")?),
+                0x90 => Self::StoreHealth(from.field("health")?),
                 kind => return unknown_message(kind),
             })
         })

@@ -224,6 +224,23 @@ pub enum Command {
     VerifyStore(u64),
     /// Returns how much data volumes have: what snapshots of them would hold.
     Filled(Vec<VolumeId>),
+    /// Returns how the store itself is, beside its volumes. Answered from memory.
+    StoreHealth,
+}
+
+/// How the store itself is, beside its volumes. Counts begin as the data plane starts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StoreHealth {
+    /// Copies of what the store has twice that were damaged, and were written anew from the other.
+    pub copies_mended: u64,
+    /// Volumes that were salvaged and lost something.
+    pub volumes_salvaged: u64,
+    /// Volumes that are not open, most of them deleted, with work that fails.
+    pub unfinished: u64,
+    /// Volumes that are not open with work for which there is no space.
+    pub without_space: u64,
+    /// Sectors of the store's tables that are damaged in both copies.
+    pub damaged_sectors: u64,
 }
 
 /// What background work has done since the data plane was started.
@@ -500,6 +517,8 @@ pub enum Reply {
     Filled(Vec<(VolumeId, ByteCount)>),
     /// Answer to [`Command::Divide`].
     Use(NodeUse),
+    /// Answer to [`Command::StoreHealth`].
+    StoreHealth(StoreHealth),
     /// The command had no effect.
     Failed(Failed),
 }

@@ -75,7 +75,8 @@ impl Command {
             | Self::Verify(..)
             | Self::VerifySnapshot(..)
             | Self::VerifyStore(_)
-            | Self::Filled(_) => {}
+            | Self::Filled(_)
+            | Self::StoreHealth => {}
         }
         all
     }

@@ -17,7 +17,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::{
     Answered, Attachment, BackgroundReport, Bytes, Capacity, Command, CreditReport, Failed,
     FailedKind, HostAddress, HostReport, HostState, IoErrors, Measured, NewSnapshot, Reply, Report,
-    Space, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport, VolumeState,
+    Space, StoreHealth, StoredSnapshot, StoredVolume, Units, UnitsWanted, Verified, VolumeReport,
+    VolumeState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,6 +30,20 @@ fn volume_id() -> impl Strategy<Value = VolumeId> + Clone {
 
 fn snapshot_id() -> impl Strategy<Value = SnapshotId> + Clone {
     any::<u128>().prop_map(SnapshotId::from_bits)
+}
+
+fn store_health() -> impl Strategy<Value = StoreHealth> {
+    any::<[u64; 5]>().prop_map(
+        |[copies_mended, volumes_salvaged, unfinished, without_space, damaged_sectors]| {
+            StoreHealth {
+                copies_mended,
+                volumes_salvaged,
+                unfinished,
+                without_space,
+                damaged_sectors,
+            }
+        },
+    )
 }
 
 fn background() -> impl Strategy<Value = BackgroundReport> {
@@ -242,6 +257,7 @@ pub fn command() -> impl Strategy<Value = Command> {
             Command::Capacity,
             Command::Snapshots,
             Command::Background,
+            Command::StoreHealth,
         ]),
     ]
 }
@@ -389,6 +405,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
             .prop_map(|(units, next)| Reply::Units(Units { units, next })),
         option::of(payload()).prop_map(Reply::Unit),
         background().prop_map(Reply::Background),
+        store_health().prop_map(Reply::StoreHealth),
         node_use().prop_map(Reply::Use),
         (option::of(any::<u64>()), any::<u64>(), vec(any::<u64>(), 0..4)).prop_map(
             |(next, bytes, rotten)| {

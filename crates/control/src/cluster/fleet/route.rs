@@ -74,6 +74,7 @@ impl Fleet {
             | Command::VerifySnapshot(..)
             | Command::VerifyStore(_)
             | Command::Salvage(_)
+            | Command::StoreHealth
             | Command::Filled(_) => Ok(self.desk()?.call(command)),
         }
     }

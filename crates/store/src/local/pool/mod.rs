@@ -30,7 +30,7 @@ use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::Keys;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
-use crate::{Looked, Pool, Salvaged, Space, Store, StoreError};
+use crate::{Looked, Pool, PoolHealth, Salvaged, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -112,6 +112,10 @@ struct Shared {
     claim: Arc<Claim>,
     /// Copies of superblock, tables and anchors that were not as they were written.
     mended: AtomicU64,
+    /// Volumes that were salvaged and lost something.
+    salvaged: AtomicU64,
+    /// Sectors of both tables that are damaged in both copies.
+    damaged_sectors: u64,
     /// Why no chunk could be given last; `None` if one was.
     failure: Mutex<Option<String>>,
     /// Held while the tables are written.
@@ -249,11 +253,13 @@ impl LocalPool {
             let read = Table::read(Arc::clone(&device), place);
             read.map_err(failed(&format!("read the {name} of")))
         };
-        let (nodes, damaged, lost_nodes) = read("table of volumes", superblock.node_table())?;
-        if let Some(first) = damaged.first() {
-            let (sector, path) = (first.sector, path.display());
-            let what = format!("sector {sector} of the table of volumes of {path}");
-            return Err(StoreError::Rotten { what });
+        let (nodes, damaged_nodes, lost_nodes) = read("table of volumes", superblock.node_table())?;
+        for Damaged { sector } in &damaged_nodes {
+            tracing::error!(
+                pool = %path.display(),
+                "sector {sector} of the table of volumes is damaged: the volume or snapshot in it \
+                 is not served, and its space is given to no other one; all others are served"
+            );
         }
         let (owners, damaged, lost_owners) = read("table of chunks", superblock.owner_table())?;
         for Damaged { sector } in &damaged {
@@ -283,6 +289,8 @@ impl LocalPool {
             keys,
             claim,
             mended,
+            salvaged: AtomicU64::new(0),
+            damaged_sectors: (damaged_nodes.len() + damaged.len()) as u64,
             failure: Mutex::default(),
             state,
             open,
@@ -340,13 +348,6 @@ impl LocalPool {
         Self { _folder: Some(Arc::new(folder)), ..self }
     }
 
-    /// Second copies that were needed since the pool was opened: sectors and blocks of which one
-    /// copy was not as it was written, or could not be read, and was written anew from the other.
-    #[must_use]
-    pub fn copies_mended(&self) -> u64 {
-        self.shared.mended.load(Ordering::Relaxed)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state()
     }
@@ -360,11 +361,21 @@ impl LocalPool {
     fn find(&self, state: &State, id: VolumeId) -> Result<(u32, Node), StoreError> {
         match state.volume(id) {
             Some((number, node)) if node.kind == NodeKind::Volume => Ok((number, node)),
+            None if !state.unknown.is_empty() => Err(self.may_be_damaged(state, &id.to_string())),
             _ => {
                 let path = Some(self.shared.device.path().to_owned());
                 Err(StoreError::NotFound { id, path })
             }
         }
+    }
+
+    /// Why something is not found while a sector of the table of volumes is damaged.
+    fn may_be_damaged(&self, state: &State, id: &str) -> StoreError {
+        let sectors: Vec<String> = state.unknown.iter().take(10).map(u32::to_string).collect();
+        let (sectors, path) = (sectors.join(", "), self.shared.device.path().display());
+        let what =
+            format!("sector {sectors} of the table of volumes of {path}, which may have {id},");
+        StoreError::Rotten { what }
     }
 
     /// Makes the node of an empty volume, with the wrapped key of its data; an empty one if it is
@@ -485,6 +496,9 @@ impl LocalPool {
         let (volume, salvaged) = Volume::salvage(self.opening(number, node, cipher)?)?;
         drop(self.opened(number, volume, closed)?);
         let id = VolumeId::from_bits(node.id);
+        if salvaged != Salvaged::default() {
+            self.shared.salvaged.fetch_add(1, Ordering::Relaxed);
+        }
         let Salvaged { log_blocks, map_pages, lost_blocks, unreachable_blocks } = salvaged;
         tracing::warn!(
             volume = %id, log_blocks, map_pages, lost_blocks, unreachable_blocks,
@@ -529,6 +543,10 @@ impl LocalPool {
             return Err(self.io(doing())(io::ErrorKind::StorageFull.into()));
         }
         let root = self.state().all.get(&node.parent).map(|parent| parent.root);
+        if node.parent != 0 && root.is_none() {
+            let what = format!("the snapshot that {} begins from", VolumeId::from_bits(node.id));
+            return Err(StoreError::Rotten { what });
+        }
         let node = Node { home: owned[0], ..node };
         let identity = Identity { node: number, generation: node.generation };
         let root = root.unwrap_or_default();
@@ -771,6 +789,18 @@ impl Pool for LocalPool {
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
         Ok(Some(Space { total: bytes(present + to_come), free }))
+    }
+
+    fn health(&self) -> PoolHealth {
+        let troubles = self.troubles();
+        let without_space = troubles.iter().filter(|trouble| trouble.is_no_space).count();
+        PoolHealth {
+            copies_mended: self.shared.mended.load(Ordering::Relaxed),
+            volumes_salvaged: self.shared.salvaged.load(Ordering::Relaxed),
+            unfinished: (troubles.len() - without_space) as u64,
+            without_space: without_space as u64,
+            damaged_sectors: self.shared.damaged_sectors,
+        }
     }
 
     fn is_taken_over(&self) -> bool {

@@ -37,6 +37,10 @@ impl State {
         let is_kept = others.iter().any(|(_, node)| node.kind == NodeKind::Snapshot);
         let count = pending.len() + others.len();
         if !is_kept && count < set.count as usize {
+            // One that is missing may be there, in a damaged sector.
+            if !self.unknown.is_empty() {
+                return Ok(Vec::new());
+            }
             let deleted = |(number, node): &(u32, Node)| {
                 let (kind, set) = (NodeKind::SnapshotDeleted, SnapshotSet::default());
                 (*number, Node { kind, set, ..*node })

@@ -45,6 +45,9 @@ pub(super) struct State {
     /// The deleted snapshot that each volume had begun to give back when it was opened: it is the
     /// first to be gone on with, since what is left of it is no neighbour to compare another with.
     pub begun: BTreeMap<u32, u32>,
+    /// Numbers whose sectors are damaged in both copies: what these nodes are is not known. Their
+    /// numbers and chunks are given to no other node.
+    pub unknown: BTreeSet<u32>,
     /// Nodes that the tables say cannot be opened, and why.
     pub damaged: BTreeMap<u32, String>,
     /// Sectors of the owner table that are damaged: none of their chunks is allocated.
@@ -88,6 +91,7 @@ impl State {
             free: BTreeSet::new(),
             readers: BTreeMap::new(),
             begun: BTreeMap::new(),
+            unknown: BTreeSet::new(),
             damaged: BTreeMap::new(),
             doubted: BTreeSet::new(),
             spaced: BTreeSet::new(),
@@ -96,6 +100,10 @@ impl State {
         };
         for number in 1..superblock.node_sectors {
             let Some(payload) = state.nodes.get(number as usize) else { break };
+            if state.nodes.is_damaged(number as usize) {
+                state.unknown.insert(number);
+                continue;
+            }
             if let Some(node) = Node::decode(payload)? {
                 state.note_node(number, node);
             }
@@ -114,6 +122,9 @@ impl State {
                 && (owner.node == 0 || owner.index < 2 * self.chunks_max());
             if self.owners.is_damaged(sector) || !is_possible {
                 self.doubted.insert(sector);
+                continue;
+            }
+            if self.unknown.contains(&owner.node) {
                 continue;
             }
             if !self.all.contains_key(&owner.node) {
@@ -138,6 +149,15 @@ impl State {
         let chunks = self.superblock.first_chunk..self.superblock.chunks;
         let mut homes = BTreeSet::new();
         for (number, node) in self.all.iter().filter(|(_, node)| node.home == 0) {
+            // It begins with the map of its snapshot, which is lost.
+            if node.has_space() && self.unknown.contains(&node.parent) {
+                let (id, sector) = (VolumeId::from_bits(node.id), node.parent);
+                let what =
+                    format!("sector {sector} of the table of volumes, from which {id} begins,");
+                tracing::error!("{what} is not as it was written: the volume is not opened");
+                self.damaged.insert(*number, what);
+                continue;
+            }
             // Until its first chunk is noted it gets no other one.
             let owned = self.owned.get(number).map_or(0, Vec::len);
             if node.has_space() && owned > super::CHUNKS_MIN {
@@ -175,6 +195,14 @@ impl State {
         for chunk in self.owned.values_mut().flatten().filter(|chunk| homes.contains(chunk)) {
             *chunk = 0;
         }
+    }
+
+    /// Whether a snapshot of this volume may be among the unknown nodes, and volumes that were made
+    /// of it use its blocks: then no block of the volume's snapshots is given back.
+    pub fn may_have_unknown_snapshots(&self, volume: u32) -> bool {
+        let parent = self.all.get(&volume).map_or(0, |node| node.parent);
+        // A snapshot that the volume itself was made of is older than it.
+        self.unknown.iter().any(|number| *number != parent && self.is_pinned(*number))
     }
 
     fn owner_of(&self, chunk: u32) -> Owner {
@@ -293,7 +321,8 @@ impl State {
     /// Makes new nodes with their wrapped keys, durably; their numbers. `None` if the table has not
     /// room for all of them.
     pub fn make_nodes(&mut self, nodes: Vec<(Node, Vec<u8>)>) -> io::Result<Option<Vec<u32>>> {
-        let is_free = |number: &u32| !self.all.contains_key(number);
+        let is_free =
+            |number: &u32| !self.all.contains_key(number) && !self.unknown.contains(number);
         let free = (self.free_from..self.superblock.node_sectors).filter(is_free);
         let numbers: Vec<u32> = free.take(nodes.len()).collect();
         if numbers.len() < nodes.len() {
@@ -498,6 +527,9 @@ impl State {
 
     /// The next deleted snapshot of a volume whose blocks are to be given back.
     pub fn doomed_of(&self, volume: u32) -> Option<Doomed> {
+        if self.may_have_unknown_snapshots(volume) {
+            return None;
+        }
         let snapshots = self.snapshots_of(volume);
         let with_root: Vec<&(u32, Node)> =
             snapshots.iter().filter(|(_, node)| node.root.checkpoint > 0).collect();

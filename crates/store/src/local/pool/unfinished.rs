@@ -53,7 +53,9 @@ impl State {
         };
         // A volume that was never opened has made no snapshot.
         let was_opened = self.all.get(&volume).is_some_and(|node| node.home != 0);
-        !was_opened || self.snapshots_of(volume).iter().all(is_gone)
+        !was_opened
+            || self.snapshots_of(volume).iter().all(is_gone)
+                && !self.may_have_unknown_snapshots(volume)
     }
 
     /// Whether a volume has work left that does not wait for a client.

@@ -2,6 +2,7 @@
 
 use super::super::pool::CHUNK_BYTES;
 use super::super::simulated::SimulatedDevice;
+use super::super::table::SECTOR_BYTES;
 use super::*;
 use crate::Completion;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
@@ -116,6 +117,7 @@ fn a_page_that_has_rotted_is_told_when_it_is_needed() {
     assert!(error.contains("a page of the Map tree, is not as it was written"), "{error}");
     let pool = again(&device);
     let salvaged = pool.salvage(ID).unwrap();
+    assert_eq!(pool.health().volumes_salvaged, 1);
     assert_eq!((salvaged.map_pages, salvaged.unreachable_blocks, salvaged.log_blocks), (1, 1, 0));
     let mut store = pool.open(ID, SIZE).unwrap();
     assert_eq!(run(store.as_mut(), Operation::Read, 0, 0), Err(Failure::Rotten));
@@ -329,13 +331,13 @@ fn one_copy_of_everything_that_is_kept_twice_suffices() {
                     "{when}"
                 );
             }
-            assert_eq!(pool.copies_mended(), 1, "{when}");
+            assert_eq!(pool.health().copies_mended, 1, "{when}");
             drop(pool);
             let report = check(&device, true).unwrap();
             assert_eq!(report.problems, Vec::<String>::new(), "{when}");
             let again = opened(&device);
             again.open(ID, SIZE).map(drop).unwrap();
-            assert_eq!(again.copies_mended(), 0, "{when}: it was mended");
+            assert_eq!(again.health().copies_mended, 0, "{when}: it was mended");
         }
     }
 }
@@ -408,6 +410,107 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
         let before = opened(device).space().unwrap().unwrap().free;
         assert!(before.0 > 0, "{when}");
     }
+}
+
+/// Changes both copies of a sector of the table of volumes.
+fn damage_node(device: &SimulatedDevice, node: u64) {
+    for chunk in read_superblock(device).unwrap().nodes {
+        device.rot(u64::from(chunk) * CHUNK_BYTES + node * SECTOR_BYTES as u64 + 100);
+    }
+}
+
+/// Writes to a volume from its first block on, as long as that succeeds.
+fn fill(device: &SimulatedDevice, pool: &LocalPool, id: VolumeId, size: ByteCount) -> u64 {
+    let Ok(mut store) = pool.open(id, size) else { return 0 };
+    let blocks = 0..size.0 / BLOCK_BYTES as u64;
+    let is_written = |block: &u64| carry_out(device, store.as_mut(), WRITE, *block, 3) == 1;
+    blocks.take_while(is_written).count() as u64
+}
+
+/// A damaged sector of the table of volumes is the error of what is in it: all others are served
+/// and made, and none gets its number or its chunks.
+#[test]
+fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
+    for changes in [true, false] {
+        let device = simulated();
+        match changes {
+            true => damage_node(&device, 1),
+            false => {
+                for chunk in read_superblock(&device).unwrap().nodes {
+                    let at = u64::from(chunk) * CHUNK_BYTES + SECTOR_BYTES as u64;
+                    device.make_unreadable(at, None);
+                }
+            }
+        }
+        let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
+        for opening in 0..3 {
+            let (pool, when) = (opened(&device), format!("{changes}, opening {opening}"));
+            assert_eq!(pool.health().damaged_sectors, 1, "{when}");
+            let error = pool.open(ID, SIZE).map(drop).unwrap_err();
+            assert!(error.is_damage(), "{when}: {error}");
+            let named = format!("which may have {ID}, is not as it was written");
+            assert!(error.to_string().contains(&named), "{when}: {error}");
+            assert!(error.to_string().contains("sector 1 of the table of volumes"), "{error}");
+            if opening == 0 {
+                pool.create(id, large).unwrap();
+            }
+            let written =
+                [(OTHER, SIZE), (id, large)].map(|(id, size)| fill(&device, &pool, id, size));
+            assert!(written[0] > 0 && written[1] > 0, "{when}: {written:?}");
+            assert_eq!(device.find(&[1; BLOCK_BYTES]).len(), 1, "{when}: {written:?}");
+        }
+        let pool = opened(&device);
+        for id in [id, OTHER, ID] {
+            pool.delete(id).unwrap();
+        }
+        assert_eq!(Pool::list(&pool).unwrap(), []);
+        assert_eq!(device.find(&[1; BLOCK_BYTES]).len(), 1, "its space is given to no other");
+    }
+}
+
+/// The sector of a snapshot is damaged: volumes that were made of it keep their data, whatever is
+/// deleted, and their space returns when they are deleted.
+#[test]
+fn volumes_of_a_snapshot_whose_sector_is_damaged_keep_their_data() {
+    let device = simulated();
+    let pool = opened(&device);
+    let free = |pool: &LocalPool| pool.space().unwrap().unwrap().free;
+    let (newer, used, unused) =
+        (SnapshotId::from_bits(30), VolumeId::from_bits(31), VolumeId::from_bits(32));
+    assert_eq!(pool.snapshot(ID, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
+    for id in [used, unused] {
+        pool.create_from(id, SIZE, SNAPSHOT).unwrap();
+    }
+    pool.open(used, SIZE).map(drop).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    assert_eq!(carry_out(&device, store.as_mut(), WRITE, 0, 5), 1);
+    drop(store);
+    assert_eq!(pool.snapshot(ID, newer).unwrap().made.try_recv(), Ok(true));
+    drop(pool);
+    // Nodes 1 and 2 are the volumes.
+    damage_node(&device, 3);
+    let pool = opened(&device);
+    assert!(pool.read_snapshot(SNAPSHOT).is_err());
+    let error = pool.open(unused, SIZE).map(drop).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("sector 3"), "{error}");
+    pool.delete_snapshot(newer).unwrap();
+    pool.delete(ID).unwrap();
+    drop(pool);
+    let pool = opened(&device);
+    fill(&device, &pool, OTHER, SIZE);
+    let large = (VolumeId::from_bits(40), ByteCount(64 << 20));
+    pool.create(large.0, large.1).unwrap();
+    assert!(fill(&device, &pool, large.0, large.1) > 0);
+    let mut store = pool.open(used, SIZE).unwrap();
+    assert_eq!(carry_out(&device, store.as_mut(), Operation::Read, 0, 0), 1);
+    drop(store);
+    for id in [used, unused, large.0, OTHER] {
+        pool.delete(id).unwrap();
+    }
+    drop(pool);
+    let empty = SimulatedDevice::new(64 << 20);
+    LocalPool::init(&empty, &LAYOUT).unwrap();
+    assert_eq!(free(&opened(&device)), free(&opened(&empty)));
 }
 
 /// A device that has tables or volumes of a pool is not empty, whatever its first blocks say.

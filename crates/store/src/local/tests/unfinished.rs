@@ -81,6 +81,8 @@ fn a_damaged_remainder_keeps_its_snapshots_and_nothing_else_from_being_served() 
     drop(pool);
     let pool = open(&device).unwrap();
     let troubles = pool.troubles();
+    let health = pool.health();
+    assert_eq!(health.unfinished + health.without_space, troubles.len() as u64, "{health:?}");
     let [trouble] = troubles.as_slice() else { panic!("{troubles:?}") };
     assert!(trouble.what.starts_with("what is left of vol-"), "{trouble:?}");
     assert!(trouble.why.contains("the anchor of vol-"), "{trouble:?}");
