@@ -136,7 +136,7 @@ impl Plane {
             all.retain(|(subject, _)| !moving.done.contains(subject));
         }
         for some in all.chunks(MOVED_MAX) {
-            let events: Vec<Event> = some.iter().map(|(_, event)| event.clone()).collect();
+            let events: Vec<Event> = some.iter().flat_map(|(_, event)| stored(event)).collect();
             self.commit(writer, events, &Credits::default())?;
             if let Some(moving) = &mut self.following().moving {
                 moving.done.extend(some.iter().map(|(subject, _)| subject.clone()));
@@ -157,6 +157,16 @@ impl Plane {
         self.following().due = boot.saturating_add(pause);
         Ok(stored?)
     }
+}
+
+/// The events by which a moved one is stored. A journal takes a client token once, so it is dropped
+/// in the same commit.
+fn stored(event: &Event) -> Vec<Event> {
+    let dropped = match event {
+        Event::Token(name, _) => Some(Event::TokenGone(name.clone())),
+        _ => None,
+    };
+    dropped.into_iter().chain([event.clone()]).collect()
 }
 
 fn warn_of(step: Step) {
