@@ -155,6 +155,8 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
             plane = fixture.start();
             plane.tick();
             check_left(&plane, before);
+            let before = plane.time_before().unwrap().0;
+            assert!(before.abs_diff(wall.0.saturating_add_signed(wrong_ms)) < 600_000);
             assert!(plane.clock_step().is_some());
             assert!(plane.now().0.abs_diff(wall.0) < 600_000);
         }

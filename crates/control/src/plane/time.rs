@@ -33,6 +33,8 @@ pub(super) struct Following {
     due: Duration,
     /// A step whose deadlines are not all moved yet.
     moving: Option<Moving>,
+    /// The time that the server before this one has stored last.
+    before: Option<UnixMs>,
 }
 
 /// A step that is under way.
@@ -43,9 +45,9 @@ struct Moving {
 }
 
 impl Following {
-    /// Of a server whose start has stored this time.
-    pub(super) fn new(time: ServerTime, since_boot: Duration) -> Self {
-        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None }
+    /// Of a server whose start has stored this time. The one before it has stored `before`.
+    pub(super) fn new(time: ServerTime, since_boot: Duration, before: Option<UnixMs>) -> Self {
+        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None, before }
     }
 }
 
@@ -59,6 +61,13 @@ impl Plane {
     #[must_use]
     pub fn now(&self) -> UnixMs {
         self.following().time.now(clock::since_boot())
+    }
+
+    /// The time that the server before this one has stored last, by its clock; `None` if there was
+    /// none. It is at most a minute older than the end of that server.
+    #[must_use]
+    pub fn time_before(&self) -> Option<UnixMs> {
+        self.following().before
     }
 
     /// The server's time as it is stored.
