@@ -1,8 +1,8 @@
 //! The server's time, by which durations are counted. Pure.
 //!
-//! Deadlines (of the recycle bin, locks, modifications, client tokens) are kept as times of the wall clock,
-//! which may be wrong or be set. So the server does not compare them with the wall clock, but with
-//! its own time:
+//! Deadlines (of the recycle bin, locks, modifications, client tokens) are kept as times of the
+//! wall clock, which may be wrong or be set. So the server does not compare them with the wall
+//! clock, but with its own time:
 //!
 //! - **While the server runs**, its time rises with the clock that runs since the machine's boot.
 //! - **At a start** within the same boot, the time down is measured by that clock, too. After a

@@ -9,8 +9,9 @@
 //!
 //! Signatures that were used before the server's start are unknown, except those that were made
 //! ahead of the server's clock, which the journal keeps ([`crate::model::signatures`]). So nothing
-//! that was signed until the start can change anything. If the server before was another node, whose
-//! clock was ahead of this one's, that holds until the time that it has stored last: see [`began`].
+//! that was signed until the start can change anything. If the server before was another node,
+//! whose clock was ahead of this one's, that holds until the time that it has stored last: see
+//! [`began`].
 //!
 //! A wall clock that is set back makes expired signatures valid again. So the range of those that
 //! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
