@@ -344,7 +344,7 @@ pub struct Serve {
     pub background_rate: u32,
 
     /// MiB on disk for the metrics of volumes that CloudWatch's actions return. The oldest hours
-    /// are deleted when they are full, and all after 15 days.
+    /// are deleted when they are full, and when there are 15 days of later ones.
     #[arg(long, env = "EVENKEEL_METRICS_SPACE", default_value_t = 256, value_name = "MIB")]
     #[arg(value_parser = clap::value_parser!(u32).range(16..=1_048_576))]
     pub metrics_space: u32,

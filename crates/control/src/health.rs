@@ -4,6 +4,7 @@
 //! Most volumes are well and nothing is kept of them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::VolumeReport;
@@ -68,6 +69,23 @@ impl Ailments {
     }
 }
 
+/// The time of a look by both clocks. Durations go by the one since the boot, which is never set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Now {
+    /// The wall clock.
+    pub unix: UnixMs,
+    /// Since the machine's boot.
+    pub since_boot: Duration,
+}
+
+impl Now {
+    /// Milliseconds since an earlier look.
+    fn ms_since(self, before: Duration) -> u64 {
+        let passed = self.since_boot.saturating_sub(before).as_millis();
+        u64::try_from(passed).unwrap_or(u64::MAX)
+    }
+}
+
 /// What the counters of a volume were at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Progress {
@@ -81,11 +99,11 @@ struct Progress {
 struct Watched {
     progress: Progress,
     /// Since when there is no progress.
-    stuck: UnixMs,
+    stuck: Now,
     /// Seconds that were missed when it was looked at last.
     missed: u64,
-    /// Missed seconds by the time of the look that found them, oldest first.
-    misses: VecDeque<(UnixMs, u64)>,
+    /// Missed seconds by the time since the boot of the look that found them, oldest first.
+    misses: VecDeque<(Duration, u64)>,
     ailments: Ailments,
 }
 
@@ -99,7 +117,7 @@ pub struct Health {
 impl Health {
     /// Takes in the reports of all volumes, about every second, or every ten. Returns the volumes
     /// that have become stalled, and those that are not any more.
-    pub fn look(&mut self, now: UnixMs, reports: &[VolumeReport]) -> Vec<(VolumeId, bool)> {
+    pub fn look(&mut self, now: Now, reports: &[VolumeReport]) -> Vec<(VolumeId, bool)> {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let mut changed = Vec::new();
         let mut before = std::mem::take(&mut self.volumes);
@@ -154,7 +172,7 @@ impl Progress {
 }
 
 impl Watched {
-    fn new(now: UnixMs, report: &VolumeReport, is_first: bool) -> Self {
+    fn new(now: Now, report: &VolumeReport, is_first: bool) -> Self {
         let mut watched = Self {
             progress: Progress::of(report),
             stuck: now,
@@ -166,15 +184,14 @@ impl Watched {
         watched
     }
 
-    fn look(&mut self, now: UnixMs, report: &VolumeReport) {
+    fn look(&mut self, now: Now, report: &VolumeReport) {
         let progress = Progress::of(report);
-        // A clock that was set back begins anew.
-        if progress != self.progress || report.queued == 0 || now < self.stuck {
+        if progress != self.progress || report.queued == 0 {
             (self.progress, self.stuck) = (progress, now);
         }
         self.count(now, report.contract.missed);
         let stalled_after_ms = if report.in_store > 0 { STORE_STALL_MS } else { STALL_MS };
-        let is_stalled = now.ms_since(self.stuck) >= stalled_after_ms;
+        let is_stalled = now.ms_since(self.stuck.since_boot) >= stalled_after_ms;
         let misses: u64 = self.misses.iter().map(|(_, missed)| missed).sum();
         let performance = match misses {
             _ if is_stalled => Performance::Stalled,
@@ -184,24 +201,23 @@ impl Watched {
         };
         let ailments = &mut self.ailments;
         let same = ailments.performance.filter(|(before, _)| *before == performance);
-        let begun = (performance, if is_stalled { self.stuck } else { now });
+        let begun = (performance, if is_stalled { self.stuck.unix } else { now.unix });
         ailments.performance = (performance != Performance::Normal).then(|| same.unwrap_or(begun));
-        let since = |is: bool, before: Option<UnixMs>| is.then(|| before.unwrap_or(now));
+        let since = |is: bool, before: Option<UnixMs>| is.then(|| before.unwrap_or(now.unix));
         ailments.flush_failed = since(report.errors.flush_failed, ailments.flush_failed);
         ailments.rotten = since(report.errors.is_rotten, ailments.rotten);
     }
 
     /// Counts the seconds that were missed since the last look, and forgets old ones.
-    fn count(&mut self, now: UnixMs, missed: u64) {
+    fn count(&mut self, now: Now, missed: u64) {
         // If the counter went back, the data plane began anew with the volume.
         let added = missed.checked_sub(self.missed).unwrap_or(missed);
         self.missed = missed;
-        let is_old = |at: &UnixMs| now < *at || now.ms_since(*at) >= WINDOW_MS;
-        self.misses.retain(|(at, _)| !is_old(at));
+        self.misses.retain(|(at, _)| now.ms_since(*at) < WINDOW_MS);
         match self.misses.back_mut() {
             _ if added == 0 => {}
             Some((at, sum)) if now.ms_since(*at) < BUCKET_MS => *sum += added,
-            _ => self.misses.push_back((now, added)),
+            _ => self.misses.push_back((now.since_boot, added)),
         }
     }
 }
@@ -239,6 +255,20 @@ mod tests {
         }
     }
 
+    /// A look so many seconds after the first one; the wall clock shows the other number.
+    fn look_at(
+        health: &mut Health,
+        passed_s: u64,
+        wall_s: u64,
+        reports: &[VolumeReport],
+    ) -> Vec<(VolumeId, bool)> {
+        let now = Now {
+            unix: UnixMs(T0 + wall_s * 1_000),
+            since_boot: Duration::from_secs(9_000 + passed_s),
+        };
+        health.look(now, reports)
+    }
+
     fn performance(health: &Health) -> Performance {
         health.of(id()).performance.map(|(it, _)| it).unwrap_or_default()
     }
@@ -248,7 +278,7 @@ mod tests {
         let mut health = Health::default();
         let mut look = |second: u64, operations, in_store| {
             let report = VolumeReport { in_store, ..report(operations, 3, 0) };
-            health.look(UnixMs(T0 + second * 1_000), &[report]);
+            look_at(&mut health, second, second, &[report]);
             performance(&health)
         };
         for second in 0..5 {
@@ -266,8 +296,7 @@ mod tests {
     fn requests_that_are_not_started_for_a_minute_are_a_stall() {
         let mut health = Health::default();
         let mut look = |second: u64, operations, queued| {
-            let now = UnixMs(T0 + second * 1_000);
-            let changed = health.look(now, &[report(operations, queued, 0)]);
+            let changed = look_at(&mut health, second, second, &[report(operations, queued, 0)]);
             (performance(&health), health.of(id()).performance.map(|(_, at)| at), changed)
         };
         for second in 0..60 {
@@ -289,7 +318,7 @@ mod tests {
         let mut health = Health::default();
         // What was missed before the first look is of an unknown time.
         let mut look = |second: u64, missed| {
-            health.look(UnixMs(T0 + second * 1_000), &[report(second, 0, missed)]);
+            look_at(&mut health, second, second, &[report(second, 0, missed)]);
             performance(&health)
         };
         assert_eq!(look(0, 100), Performance::Normal);
@@ -313,7 +342,7 @@ mod tests {
         let mut look = |second: u64, flush_failed, is_rotten| {
             let mut report = report(0, 0, 0);
             (report.errors.flush_failed, report.errors.is_rotten) = (flush_failed, is_rotten);
-            health.look(UnixMs(T0 + second * 1_000), &[report]);
+            look_at(&mut health, second, second, &[report]);
             let Ailments { flush_failed, rotten, .. } = health.of(id());
             [flush_failed, rotten].map(|at| at.map(|at| (at.0 - T0) / 1_000))
         };
@@ -322,18 +351,34 @@ mod tests {
         assert_eq!(look(2, true, true), [Some(1), Some(2)]);
         assert_eq!(look(3, false, true), [None, Some(2)]);
         assert_eq!(look(4, false, false), [None, None]);
-        health.look(UnixMs(T0 + 5_000), &[]);
+        look_at(&mut health, 5, 5, &[]);
         assert!(health.volumes.is_empty());
     }
 
     #[test]
-    fn a_clock_that_is_set_back_makes_no_stall() {
+    fn a_clock_that_is_set_makes_no_stall_and_hides_none() {
         let mut health = Health::default();
-        for second in [1_000, 1_030, 100, 130, 159] {
-            health.look(UnixMs(T0 + second * 1_000), &[report(5, 3, 0)]);
-            assert_eq!(performance(&health), Performance::Normal, "{second}");
+        // Ahead by a month, and back by an hour.
+        for (passed, wall) in [(0, 5_000), (30, 5_030), (40, 2_592_000), (59, 1_400)] {
+            look_at(&mut health, passed, wall, &[report(5, 3, 0)]);
+            assert_eq!(performance(&health), Performance::Normal, "{passed}");
         }
-        health.look(UnixMs(T0 + 160_000), &[report(5, 3, 0)]);
-        assert_eq!(performance(&health), Performance::Stalled);
+        look_at(&mut health, 60, 1_401, &[report(5, 3, 0)]);
+        let since = health.of(id()).performance;
+        assert_eq!(since, Some((Performance::Stalled, UnixMs(T0 + 5_000_000))));
+    }
+
+    #[test]
+    fn missed_seconds_count_for_five_minutes_whatever_the_wall_clock_says() {
+        let mut health = Health::default();
+        let mut look = |passed, wall, missed| {
+            look_at(&mut health, passed, wall, &[report(passed, 0, missed)]);
+            performance(&health)
+        };
+        look(0, 5_000, 0);
+        for (passed, wall) in [(1, 5_001), (2, 2_592_000), (3, 100), (300, 397)] {
+            assert_eq!(look(passed, wall, 1), Performance::Degraded, "{passed}");
+        }
+        assert_eq!(look(301, 398, 1), Performance::Normal);
     }
 }

@@ -9,6 +9,7 @@
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
 //! | [`server_time`] | the time by which durations are counted; pure |
+//! | `retention` | which stored hour or day is deleted first; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
@@ -47,6 +48,7 @@ pub mod plane;
 pub mod private;
 pub mod reconcile;
 pub mod recording;
+mod retention;
 pub mod scrub;
 pub mod server_time;
 mod space;

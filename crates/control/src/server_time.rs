@@ -1,8 +1,8 @@
 //! The server's time, by which durations are counted. Pure.
 //!
-//! Deadlines (of the recycle bin, of locks, of modifications) are kept as times of the wall clock,
-//! which may be wrong or be set. So the server does not compare them with the wall clock, but with
-//! its own time:
+//! Deadlines (of the recycle bin, locks, modifications, client tokens) are kept as times of the
+//! wall clock, which may be wrong or be set. So the server does not compare them with the wall
+//! clock, but with its own time:
 //!
 //! - **While the server runs**, its time rises with the clock that runs since the machine's boot.
 //! - **At a start** within the same boot, the time down is measured by that clock, too. After a
@@ -21,7 +21,7 @@ use crate::credits::Moment;
 use crate::journal::Subject;
 use crate::model::{
     Event, FastRestore, Host, HostState, Lock, Model, Modification, ModificationPhase, Phase,
-    Snapshot, SnapshotPhase, UnixMs, Volume,
+    Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, Token, UnixMs, Volume,
 };
 
 /// The least difference between the wall clock and the server's time that is a step, in
@@ -110,8 +110,10 @@ pub fn moved(model: &Model, step: Step, now: UnixMs) -> Vec<(Subject, Event)> {
     let volumes = model.volumes.values().filter_map(|it| moved_volume(it, step, now));
     let snapshots = model.snapshots.values().filter_map(|it| moved_snapshot(it, step, now));
     let hosts = model.hosts.values().filter_map(|it| moved_host(it, step, now));
+    let tokens = model.tokens.iter().filter_map(|(name, it)| moved_token(name, it, step, now));
     let events = volumes.map(Event::Volume);
     let events = events.chain(snapshots.map(Event::Snapshot)).chain(hosts.map(Event::Host));
+    let events = events.chain(tokens);
     events.map(|event| (Subject::of(&event).0, event)).collect()
 }
 
@@ -163,6 +165,12 @@ fn moved_host(host: &Host, step: Step, now: UnixMs) -> Option<Host> {
     let HostState::Terminated { at } = host.state else { return None };
     let state = HostState::Terminated { at: step.applied_to(at) };
     (step.0 < 0 || host.is_shown(now)).then(|| Host { state, ..host.clone() })
+}
+
+fn moved_token(name: &str, token: &Token, step: Step, now: UnixMs) -> Option<Event> {
+    let used = step.applied_to(token.used);
+    moves(token.used.plus_ms(TOKEN_LIFETIME_MS), step, now)
+        .then(|| Event::Token(name.to_owned(), Token { used, ..token.clone() }))
 }
 
 /// Whether a step moves this deadline.

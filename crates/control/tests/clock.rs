@@ -17,7 +17,7 @@ use evenkeel_control::plane::Plane;
 use evenkeel_control::server_time::{Step, moved};
 use evenkeel_control::{DATABASE_FILE_NAME, ModifyPolicy, Settings, UnixMs};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
-use evenkeel_core::volume::{VolumeChange, VolumeType};
+use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
 use support::{FakeAgent, planned};
 
 const DAY_MS: u64 = 86_400_000;
@@ -155,6 +155,8 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
             plane = fixture.start();
             plane.tick();
             check_left(&plane, before);
+            let before = plane.time_before().unwrap().0;
+            assert!(before.abs_diff(wall.0.saturating_add_signed(wrong_ms)) < 600_000);
             assert!(plane.clock_step().is_some());
             assert!(plane.now().0.abs_diff(wall.0) < 600_000);
         }
@@ -164,6 +166,48 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
     let plane = fixture.start();
     assert_eq!(plane.clock_step(), None);
     check_left(&plane, before);
+}
+
+/// Creates a volume with a client token; returns the number of volumes.
+fn created_with_token(plane: &Plane, bits: u128) -> usize {
+    let request = VolumeRequest {
+        volume_type: VolumeType::Gp3,
+        size_gib: 10,
+        iops: None,
+        throughput_mibps: None,
+        multi_attach: false,
+    };
+    let create = Command::CreateVolume {
+        id: VolumeId::from_bits(bits),
+        request,
+        begins: Default::default(),
+        zone: "local-1a".into(),
+        tags: Default::default(),
+        token: Some(("once".into(), "f".into())),
+    };
+    plane.execute(&create, false).unwrap();
+    plane.model().volumes.len()
+}
+
+#[test]
+fn a_client_token_creates_one_volume_whatever_the_clock_says() {
+    let (fixture, mut plane) = Fixture::new();
+    let first = created_with_token(&plane, 11);
+    let mut next = 12;
+    for step_ms in [MONTH_MS as i64, -(MONTH_MS as i64), 400 * DAY_MS as i64] {
+        plane.follow_clock_at(UnixMs(plane.now().0.saturating_add_signed(step_ms)));
+        assert_eq!(created_with_token(&plane, next), first, "{step_ms}");
+        next += 1;
+    }
+    // The start moves it back to the right clock, with what the journal has.
+    drop(plane);
+    plane = fixture.start();
+    assert!(plane.clock_step().is_some());
+    assert_eq!(created_with_token(&plane, next), first);
+    // A day later it is over.
+    let (later, model) = (plane.now().plus_ms(DAY_MS + 60_000), plane.model());
+    assert!(model.known_token("once", plane.now()).is_some());
+    assert_eq!(model.known_token("once", later), None);
 }
 
 #[test]

@@ -228,8 +228,8 @@ pub struct Api {
 
 impl Api {
     /// Creates the API of `plane` for clients with `credentials`; the data plane is reached at
-    /// `endpoints`. Signatures made until `began` may have been used at an earlier server; `None`
-    /// if there was none.
+    /// `endpoints`. Signatures made until `began`, this server's start, may have been used at an
+    /// earlier server; `None` if there was none.
     #[must_use]
     pub fn new(
         plane: Arc<Plane>,
@@ -237,7 +237,9 @@ impl Api {
         endpoints: Vec<Endpoint>,
         began: Option<UnixMs>,
     ) -> Self {
-        let replays = Mutex::new(Replays::new(began, plane.model().used_signatures()));
+        let stored = plane.time_before();
+        let replays = Replays::new(began, stored, plane.model().used_signatures());
+        let replays = Mutex::new(replays);
         Self { plane, credentials, endpoints, replays, cloudwatch: None }
     }
 

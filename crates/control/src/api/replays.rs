@@ -9,7 +9,9 @@
 //!
 //! Signatures that were used before the server's start are unknown, except those that were made
 //! ahead of the server's clock, which the journal keeps ([`crate::model::signatures`]). So nothing
-//! that was signed until the start can change anything.
+//! that was signed until the start can change anything. If the server before was another node,
+//! whose clock was ahead of this one's, that holds until the time that it has stored last: see
+//! [`began`].
 //!
 //! A wall clock that is set back makes expired signatures valid again. So the range of those that
 //! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
@@ -18,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use evenkeel_wire::aws::sigv4::Verified;
+use evenkeel_wire::aws::sigv4::{SKEW_MAX_S, Verified};
 use evenkeel_wire::aws::timestamp;
 
 use super::error::ApiError;
@@ -50,7 +52,7 @@ pub struct Denied {
 /// The used signatures.
 #[derive(Debug, Default)]
 pub struct Replays {
-    /// When this server started; `None` if no signature can be older.
+    /// Until when an earlier server may have used signatures; `None` if there was none.
     began: Option<UnixMs>,
     /// The time of use of each signature.
     used: BTreeMap<u128, UnixMs>,
@@ -65,10 +67,27 @@ pub struct Replays {
     failures: VecDeque<(UnixMs, u128, ApiError)>,
 }
 
+/// Until when signatures may have been used at an earlier server: the start of this one by its own
+/// clock, or the time that the earlier one has stored last, whichever is later.
+///
+/// A time that is more than [`SKEW_MAX_S`] ahead does not count. Such a clock was wrong, and the
+/// server would refuse every change until it has that time itself.
+pub fn began(start: UnixMs, stored: Option<UnixMs>) -> UnixMs {
+    let latest = start.plus_ms(SKEW_MAX_S * 1_000);
+    stored.filter(|stored| *stored <= latest).map_or(start, |stored| stored.max(start))
+}
+
 impl Replays {
-    /// No signature was used, except perhaps those made until `began`, and `known` ones.
-    pub fn new(began: Option<UnixMs>, known: impl IntoIterator<Item = UsedSignature>) -> Self {
-        let mut replays = Self { began, latest: began.unwrap_or_default(), ..Self::default() };
+    /// No signature was used, except perhaps `known` ones, and those made until this server started
+    /// or until the time that an earlier one has `stored`: see [`began`]. Without a `start` there
+    /// was no earlier one.
+    pub fn new(
+        start: Option<UnixMs>,
+        stored: Option<UnixMs>,
+        known: impl IntoIterator<Item = UsedSignature>,
+    ) -> Self {
+        let began = start.map(|start| began(start, stored));
+        let mut replays = Self { began, latest: start.unwrap_or_default(), ..Self::default() };
         for UsedSignature { good_until_unix_s, signature, .. } in known {
             let key = key(&signature);
             // Longer ago than a repetition by a client takes.
@@ -211,7 +230,6 @@ fn key(signature: &str) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_wire::aws::sigv4::SKEW_MAX_S;
 
     const SECOND: u64 = 1_700_000_000;
 
@@ -237,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_good_for_one_use_for_as_long_as_it_is_good() {
-        let mut replays = Replays::new(None, []);
+        let mut replays = Replays::new(None, None, []);
         let one = signed(1, SECOND);
         replays.take(&one, at(300)).unwrap();
         replays.take(&signed(2, SECOND), at(300)).unwrap();
@@ -257,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_was_signed_before_the_server_began_changes_nothing() {
-        let mut replays = Replays::new(Some(at(250)), []);
+        let mut replays = Replays::new(Some(at(250)), None, []);
         for early in [signed(1, SECOND - 200), signed(2, SECOND)] {
             assert_eq!(refused(replays.take(&early, at(260))).2, 1_000);
             assert_eq!(refused(replays.take(&early, at(9_000))).2, 0);
@@ -266,11 +284,41 @@ mod tests {
     }
 
     #[test]
+    fn a_signature_that_a_node_with_a_clock_ahead_may_have_used_changes_nothing_at_the_next_one() {
+        // Two minutes behind the node that led before.
+        let (start, stored) = (at(0), at(120_000));
+        let mut replays = Replays::new(Some(start), Some(stored), []);
+        for now in [at(500), at(125_000)] {
+            for second in [0, 1, 60, 120] {
+                let used = signed(u128::from(second), SECOND + second);
+                assert_eq!(refused(replays.take(&used, now)).0, 503, "{second}");
+            }
+        }
+        replays.take(&signed(200, SECOND + 121), at(125_000)).unwrap();
+        // A node whose clock is right, or ahead, refuses what was signed before its start only.
+        let mut replays = Replays::new(Some(stored), Some(start), []);
+        assert!(replays.take(&signed(1, SECOND + 120), at(121_000)).is_err());
+        replays.take(&signed(2, SECOND + 121), at(121_000)).unwrap();
+    }
+
+    #[test]
+    fn a_start_after_the_clock_was_corrected_back_accepts_changes() {
+        let month = at(30 * 86_400_000);
+        let mut replays = Replays::new(Some(at(0)), Some(month), []);
+        assert!(replays.take(&signed(1, SECOND), at(1_000)).is_err());
+        replays.take(&signed(2, SECOND + 1), at(1_000)).unwrap();
+        let bound = at(SKEW_MAX_S * 1_000);
+        assert_eq!(began(at(0), Some(bound)), bound);
+        assert_eq!(began(at(0), Some(bound.plus_ms(1))), at(0));
+        assert_eq!(began(at(7), None), at(7));
+    }
+
+    #[test]
     fn a_clock_that_is_corrected_back_lets_new_signatures_change_something_at_once() {
         const AHEAD_S: u64 = 30 * 86_400;
         let ahead = at(AHEAD_S * 1_000);
         // The server has started with the wrong clock, and was used for ten minutes.
-        let mut replays = Replays::new(Some(ahead), []);
+        let mut replays = Replays::new(Some(ahead), None, []);
         for second in [1, 600] {
             let signed = signed(u128::from(second), SECOND + AHEAD_S + second);
             replays.take(&signed, ahead.plus_ms(second * 1_000)).unwrap();
@@ -289,7 +337,7 @@ mod tests {
 
     #[test]
     fn ranges_of_dropped_signatures_are_bounded_and_none_is_lost() {
-        let mut replays = Replays::new(None, []);
+        let mut replays = Replays::new(None, None, []);
         let hours: Vec<u64> = (0..40).rev().collect();
         let first = |hour: u64| (signed(hour.into(), SECOND + hour * 3_600), hour * 3_600_000);
         for hour in hours {
@@ -309,7 +357,7 @@ mod tests {
         let early = signed(1, SECOND + 200);
         assert_eq!(ahead(&early, at(200_000)), None);
         let known = ahead(&early, at(199_999)).unwrap();
-        let mut replays = Replays::new(Some(at(5_000)), [known]);
+        let mut replays = Replays::new(Some(at(5_000)), None, [known]);
         for now in [5_000, 200_000, (200 + SKEW_MAX_S) * 1_000] {
             assert_eq!(refused(replays.take(&early, at(now))), (503, "RequestLimitExceeded", 0));
         }
@@ -318,7 +366,7 @@ mod tests {
 
     #[test]
     fn when_all_places_are_taken_nothing_is_forgotten() {
-        let mut replays = Replays::new(None, []);
+        let mut replays = Replays::new(None, None, []);
         for number in 0..SIGNATURES_MAX as u128 {
             replays.take(&signed(number, SECOND), at(0)).unwrap();
         }
@@ -334,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_server_is_told_again_within_the_second() {
-        let mut replays = Replays::new(None, []);
+        let mut replays = Replays::new(None, None, []);
         let one = signed(1, SECOND);
         replays.take(&one, at(0)).unwrap();
         replays.failed(&one, &ApiError::no_capacity("too little"), at(20));

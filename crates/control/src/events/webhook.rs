@@ -3,7 +3,8 @@
 //! Each has a thread, which reads events from the log's files, so nothing is kept in memory for a
 //! receiver that is down. Where it is, is kept in a file of the data folder. An event that is not
 //! accepted is posted again after 1 s, 2 s, and so on up to 5 minutes; it is given up a day after
-//! it happened. This module knows no HTTP: the program brings a [`Post`].
+//! it happened, if nothing was accepted for a day. This module knows no HTTP: the program brings a
+//! [`Post`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,8 +30,8 @@ pub const FILE_NAME: &str = "events.webhooks.json";
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// After so many milliseconds an event is given up.
-const AGE_MS_MAX: u64 = 24 * 3_600_000;
+/// An event that is older is given up, if its receiver has accepted nothing for as long.
+const AGE_MAX: Duration = Duration::from_hours(24);
 /// Where a webhook is, is written at most once in so many milliseconds.
 const SAVE_MS: u64 = 1_000;
 /// The most events that are read at once.
@@ -203,8 +204,8 @@ impl Webhooks {
                 let name = delivery.name.clone();
                 match connect(&url, secret.as_ref()) {
                     Ok(post) => {
-                        let pause = PAUSE_MIN;
-                        Poster { url, log, positions, delivery, post, saved, pause }.run();
+                        let (pause, failing) = (PAUSE_MIN, None);
+                        Poster { url, log, positions, delivery, post, saved, pause, failing }.run();
                     }
                     Err(error) => warn!(webhook = name, error, "events are not posted"),
                 }
@@ -254,6 +255,15 @@ fn shown(url: &str, number: usize) -> String {
     format!("{number} {scheme}://{host}")
 }
 
+/// Whether an event of this time is given up at a receiver that has failed for so long.
+///
+/// The wall clock may have been set since the event, so its age alone decides nothing. An event of
+/// a time to come was stored by a clock that was ahead.
+fn is_given_up(event: Option<UnixMs>, now: UnixMs, failing_for: Duration) -> bool {
+    let is_old = |at: UnixMs| now < at || Duration::from_millis(now.ms_since(at)) > AGE_MAX;
+    failing_for > AGE_MAX && event.is_some_and(is_old)
+}
+
 /// The pause after another failure.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
@@ -270,6 +280,8 @@ struct Poster {
     saved: UnixMs,
     /// The pause after the next failure.
     pause: Duration,
+    /// The time since the boot of the first failure since an event was accepted.
+    failing: Option<Duration>,
 }
 
 impl fmt::Debug for Poster {
@@ -323,10 +335,11 @@ impl Poster {
                 let sequence = kept.sequence;
                 warn!(webhook, reason, sequence, "an event was not accepted; trying again");
             }
-            let age_ms = time_of(&kept.event).map_or(0, |at| clock::now().ms_since(at));
-            if age_ms > AGE_MS_MAX {
+            let boot = clock::since_boot();
+            let failing_for = boot.saturating_sub(*self.failing.get_or_insert(boot));
+            if is_given_up(time_of(&kept.event), clock::now(), failing_for) {
                 self.give_up(1, "not accepted for a day");
-                break;
+                return self.passed(kept.sequence);
             }
             let pause = self.pause;
             self.pause = longer(pause);
@@ -334,11 +347,17 @@ impl Poster {
                 return false;
             }
         }
+        self.failing = None;
         if self.pause != PAUSE_MIN {
             info!(webhook = self.delivery.name, "events are accepted again");
             self.pause = PAUSE_MIN;
         }
-        self.delivery.position.store(kept.sequence, Ordering::Relaxed);
+        self.passed(kept.sequence)
+    }
+
+    /// Goes on after an event that was accepted or given up. Returns whether the thread goes on.
+    fn passed(&mut self, sequence: u64) -> bool {
+        self.delivery.position.store(sequence, Ordering::Relaxed);
         if self.log.is_left() {
             return false;
         }
@@ -406,6 +425,63 @@ mod tests {
         take_over(folder.path(), &urls, &of("http://c/", 9)).unwrap();
         let kept = std::fs::read_to_string(folder.path().join(FILE_NAME)).unwrap();
         assert_eq!(kept, r#"{"http://a/":5001,"http://b/":7}"#);
+    }
+
+    static TRIES: AtomicU64 = AtomicU64::new(0);
+
+    /// Accepts at the second attempt.
+    struct Reluctant;
+
+    impl Post for Reluctant {
+        fn post(&mut self, _sequence: u64, _event: &str) -> Result<(), String> {
+            match TRIES.fetch_add(1, Ordering::Relaxed) {
+                0 => Err("503".to_owned()),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_a_month_old_by_the_wall_clock_is_posted_again_after_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, mut appender) = Log::open(folder.path(), Bounds::default());
+        let time = evenkeel_wire::aws::timestamp::extended(clock::now().0 - 30 * 86_400_000);
+        appender.append(&[format!(r#"{{"time":"{time}"}}"#)]).unwrap();
+        let connect: Connect = |_, _| Ok(Box::new(Reluctant));
+        let webhooks =
+            Webhooks { urls: vec!["http://a/".to_owned()], connect: Some(connect), secret: None };
+        let (alive, ended) = sync_channel(1);
+        let all = webhooks.start(folder.path(), &log, 0, &alive);
+        drop(alive);
+        for _ in 0..6_000 {
+            if all[0].position() > 0 {
+                break;
+            }
+            clock::pause(Duration::from_millis(10));
+        }
+        log.stop();
+        let ended = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+        assert_eq!((all[0].position(), all[0].failures(), all[0].given_up()), (1, 1, 0));
+        assert_eq!(TRIES.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn an_event_is_given_up_after_a_day_by_both_clocks() {
+        let (day, hour) = (AGE_MAX + Duration::from_millis(1), Duration::from_hours(1));
+        let now = UnixMs(1_700_000_000_000);
+        let before = |age: Duration| Some(UnixMs(now.0 - age.as_millis() as u64));
+        let to_come = Some(now.plus_ms(1));
+        for (event, failing_for, expected) in [
+            (before(day), day, true),
+            (before(hour), day, false),
+            (before(day), hour, false),
+            (to_come, day, true),
+            (to_come, hour, false),
+            (None, day, false),
+        ] {
+            assert_eq!(is_given_up(event, now, failing_for), expected, "{event:?} {failing_for:?}");
+        }
     }
 
     #[test]

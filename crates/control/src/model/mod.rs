@@ -94,7 +94,7 @@ pub const ATTACHMENTS_MAX: usize = 16;
 /// The most client tokens that are stored; beyond that the oldest is dropped, whatever its age.
 const TOKENS_MAX: usize = 100_000;
 /// How long a client token is stored, in milliseconds: a day.
-const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
+pub(crate) const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
 
 /// A point in time: milliseconds of Unix time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

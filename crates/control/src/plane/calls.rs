@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::events::notice::{VolumeNews, What};
-use crate::health::Health;
+use crate::health::{Health, Now};
 
 impl Plane {
     /// The state of all volumes and hosts, as the data plane reports it.
@@ -65,7 +65,8 @@ impl Plane {
     /// the events that are in it.
     pub fn observe(&self, reports: &[VolumeReport]) {
         self.feed.look(self, reports);
-        let changed = self.health().look(clock::now(), reports);
+        let now = Now { unix: clock::now(), since_boot: clock::since_boot() };
+        let changed = self.health().look(now, reports);
         for (id, is_stalled) in changed {
             match is_stalled {
                 true => warn!(volume = %id, "has requests and starts none"),

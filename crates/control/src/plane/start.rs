@@ -122,8 +122,9 @@ impl Plane {
             ticks_to_space_check: SPACE_TICKS,
         });
         let fillings = Mutex::new(Fillings::new(since_boot));
+        let before = kept.map(|kept| kept.unix);
         let (following, writer) =
-            (Mutex::new(Following::new(time, since_boot)), Mutex::new(writer));
+            (Mutex::new(Following::new(time, since_boot, before)), Mutex::new(writer));
         let (scrubbing, copying, addresses, health) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
         let feed = Arc::default();

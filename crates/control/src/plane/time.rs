@@ -33,6 +33,8 @@ pub(super) struct Following {
     due: Duration,
     /// A step whose deadlines are not all moved yet.
     moving: Option<Moving>,
+    /// The time that the server before this one has stored last.
+    before: Option<UnixMs>,
 }
 
 /// A step that is under way.
@@ -43,9 +45,9 @@ struct Moving {
 }
 
 impl Following {
-    /// Of a server whose start has stored this time.
-    pub(super) fn new(time: ServerTime, since_boot: Duration) -> Self {
-        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None }
+    /// Of a server whose start has stored this time. The one before it has stored `before`.
+    pub(super) fn new(time: ServerTime, since_boot: Duration, before: Option<UnixMs>) -> Self {
+        Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None, before }
     }
 }
 
@@ -59,6 +61,13 @@ impl Plane {
     #[must_use]
     pub fn now(&self) -> UnixMs {
         self.following().time.now(clock::since_boot())
+    }
+
+    /// The time that the server before this one has stored last, by its clock; `None` if there was
+    /// none. It is at most a minute older than the end of that server.
+    #[must_use]
+    pub fn time_before(&self) -> Option<UnixMs> {
+        self.following().before
     }
 
     /// The server's time as it is stored.
@@ -136,7 +145,7 @@ impl Plane {
             all.retain(|(subject, _)| !moving.done.contains(subject));
         }
         for some in all.chunks(MOVED_MAX) {
-            let events: Vec<Event> = some.iter().map(|(_, event)| event.clone()).collect();
+            let events: Vec<Event> = some.iter().flat_map(|(_, event)| stored(event)).collect();
             self.commit(writer, events, &Credits::default())?;
             if let Some(moving) = &mut self.following().moving {
                 moving.done.extend(some.iter().map(|(subject, _)| subject.clone()));
@@ -157,6 +166,16 @@ impl Plane {
         self.following().due = boot.saturating_add(pause);
         Ok(stored?)
     }
+}
+
+/// The events by which a moved one is stored. A journal takes a client token once, so it is dropped
+/// in the same commit.
+fn stored(event: &Event) -> Vec<Event> {
+    let dropped = match event {
+        Event::Token(name, _) => Some(Event::TokenGone(name.clone())),
+        _ => None,
+    };
+    dropped.into_iter().chain([event.clone()]).collect()
 }
 
 fn warn_of(step: Step) {

@@ -97,17 +97,18 @@ impl Copies {
         Self { files, writer, known: BTreeMap::new(), cleaned: None }
     }
 
-    /// Deletes what is of other days than the last ones, once a day.
+    /// Deletes the oldest days, so that there are so many besides today; once a day.
     pub fn clean(&mut self, now: UnixMs, days: u64) {
         let today = now.0 / DAY_MS;
         if self.cleaned.replace(today) == Some(today) {
             return;
         }
-        let oldest = today.saturating_sub(days);
-        if let Err(error) = self.files.delete_before(oldest) {
+        if let Err(error) = self.files.keep(today, days) {
             warn!("{error}; this recording is not deleted");
         }
-        self.known.retain(|_, known| known.day >= oldest);
+        let oldest = today.saturating_sub(days);
+        // What is forgotten here is read from its file again.
+        self.known.retain(|_, known| (oldest..=today).contains(&known.day));
         self.writer.keep(|id| self.known.contains_key(&id));
     }
 
@@ -310,6 +311,26 @@ mod tests {
         assert!(one.0.has(id(2)));
         copies.clean(UnixMs((DAY + 6) * DAY_MS), 3);
         assert!(!one.0.has(id(2)));
+    }
+
+    #[test]
+    fn recordings_outlive_a_clock_that_is_set_in_either_direction() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = Recorder::new(&folder);
+        (0..4).for_each(|day| one.write(1, (DAY + day) * 86_400, day));
+        let mut copies = Copies::new(Files::of(folder.path()));
+        let days = |one: &Recorder| one.0.days(id(1), 0, u64::MAX).unwrap();
+        let there = vec![DAY, DAY + 1, DAY + 2, DAY + 3];
+        for wrong in [DAY + 33, DAY + 3, DAY - 30, 0] {
+            copies.clean(UnixMs(wrong * DAY_MS), 4);
+            assert_eq!(days(&one), there, "{wrong}");
+        }
+        // What a wrong clock has recorded goes before what is older by the right one.
+        one.write(1, (DAY + 33) * 86_400, 9);
+        copies.clean(UnixMs((DAY + 33) * DAY_MS), 4);
+        assert_eq!(days(&one).len(), 5);
+        copies.clean(UnixMs((DAY + 4) * DAY_MS), 4);
+        assert_eq!(days(&one), there);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use evenkeel_wire::aws::timestamp;
 use tracing::{info, warn};
 
 use super::codec::{self, BLOCK_BYTES_MAX, Interval};
+use crate::retention::first_deleted;
 use crate::{clock, private};
 
 /// The folder in the data folder.
@@ -23,6 +24,8 @@ pub const FOLDER_NAME: &str = "recordings";
 /// The most bytes of a file: more than a day of the worst seconds.
 pub const FILE_BYTES_MAX: usize = 11 << 20;
 pub const DAY_MS: u64 = 86_400_000;
+/// Days to come that lie further behind others than this are deleted first, see [`first_deleted`].
+const GAP_DAYS_MAX: u64 = 2;
 
 /// Nothing is written if less than this is free on the disk, or one of so many parts of it.
 const FREE_BYTES_MIN: u64 = 1 << 30;
@@ -140,28 +143,39 @@ impl Files {
         let folder = self.folder.join(id.to_string());
         let mut days = Vec::new();
         for name in names(&folder)? {
-            let Some(date) = date_of(&name) else { continue };
-            let Some(ms) = timestamp::parse_extended(&format!("{date}T00:00:00Z")) else {
-                continue;
-            };
-            days.extend(Some(ms / DAY_MS).filter(|day| (first..=last).contains(day)));
+            days.extend(day_of(&name).filter(|day| (first..=last).contains(day)));
         }
         days.sort_unstable();
         Ok(days)
     }
 
-    /// Deletes the files of days before this one.
+    /// Deletes the oldest days, until there are so many at most besides today's. The clock may have
+    /// been set: see [`first_deleted`].
     ///
     /// # Errors
     /// The first that occurs; other files are deleted nevertheless.
-    pub fn delete_before(&self, day: u64) -> io::Result<()> {
-        let oldest = name(day);
+    pub fn keep(&self, today: u64, days: u64) -> io::Result<()> {
+        let volumes = names(&self.folder)?;
+        let mut kept = BTreeSet::from([today]);
+        for volume in &volumes {
+            let files = names(&self.folder.join(volume)).unwrap_or_default();
+            kept.extend(files.iter().filter_map(|name| day_of(name)));
+        }
+        let mut deleted = BTreeSet::new();
+        while kept.len() as u64 > days.saturating_add(1) {
+            let Some(day) = first_deleted(&kept, today, GAP_DAYS_MAX) else { break };
+            kept.remove(&day);
+            deleted.insert(day);
+        }
+        if deleted.is_empty() {
+            return Ok(());
+        }
         let mut result = Ok(());
-        for volume in names(&self.folder)? {
+        for volume in volumes {
             let folder = self.folder.join(&volume);
             let files = names(&folder).unwrap_or_default();
-            let old = files.iter().filter(|name| date_of(name).is_some() && **name < oldest);
-            for name in old {
+            let is_old = |name: &String| day_of(name).is_some_and(|day| deleted.contains(&day));
+            for name in files.iter().filter(|name| is_old(name)) {
                 result = result.and(fs::remove_file(folder.join(name)).map_err(at(&folder)));
             }
             // Fails if there are other files.
@@ -193,9 +207,10 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(entries.filter_map(name).collect())
 }
 
-/// The date in the name of a file of ours.
-fn date_of(name: &str) -> Option<&str> {
-    name.strip_suffix(EXTENSION).filter(|date| date.len() == DATE_BYTES)
+/// The day in the name of a file of ours.
+fn day_of(name: &str) -> Option<u64> {
+    let date = name.strip_suffix(EXTENSION).filter(|date| date.len() == DATE_BYTES)?;
+    timestamp::parse_extended(&format!("{date}T00:00:00Z")).map(|ms| ms / DAY_MS)
 }
 
 /// An error with its path.
@@ -379,16 +394,18 @@ mod tests {
         let foreign = folder.path().join(FOLDER_NAME).join(ID.to_string()).join("notes.txt");
         fs::write(&foreign, "mine").unwrap();
         assert_eq!(files.days(ID, DAY + 1, DAY + 2).unwrap(), [DAY + 1, DAY + 2]);
-        files.delete_before(DAY + 2).unwrap();
+        files.keep(DAY + 3, 1).unwrap();
         assert_eq!(files.days(ID, 0, u64::MAX).unwrap(), [DAY + 2, DAY + 3]);
-        files.delete_before(DAY + 9).unwrap();
+        files.keep(DAY + 9, 0).unwrap();
+        assert!(files.days(ID, 0, u64::MAX).unwrap().is_empty());
         assert!(foreign.exists() && files.has(ID), "what is not ours stays");
         fs::remove_file(foreign).unwrap();
-        files.delete_before(DAY + 9).unwrap();
+        writer.append(ID, DAY + 5, &block(0, 5)).unwrap();
+        files.keep(DAY + 9, 0).unwrap();
         assert!(!files.has(ID));
         files.delete_all().unwrap();
         files.delete_all().unwrap();
-        files.delete_before(DAY).unwrap();
+        files.keep(DAY, 1).unwrap();
     }
 
     #[test]

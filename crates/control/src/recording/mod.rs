@@ -313,8 +313,7 @@ fn record(recording: &Recording, days: u32, looks: &Receiver<Look>) {
         keeper.write(&due);
         let hour = look.now.0 / CLEAN_MS;
         if cleaned.replace(hour) != Some(hour) {
-            let day = (look.now.0 / DAY_MS).saturating_sub(u64::from(days));
-            if let Err(error) = recording.files.delete_before(day) {
+            if let Err(error) = recording.files.keep(look.now.0 / DAY_MS, days.into()) {
                 warn!("{error}; this recording is not deleted");
             }
             let open = recording.open();

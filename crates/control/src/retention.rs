@@ -1,0 +1,64 @@
+//! Which of the stored hours or days is deleted first. Pure.
+//!
+//! Minutes and recordings are stored under the hour and the day that the wall clock showed. The
+//! clock may be wrong or be set, so nothing is deleted because it is old by the clock: it makes
+//! room for what is stored after it. See [`first_deleted`].
+
+use std::collections::BTreeSet;
+
+/// Of these stored hours or days, the one to delete first at the hour or day `now`; never `now`
+/// itself.
+///
+/// This is the oldest one. Times to come that lie more than `gap_max` behind the others were stored
+/// while the clock was ahead, or the clock is behind now: either way they were stored before what
+/// is stored now, so they are deleted before it, the first of them first. Times to come without
+/// such a gap count as new: the clock was set back within the time that is stored.
+#[must_use]
+pub fn first_deleted(stored: &BTreeSet<u64>, now: u64, gap_max: u64) -> Option<u64> {
+    let mut last = now;
+    for time in stored.range(now.saturating_add(1)..) {
+        if time - last > gap_max {
+            return Some(*time);
+        }
+        last = *time;
+    }
+    stored.iter().copied().find(|time| *time != now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left if so many are kept besides `now`.
+    fn left(stored: impl IntoIterator<Item = u64>, now: u64, kept: usize) -> Vec<u64> {
+        let mut stored: BTreeSet<u64> = stored.into_iter().collect();
+        while stored.len() > kept {
+            let Some(first) = first_deleted(&stored, now, 5) else { break };
+            assert!(stored.remove(&first));
+        }
+        stored.into_iter().collect()
+    }
+
+    #[test]
+    fn deleted_first_is_the_oldest() {
+        assert_eq!(left(100..=110, 110, 4), [107, 108, 109, 110]);
+        assert_eq!(left([3, 50, 110], 110, 2), [50, 110]);
+        assert_eq!(left([110], 110, 0), [110], "the present is never deleted");
+        assert_eq!(first_deleted(&BTreeSet::new(), 7, 5), None);
+    }
+
+    #[test]
+    fn deleted_first_is_what_a_clock_ahead_has_stored() {
+        let stored = (100..=110).chain([900, 901]);
+        assert_eq!(left(stored.clone(), 110, 12), (100..=110).chain([901]).collect::<Vec<_>>());
+        assert_eq!(left(stored, 110, 10), (101..=110).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn deleted_first_by_a_clock_behind_is_the_oldest_as_well() {
+        let all = || [7, 8].into_iter().chain(100..=110);
+        assert_eq!(left(all(), 8, 11), [7, 8].into_iter().chain(102..=110).collect::<Vec<_>>());
+        // Set back within what is stored.
+        assert_eq!(left(100..=110, 107, 8), (103..=110).collect::<Vec<_>>());
+    }
+}
