@@ -91,6 +91,11 @@ fn boto3_looks_around() {
 }
 
 #[test]
+fn boto3_blocks_public_access_to_snapshots() {
+    boto3("public_access");
+}
+
+#[test]
 fn boto3_gets_the_error_codes_of_ec2() {
     boto3("errors");
 }

@@ -59,6 +59,7 @@ def dimensions(volume):
 
 def statistics(client, volume, name, period, **more):
     more = {"Statistics": ["Sum", "Average", "Minimum", "Maximum", "SampleCount"], **more}
+    more = {name: value for name, value in more.items() if value is not None}
     return client.get_metric_statistics(
         Namespace="AWS/EBS", MetricName=name, Dimensions=dimensions(volume), Period=period,
         **{**hour(), **more})
@@ -124,7 +125,10 @@ def errors(client, volume):
     refused("InvalidParameterCombination", client.get_metric_statistics, Namespace="AWS/EBS",
             MetricName="VolumeReadOps", Period=60, **hour())
     wrong("InvalidParameterValue", period=60, Statistics=["Median"])
-    wrong("InvalidParameterValue", period=60, ExtendedStatistics=["p99"])
+    for name in ("p100.1", "tm99", "IQM", "Sum"):
+        wrong("InvalidParameterValue", period=60, Statistics=None, ExtendedStatistics=[name])
+    wrong("InvalidParameterValue", period=60, Statistics=["p99"])
+    wrong("InvalidParameterCombination", period=60, ExtendedStatistics=["p99"])
     wrong("InvalidParameterValue", period=60, Unit="Furlongs")
     refused("InvalidParameterValue", client.list_metrics, RecentlyActive="PT4H")
     refused("InvalidParameterValue", client.list_metrics, NextToken="none")
@@ -135,10 +139,18 @@ def errors(client, volume):
         refused(code, client.get_metric_data, MetricDataQueries=list(queries), **more)
 
     one = query(volume, "VolumeReadOps", "a")
-    invalid("ValidationError", {"Id": "a", "Expression": "SUM(METRICS())"})
+    for expression in ("b", "c", "SEARCH('{AWS/EBS,VolumeId}', 'Sum')", "a >",
+                       "SELECT SUM(VolumeReadOps) FROM \"AWS/EBS\"", "a ^ 2", "(" * 33 + "a",
+                       "IF(a > 1, a)", "a" * 2049, "SUM(a)", "METRICS() / METRICS()"):
+        invalid("ValidationError", one, {"Id": "b", "Expression": expression})
+    invalid("ValidationError", one, {"Id": "b", "Expression": "a", "Period": 300})
+    invalid("ValidationError", {**one, "Expression": "b"})
+    invalid("ValidationError", {"Id": "b"})
+    invalid("ValidationError", {"Id": "b", "Expression": "c"}, {"Id": "c", "Expression": "b"})
     invalid("ValidationError", one, one)
     invalid("ValidationError", {**one, "Id": "A"})
-    invalid("ValidationError", query(volume, "VolumeReadOps", "a", stat="p99"))
+    for stat in ("tm99", "p100.1", "IQM"):
+        invalid("ValidationError", query(volume, "VolumeReadOps", "a", stat=stat))
     invalid("ValidationError", query(volume, "VolumeReadOps", "a", period=61))
     invalid("ValidationError", one, ScanBy="Sideways")
     invalid("ValidationError", one, MaxDatapoints=100801)
@@ -196,6 +208,67 @@ def data(client, volume, reads, writes):
     refused("InvalidNextToken", client.get_metric_data, NextToken=token, **ask)
 
 
+def percentiles(client, volume):
+    """Percentiles are of the values of a period, as the other statistics are."""
+    ask = {"Statistics": None, "ExtendedStatistics": ["p0", "p50.5", "p100"]}
+    found = statistics(client, volume, "VolumeWriteOps", 3600, **ask)["Datapoints"]
+    others = statistics(client, volume, "VolumeWriteOps", 3600)["Datapoints"]
+    expect(len(found), len(others))
+    assert found, "no data"
+    for point, other in zip(found, others):
+        assert not {"Sum", "Average"} & set(point), point
+        values = point["ExtendedStatistics"]
+        expect(sorted(values), ["p0", "p100", "p50.5"])
+        expect((values["p0"], values["p100"]), (other["Minimum"], other["Maximum"]))
+        assert values["p0"] <= values["p50.5"] <= values["p100"], point
+    stats = [query(volume, "VolumeWriteOps", name, period=3600, stat=stat)
+             for name, stat in [("low", "p0"), ("min", "Minimum"), ("high", "p100.0"),
+                                ("max", "Maximum")]]
+    results = client.get_metric_data(MetricDataQueries=stats, **hour())["MetricDataResults"]
+    low, least, high, most = [result["Values"] for result in results]
+    expect((low, high), (least, most))
+
+
+def math(client, volume, reads, writes):
+    """Expressions over metrics, and over other expressions, whichever comes first."""
+    queries = [{"Id": "twice", "Expression": "2 * both", "Label": "Twice"},
+               {"Id": "both", "Expression": "SUM(METRICS('ops'))", "Period": 60},
+               query(volume, "VolumeReadOps", "ops_r"),
+               query(volume, "VolumeWriteOps", "ops_w", ReturnData=False),
+               {"Id": "each", "Expression": "METRICS() / PERIOD(ops_r)", "Label": "per second"},
+               {"Id": "part", "Expression": "100 * (ops_r / FILL(both, 1))"},
+               {"Id": "full", "Expression": "FILL(ops_w, 0)"},
+               {"Id": "hidden", "Expression": "RATE(ops_w)", "ReturnData": False}]
+    ask = {"MetricDataQueries": queries, "ScanBy": "TimestampAscending", **hour()}
+    results = client.get_metric_data(**ask)["MetricDataResults"]
+    expect([(result["Id"], result["Label"]) for result in results],
+           [("twice", "Twice"), ("both", "both"), ("ops_r", "VolumeReadOps"),
+            ("each", "per second VolumeReadOps"), ("each", "per second VolumeWriteOps"),
+            ("part", "part"), ("full", "full")])
+    expect({result["StatusCode"] for result in results}, {"Complete"})
+    sums = [sum(result["Values"]) for result in results]
+    total = reads + writes
+    expect(sums[:3] + [sums[6]], [2 * total, total, reads, writes])
+    assert abs(sums[3] * 60 - reads) < 1e-6 and abs(sums[4] * 60 - writes) < 1e-6, sums
+    assert all(0 <= value <= 100 for value in results[5]["Values"]), results[5]
+    # A period of every minute until now, and every value again in pages of three.
+    times = results[6]["Timestamps"]
+    assert len(times) >= 60, times
+    expect({(later - sooner).seconds for sooner, later in zip(times, times[1:])}, {60})
+    paged = []
+    for page in client.get_paginator("get_metric_data").paginate(MaxDatapoints=3, **ask):
+        for result in page["MetricDataResults"]:
+            if paged and paged[-1][0] == result["Label"]:
+                paged[-1][1].extend(result["Values"])
+            else:
+                paged.append((result["Label"], list(result["Values"])))
+    whole = [(result["Label"], result["Values"]) for result in results]
+    # A minute may have ended between the two, and it adds a value of 0 at the end of each.
+    expect([name for name, _ in paged], [name for name, _ in whole])
+    for (_, values), (_, first) in zip(paged, whole):
+        expect(values[:len(first)], first)
+
+
 def signatures(protocol):
     for code, changes in [
             ("SignatureDoesNotMatch", {"aws_secret_access_key": "wrong"}),
@@ -224,6 +297,8 @@ def main(mode, volume, reads, writes):
         sums(client, volume, 60, reads, writes)
         lists(client, volume)
         data(client, volume, reads, writes)
+        percentiles(client, volume)
+        math(client, volume, reads, writes)
 
 
 main(*sys.argv[1:])

@@ -169,6 +169,21 @@ def world(ec2):
     expect(local["Instances"][0]["State"]["Name"], "running")
 
 
+def public_access(ec2):
+    """The setting of public access to snapshots."""
+    def state():
+        return ec2.get_snapshot_block_public_access_state()["State"]
+    expect(state(), "unblocked")
+    for blocked in ("block-new-sharing", "block-all-sharing"):
+        expect(ec2.enable_snapshot_block_public_access(State=blocked)["State"], blocked)
+        expect(state(), blocked)
+    refused("InvalidParameterValue", ec2.enable_snapshot_block_public_access, State="unblocked")
+    refused("DryRunOperation", ec2.disable_snapshot_block_public_access, status=412, DryRun=True)
+    expect(state(), "block-all-sharing")
+    expect(ec2.disable_snapshot_block_public_access()["State"], "unblocked")
+    expect(state(), "unblocked")
+
+
 def capacity(ec2):
     """On a server that sells 10,000 IOPS."""
     new = dict(AvailabilityZone=ZONE, Size=100, VolumeType="io2")

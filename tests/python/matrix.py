@@ -28,7 +28,8 @@ EC2 = """CreateVolume CopyVolumes DeleteVolume DescribeVolumes DescribeVolumeSta
     ModifyInstanceAttribute StopInstances StartInstances TerminateInstances DescribeInstanceTypes
     DescribeInstanceAttribute DescribeInstanceStatus DescribeAvailabilityZones DescribeRegions
     DescribeAccountAttributes CreateTags DeleteTags DescribeTags DescribeImages DescribeVpcs
-    DescribeAddresses""".split()
+    DescribeAddresses GetSnapshotBlockPublicAccessState EnableSnapshotBlockPublicAccess
+    DisableSnapshotBlockPublicAccess""".split()
 CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics DescribeAlarms".split()
 
 # The column "checked only" of docs/reference/api.md: that a value has no effect is not seen from

@@ -174,6 +174,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "DescribeSnapshotAttribute" | "ResetSnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("Attribute", "createVolumePermission")]
         }
+        "EnableSnapshotBlockPublicAccess" => vec![("State", "block-all-sharing")],
         "ModifySnapshotAttribute" => {
             vec![("SnapshotId", of.snapshot), ("CreateVolumePermission.Add.1.Group", "all")]
         }

@@ -338,7 +338,11 @@ fn metric_request(random: &mut Random) -> (&'static str, Value) {
         0 => ("ListMetrics", json!({ "Namespace": "AWS/EBS", "Dimensions": dimensions })),
         1 => {
             let stat = json!({ "Metric": metric, "Period": 60, "Stat": "Sum" });
-            let queries = json!([{ "Id": "a", "MetricStat": stat, "ReturnData": true }]);
+            let text = "FILL(METRICS('a'), 0) * RATE(a) / (AVG(a) + 1)";
+            let queries = json!([
+                { "Id": "a", "MetricStat": stat, "ReturnData": true },
+                { "Id": "b", "Expression": text, "Period": 60 },
+            ]);
             let times = json!({ "StartTime": 1_700_000_000, "EndTime": 1_700_000_600 });
             ("GetMetricData", merged(json!({ "MetricDataQueries": queries }), times))
         }

@@ -215,6 +215,13 @@ fn world(script: &mut Script) {
     script.ok("DisableEbsEncryptionByDefault", &[]);
     script.no("DisableEbsEncryptionByDefault", &[("DryRun", "true")]);
     script.ok("GetEbsEncryptionByDefault", &[]);
+    script.ok("GetSnapshotBlockPublicAccessState", &[]);
+    script.no("GetSnapshotBlockPublicAccessState", &[BOGUS]);
+    script.ok("EnableSnapshotBlockPublicAccess", &[("State", "block-new-sharing")]);
+    script.no("EnableSnapshotBlockPublicAccess", &[("State", "unblocked")]);
+    script.ok("GetSnapshotBlockPublicAccessState", &[]);
+    script.ok("DisableSnapshotBlockPublicAccess", &[]);
+    script.no("DisableSnapshotBlockPublicAccess", &[("DryRun", "true")]);
     script.ok("GetEbsDefaultKmsKeyId", &[]);
     script.no("GetEbsDefaultKmsKeyId", &[BOGUS]);
     script.ok("ModifyEbsDefaultKmsKeyId", &[("KmsKeyId", "alias/aws/ebs")]);

@@ -176,6 +176,55 @@ fn sharing_is_noted_and_taken_back() {
 }
 
 #[test]
+fn public_access_that_is_blocked_stays_so_after_a_restart() {
+    let fixture = fixture(0);
+    let client = &fixture.client;
+    let id = fixture.snapshot();
+    let base = [("SnapshotId", id.as_str()), ("Attribute", "createVolumePermission")];
+    let everyone = [base[0], ("CreateVolumePermission.Add.1.Group", "all")];
+    let one = [base[0], ("CreateVolumePermission.Add.1.UserId", "123456789012")];
+    let state = |client: &Client| {
+        let reply = client.call("GetSnapshotBlockPublicAccessState", &[]).unwrap();
+        assert_eq!(text(&reply, "managedBy"), "account");
+        text(&reply, "state").to_owned()
+    };
+    assert_eq!(state(client), "unblocked");
+    client.call("ModifySnapshotAttribute", &everyone).unwrap();
+    for blocked in ["block-new-sharing", "block-all-sharing"] {
+        let reply = client.call("EnableSnapshotBlockPublicAccess", &[("State", blocked)]).unwrap();
+        assert_eq!((text(&reply, "state"), state(client).as_str()), (blocked, blocked));
+        let error = client.call("ModifySnapshotAttribute", &everyone).unwrap_err();
+        assert_eq!(error.code, "OperationNotPermitted");
+        assert!(error.message.contains(blocked), "{error:?}");
+        client.call("ModifySnapshotAttribute", &one).unwrap();
+    }
+    // What was shared before stays in the attribute, and can be taken back.
+    let shown = client.call("DescribeSnapshotAttribute", &base).unwrap();
+    assert_eq!(shown.items("createVolumePermission").len(), 2);
+    client.call("ResetSnapshotAttribute", &base).unwrap();
+    for (wrong, code) in [
+        (vec![], "MissingParameter"),
+        (vec![("State", "unblocked")], "InvalidParameterValue"),
+        (vec![("State", "block")], "InvalidParameterValue"),
+    ] {
+        assert_eq!(client.code("EnableSnapshotBlockPublicAccess", &wrong), code, "{wrong:?}");
+    }
+    let Fixture { server, _folder: folder, .. } = fixture;
+    let agent = Arc::clone(&server.agent);
+    server.stop().unwrap();
+    let config = config_with(folder.path(), Settings::default());
+    let server = Server::start_with(config, agent).unwrap();
+    let client = &server.client();
+    assert_eq!(state(client), "block-all-sharing");
+    // Another setting of the account leaves it as it is.
+    client.call("DisableEbsEncryptionByDefault", &[]).unwrap();
+    assert_eq!(state(client), "block-all-sharing");
+    let reply = client.call("DisableSnapshotBlockPublicAccess", &[]).unwrap();
+    assert_eq!((text(&reply, "state"), state(client).as_str()), ("unblocked", "unblocked"));
+    client.call("ModifySnapshotAttribute", &everyone).unwrap();
+}
+
+#[test]
 fn fast_restore_begins_when_the_snapshot_is_made() {
     let fixture = fixture(0);
     let client = &fixture.client;

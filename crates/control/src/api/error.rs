@@ -277,6 +277,7 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotLocked(..)
             | Refusal::LockedForGood(..)
             | Refusal::NotLocked(_)
+            | Refusal::PublicAccessBlocked(..)
             | Refusal::TooManyShares(_)
             | Refusal::TooLargeForFastRestore(..)
             | Refusal::TooManyFast(_) => protection(refusal),
@@ -427,6 +428,13 @@ fn protection(refusal: Refusal) -> ApiError {
             )
         }
         Refusal::NotLocked(id) => ApiError::new("IncorrectState", format!("{id} is not locked")),
+        Refusal::PublicAccessBlocked(id, access) => ApiError::new(
+            "OperationNotPermitted",
+            format!(
+                "{id} cannot be shared with all accounts: public access to snapshots has the state \
+                 {access}; DisableSnapshotBlockPublicAccess ends that"
+            ),
+        ),
         Refusal::TooManyShares(id) => ApiError::new(
             "ResourceLimitExceeded",
             format!("{id} would be shared with more than 1,000 accounts, which is the limit"),

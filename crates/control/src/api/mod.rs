@@ -10,6 +10,7 @@ pub mod error;
 pub mod filter;
 mod nodes;
 pub mod page;
+mod public_access;
 mod view;
 
 mod adopt_volume;
@@ -149,11 +150,14 @@ pub const ACTIONS: &[Action] = &[
     detach_volume::ACTION,
     encryption::DISABLE,
     fast_restores::DISABLE,
+    public_access::DISABLE,
     encryption::ENABLE,
     fast_restores::ENABLE,
+    public_access::ENABLE,
     volume_attribute::ENABLE_IO,
     encryption::GET_KEY,
     encryption::GET,
+    public_access::GET,
     recycle_bin::LIST_SNAPSHOTS,
     recycle_bin::LIST_VOLUMES,
     snapshot_lock::LOCK,

@@ -8,7 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::args::Args;
 use super::error::ApiError;
 use super::{Action, Call, view};
-use crate::model::Command;
+use crate::model::{Command, EVERYONE};
 
 pub const DESCRIBE: Action =
     Action { name: "DescribeSnapshotAttribute", mutates: false, run: describe };
@@ -17,8 +17,6 @@ pub const RESET: Action = Action { name: "ResetSnapshotAttribute", mutates: true
 
 /// The only attribute that can be changed.
 const PERMISSION: &str = "createVolumePermission";
-/// The only group: everybody.
-const ALL: &str = "all";
 /// The digits of an account's id.
 const ACCOUNT_DIGITS: usize = 12;
 
@@ -29,7 +27,7 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let model = call.plane.model();
     let snapshot = model.snapshot(id)?;
     let item = |account: &String| {
-        let name = if account == ALL { "group" } else { "userId" };
+        let name = if account == EVERYONE { "group" } else { "userId" };
         Element::list("item", [Element::text(name, account)])
     };
     let value = match attribute.as_str() {
@@ -104,13 +102,13 @@ fn accounts(args: &mut Args, name: &str) -> Result<BTreeSet<String>, ApiError> {
 fn check_account(account: &str) -> Result<(), ApiError> {
     let is_id =
         account.len() == ACCOUNT_DIGITS && account.bytes().all(|byte| byte.is_ascii_digit());
-    match is_id || account == ALL {
+    match is_id || account == EVERYONE {
         true => Ok(()),
         false => Err(ApiError::new(
             "InvalidUserID.Malformed",
             format!(
                 "Invalid user id: \"{account}\" (expected {ACCOUNT_DIGITS} digits, or the group \
-                 {ALL})"
+                 {EVERYONE})"
             ),
         )),
     }

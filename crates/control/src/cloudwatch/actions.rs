@@ -7,6 +7,7 @@ use evenkeel_wire::aws::{seal, sigv4};
 use super::forms::SERVICE;
 use super::input::Input;
 use super::metrics::{self, DIMENSION, Metric, NAMESPACE};
+use super::plan::{Plan, Query, Source};
 use super::query::{Bucket, Statistic, buckets, is_period};
 use super::record::Record;
 use super::value::Value;
@@ -32,6 +33,11 @@ const FILTERS_MAX: usize = 10;
 const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 1_024;
 const TEXT_MAX: usize = 2_048;
+
+/// The statistics and periods that there are, for error texts.
+const STATISTICS: &str = "SampleCount, Average, Sum, Minimum, Maximum";
+const PERCENTILES: &str = "percentiles from p0 to p100, such as p99.9";
+const PERIODS: &str = "must be 1, 5, 10, 20, 30 or a multiple of 60";
 
 /// Alarms of a page, and names of a request.
 const ALARMS_MAX: usize = 100;
@@ -163,16 +169,6 @@ struct Call<'a> {
 /// error.
 type Series = Option<(VolumeId, &'static Metric)>;
 
-/// One query of a GetMetricData.
-struct Query {
-    id: String,
-    label: String,
-    series: Series,
-    statistic: Statistic,
-    period: u64,
-    is_returned: bool,
-}
-
 /// Records by the second at which they begin.
 type Records = Vec<(u64, Record)>;
 
@@ -183,10 +179,10 @@ struct Span {
     end: u64,
 }
 
-/// Where the next page of a GetMetricData begins: in which query, after which period.
+/// Where the next page of a GetMetricData begins: in which result, after which period.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    query: usize,
+    result: usize,
     after: Option<u64>,
 }
 
@@ -263,28 +259,8 @@ impl Call<'_> {
         let (series, name) = series(&mut input)?;
         let period = period(&mut input)?;
         let span = span(&mut input)?;
-        let mut statistics = Vec::new();
-        for statistic in input.list("Statistics", 5)? {
-            let Value::Text(text) = &statistic else {
-                return Err(input.wrong("Statistics", "must be a list of texts"));
-            };
-            let found = Statistic::by_name(text).ok_or_else(|| {
-                let known = "SampleCount, Average, Sum, Minimum, Maximum";
-                input.wrong("Statistics", &format!("has '{text:.64}'; it may have {known}"))
-            })?;
-            if !statistics.contains(&found) {
-                statistics.push(found);
-            }
-        }
-        if !input.list("ExtendedStatistics", 10)?.is_empty() {
-            let why = "is not supported: of each minute one value is kept, and no percentiles";
-            return Err(input.wrong("ExtendedStatistics", why));
-        }
-        if statistics.is_empty() {
-            let text = "At least one of the parameters Statistics and ExtendedStatistics must be \
-                        specified.";
-            return Err(ApiError::new("InvalidParameterCombination", text));
-        }
+        let statistics = statistics(&mut input, "Statistics", 5)?;
+        let percentiles = statistics_extended(&mut input, statistics.is_empty())?;
         input.done()?;
         let wanted = (span.end - span.start).div_ceil(period);
         if wanted > STATISTICS_POINTS_MAX {
@@ -304,11 +280,14 @@ impl Call<'_> {
         let unit = series.map_or("None", |(_, metric)| metric.unit);
         let point = |bucket: &Bucket| {
             let time = ("Timestamp".to_owned(), Value::time(bucket.start));
-            let values = statistics.iter().map(|statistic| {
-                (statistic.name().to_owned(), Value::Number(bucket.value(*statistic)))
-            });
+            let value = |(name, statistic): &(String, Statistic)| {
+                (name.clone(), Value::Number(bucket.value(*statistic)))
+            };
+            let values = statistics.iter().map(value);
             let unit = ("Unit".to_owned(), Value::text(unit));
-            Value::Map([time].into_iter().chain(values).chain([unit]).collect())
+            let point = Value::Map([time].into_iter().chain(values).chain([unit]).collect());
+            let extended = Value::Dictionary(percentiles.iter().map(value).collect());
+            point.with_some("ExtendedStatistics", (!percentiles.is_empty()).then_some(extended))
         };
         Ok(Value::map([
             ("Label", Value::text(name)),
@@ -343,9 +322,10 @@ impl Call<'_> {
         let token = input.text("NextToken", TEXT_MAX)?;
         let queries = queries(&mut input, self.account)?;
         input.done()?;
+        let plan = Plan::new(queries)?;
         let place = token.map(|token| self.data_place(&token, request)).transpose()?;
-        let (results, next) =
-            self.results(&queries, span, descending, max, place.unwrap_or_default());
+        let place = place.unwrap_or_default();
+        let (results, next) = self.results(&plan, span, descending, max, place)?;
         let reply = Value::map([
             ("MetricDataResults", Value::List(results)),
             ("Messages", Value::List(Vec::new())),
@@ -354,58 +334,63 @@ impl Call<'_> {
         Ok(reply.with_some("NextToken", next))
     }
 
-    /// The results from this place on, of at most so many data points, and where they go on.
+    /// The results from this place on, of at most so many data points, and the place of the next
+    /// page.
     fn results(
         &self,
-        queries: &[Query],
+        plan: &Plan<Series>,
         span: Span,
         descending: bool,
         max: usize,
         mut place: Place,
-    ) -> (Vec<Value>, Option<Place>) {
+    ) -> Result<(Vec<Value>, Option<Place>), ApiError> {
+        let mut reader = Reader { call: self, span, last: None };
+        // Periods that have not begun yet have no values to fill.
+        let until = (span.start, span.end.min(self.now.0 / 1_000));
+        let computed = plan.evaluate(until, |series, statistic, period| {
+            reader.points(*series, statistic, period)
+        })?;
         let (mut results, mut left) = (Vec::new(), max);
-        // Several metrics of one volume are most often asked for one after the other.
-        let mut last: Option<(VolumeId, u64, Records)> = None;
-        while let Some(query) = queries.get(place.query) {
+        while let Some((at, member)) = plan.results.get(place.result) {
             if left == 0 {
-                return (results, Some(place));
+                return Ok((results, Some(place)));
             }
-            let period = query.period;
-            // Periods are those of the clock, and each is whole.
-            let start = span.start - span.start % period;
-            let end = span.end.div_ceil(period).saturating_mul(period);
-            let mut points = Vec::new();
-            if let Some((id, metric)) = query.series.filter(|_| query.is_returned) {
-                if last.as_ref().is_none_or(|(of, by, _)| (*of, *by) != (id, period)) {
-                    last = Some((id, period, self.records(id, Span { start, end }, period)));
+            let query = &plan.queries[*at];
+            let mut label = query.label.clone();
+            let mut points = match &query.source {
+                Source::Metric(series, statistic, period) => {
+                    reader.points(*series, *statistic, *period)
                 }
-                let records = last.as_ref().map_or(&[][..], |(_, _, records)| records);
-                points = buckets(values(records, metric), start, period);
-            }
+                Source::Expression(..) => {
+                    let all = computed.get(at).map_or(&[][..], Vec::as_slice);
+                    if let ([_, _, ..], Some(of)) = (all, all.get(*member)) {
+                        label = format!("{label} {}", of.label);
+                    }
+                    all.get(*member).map_or_else(Vec::new, |series| series.points.clone())
+                }
+            };
             if descending {
                 points.reverse();
             }
-            points.retain(|bucket| match place.after {
+            points.retain(|(start, _)| match place.after {
                 None => true,
-                Some(after) if descending => bucket.start < after,
-                Some(after) => bucket.start > after,
+                Some(after) if descending => *start < after,
+                Some(after) => *start > after,
             });
             let is_complete = points.len() <= left;
             points.truncate(left);
             left -= points.len();
-            if query.is_returned {
-                results.push(result(query, &points, is_complete));
-            }
+            results.push(result(&query.id, label.trim_end(), &points, is_complete));
             match points.last().filter(|_| !is_complete) {
-                Some(bucket) => place.after = Some(bucket.start),
-                None => place = Place { query: place.query + 1, after: None },
+                Some((start, _)) => place.after = Some(*start),
+                None => place = Place { result: place.result + 1, after: None },
             }
         }
-        (results, None)
+        Ok((results, None))
     }
 
     fn data_token(&self, place: Place, request: &str) -> String {
-        let mut content = (place.query as u64).to_le_bytes().to_vec();
+        let mut content = (place.result as u64).to_le_bytes().to_vec();
         // No period begins at that second.
         content.extend(place.after.unwrap_or(u64::MAX).to_le_bytes());
         content.extend(request.bytes());
@@ -414,11 +399,11 @@ impl Call<'_> {
 
     fn data_place(&self, token: &str, request: &str) -> Result<Place, ApiError> {
         let place = seal::open(self.secret, DATA, token).and_then(|content| {
-            let (query, rest) = content.split_first_chunk()?;
+            let (result, rest) = content.split_first_chunk()?;
             let (after, of) = rest.split_first_chunk()?;
-            let query = usize::try_from(u64::from_le_bytes(*query)).ok()?;
+            let result = usize::try_from(u64::from_le_bytes(*result)).ok()?;
             let after = Some(u64::from_le_bytes(*after)).filter(|after| *after < u64::MAX);
-            (of == request.as_bytes()).then_some(Place { query, after })
+            (of == request.as_bytes()).then_some(Place { result, after })
         });
         place.ok_or_else(|| {
             let text = "The NextToken is not of this request; begin it anew.";
@@ -432,6 +417,31 @@ impl Call<'_> {
             true => self.cloudwatch.steps(id, span.start, span.end),
             false => self.cloudwatch.minutes(id, span.start, span.end),
         }
+    }
+}
+
+/// What reads the metrics of a GetMetricData. Several metrics of one volume are most often asked
+/// for one after the other, so it keeps the records of the last volume.
+struct Reader<'a> {
+    call: &'a Call<'a>,
+    span: Span,
+    last: Option<(VolumeId, u64, Records)>,
+}
+
+impl Reader<'_> {
+    /// The beginnings of periods that have a value, in order, with the values of a statistic.
+    fn points(&mut self, series: Series, statistic: Statistic, period: u64) -> Vec<(u64, f64)> {
+        let Some((id, metric)) = series else { return Vec::new() };
+        // Periods are those of the clock, and each is whole.
+        let start = self.span.start - self.span.start % period;
+        let end = self.span.end.div_ceil(period).saturating_mul(period);
+        if self.last.as_ref().is_none_or(|(of, by, _)| (*of, *by) != (id, period)) {
+            let records = self.call.records(id, Span { start, end }, period);
+            self.last = Some((id, period, records));
+        }
+        let records = self.last.as_ref().map_or(&[][..], |(_, _, records)| records);
+        let buckets = buckets(values(records, metric), start, period);
+        buckets.iter().map(|bucket| (bucket.start, bucket.value(statistic))).collect()
     }
 }
 
@@ -452,17 +462,61 @@ fn described(id: VolumeId, metric: &Metric) -> Value {
     ])
 }
 
-fn result(query: &Query, points: &[Bucket], is_complete: bool) -> Value {
-    let times = points.iter().map(|bucket| Value::time(bucket.start));
-    let values = points.iter().map(|bucket| Value::Number(bucket.value(query.statistic)));
+fn result(id: &str, label: &str, points: &[(u64, f64)], is_complete: bool) -> Value {
+    let times = points.iter().map(|(start, _)| Value::time(*start));
+    let values = points.iter().map(|(_, value)| Value::Number(*value));
     let status = if is_complete { "Complete" } else { "PartialData" };
     Value::map([
-        ("Id", Value::text(&query.id)),
-        ("Label", Value::text(&query.label)),
+        ("Id", Value::text(id)),
+        ("Label", Value::text(label)),
         ("Timestamps", Value::List(times.collect())),
         ("Values", Value::List(values.collect())),
         ("StatusCode", Value::text(status)),
     ])
+}
+
+/// The statistics of a GetMetricStatistics by their names; a name that comes twice counts once.
+fn statistics(
+    input: &mut Input,
+    parameter: &str,
+    max: usize,
+) -> Result<Vec<(String, Statistic)>, ApiError> {
+    let is_extended = parameter == "ExtendedStatistics";
+    let mut statistics = Vec::new();
+    for statistic in input.list(parameter, max)? {
+        let Value::Text(name) = statistic else {
+            return Err(input.wrong(parameter, "must be a list of texts"));
+        };
+        let found = Statistic::by_name(&name);
+        let fits = |found: &Statistic| matches!(found, Statistic::Percentile(_)) == is_extended;
+        let found = found.filter(fits).ok_or_else(|| {
+            let known = if is_extended { PERCENTILES } else { STATISTICS };
+            input.wrong(parameter, &format!("has '{name:.64}'; it may have {known}"))
+        })?;
+        if !statistics.iter().any(|(other, _)| *other == name) {
+            statistics.push((name, found));
+        }
+    }
+    Ok(statistics)
+}
+
+/// The percentiles of a GetMetricStatistics, which has either them or other statistics.
+fn statistics_extended(
+    input: &mut Input,
+    is_alone: bool,
+) -> Result<Vec<(String, Statistic)>, ApiError> {
+    let percentiles = statistics(input, "ExtendedStatistics", 10)?;
+    let text = match (is_alone, percentiles.is_empty()) {
+        (true, true) => {
+            "At least one of the parameters Statistics and ExtendedStatistics must be specified."
+        }
+        (false, false) => {
+            "The parameters Statistics and ExtendedStatistics must not both be specified; send \
+             two requests."
+        }
+        _ => return Ok(percentiles),
+    };
+    Err(ApiError::new("InvalidParameterCombination", text))
 }
 
 /// The metric that is asked for, and its name.
@@ -495,7 +549,7 @@ fn period(input: &mut Input) -> Result<u64, ApiError> {
     let period = input.number("Period")?.ok_or_else(|| input.missing("Period"))?;
     match is_period(period) {
         true => Ok(period),
-        false => Err(input.wrong("Period", "must be 1, 5, 10, 20, 30 or a multiple of 60")),
+        false => Err(input.wrong("Period", PERIODS)),
     }
 }
 
@@ -512,12 +566,12 @@ fn span(input: &mut Input) -> Result<Span, ApiError> {
     }
 }
 
-fn queries(input: &mut Input, account: &str) -> Result<Vec<Query>, ApiError> {
+fn queries(input: &mut Input, account: &str) -> Result<Vec<Query<Series>>, ApiError> {
     let structures = input.structures("MetricDataQueries", QUERIES_MAX)?;
     if structures.is_empty() {
         return Err(input.missing("MetricDataQueries"));
     }
-    let mut queries: Vec<Query> = Vec::with_capacity(structures.len());
+    let mut queries: Vec<Query<Series>> = Vec::with_capacity(structures.len());
     for structure in structures {
         let query = query(structure, account)?;
         if queries.iter().any(|other| other.id == query.id) {
@@ -528,7 +582,7 @@ fn queries(input: &mut Input, account: &str) -> Result<Vec<Query>, ApiError> {
     Ok(queries)
 }
 
-fn query(mut input: Input, account: &str) -> Result<Query, ApiError> {
+fn query(mut input: Input, account: &str) -> Result<Query<Series>, ApiError> {
     let id = input.required("Id", NAME_MAX)?;
     let is_legal = |at: usize, c: char| match at {
         0 => c.is_ascii_lowercase(),
@@ -538,31 +592,42 @@ fn query(mut input: Input, account: &str) -> Result<Query, ApiError> {
         let pattern = "is not matching the expected pattern ^[a-z][a-zA-Z0-9_]*$";
         return Err(input.wrong("Id", pattern));
     }
-    if input.text("Expression", TEXT_MAX)?.is_some() {
-        let why = "is not supported: ask for metrics by MetricStat, and compute with the values";
-        return Err(input.wrong("Expression", why));
-    }
+    let expression = input.text("Expression", TEXT_MAX)?;
     let label = input.text("Label", TEXT_MAX)?;
     let is_returned = input.boolean("ReturnData")?.unwrap_or(true);
     let own_period = input.number("Period")?;
     if input.text("AccountId", NAME_MAX)?.is_some_and(|other| other != account) {
         return Err(input.wrong("AccountId", &format!("must be {account}")));
     }
-    let stat = input.structure("MetricStat")?.ok_or_else(|| input.missing("MetricStat"))?;
+    let stat = input.structure("MetricStat")?;
     input.done()?;
-    let (series, name, period, statistic) = metric_stat(stat)?;
-    if own_period.is_some_and(|own| own != period) {
+    let (source, name) = match (stat, expression) {
+        (Some(_), Some(_)) => {
+            return Err(input.wrong("Expression", "must not be specified beside MetricStat"));
+        }
+        (None, None) => {
+            return Err(input.wrong("MetricStat", "or the parameter Expression is required"));
+        }
+        (None, Some(_)) if own_period.is_some_and(|period| !is_period(period)) => {
+            return Err(input.wrong("Period", PERIODS));
+        }
+        (None, Some(text)) => (Source::Expression(text, own_period), id.clone()),
+        (Some(stat), None) => metric_stat(stat)?,
+    };
+    if let Source::Metric(_, _, period) = source
+        && own_period.is_some_and(|own| own != period)
+    {
         return Err(input.wrong("Period", "must equal MetricStat.Period, or be left out"));
     }
-    Ok(Query { id, label: label.unwrap_or(name), series, statistic, period, is_returned })
+    Ok(Query { id, label: label.unwrap_or(name), source, is_returned })
 }
 
-fn metric_stat(mut input: Input) -> Result<(Series, String, u64, Statistic), ApiError> {
+fn metric_stat(mut input: Input) -> Result<(Source<Series>, String), ApiError> {
     let period = period(&mut input)?;
     let stat = input.required("Stat", NAME_MAX)?;
     let statistic = Statistic::by_name(&stat).ok_or_else(|| {
-        let known = "it may be SampleCount, Average, Sum, Minimum or Maximum";
-        input.wrong("Stat", &format!("is not a valid statistic; {known}"))
+        let known = format!("{STATISTICS}, or {PERCENTILES}");
+        input.wrong("Stat", &format!("is '{stat:.64}', which is not supported; it may be {known}"))
     })?;
     let unit = unit(&mut input)?;
     let mut metric = input.structure("Metric")?.ok_or_else(|| input.missing("Metric"))?;
@@ -570,7 +635,8 @@ fn metric_stat(mut input: Input) -> Result<(Series, String, u64, Statistic), Api
     let (series, name) = series(&mut metric)?;
     metric.done()?;
     let fits = |metric: &Metric| unit.is_none_or(|unit| metric.unit == unit);
-    Ok((series.filter(|(_, metric)| fits(metric)), name, period, statistic))
+    let series = series.filter(|(_, metric)| fits(metric));
+    Ok((Source::Metric(series, statistic, period), name))
 }
 
 /// Such as `+0130`.
@@ -725,6 +791,61 @@ mod tests {
         assert_eq!(error.code, "ValidationError");
         let text = "The collection MetricDataQueries must not have a size greater than 500.";
         assert_eq!(error.message, text);
+    }
+
+    fn metric_data(
+        cloudwatch: &CloudWatch,
+        queries: Vec<Value>,
+        length: u64,
+    ) -> Result<Value, ApiError> {
+        let request = Value::map([
+            ("MetricDataQueries", Value::List(queries)),
+            ("StartTime", Value::time(T0)),
+            ("EndTime", Value::time(T0 + length)),
+        ]);
+        let input = Input::new(request, "ValidationError").unwrap();
+        call(cloudwatch, T0 + length).metric_data(input, "")
+    }
+
+    fn expression(id: &str, text: &str) -> Value {
+        Value::map([("Id", Value::text(id)), ("Expression", Value::text(text))])
+    }
+
+    #[test]
+    fn expressions_of_a_request_are_bounded_in_data_points_and_results() {
+        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), record(1))]));
+        let one = query_of(1, 1, 60, "Sum");
+        let filled = |length: u64| {
+            metric_data(&cloudwatch, vec![one.clone(), expression("e", "FILL(q1, 0)")], length)
+        };
+        assert_eq!(items(&filled(600).unwrap(), "MetricDataResults").len(), 2);
+        let error = filled(2_000_000 * 60).unwrap_err();
+        let text = "Error in expression 'e': the expressions of the request use more than \
+                    1000000 data points; ask for less time, longer periods or fewer metrics.";
+        assert_eq!((error.code, &*error.message), ("ValidationError", text));
+        let mut queries: Vec<Value> = (0..400).map(|n| query_of(n, 1, 60, "Sum")).collect();
+        queries.push(expression("e", "METRICS()"));
+        let reply = metric_data(&cloudwatch, queries.clone(), 600).unwrap();
+        assert_eq!(items(&reply, "MetricDataResults").len(), 800);
+        queries.push(expression("f", "METRICS() * 2"));
+        let error = metric_data(&cloudwatch, queries, 600).unwrap_err();
+        assert!(error.message.contains("more than 1000 results"), "{error:?}");
+    }
+
+    #[test]
+    fn expressions_that_use_each_other_are_computed_in_any_order() {
+        let (_folder, cloudwatch) = kept(&BTreeMap::from([((1, T0), record(1))]));
+        let mut queries = vec![expression("a", "b * 2"), expression("b", "q1 + 0")];
+        queries.push(query_of(1, 1, 60, "Sum"));
+        let reply = metric_data(&cloudwatch, queries, 60).unwrap();
+        let values = items(&reply, "MetricDataResults").iter().map(|it| items(it, "Values"));
+        let reads = record(1).reads as f64;
+        let expected = [2.0 * reads, reads, reads].map(|value| vec![Value::Number(value)]);
+        assert_eq!(values.collect::<Vec<_>>(), expected);
+        let circle = vec![expression("a", "b"), expression("b", "a")];
+        let error = metric_data(&cloudwatch, circle, 60).unwrap_err();
+        let text = "Error in expression 'a': it refers to its own result.";
+        assert_eq!((error.code, &*error.message), ("ValidationError", text));
     }
 
     proptest! {

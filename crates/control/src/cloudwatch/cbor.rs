@@ -174,7 +174,7 @@ fn append(bytes: &mut Vec<u8>, value: &Value) {
             head(bytes, 4, items.len() as u64);
             items.iter().for_each(|item| append(bytes, item));
         }
-        Value::Map(fields) => {
+        Value::Map(fields) | Value::Dictionary(fields) => {
             head(bytes, 5, fields.len() as u64);
             for (name, value) in fields {
                 append_text(bytes, name);

@@ -204,7 +204,7 @@ fn to_json(value: &Value) -> serde_json::Value {
         Value::Number(number) | Value::Time(number) => (*number).into(),
         Value::Text(text) => text.as_str().into(),
         Value::List(items) => items.iter().map(to_json).collect(),
-        Value::Map(fields) => {
+        Value::Map(fields) | Value::Dictionary(fields) => {
             fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect()
         }
     }
@@ -224,6 +224,12 @@ fn to_xml(name: &str, value: &Value) -> Element {
         Value::List(items) => Element::list(name, items.iter().map(|item| to_xml("member", item))),
         Value::Map(fields) => {
             Element::list(name, fields.iter().map(|(name, value)| to_xml(name, value)))
+        }
+        Value::Dictionary(fields) => {
+            let entry = |(key, value): &(String, Value)| {
+                Element::list("entry", [Element::text("key", key), to_xml("value", value)])
+            };
+            Element::list(name, fields.iter().map(entry))
         }
     }
 }

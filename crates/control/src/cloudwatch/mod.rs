@@ -11,6 +11,8 @@
 //! | `store` | minutes, in a file of bounded size |
 //! | `metrics` | name, unit and value of each metric; pure |
 //! | `query` | statistics over periods; pure |
+//! | `math` | expressions over metrics: parsed, checked, evaluated; pure |
+//! | `plan` | the queries of a GetMetricData, checked against each other; pure |
 //! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics, DescribeAlarms |
 //! | `input` | the parameters of an action |
 //! | [`forms`] | requests and replies in the three protocols: JSON, CBOR, query |
@@ -21,7 +23,9 @@ pub mod actions;
 mod cbor;
 pub mod forms;
 mod input;
+mod math;
 mod metrics;
+mod plan;
 mod query;
 mod record;
 mod sampler;

@@ -16,6 +16,41 @@ pub enum Statistic {
     Maximum,
     /// How many there are.
     SampleCount,
+    /// The lowest one that at least this part of them does not exceed.
+    Percentile(Percentile),
+}
+
+/// A percentile, in units of 10^-10 percent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Percentile(u64);
+
+impl Percentile {
+    /// CloudWatch has percentiles with up to ten decimal places.
+    const DECIMALS: usize = 10;
+    const ALL: u64 = 100 * 10_u64.pow(Self::DECIMALS as u32);
+
+    /// The percentile of a name such as `p99.9`; from `p0` to `p100`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        let text = name.strip_prefix('p')?;
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |text: &str| {
+            (1..=Self::DECIMALS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
+        };
+        if !is_number(whole) || whole.len() > 3 || !is_number(decimals) {
+            return None;
+        }
+        let units = format!("{whole}{decimals:0<width$}", width = Self::DECIMALS).parse().ok()?;
+        (units <= Self::ALL).then_some(Self(units))
+    }
+
+    /// The value by the nearest rank; `values` are in order.
+    fn of(self, values: &[f64]) -> Option<f64> {
+        let count = values.len() as u64;
+        let rank = u128::from(self.0) * u128::from(count);
+        let rank = usize::try_from(rank.div_ceil(u128::from(Self::ALL))).ok()?;
+        values.get(rank.saturating_sub(1)).copied()
+    }
 }
 
 impl Statistic {
@@ -28,20 +63,8 @@ impl Statistic {
             "Minimum" => Self::Minimum,
             "Maximum" => Self::Maximum,
             "SampleCount" => Self::SampleCount,
-            _ => return None,
+            _ => Self::Percentile(Percentile::by_name(name)?),
         })
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Average => "Average",
-            Self::Sum => "Sum",
-            Self::Minimum => "Minimum",
-            Self::Maximum => "Maximum",
-            Self::SampleCount => "SampleCount",
-        }
     }
 }
 
@@ -51,28 +74,32 @@ pub fn is_period(seconds: u64) -> bool {
     FINE_PERIODS.contains(&seconds) || (seconds > 0 && seconds.is_multiple_of(60))
 }
 
-/// The data points of one period.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// The data points of one period; there is at least one.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Bucket {
     /// When the period begins, in seconds of Unix time.
     pub start: u64,
-    count: u64,
-    sum: f64,
-    min: f64,
-    max: f64,
+    values: Vec<f64>,
 }
 
 impl Bucket {
     /// The value of a statistic.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // some 20,000 data points at most
-    pub const fn value(&self, statistic: Statistic) -> f64 {
+    pub fn value(&self, statistic: Statistic) -> f64 {
+        let values = || self.values.iter().copied();
+        let count = self.values.len() as f64;
         match statistic {
-            Statistic::Average => self.sum / self.count as f64,
-            Statistic::Sum => self.sum,
-            Statistic::Minimum => self.min,
-            Statistic::Maximum => self.max,
-            Statistic::SampleCount => self.count as f64,
+            Statistic::Average => values().sum::<f64>() / count,
+            Statistic::Sum => values().sum(),
+            Statistic::Minimum => values().fold(f64::INFINITY, f64::min),
+            Statistic::Maximum => values().fold(f64::NEG_INFINITY, f64::max),
+            Statistic::SampleCount => count,
+            Statistic::Percentile(percentile) => {
+                let mut sorted = self.values.clone();
+                sorted.sort_by(f64::total_cmp);
+                percentile.of(&sorted).unwrap_or_default()
+            }
         }
     }
 }
@@ -84,13 +111,8 @@ pub fn buckets(points: impl Iterator<Item = (u64, f64)>, anchor: u64, period: u6
     for (time, value) in points {
         let start = time - time.saturating_sub(anchor) % period;
         match buckets.last_mut().filter(|last| last.start == start) {
-            Some(last) => {
-                last.count += 1;
-                last.sum += value;
-                last.min = last.min.min(value);
-                last.max = last.max.max(value);
-            }
-            None => buckets.push(Bucket { start, count: 1, sum: value, min: value, max: value }),
+            Some(last) => last.values.push(value),
+            None => buckets.push(Bucket { start, values: vec![value] }),
         }
     }
     buckets
@@ -106,6 +128,49 @@ mod tests {
         let seconds = [0, 1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 86_400];
         let legal: Vec<u64> = seconds.into_iter().filter(|s| is_period(*s)).collect();
         assert_eq!(legal, [1, 5, 10, 20, 30, 60, 120, 86_400]);
+    }
+
+    #[test]
+    fn percentiles_have_up_to_ten_decimals_between_0_and_100() {
+        for (name, units) in [
+            ("p0", Some(0)),
+            ("p50", Some(500_000_000_000)),
+            ("p99.9", Some(999_000_000_000)),
+            ("p95.0123456789", Some(950_123_456_789)),
+            ("p100", Some(Percentile::ALL)),
+            ("p100.0", Some(Percentile::ALL)),
+            ("p100.0000000001", None),
+            ("p101", None),
+            ("p95.01234567891", None),
+            ("p-1", None),
+            ("p+1", None),
+            ("p", None),
+            ("p.5", None),
+            ("p5.", None),
+            ("p1e1", None),
+            ("P50", None),
+            ("p0000000050", None),
+            ("tm99", None),
+        ] {
+            assert_eq!(Percentile::by_name(name), units.map(Percentile), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_is_the_value_of_its_nearest_rank() {
+        let of = |name: &str, values: &[f64]| {
+            let points = values.iter().map(|value| (60, *value));
+            buckets(points, 60, 60)[0].value(Statistic::by_name(name).unwrap())
+        };
+        let values: Vec<f64> = (1..=1_000).rev().map(f64::from).collect();
+        for (name, expected) in
+            [("p0", 1.0), ("p0.1", 1.0), ("p50", 500.0), ("p99.9", 999.0), ("p99.91", 1_000.0)]
+        {
+            assert_eq!(of(name, &values), expected, "{name}");
+        }
+        assert_eq!(of("p100", &values), 1_000.0);
+        assert_eq!(of("p50", &[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!((of("p0", &[7.0]), of("p99", &[7.0])), (7.0, 7.0));
     }
 
     proptest! {
@@ -133,9 +198,13 @@ mod tests {
                 let low = values.iter().copied().reduce(f64::min).unwrap();
                 let high = values.iter().copied().reduce(f64::max).unwrap();
                 let count = values.len() as f64;
-                expected.push((start, [sum / count, sum, low, high, count]));
+                let exceed = |limit: f64| values.iter().filter(|v| **v > limit).count() * 4;
+                let mut fitting = values.clone();
+                fitting.retain(|value| exceed(*value) <= values.len());
+                let p75 = fitting.into_iter().reduce(f64::min).unwrap();
+                expected.push((start, [sum / count, sum, low, high, count, p75]));
             }
-            let all = ["Average", "Sum", "Minimum", "Maximum", "SampleCount"];
+            let all = ["Average", "Sum", "Minimum", "Maximum", "SampleCount", "p75"];
             let all = all.map(|name| Statistic::by_name(name).unwrap());
             let found: Vec<_> = found.iter().map(|b| (b.start, all.map(|s| b.value(s)))).collect();
             prop_assert_eq!(found, expected);

@@ -17,6 +17,8 @@ pub enum Value {
     List(Vec<Value>),
     /// Values by name, in the order of a reply.
     Map(Vec<(String, Value)>),
+    /// Values of a reply by a name that the client has chosen; in XML they are entries of a list.
+    Dictionary(Vec<(String, Value)>),
 }
 
 impl Value {

@@ -14,7 +14,8 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::model::{
     Account, Attachment, AttachmentState, FastRestore, Filled, Host, HostState, Lock, LockMode,
-    Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume,
+    Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Tags, Token,
+    UnixMs, Volume,
 };
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.
@@ -368,8 +369,14 @@ fn event() -> impl Strategy<Value = Event> {
         (0_u8..4, 0_u8..7, any::<[bool; 3]>())
             .prop_map(|(number, phase, is)| Event::Snapshot(rich(number, phase, is))),
         (0_u8..4).prop_map(|number| Event::SnapshotGone(SnapshotId::from_bits(number.into()))),
-        prop::option::of(any::<bool>())
-            .prop_map(|encrypt_by_default| Event::Account(Account { encrypt_by_default })),
+        (prop::option::of(any::<bool>()), 0_usize..3).prop_map(|(encrypt_by_default, state)| {
+            let public_access = [
+                PublicAccess::Unblocked,
+                PublicAccess::BlockNewSharing,
+                PublicAccess::BlockAllSharing,
+            ][state];
+            Event::Account(Account { encrypt_by_default, public_access })
+        }),
         (0_u8..4).prop_map(|number| Event::VolumeGone(volume(number).id)),
         (0_u8..4, 0_u8..3).prop_map(|(number, state)| {
             let terminated = HostState::Terminated { at: UnixMs(40) };

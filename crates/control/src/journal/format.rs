@@ -3,7 +3,7 @@
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":4,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":5,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
@@ -13,7 +13,7 @@
 //! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
 //!   Version 1 has no snapshots: neither of them, nor of volumes made of them. Version 2 has none
 //!   that are filled. Version 3 has no copies, no encryption, no recycle bin, no locks, no sharing,
-//!   no fast restore, no states of hosts and no account.
+//!   no fast restore, no states of hosts and no account. Version 4 has no public access.
 //! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
 //!   that ignored a field would write the volume back without it.
 //!
@@ -32,15 +32,15 @@ use serde_json::{Map, Value};
 
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
-    LockMode, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Token, UnixMs,
-    Volume,
+    LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Token,
+    UnixMs, Volume,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,8 +86,8 @@ pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
         Event::Snapshot(snapshot) => whole("snapshot", SnapshotForm::from(snapshot)),
         Event::SnapshotGone(id) => whole("snapshot_gone", SnapshotGoneForm { id: *id }),
         Event::Account(account) => {
-            let Account { encrypt_by_default } = *account;
-            whole("account", AccountForm { encrypt_by_default })
+            let Account { encrypt_by_default, public_access } = *account;
+            whole("account", AccountForm { encrypt_by_default, public_access })
         }
     }
 }
@@ -132,6 +132,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     if version <= 3 {
         from_3(&kind, &mut event)?;
     }
+    if version <= 4 {
+        from_4(&kind, &mut event)?;
+    }
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -145,8 +148,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
         "snapshot" => Event::Snapshot(form::<SnapshotForm>(event)?.into()),
         "snapshot_gone" => Event::SnapshotGone(form::<SnapshotGoneForm>(event)?.id),
         "account" => {
-            let AccountForm { encrypt_by_default } = form(event)?;
-            Event::Account(Account { encrypt_by_default })
+            let AccountForm { encrypt_by_default, public_access } = form(event)?;
+            Event::Account(Account { encrypt_by_default, public_access })
         }
         _ => return Err(FormatError::Kind(kind)),
     })
@@ -229,6 +232,15 @@ fn from_3(kind: &str, event: &mut Value) -> Result<(), FormatError> {
             ],
         ),
         _ => Ok(()),
+    }
+}
+
+/// Converts the form of version 4 to that of version 5.
+fn from_4(kind: &str, event: &mut Value) -> Result<(), FormatError> {
+    let ("account", Value::Object(fields)) = (kind, event) else { return Ok(()) };
+    match fields.insert("public_access".into(), PublicAccess::default().to_string().into()) {
+        None => Ok(()),
+        Some(_) => Err(FormatError::Malformed("unknown field `public_access`".into())),
     }
 }
 
@@ -452,6 +464,8 @@ struct FastRestoreForm {
 #[serde(deny_unknown_fields)]
 struct AccountForm {
     encrypt_by_default: Option<bool>,
+    #[serde(with = "text")]
+    public_access: PublicAccess,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -29,7 +29,7 @@ use crate::model::{Attachment, AttachmentState, Event, Phase, SnapshotPhase, Vol
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 7;
+const SCHEMA_VERSION: i64 = 8;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
@@ -99,6 +99,10 @@ CREATE TABLE snapshot_shares (
 CREATE TABLE account (
     only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
 ) STRICT;";
+
+/// Upgrades a file of version 7 to version 8.
+const FROM_7: &str =
+    "ALTER TABLE account ADD COLUMN public_access TEXT NOT NULL DEFAULT 'unblocked';";
 
 /// The server's time. The table is no part of a version: an older version can use a file that has
 /// it, and does not read it.
@@ -187,7 +191,8 @@ impl SqliteJournal {
             SCHEMA_VERSION => &[],
             0 => &[SCHEMA],
             older @ 1..SCHEMA_VERSION => {
-                const UPGRADES: [&str; 6] = [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6];
+                const UPGRADES: [&str; 7] =
+                    [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6, FROM_7];
                 &UPGRADES[usize::try_from(older - 1).unwrap_or_default()..]
             }
             newer => return Err(too_new(path, newer)),

@@ -1,4 +1,7 @@
-//! Settings of the account, and the rules for encryption.
+//! Settings of the account: encryption, public access to snapshots.
+
+use std::fmt;
+use std::str::FromStr;
 
 use super::{Decision, Event, Model, Refusal, Settings};
 
@@ -11,6 +14,58 @@ pub struct Account {
     /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise; `None` as
     /// long as no client has set it: then they are if the store has a key.
     pub encrypt_by_default: Option<bool>,
+    /// Whether snapshots can be shared with all accounts.
+    pub public_access: PublicAccess,
+}
+
+/// Whether snapshots can be shared with all accounts. Its text is that of EC2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PublicAccess {
+    /// They can.
+    #[default]
+    Unblocked,
+    /// No more of them can.
+    BlockNewSharing,
+    /// None can. Those that are shared stay so in their attribute, and count as private.
+    BlockAllSharing,
+}
+
+impl PublicAccess {
+    const ALL: [Self; 3] = [Self::Unblocked, Self::BlockNewSharing, Self::BlockAllSharing];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unblocked => "unblocked",
+            Self::BlockNewSharing => "block-new-sharing",
+            Self::BlockAllSharing => "block-all-sharing",
+        }
+    }
+}
+
+impl fmt::Display for PublicAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text is none of [`PublicAccess`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownPublicAccess;
+
+impl fmt::Display for UnknownPublicAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("must be unblocked, block-new-sharing or block-all-sharing")
+    }
+}
+
+impl std::error::Error for UnknownPublicAccess {}
+
+impl FromStr for PublicAccess {
+    type Err = UnknownPublicAccess;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|it| it.name() == text).ok_or(UnknownPublicAccess)
+    }
 }
 
 /// The key of the store, which wraps the data keys of volumes.
@@ -72,13 +127,19 @@ impl Model {
     }
 
     pub(super) fn encrypt_by_default(
+        &self,
         settings: &Settings,
         is_on: bool,
     ) -> Result<Decision, Refusal> {
         if is_on && settings.key.is_none() {
             return Err(Refusal::NoKey);
         }
-        let account = Account { encrypt_by_default: Some(is_on) };
+        let account = Account { encrypt_by_default: Some(is_on), ..self.account };
         Ok(Decision { events: vec![Event::Account(account)], ..Decision::default() })
+    }
+
+    pub(super) fn set_public_access(&self, public_access: PublicAccess) -> Decision {
+        let account = Account { public_access, ..self.account };
+        Decision { events: vec![Event::Account(account)], ..Decision::default() }
     }
 }

@@ -60,7 +60,7 @@ use evenkeel_core::quota::Quotas;
 use evenkeel_core::volume::{Rules, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 use evenkeel_wire::agent::{Capacity, HostAddress};
 
-pub use account::{Account, StoreKey};
+pub use account::{Account, PublicAccess, StoreKey};
 use admission::KeptBooks;
 pub use admission::{Books, Line, Row, Shortfall, Source, TypeSold};
 use attachments::NewAttachment;
@@ -76,7 +76,7 @@ pub use modify::ModifyPolicy;
 pub use refusal::Refusal;
 pub use settle::Settled;
 pub use snapshots::{
-    FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
+    EVERYONE, FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
 };
 use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort, ToBeKept};
@@ -545,6 +545,8 @@ pub enum Command {
     },
     /// Set whether new volumes and copies of snapshots are encrypted unless asked otherwise.
     SetEncryptByDefault(bool),
+    /// Set whether snapshots can be shared with all accounts.
+    SetPublicAccess(PublicAccess),
     /// Set tags.
     CreateTags {
         /// The tagged resources.
@@ -797,7 +799,8 @@ impl Model {
             Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),
             Command::ShareSnapshot { id, add, remove } => self.share_snapshot(*id, add, remove),
             Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
-            Command::SetEncryptByDefault(is_on) => Self::encrypt_by_default(settings, *is_on),
+            Command::SetEncryptByDefault(is_on) => self.encrypt_by_default(settings, *is_on),
+            Command::SetPublicAccess(access) => Ok(self.set_public_access(*access)),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
             Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
             Command::RegisterHost { id, instance_type, address, tags } => {

@@ -4,7 +4,7 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{InvalidSpec, VolumeType};
 
-use super::{Shortfall, SpaceShort, UnixMs, VolumeState};
+use super::{PublicAccess, Shortfall, SpaceShort, UnixMs, VolumeState};
 
 /// Why a command is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,6 +140,8 @@ pub enum Refusal {
     LockedForGood(SnapshotId, Option<UnixMs>),
     /// The snapshot is not locked.
     NotLocked(SnapshotId),
+    /// The account's setting forbids to share the snapshot with all accounts.
+    PublicAccessBlocked(SnapshotId, PublicAccess),
     /// The snapshot is shared with the most accounts that are allowed.
     TooManyShares(SnapshotId),
     /// The snapshot has more GiB than this, which is the most for fast restore.

@@ -378,7 +378,10 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
         }
         25 => Command::UnlockSnapshot { id },
         26 => {
-            let add = [format!("{:012}", b % 3)].into();
+            let add = match b % 4 {
+                3 => ["all".to_owned()].into(),
+                account => [format!("{account:012}")].into(),
+            };
             let remove = (c % 2 == 0).then(|| [format!("{:012}", c % 3)].into());
             Command::ShareSnapshot { id, add, remove }
         }
@@ -389,6 +392,14 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
 /// The other commands.
 fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     match kind {
+        28 if b % 2 == 0 => {
+            let states = [
+                PublicAccess::Unblocked,
+                PublicAccess::BlockNewSharing,
+                PublicAccess::BlockAllSharing,
+            ];
+            Command::SetPublicAccess(states[usize::from(c % 3)])
+        }
         28 => Command::SetEncryptByDefault(a % 2 == 0),
         29 => {
             let resources = vec![Tagged::Volume(vol(a)), Tagged::Snapshot(snap(b))];

@@ -23,7 +23,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::StoredSnapshot;
 
 use super::{
-    Decision, Event, FastRestore, Lock, Model, Phase, Refusal, Settings, TAGS_MAX, Tags, UnixMs,
+    Decision, Event, FastRestore, Lock, Model, Phase, PublicAccess, Refusal, Settings, TAGS_MAX,
+    Tags, UnixMs,
 };
 
 /// The most snapshots of one control plane: two of every volume. EC2's quota is 100,000, and it
@@ -36,6 +37,8 @@ const _: () = assert!(SNAPSHOTS_MAX >= 250_000);
 pub const FILLING_MAX: usize = quota::EC2.filling;
 /// The most accounts that a snapshot is shared with.
 pub(super) const SHARED_MAX: usize = 1_000;
+/// The name under which a snapshot is shared with all accounts.
+pub const EVERYONE: &str = "all";
 /// The volume that a filled snapshot and a copy name: they were made of none.
 pub const NO_VOLUME: VolumeId = VolumeId::from_bits(u128::MAX);
 
@@ -391,6 +394,10 @@ impl Model {
         remove: &Option<BTreeSet<String>>,
     ) -> Result<Decision, Refusal> {
         let mut snapshot = self.snapshot(id)?.clone();
+        let access = self.account.public_access;
+        if access != PublicAccess::Unblocked && add.contains(EVERYONE) {
+            return Err(Refusal::PublicAccessBlocked(id, access));
+        }
         match remove {
             None => snapshot.shared_with.clear(),
             Some(gone) => snapshot.shared_with.retain(|account| !gone.contains(account)),

@@ -275,10 +275,11 @@ impl Plane {
             | Command::RestoreSnapshot { id }
             | Command::PurgeSnapshot { id }
             | Command::LockSnapshot { id, .. }
-            | Command::UnlockSnapshot { id }
-            | Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id)],
+            | Command::UnlockSnapshot { id } => vec![Key::Snapshot(*id)],
+            // What may be shared is a setting of the account.
+            Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id), Key::Account],
             Command::SetFastRestore { ids, .. } => ids.iter().copied().map(Key::Snapshot).collect(),
-            Command::SetEncryptByDefault(_) => vec![Key::Account],
+            Command::SetEncryptByDefault(_) | Command::SetPublicAccess(_) => vec![Key::Account],
             Command::SetHostState { ids, .. } => ids.iter().copied().map(Key::Host).collect(),
             Command::SetDeleteOnTermination { instance, .. } => {
                 let its = model.attachments_of(*instance).map(|(volume, _)| Key::Volume(volume.id));

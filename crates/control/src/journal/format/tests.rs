@@ -3,7 +3,9 @@
 
 use super::*;
 
-/// The bytes of [`events`] in version 4, one event a line.
+/// The bytes of [`events`] in version 5, one event a line.
+const GOLDEN_5: &str = include_str!("golden_5.txt");
+/// The bytes of [`events_4`] in version 4.
 const GOLDEN_4: &str = include_str!("golden_4.txt");
 /// The bytes of [`events_3`] in version 3.
 const GOLDEN_3: &str = include_str!("golden_3.txt");
@@ -14,6 +16,13 @@ const GOLDEN_1: &str = include_str!("golden_1.txt");
 
 /// Every kind of event, and every state of what is in it.
 fn events() -> Vec<Event> {
+    let account = |public_access| Event::Account(Account { public_access, ..Account::default() });
+    let more = [account(PublicAccess::BlockNewSharing), account(PublicAccess::BlockAllSharing)];
+    events_4().into_iter().chain(more).collect()
+}
+
+/// The events of version 4.
+fn events_4() -> Vec<Event> {
     let id = SnapshotId::from_bits(9);
     let (entered, until) = (UnixMs(20), UnixMs(21));
     let (data, ended) = (ByteCount(4_096), UnixMs(16));
@@ -51,8 +60,8 @@ fn events() -> Vec<Event> {
         }),
         Event::Host(Host { state: HostState::Stopped, ..local.clone() }),
         Event::Host(Host { state: HostState::Terminated { at: UnixMs(22) }, ..local }),
-        Event::Account(Account { encrypt_by_default: None }),
-        Event::Account(Account { encrypt_by_default: Some(true) }),
+        Event::Account(Account::default()),
+        Event::Account(Account { encrypt_by_default: Some(true), ..Account::default() }),
     ];
     events_3().into_iter().chain(more).collect()
 }
@@ -192,11 +201,11 @@ fn every_event_has_its_bytes_and_the_bytes_their_event() {
     if std::env::var_os("EVENKEEL_WRITE").is_some() {
         let line = |event: &Event| String::from_utf8(encode(event).unwrap()).unwrap() + "\n";
         let text: String = events().iter().map(line).collect();
-        let path = "src/journal/format/golden_4.txt";
+        let path = "src/journal/format/golden_5.txt";
         std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path), text).unwrap();
     }
-    assert_eq!(GOLDEN_4.lines().count(), events().len());
-    for (event, bytes) in events().into_iter().zip(GOLDEN_4.lines()) {
+    assert_eq!(GOLDEN_5.lines().count(), events().len());
+    for (event, bytes) in events().into_iter().zip(GOLDEN_5.lines()) {
         let encoded = String::from_utf8(encode(&event).unwrap()).unwrap();
         assert_eq!(encoded, bytes);
         assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
@@ -258,6 +267,18 @@ fn bytes_of_version_3_are_read() {
     assert_eq!(decode(account.as_bytes()).unwrap_err(), FormatError::Kind("account".into()));
 }
 
+#[test]
+fn bytes_of_version_4_are_read() {
+    assert_eq!(GOLDEN_4.lines().count(), events_4().len());
+    for (event, bytes) in events_4().into_iter().zip(GOLDEN_4.lines()) {
+        assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
+    }
+    let account = GOLDEN_5.lines().find(|line| line.contains("block-new-sharing")).unwrap();
+    let account = account.replacen("\"version\":5", "\"version\":4", 1);
+    let error = decode(account.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("`public_access`"), "{error}");
+}
+
 /// Fails to compile when there is a kind that [`events`] does not know.
 #[test]
 fn every_kind_has_a_golden_form() {
@@ -284,9 +305,9 @@ fn every_kind_has_a_golden_form() {
 #[test]
 fn what_is_unknown_is_an_error_that_says_so() {
     let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
-    let newer = error(r#"{"version":5,"what":"ever"}"#);
-    assert_eq!(newer, FormatError::Version(5));
-    assert!(newer.to_string().contains("newer version (form 5, known up to 4)"), "{newer}");
+    let newer = error(r#"{"version":6,"what":"ever"}"#);
+    assert_eq!(newer, FormatError::Version(6));
+    assert!(newer.to_string().contains("newer version (form 6, known up to 5)"), "{newer}");
     let kind = error(r#"{"version":1,"kind":"snapshot","event":{}}"#);
     assert_eq!(kind, FormatError::Kind("snapshot".into()));
     assert!(kind.to_string().contains("'snapshot'"), "{kind}");

@@ -69,8 +69,9 @@ pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()>
         }
         Event::Account(account) => tx
             .execute(
-                "INSERT OR REPLACE INTO account VALUES (1, ?)",
-                params![account.encrypt_by_default],
+                "INSERT OR REPLACE INTO account (only, encrypt_by_default, public_access)
+                VALUES (1, ?, ?)",
+                params![account.encrypt_by_default, account.public_access.to_string()],
             )
             .map(drop),
     }
@@ -338,7 +339,10 @@ pub(super) fn load(db: &Connection) -> rusqlite::Result<Loaded> {
     load_hosts(db, &mut model)?;
     load_snapshots(db, &mut model)?;
     each(db, "SELECT * FROM account", |row| {
-        model.account = Account { encrypt_by_default: row.get("encrypt_by_default")? };
+        model.account = Account {
+            encrypt_by_default: row.get("encrypt_by_default")?,
+            public_access: parsed(row, "public_access")?,
+        };
         Ok(())
     })?;
     load_tags(db, &mut model)?;

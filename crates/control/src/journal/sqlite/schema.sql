@@ -62,7 +62,8 @@ CREATE TABLE host_credits (
     host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER
 ) STRICT;
 CREATE TABLE account (
-    only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
+    only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER,
+    public_access TEXT NOT NULL DEFAULT 'unblocked'
 ) STRICT;
 CREATE TABLE clean_stop (
     only INTEGER PRIMARY KEY CHECK (only = 1), stopped_ms INTEGER NOT NULL, boot_id TEXT, boot_ms INTEGER

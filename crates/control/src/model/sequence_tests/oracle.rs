@@ -37,7 +37,11 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         Command::UnlockSnapshot { id } => {
             snapshot(world, id).is_some_and(|it| it.lock.is_some() && !is_locked_for_good(it, *now))
         }
-        Command::ShareSnapshot { id, .. } => snapshot(world, id).is_some(),
+        Command::ShareSnapshot { id, add, .. } => {
+            let is_open = model.account.public_access == PublicAccess::Unblocked;
+            snapshot(world, id).is_some() && (is_open || !add.contains("all"))
+        }
+        Command::SetPublicAccess(_) => true,
         Command::SetFastRestore { ids, is_on } => {
             ids.iter().all(|id| may_be_fast(world, id, *is_on))
         }
