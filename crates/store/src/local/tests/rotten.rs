@@ -22,7 +22,6 @@ fn flip(device: &Arc<dyn Device>, block: u32) {
     put(device, block, &bytes);
 }
 
-/// A pool with a volume, of which a snapshot is made of two blocks in two leaves, and some blocks
 /// A pool with a volume, of which a snapshot is made of two blocks in two leaves. Behind that there
 /// are log blocks, if the volume is not stopped.
 fn written(is_stopped: bool) -> (tempfile::NamedTempFile, Arc<dyn Device>) {
