@@ -25,7 +25,7 @@ pub struct Around {
     pub here: NodeId,
     /// The cluster's number.
     pub cluster: u128,
-    /// What its nodes prove to each other.
+    /// The secret that its nodes prove to each other that they know.
     pub secret: ClusterSecret,
     pub upkeep: Arc<Upkeep>,
     /// Names this process as a leader.

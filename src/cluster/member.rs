@@ -130,7 +130,7 @@ struct Life<'a> {
     kv: Kv,
     /// The cluster's number.
     id: u128,
-    /// What its nodes prove to each other.
+    /// The secret that its nodes prove to each other that they know.
     secret: ClusterSecret,
     here: NodeId,
     incarnation: u128,

@@ -26,7 +26,7 @@ pub struct Place {
     prefix: Path,
     /// As the user named it.
     name: String,
-    /// What its objects are encrypted with; `None` if they are not.
+    /// The keys of its objects; `None` if they are not encrypted.
     seal: Option<Seal>,
     /// Runs whatever waits for the place; any thread may.
     runtime: Runtime,

@@ -13,7 +13,7 @@ pub fn pattern(volume: u64, block: u64) -> Vec<u8> {
     (0..BLOCK as u64 / 8).flat_map(word).collect()
 }
 
-/// Writes so many blocks, every seventh, and flushes.
+/// Writes this number of blocks, to every seventh of the volume, and flushes.
 pub fn fill(server: &Server, volume: &str, number: u64, blocks: u64) {
     let mut client = Client::open(server.nbd, volume).expect("attached");
     for block in 0..blocks {

@@ -193,7 +193,7 @@ impl Server {
         self.stop_by(Signal::TERM)
     }
 
-    /// The same by another signal.
+    /// Stops the server with this signal.
     #[track_caller]
     pub fn stop_by(&mut self, signal: Signal) -> String {
         let process = self.process.take().expect("it runs");

@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A look so many seconds after the first one; the wall clock shows the other number.
+    /// Looks `passed_s` seconds after the first look, while the wall clock shows `wall_s`.
     fn look_at(
         health: &mut Health,
         passed_s: u64,

@@ -29,7 +29,7 @@ pub fn first_deleted(stored: &BTreeSet<u64>, now: u64, gap_max: u64) -> Option<u
 mod tests {
     use super::*;
 
-    /// What is left if so many are kept besides `now`.
+    /// The times that are left if at most `kept` of them are kept.
     fn left(stored: impl IntoIterator<Item = u64>, now: u64, kept: usize) -> Vec<u64> {
         let mut stored: BTreeSet<u64> = stored.into_iter().collect();
         while stored.len() > kept {

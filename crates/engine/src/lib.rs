@@ -300,7 +300,7 @@ impl Engine {
             match result {
                 Some(Err(error)) => watch.because(&error),
                 Some(Ok(())) => {}
-                // Whoever starts the data plane has the error.
+                // The caller that starts the data plane has the error.
                 None => watch.was_told(),
             }
         });

@@ -35,7 +35,7 @@ pub struct ClientConfig {
     pub address: SocketAddr,
     /// The cluster.
     pub cluster: u128,
-    /// What its nodes know.
+    /// The secret that all nodes of the cluster know.
     pub secret: ClusterSecret,
     /// The node that is expected there.
     pub node: NodeId,

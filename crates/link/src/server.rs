@@ -62,7 +62,7 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// The cluster that the node belongs to.
     pub cluster: u128,
-    /// What its nodes know. A side that does not know it is not let in.
+    /// The secret that all nodes of the cluster know. A side that does not know it is refused.
     pub secret: ClusterSecret,
     /// Says whether a generation is that of the cluster's leader.
     pub confirm: Confirm,

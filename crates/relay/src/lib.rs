@@ -31,7 +31,7 @@
 //!   long its thread has not run: after two seconds it drops its clients ([`pulse`]).
 //! - Connections to homes are reset and not closed, so what is not sent yet is never sent.
 //! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
-//!   connection that has ended. Replies that are late harm nobody.
+//!   connection that has ended. Late replies do no harm.
 //!
 //! Why the front needs no copy of the requests of a client at home: the data plane that has them is
 //! in the same process, so they are lost together. On a planned move the data plane answers what it
@@ -209,7 +209,7 @@ pub struct FrontConfig {
     pub node: NodeId,
     /// The cluster that it belongs to.
     pub cluster: u128,
-    /// What its nodes know. A front that does not know it relays no clients here.
+    /// The secret that all nodes know. A front that does not know it relays no clients here.
     pub secret: ClusterSecret,
     /// Certificates; without them other nodes are spoken to on this machine only.
     pub tls: Option<TlsFiles>,

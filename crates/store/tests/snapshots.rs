@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod seeds;
+
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
@@ -22,6 +24,7 @@ use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedLasting, Simula
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_store::snapshots::Units;
 use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
+use seeds::seeds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -892,17 +895,9 @@ impl World {
     }
 }
 
-fn seeds() -> Vec<u64> {
-    if let Ok(seed) = std::env::var("EVENKEEL_SEED") {
-        return vec![seed.parse().expect("EVENKEEL_SEED is a number")];
-    }
-    let cases = std::env::var("EVENKEEL_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok());
-    (1..=cases.unwrap_or(CASES)).collect()
-}
-
 #[test]
 fn histories() {
-    for seed in seeds() {
+    for seed in seeds(CASES) {
         World::new(seed).run();
     }
 }

@@ -6,7 +6,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::filter::Values;
 use super::{Action, Call, view};
-use crate::model::{Host, HostState, Refusal, Settings};
+use crate::model::{Host, HostState, Settings};
 
 pub const ACTION: Action = Action { name: "DescribeInstanceStatus", mutates: false, run };
 
@@ -38,11 +38,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
     let model = call.plane.model();
     let now = call.now;
-    let is_shown = |id| model.hosts.get(&id).is_some_and(|host| host.is_shown(now));
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(*id)).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::InstancesNotFound(absent).into());
-    }
+    model.check_hosts(&ids, now)?;
     let wanted = model
         .hosts
         .values()

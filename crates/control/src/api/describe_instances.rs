@@ -7,7 +7,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::filter::{Values, tag_values};
 use super::{Action, Call, view};
-use crate::model::{Attachment, Host, Model, Refusal, Settings, Volume};
+use crate::model::{Attachment, Host, Model, Settings, Volume};
 
 pub const ACTION: Action = Action { name: "DescribeInstances", mutates: false, run };
 
@@ -50,11 +50,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let settings = &call.plane.settings;
     let model = call.plane.model();
     let now = call.now;
-    let is_shown = |id| model.hosts.get(&id).is_some_and(|host| host.is_shown(now));
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(*id)).collect();
-    if !absent.is_empty() {
-        return Err(Refusal::InstancesNotFound(absent).into());
-    }
+    model.check_hosts(&ids, now)?;
     let wanted = model
         .hosts
         .values()

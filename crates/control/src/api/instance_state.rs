@@ -76,14 +76,11 @@ fn ids(call: &mut Call<'_>) -> Result<Vec<InstanceId>, ApiError> {
     let mut ids = call.args.instance_ids("InstanceId")?;
     ids.sort_unstable();
     ids.dedup();
-    let model = call.plane.model();
-    let is_shown = |id: &InstanceId| model.hosts.get(id).is_some_and(|it| it.is_shown(call.now));
-    let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(id)).collect();
-    match (ids.is_empty(), absent.is_empty()) {
-        (true, _) => Err(ApiError::missing("InstanceId")),
-        (_, false) => Err(Refusal::InstancesNotFound(absent).into()),
-        _ => Ok(ids),
+    if ids.is_empty() {
+        return Err(ApiError::missing("InstanceId"));
     }
+    call.plane.model().check_hosts(&ids, call.now)?;
+    Ok(ids)
 }
 
 fn change(call: &Call<'_>, ids: &[InstanceId], state: HostState) -> Result<Vec<Element>, ApiError> {

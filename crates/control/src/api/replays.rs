@@ -220,7 +220,7 @@ pub fn ahead(verified: &Verified, now: UnixMs) -> Option<UsedSignature> {
     is_ahead.then_some(UsedSignature { signed_at_unix_s, good_until_unix_s, signature })
 }
 
-/// Half of a signature: without the secret nobody can make two signatures with equal halves.
+/// Half of a signature. Two signatures with equal halves cannot be made without the secret.
 fn key(signature: &str) -> u128 {
     let half = signature.get(..32).unwrap_or_default();
     // A verified signature is hexadecimal.

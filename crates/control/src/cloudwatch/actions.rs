@@ -334,8 +334,8 @@ impl Call<'_> {
         Ok(reply.with_some("NextToken", next))
     }
 
-    /// The results from this place on, of at most so many data points, and the place of the next
-    /// page.
+    /// One page of results: those from this place on, with a bounded number of data points, and
+    /// the place where the next page begins.
     fn results(
         &self,
         plan: &Plan<Series>,

@@ -18,7 +18,7 @@ pub struct Query<M> {
     pub id: String,
     /// Its Label; of an expression without one its Id.
     pub label: String,
-    /// What it asks for.
+    /// The metric or the expression.
     pub source: Source<M>,
     /// Whether the reply has its values.
     pub is_returned: bool,

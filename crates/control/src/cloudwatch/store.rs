@@ -487,7 +487,7 @@ fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
     Ok(Contents { volumes: listed(connection)?, hours: hours(connection)? })
 }
 
-/// The hours, each found by the one before it: not all minutes are read.
+/// The stored hours. Each is found by a search behind the one before, without reading all minutes.
 fn hours(connection: &Connection) -> rusqlite::Result<BTreeSet<u64>> {
     let mut find = connection.prepare("SELECT min(hour) FROM minutes WHERE hour > ?")?;
     let (mut hours, mut last) = (BTreeSet::new(), -1);

@@ -355,7 +355,8 @@ impl Poster {
         self.passed(kept.sequence)
     }
 
-    /// Goes on after an event that was accepted or given up. Returns whether the thread goes on.
+    /// Continues behind an event that was accepted or given up. Returns whether the thread
+    /// continues.
     fn passed(&mut self, sequence: u64) -> bool {
         self.delivery.position.store(sequence, Ordering::Relaxed);
         if self.log.is_left() {

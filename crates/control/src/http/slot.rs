@@ -97,8 +97,8 @@ impl Slot {
         Pinned(pinned.then(|| Arc::clone(self)))
     }
 
-    /// Protects the connection from eviction until the returned guard is dropped, if so many others
-    /// are not protected yet as [`Busy`] names.
+    /// Protects the connection from eviction until the returned guard is dropped. Has no effect
+    /// while as many connections as [`Busy`] names are protected.
     #[must_use]
     pub fn hold(self: &Arc<Self>) -> Pinned {
         let held = self.slots.lock().table.begin(self.id).is_ok();

@@ -903,6 +903,16 @@ impl Model {
         if absent.is_empty() { Ok(()) } else { Err(Refusal::VolumesNotFound(absent)) }
     }
 
+    /// Checks that all these hosts are shown at this time.
+    ///
+    /// # Errors
+    /// [`Refusal::InstancesNotFound`] with those that are not.
+    pub fn check_hosts(&self, ids: &[InstanceId], now: UnixMs) -> Result<(), Refusal> {
+        let is_shown = |id: &InstanceId| self.hosts.get(id).is_some_and(|it| it.is_shown(now));
+        let absent: Vec<_> = ids.iter().copied().filter(|id| !is_shown(id)).collect();
+        if absent.is_empty() { Ok(()) } else { Err(Refusal::InstancesNotFound(absent)) }
+    }
+
     /// The host, or the refusal that there is none.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub(super) struct Following {
 /// A step that is under way.
 struct Moving {
     step: Step,
-    /// What it has moved already.
+    /// Subjects whose deadlines are moved already.
     done: BTreeSet<Subject>,
 }
 
@@ -88,7 +88,7 @@ impl Plane {
         self.follow_clock_at(clock::now());
     }
 
-    /// The same with a reading of the wall clock.
+    /// As [`Self::follow_clock`], for this reading of the wall clock.
     pub fn follow_clock_at(&self, wall: UnixMs) {
         let was_failing = self.journal_now().is_failing;
         if let Err(error) = self.follow(wall)

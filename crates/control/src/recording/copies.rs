@@ -97,7 +97,7 @@ impl Copies {
         Self { files, writer, known: BTreeMap::new(), cleaned: None }
     }
 
-    /// Deletes the oldest days, so that there are so many besides today; once a day.
+    /// Deletes the oldest days, so that `days` are left besides today. Does so once a day.
     pub fn clean(&mut self, now: UnixMs, days: u64) {
         let today = now.0 / DAY_MS;
         if self.cleaned.replace(today) == Some(today) {

@@ -149,7 +149,7 @@ impl Files {
         Ok(days)
     }
 
-    /// Deletes the oldest days, until there are so many at most besides today's. The clock may have
+    /// Deletes the oldest days until at most `days` are left besides today's. The clock may have
     /// been set: see [`first_deleted`].
     ///
     /// # Errors

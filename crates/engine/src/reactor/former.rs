@@ -1,9 +1,9 @@
 //! Changes that a connection leaves in the store when it ends. Nothing takes them back, and a store
 //! that is stuck may carry them out long after.
 //!
-//! Their client sends again over another connection what was not answered, and goes on. So a
-//! request for the same bytes waits until they are done: otherwise the old change could undo a
-//! newer one that was answered, and flushed. Other requests pass.
+//! Their client sends unanswered requests again over another connection. So a request for the same
+//! bytes waits until these changes are done: otherwise an old change could undo a newer one that
+//! was answered, and flushed. Other requests pass.
 
 use super::Reactor;
 use crate::driver::Driver;
@@ -60,7 +60,7 @@ impl<D: Driver> Reactor<D> {
         waits
     }
 
-    /// A request is done; whoever waits for it is looked at again.
+    /// A request is done: those that wait for it are looked at again.
     pub(super) fn end_former(&mut self, slot: u32, handle: u32) {
         let former = &mut self.volumes[slot as usize].former;
         let Some(at) = former.changes.iter().position(|change| change.handle == handle) else {

@@ -355,8 +355,8 @@ impl<D: Driver> Reactor<D> {
         volume.in_store == 0 && volume.store.is_idle()
     }
 
-    /// Closes all stores, once nobody is connected to any volume; whether they are done with it.
-    /// They close side by side: each takes some flushes.
+    /// Closes the stores of all volumes. Returns whether all of them are at rest. Called when no
+    /// connection is left. The stores close side by side, since each one waits for flushes.
     pub(super) fn are_stores_at_rest(&mut self) -> bool {
         let mut at_rest = true;
         for (slot, volume) in &mut self.volumes {

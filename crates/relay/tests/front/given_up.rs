@@ -25,7 +25,7 @@ const BYTES: u32 = 4_096;
 const LENGTH: usize = BYTES as usize;
 /// Tells a process of this test's binary to be a front, and where the home's front is.
 const HOME: &str = "EVENKEEL_TEST_HOME";
-/// The same for one that serves the volume itself.
+/// As above, for a front whose node serves the volume itself.
 const ITSELF: &str = "itself";
 const SAID: &str = "clients connect to ";
 
@@ -98,7 +98,7 @@ fn front_of_another_process() {
 struct Other {
     process: Child,
     address: SocketAddr,
-    // What it says must go somewhere: its test's time is told after a minute.
+    // Kept open: the test harness in the process writes to it after a minute.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -136,7 +136,7 @@ impl Other {
         });
     }
 
-    /// Goes on, and returns when it serves.
+    /// Lets the process continue, and returns when it serves.
     fn go_on(&self) {
         self.signal(Signal::CONT);
         until("it serves", || connect(self.address, true).is_some());

@@ -26,7 +26,7 @@ pub fn preamble(session: u128) -> Preamble {
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
-/// The connection of a lease. Nobody answers its probes, so it lasts for a lease's length.
+/// The connection of a lease. Its probes are not answered, so it lasts for a lease's length.
 pub fn lease(address: SocketAddr) -> TcpStream {
     let mut stream = relayed(address, &Preamble { session: None, ..preamble(0) });
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));

@@ -245,7 +245,7 @@ impl Shared {
 
     /// Opens an image for this instance alone.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
-        // Also where nobody has the lock: its former owner may be fenced by an entry that this
+        // Also where the lock has no owner: its former owner may be fenced by an entry that this
         // instance has not seen, and a device that has not seen it takes the owner's late writes
         // after ours.
         self.cluster.wait_for_latest_map()?;

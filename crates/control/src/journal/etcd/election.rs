@@ -185,7 +185,7 @@ impl Election {
         Self { client, keys, number, candidate }
     }
 
-    /// Who leads; `None` if the cluster has no leader.
+    /// The leader; `None` if the cluster has none.
     ///
     /// # Errors
     /// See [`Client::call`]; [`EtcdError::OtherCluster`].

@@ -47,7 +47,7 @@ const TURNS: u32 = 8;
 pub struct MemberSeen {
     /// Its endpoint.
     pub endpoint: String,
-    /// What it answered; `None` if it did not.
+    /// Its answer; `None` if it gave none.
     pub answer: Option<MemberAnswer>,
 }
 

@@ -1,5 +1,9 @@
 //! Volumes whose log is damaged are salvaged: random histories, of which log blocks are lost.
 
+#[path = "../../../tests/seeds/mod.rs"]
+mod seeds;
+
+use self::seeds::seeds;
 use super::super::format::Record;
 use super::super::simulated::SimulatedDevice;
 use super::super::volume::recover::{LogBlock, read_log};
@@ -145,18 +149,10 @@ fn damage(device: &SimulatedDevice, random: &mut Random) -> (BTreeSet<u64>, u64)
     (blocks, lost.len() as u64)
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    match number("EVENKEEL_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("EVENKEEL_FUZZ_CASES").unwrap_or(SEEDS),
-    }
-}
-
 #[test]
 fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
     let mut total = Salvaged::default();
-    for seed in seeds() {
+    for seed in seeds(SEEDS) {
         let device = simulated();
         LocalPool::init(&device, &LAYOUT).unwrap();
         let pool = opened(&device);
@@ -215,5 +211,5 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
         let report = check(&device, false).unwrap();
         assert_eq!((report.problems, report.leaked), (vec![], 0), "seed {seed}");
     }
-    assert!(seeds().count() == 1 || total.lost_blocks > 0, "no place was taken again");
+    assert!(seeds(SEEDS).len() == 1 || total.lost_blocks > 0, "no place was taken again");
 }

@@ -1,0 +1,10 @@
+//! Which seeds a test of random histories runs.
+
+/// The seed of `EVENKEEL_SEED`, or as many as `EVENKEEL_FUZZ_CASES` says, or else `cases`.
+pub fn seeds(cases: u64) -> Vec<u64> {
+    if let Ok(seed) = std::env::var("EVENKEEL_SEED") {
+        return vec![seed.parse().expect("EVENKEEL_SEED is a number")];
+    }
+    let set = std::env::var("EVENKEEL_FUZZ_CASES").ok().and_then(|set| set.parse().ok());
+    (1..=set.unwrap_or(cases)).collect()
+}
