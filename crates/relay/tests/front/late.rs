@@ -64,7 +64,7 @@ impl Late {
         self.state.kept_bytes.load(Ordering::SeqCst)
     }
 
-    /// Connections to the target that their maker has reset.
+    /// Connections of which bytes were kept, and that their maker has reset.
     pub fn resets(&self) -> usize {
         self.state.resets.load(Ordering::SeqCst)
     }
@@ -79,6 +79,7 @@ fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream)
     let is_kept =
         || state.is_kept.load(Ordering::SeqCst) && number >= state.kept_from.load(Ordering::SeqCst);
     let mut buffer = vec![0; 64 << 10];
+    let (mut was_kept, mut is_taken) = (false, true);
     loop {
         let read = from.read(&mut buffer);
         if let Ok(bytes) = read
@@ -86,9 +87,10 @@ fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream)
             && is_kept()
         {
             state.kept_bytes.fetch_add(bytes, Ordering::SeqCst);
+            was_kept = true;
         }
         if let Err(error) = &read
-            && forth
+            && was_kept
             && error.kind() == ErrorKind::ConnectionReset
         {
             state.resets.fetch_add(1, Ordering::SeqCst);
@@ -97,9 +99,8 @@ fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream)
             pause();
         }
         let Ok(bytes @ 1..) = read else { break };
-        if to.write_all(&buffer[..bytes]).is_err() {
-            break;
-        }
+        // How it ends is seen also if the target has ended it before.
+        is_taken = is_taken && to.write_all(&buffer[..bytes]).is_ok();
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
