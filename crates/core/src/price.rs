@@ -8,12 +8,6 @@ use core::fmt;
 
 include!(concat!(env!("OUT_DIR"), "/prices.rs"));
 
-/// Seconds in the month that list prices are quoted for: 30 days.
-pub const MONTH_SECONDS: u64 = 30 * 24 * 3_600;
-
-/// Seconds that are charged at least.
-pub const CHARGED_SECONDS_MIN: u64 = 60;
-
 /// The list prices of one region from one date on. Every price is in millionths of a US dollar.
 #[derive(PartialEq, Eq, Debug)]
 pub struct PriceList {
@@ -104,19 +98,6 @@ impl Cost {
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.storage.saturating_add(self.iops).saturating_add(self.throughput)
-    }
-
-    /// What `seconds` cost of what costs this much a month: by the second, a minute at least, each
-    /// item rounded half up.
-    #[must_use]
-    pub fn for_seconds(&self, seconds: u64) -> Self {
-        let seconds = u128::from(seconds.max(CHARGED_SECONDS_MIN));
-        let share = |monthly: u64| share(u128::from(monthly) * seconds, MONTH_SECONDS.into());
-        Self {
-            storage: share(self.storage),
-            iops: share(self.iops),
-            throughput: share(self.throughput),
-        }
     }
 }
 
@@ -226,8 +207,11 @@ mod tests {
     use super::*;
     use crate::volume::{Rules, VolumeRequest};
 
-    /// The example of the price page charges half a day of a 30-day month.
-    const HALF_DAY: u64 = 43_200;
+    /// What the example of the price page charges: half a day of a month of 30 days, rounded half
+    /// up.
+    fn half_a_day(monthly: u64) -> u64 {
+        (monthly + 30) / 60
+    }
 
     fn spec(t: VolumeType, size_gib: u32, iops: Option<u32>, mibps: Option<u32>) -> VolumeSpec {
         let request = VolumeRequest {
@@ -242,8 +226,8 @@ mod tests {
 
     fn half_day(spec: &VolumeSpec) -> (u64, u64, u64) {
         let prices = PriceList::newest().of(spec.volume_type).unwrap();
-        let cost = prices.monthly(spec).for_seconds(HALF_DAY);
-        (cost.storage, cost.iops, cost.throughput)
+        let cost = prices.monthly(spec);
+        (half_a_day(cost.storage), half_a_day(cost.iops), half_a_day(cost.throughput))
     }
 
     #[test]
@@ -263,9 +247,9 @@ mod tests {
             mibps_month: &[Tier { up_to: 125, price: 0 }, Tier { up_to: 2_000, price: 60_000 }],
             ..*PriceList::newest().of(Gp3).unwrap()
         };
-        let cost = elsewhere.monthly(&gp3).for_seconds(HALF_DAY);
-        assert_eq!((cost.storage, cost.iops, cost.throughput), (2_666_667, 583_333, 375_000));
-        assert_eq!(cost.total(), 3_625_000);
+        let cost = elsewhere.monthly(&gp3);
+        assert_eq!(half_a_day(cost.throughput), 375_000);
+        assert_eq!(half_a_day(cost.total()), 3_625_000);
     }
 
     #[test]
@@ -315,19 +299,6 @@ mod tests {
         assert_eq!(in_2021(Io2, Some(64_000), None), 3_614_500_000, "half at the second tier");
         let others = [Standard, St1, Sc1].map(|t| in_2021(t, None, None));
         assert_eq!(others, [25_000_000, 22_500_000, 7_500_000]);
-    }
-
-    #[test]
-    fn a_minute_is_charged_at_least() {
-        let month = Cost { storage: MONTH_SECONDS, iops: 0, throughput: 1 };
-        assert_eq!(month.for_seconds(0), month.for_seconds(60));
-        assert_eq!(month.for_seconds(1).storage, 60);
-        assert_eq!(month.for_seconds(61).storage, 61);
-        assert_eq!(month.for_seconds(MONTH_SECONDS), month);
-        assert_eq!(month.for_seconds(MONTH_SECONDS / 2).throughput, 1, "half is rounded up");
-        assert_eq!(month.for_seconds(MONTH_SECONDS / 2 - 1).throughput, 0);
-        let huge = Cost { storage: u64::MAX, iops: u64::MAX, throughput: u64::MAX };
-        assert_eq!(huge.for_seconds(u64::MAX).total(), u64::MAX);
     }
 
     #[test]

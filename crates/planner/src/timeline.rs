@@ -429,11 +429,6 @@ impl Times {
         let us = start_us.saturating_add(at_ms.saturating_sub(*ms).saturating_mul(1_000));
         self.stretches.get(after).map_or(us, |(next_us, _)| us.min(*next_us))
     }
-
-    /// Where the trace goes on after a gap, in microseconds of the demand.
-    pub fn gaps_us(&self) -> impl Iterator<Item = u64> {
-        self.stretches.iter().skip(1).map(|(start_us, _)| *start_us)
-    }
 }
 
 #[cfg(test)]

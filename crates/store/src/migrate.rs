@@ -8,7 +8,7 @@
 use crate::buffer::Buffer;
 use crate::conformance::blocking;
 use crate::encryption::keys::Keys;
-use crate::files::{self, FilePool, VOLUMES};
+use crate::files::{FilePool, VOLUMES};
 use crate::folder::{self, Folder};
 use crate::local::place;
 use crate::local::pool::LocalPool;
@@ -218,12 +218,6 @@ impl Step {
     }
 }
 
-/// Whether a data folder is one that [`migrate`] takes.
-#[must_use]
-pub fn is_of_files(path: &Path) -> bool {
-    folder::kind_of(path).is_some_and(|kind| kind == files::KIND)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,13 +256,14 @@ mod tests {
         let busy = migrate(&path, None, None, &mut |_| {}).unwrap_err();
         assert!(matches!(busy, StoreError::InUse { .. }), "{busy}");
         drop(files);
-        assert!(is_of_files(&path));
+        assert_eq!(folder::kind_of(&path).as_deref(), Some(crate::files::KIND));
         let mut last = None;
         let done = migrate(&path, None, None, &mut |progress| last = Some(progress)).unwrap();
         assert_eq!((done.volumes, done.copied), (2, ByteCount(4 << 20)));
         let ends = Progress { id: b, is_check: true, done: SIZE, size: SIZE };
         assert_eq!(last, Some(ends));
-        assert!(!is_of_files(&path) && done.kept.join(format!("{a}.raw")).exists());
+        assert_ne!(folder::kind_of(&path).as_deref(), Some(crate::files::KIND));
+        assert!(done.kept.join(format!("{a}.raw")).exists());
         let pool = LocalPool::in_folder(&path, None).unwrap();
         assert_eq!(pool.list().unwrap(), [(a, SIZE), (b, SIZE)]);
         for (id, offset, value) in [(a, 0, 7), (a, 5 << 20, 7), (a, 1 << 20, 0), (b, 1 << 20, 8)] {

@@ -435,25 +435,6 @@ fn pipelined_options_are_answered_one_by_one() {
 }
 
 #[test]
-fn a_server_that_goes_down_refuses_everything_but_goodbye() {
-    let mut server = Server::new();
-    let mut transcript = Transcript::default();
-    feed_server(&mut server, &bytes("00000003"), &mut transcript);
-    server.shut_down();
-    transcript.sent.clear();
-    let list = bytes("49484156454f5054 00000003 00000000");
-    feed_server(&mut server, &list, &mut transcript);
-    let refused = bytes(
-        r#"0003e889045565a9 00000003 80000007 0000001b ; NBD_REP_ERR_SHUTDOWN
-         "the server is shutting down""#,
-    );
-    assert_eq!(Hex(&transcript.sent), Hex(&refused));
-    let export_name = bytes("49484156454f5054 00000001 00000000");
-    feed_server(&mut server, &export_name, &mut transcript);
-    assert_eq!(transcript.end, Some(ServerStep::Close(CloseReason::ShuttingDown)));
-}
-
-#[test]
 fn a_client_falls_back_when_the_server_lacks_options() {
     let conversation = r#"
 C: 49484156454f5054 00000008 00000000          ; NBD_OPT_STRUCTURED_REPLY

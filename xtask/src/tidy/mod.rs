@@ -18,6 +18,7 @@ pub mod reference;
 mod rust_text;
 mod source;
 mod specification;
+mod unused;
 
 /// One broken rule at one place. Line 0 is the whole file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +64,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     let ignored = kept_for_full::ignored(&tree);
     faults.extend(kept_for_full::check(&tree, &ignored));
     faults.extend(specification::check(&tree, &ignored));
+    faults.extend(unused::check(&tree));
     faults.extend(deploy::check(root, &tree));
     faults.extend(reference::check(root, &tree));
     for fault in &faults {

@@ -88,8 +88,6 @@ pub const VERSION: &str = "2016-11-15";
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 /// The name of the service in signatures.
 const SERVICE: &str = "ec2";
-/// The account that owns everything, unless the operator names another.
-pub const OWNER_ID: &str = "000000000000";
 
 /// One action.
 pub struct Action {

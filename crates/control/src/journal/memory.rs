@@ -42,6 +42,8 @@ struct Past {
 
 impl MemoryJournal {
     /// Makes every commit fail for lack of space, or ends that.
+    ///
+    /// For tests.
     pub fn set_full(&self, is_full: bool) {
         self.kept().is_full = is_full;
     }

@@ -167,18 +167,6 @@ pub enum Fault {
     Other(i32),
 }
 
-impl Fault {
-    /// What a return value below zero of librados or librbd means.
-    #[must_use]
-    pub const fn from_return_value(value: i32) -> Self {
-        match value {
-            -108 => Self::ShutDown,
-            -30 => Self::NotOwner,
-            other => Self::Other(other),
-        }
-    }
-}
-
 /// The outcome of [`Step::Claim`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cas {

@@ -226,7 +226,7 @@ fn a_write_of_the_record_without_an_answer_is_looked_up() {
 #[test]
 fn a_fenced_node_closes_everything_and_begins_anew_with_nothing() {
     let mut bench = Bench::serving();
-    let fault = Fault::from_return_value(-108);
+    let fault = Fault::ShutDown;
     let old = bench.me;
     bench.learn(Input::IoFailed { instance: old, fault });
     assert_eq!((bench.node.instance(), bench.node.serves(VOLUME)), (None, None));
@@ -390,9 +390,6 @@ fn constants_and_words_agree() {
     assert_eq!(BLOCKLIST_EXPIRE_JSON, format!("{BLOCKLIST_EXPIRE_S}.0"));
     assert_eq!(BLOCKLIST_EXPIRE_S, 365 * 24 * 3_600);
     assert_eq!(instance(2, 5).to_string(), "node 2, incarnation 5");
-    assert_eq!(Fault::from_return_value(-108), Fault::ShutDown);
-    assert_eq!(Fault::from_return_value(-30), Fault::NotOwner);
-    assert_eq!(Fault::from_return_value(-5), Fault::Other(-5));
 }
 
 /// A shell that answers anything at any time, twice, late, or with what was not asked for: the

@@ -24,7 +24,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 
 /// Level units in one token.
 pub(crate) const LEVEL_PER_TOKEN: u64 = 1_000_000_000;
@@ -152,13 +152,6 @@ impl Bucket {
         }
         let wait = amount.div_ceil(u128::from(self.rate_per_second));
         u64::try_from(wait).ok().map(Duration::from_ns)
-    }
-
-    /// When the bucket is ready, if it was last settled at `settled_at`. `None` is never.
-    #[must_use]
-    pub fn eligible_at(&self, settled_at: Instant) -> Option<Instant> {
-        let wait = self.wait()?;
-        settled_at.ns.checked_add(wait.ns).map(Instant::from_ns)
     }
 
     /// Changes rate and depth from now on; settle first, so that the past is paid at the old rate.

@@ -18,7 +18,6 @@
 //! | [`sharing`] | instances and devices that volumes share: reservations, weights, windows |
 //! | [`admission`] | what may be sold, so that all of it can be kept |
 //! | [`contract`] | whether a volume got what was sold with it, second by second |
-//! | [`lease`] | one limit that several cores or nodes spend from |
 //! | [`scheduler`] | all of it for many volumes: the only part an engine talks to |
 //! | `phase` | when a scheduler does again what it did before |
 //! | `slots` | places of volumes, attachments and so on, and tables that take no other |
@@ -29,7 +28,6 @@ pub mod bucket;
 pub mod contract;
 pub mod cost;
 pub mod credit;
-pub mod lease;
 mod limiter;
 mod pacer;
 pub mod pacing;

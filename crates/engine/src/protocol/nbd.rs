@@ -10,8 +10,10 @@ use crate::transport::Stretch;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::REQUEST_BYTES_MAX;
 use evenkeel_core::request::{Operation, Request};
+use evenkeel_store::Extent;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::nbd::ExportInfo;
+use evenkeel_wire::nbd::constants::base_allocation;
 use evenkeel_wire::nbd::handshake::{Listed, Server, ServerStep};
 pub use evenkeel_wire::nbd::transmission::BadMagic;
 use evenkeel_wire::nbd::transmission::{
@@ -209,7 +211,7 @@ impl Nbd {
                 let count = if tag.note == ONE_EXTENT { 1 } else { extents.len() };
                 output.head(terms.block_status_head(tag.id, count as u32).as_bytes());
                 for extent in &extents[..count] {
-                    let flags = u32::from(extent.hole) | u32::from(extent.zero) << 1;
+                    let flags = extent_flags(extent);
                     output.head(&reply::extent(extent.length, flags));
                 }
             }
@@ -224,6 +226,12 @@ impl Nbd {
         let header = RequestHeader::decode(tail);
         header.is_ok_and(|h| h.validate(terms) == Ok(transmission::Command::Disconnect))
     }
+}
+
+fn extent_flags(extent: &Extent) -> u32 {
+    let hole = if extent.hole { base_allocation::STATE_HOLE } else { 0 };
+    let zero = if extent.zero { base_allocation::STATE_ZERO } else { 0 };
+    hole | zero
 }
 
 impl Serving {

@@ -303,6 +303,8 @@ impl Ceph {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn kill_osd(&mut self, number: u32) -> Result<(), LabError> {
         self.osd(number)?;
         self.osds[number as usize] = None;
@@ -313,6 +315,8 @@ impl Ceph {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn pause_osd(&self, number: u32) -> Result<(), LabError> {
         self.signal(number, Signal::STOP)
     }
@@ -321,6 +325,8 @@ impl Ceph {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn resume_osd(&self, number: u32) -> Result<(), LabError> {
         self.signal(number, Signal::CONT)
     }

@@ -171,6 +171,8 @@ impl Etcd {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn kill_member(&mut self, member: usize) -> Result<(), LabError> {
         self.member(member)?;
         self.members[member] = None;
@@ -189,6 +191,8 @@ impl Etcd {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn pause_member(&self, member: usize) -> Result<(), LabError> {
         self.signal(member, Signal::STOP)
     }
@@ -197,6 +201,8 @@ impl Etcd {
     ///
     /// # Errors
     /// When it does not run.
+    ///
+    /// For tests.
     pub fn resume_member(&self, member: usize) -> Result<(), LabError> {
         self.signal(member, Signal::CONT)
     }

@@ -59,6 +59,8 @@ impl Bands {
     pub const FIGURES: Self = Self { cov_ppm: Some(500), second_slack_ms: 0, ..Self::PROMISE };
 
     /// For a simulated client, which is never late: nothing but the promise is left as tolerance.
+    ///
+    /// For tests.
     pub const EXACT: Self =
         Self { short_window_excess_ppm: Some(150_000), window_slack_ms: 0, ..Self::FIGURES };
 }

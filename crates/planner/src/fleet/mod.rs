@@ -46,6 +46,8 @@ pub struct Policy {
 
 impl Policy {
     /// The newest rules and prices, with the defaults of the program.
+    ///
+    /// For tests and benchmarks.
     #[must_use]
     pub fn usual() -> Self {
         Self {

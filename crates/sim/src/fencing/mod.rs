@@ -51,6 +51,8 @@ impl Rules {
 
     /// All but the look at the lock at the door. Few histories need it: a client has to go to a new
     /// owner, back to one that does not know that it is fenced, and to the new one again.
+    ///
+    /// For tests.
     pub const OPEN_DOOR: Self = Self { checks_at_door: false, ..Self::ALL };
 
     /// All but one, and what is broken.
@@ -175,6 +177,8 @@ pub fn run(seed: u64, rules: Rules) -> History {
 }
 
 /// Runs the history of a seed and tells it step by step.
+///
+/// For tests.
 #[must_use]
 pub fn run_told(seed: u64, rules: Rules) -> History {
     history(seed, rules, true)

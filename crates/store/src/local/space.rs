@@ -440,12 +440,6 @@ impl Space {
         self.total_free
     }
 
-    /// Whether a block is in a chunk of this volume's.
-    #[must_use]
-    pub fn owns(&self, block: u32) -> bool {
-        self.indexes.contains_key(&(block / CHUNK_BLOCKS))
-    }
-
     fn change(&mut self, index: u32, from: u32, to: u32, change: Change) -> Result<(), Missing> {
         let words = words_of(index);
         let busy = self.busy.get(&index).copied().unwrap_or_default();

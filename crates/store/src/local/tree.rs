@@ -122,6 +122,7 @@ impl Tree {
 
     /// Leaves in memory.
     #[must_use]
+    #[cfg(test)]
     pub fn leaves_in_memory(&self) -> usize {
         self.clock.len()
     }

@@ -86,8 +86,6 @@ pub mod option {
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Select metadata contexts of an export.
     pub const SET_META_CONTEXT: u32 = 10;
-    /// An experimental extension, not supported here.
-    pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Option reply types (`NBD_REP_*`).

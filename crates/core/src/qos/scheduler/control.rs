@@ -163,19 +163,6 @@ impl Scheduler {
         self.sharing.instances[slot].balances(self.now)
     }
 
-    /// Replaces the balances that are given, at most by their capacity.
-    pub fn set_instance_balances(
-        &mut self,
-        now: Instant,
-        instance: InstanceIndex,
-        balances: Balances,
-    ) {
-        self.set_now(now);
-        let Some(slot) = self.live_instance(instance) else { return };
-        self.sharing.instances[slot].set_balances(self.now, balances);
-        self.look_at_instance(slot);
-    }
-
     /// The same as [`Scheduler::lease`] for an instance.
     pub fn lease_instance(
         &mut self,

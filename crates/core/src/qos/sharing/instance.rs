@@ -445,11 +445,6 @@ impl Instance {
         self.reserves.balances()
     }
 
-    pub fn set_balances(&mut self, now: Instant, balances: Balances) {
-        self.reserves.settle(now);
-        self.reserves.set_balances(balances);
-    }
-
     /// Leases all but so much of the balances; what is unleased now.
     pub fn lease(&mut self, now: Instant, unleased: Balances) -> Balances {
         self.reserves.settle(now);

@@ -297,6 +297,8 @@ pub fn sign_hashed(
 
 /// Signs `request` and returns its query string with the signature, which is valid for `expires_s`
 /// seconds.
+///
+/// For tests.
 #[must_use]
 pub fn presign(
     request: &Request<'_>,

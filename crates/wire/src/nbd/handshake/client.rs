@@ -101,6 +101,8 @@ impl Client {
     }
 
     /// The number of bytes held: input, output and the list so far.
+    ///
+    /// For tests.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         let listed = |name: &RemoteName| name.name.len() + name.description.len();

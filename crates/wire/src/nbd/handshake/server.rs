@@ -77,7 +77,6 @@ pub struct Server {
     selected: Option<String>,
     options_left: u32,
     bytes_left: u32,
-    shutting_down: bool,
 }
 
 impl Default for Server {
@@ -106,7 +105,6 @@ impl Server {
             selected: None,
             options_left: HANDSHAKE_OPTIONS_MAX,
             bytes_left: HANDSHAKE_BYTES_MAX,
-            shutting_down: false,
         }
     }
 
@@ -201,13 +199,9 @@ impl Server {
         self.ack(option::LIST);
     }
 
-    /// Refuses every later option except `NBD_OPT_ABORT` ("Termination of the session during option
-    /// haggling": `NBD_REP_ERR_SHUTDOWN`). A question that was already asked may still be answered.
-    pub fn shut_down(&mut self) {
-        self.shutting_down = true;
-    }
-
     /// The number of bytes held, input and output.
+    ///
+    /// For tests.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.input.len() + self.output.len() + self.selected.as_ref().map_or(0, String::len)
@@ -294,12 +288,6 @@ impl Server {
         match option {
             // "`NBD_OPT_ABORT`": MUST reply with NBD_REP_ACK, SHOULD ignore any data.
             option::ABORT => skip(Verdict::SayGoodbye),
-            option::EXPORT_NAME if self.shutting_down => {
-                skip(Verdict::Close(CloseReason::ShuttingDown))
-            }
-            _ if self.shutting_down => {
-                refuse(reply::ERR_SHUTDOWN, "the server is shutting down".to_owned())
-            }
             option::LIST | option::STARTTLS | option::STRUCTURED_REPLY if length > 0 => {
                 refuse(reply::ERR_INVALID, format!("the option takes no data, got {length} B"))
             }

@@ -100,8 +100,6 @@ pub enum CloseReason {
     TooManyOptions,
     /// An option announced this many bytes, more than are left of [`HANDSHAKE_BYTES_MAX`].
     TooManyBytes(u32),
-    /// `NBD_OPT_EXPORT_NAME` arrived while the server was shutting down.
-    ShuttingDown,
 }
 
 impl fmt::Display for CloseReason {
@@ -119,7 +117,6 @@ impl fmt::Display for CloseReason {
                 f,
                 "an option of {bytes} bytes exceeds what is left of {HANDSHAKE_BYTES_MAX} bytes"
             ),
-            Self::ShuttingDown => write!(f, "the server is shutting down"),
         }
     }
 }

@@ -121,6 +121,8 @@ pub fn offset_data(cookie: u64, last: bool, offset: u64, data_bytes: u32) -> [u8
 }
 
 /// "`NBD_REPLY_TYPE_OFFSET_HOLE`": 64 bits offset, 32 bits hole size (MUST be nonzero).
+///
+/// For tests. The server sends zeroes as data.
 #[inline]
 #[must_use]
 pub fn offset_hole(cookie: u64, last: bool, offset: u64, hole_bytes: u32) -> [u8; 32] {
@@ -159,6 +161,8 @@ pub fn error(cookie: u64, error: ErrorCode) -> [u8; 26] {
 }
 
 /// "`NBD_REPLY_TYPE_ERROR_OFFSET`": 32 bits error, 16 bits message length, 64 bits offset.
+///
+/// For tests. The server names no places of errors.
 #[inline]
 #[must_use]
 pub fn error_at(cookie: u64, last: bool, error: ErrorCode, offset: u64) -> [u8; 34] {
