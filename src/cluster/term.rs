@@ -70,10 +70,10 @@ impl Term {
         inbox: &Inbox,
     ) -> Option<Self> {
         let shared = Arc::<Shared>::default();
-        let (of_thread, told) = (Arc::clone(&shared), inbox.clone());
+        let (of_thread, reports) = (Arc::clone(&shared), inbox.clone());
         let run = move || {
             let panicked = Err("its thread panicked".to_owned());
-            let mut end = EndOfTerm { question, result: panicked, inbox: told };
+            let mut end = EndOfTerm { question, result: panicked, inbox: reports };
             let led = lead(config, &addresses, around, &of_thread, &end.inbox);
             end.result = led.map_err(|failure| failure.message);
         };

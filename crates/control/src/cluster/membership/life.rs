@@ -25,7 +25,7 @@ pub(super) enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaving {
     No,
-    /// Other nodes are being told.
+    /// etcd is being asked to tell the other nodes.
     Announcing,
     /// Its volumes move to others, until this time at the latest.
     Draining(Duration),

@@ -187,7 +187,7 @@ fn a_follower_that_is_elected_frees_the_address_before_it_leads() {
     assert_eq!(node.handle(won.clone(), s(1))[..4], expected);
     // The same answer once more is no other leadership.
     assert_eq!(node.handle(won, s(1)), []);
-    // It asks nobody who leads.
+    // While it leads it does not ask.
     assert_eq!(node.handle(Event::LeaderChanged, s(1)), []);
 }
 

@@ -136,7 +136,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, is_told: bool) -> Self {
+    pub(super) fn new(seed: u64, is_logged: bool) -> Self {
         let mut random = Random::new(seed, 0);
         let count = 2 + usize::try_from(random.below(3)).unwrap();
         let mut world = Self {
@@ -150,7 +150,7 @@ impl World {
             homes: std::array::from_fn(|volume| volume % count),
             is_calm: false,
             counts: Counts::default(),
-            log: is_told.then(Vec::new),
+            log: is_logged.then(Vec::new),
             broken: None,
         };
         (0..count).for_each(|node| world.boot(node));

@@ -10,14 +10,14 @@ use super::cluster::{Counts, World};
 /// Histories of a run without other wishes.
 const HISTORIES: u64 = 2_000;
 /// Lines of a history that a failure prints.
-const TOLD_MAX: usize = 200;
+const LINES_MAX: usize = 200;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-fn run(seed: u64, is_told: bool) -> World {
-    let mut world = World::new(seed, is_told);
+fn run(seed: u64, is_logged: bool) -> World {
+    let mut world = World::new(seed, is_logged);
     world.disturbed();
     if world.broken.is_none() {
         world.calm();
@@ -25,13 +25,13 @@ fn run(seed: u64, is_told: bool) -> World {
     world
 }
 
-/// Runs the history of a seed. One that breaks is run again, and told.
+/// Runs the history of a seed. One that breaks is run again, with its log.
 fn history(seed: u64) -> Counts {
     let world = run(seed, false);
     if let Some(broken) = world.broken {
         let log = run(seed, true).log.unwrap_or_default();
-        let told = log[log.len().saturating_sub(TOLD_MAX)..].join("\n");
-        panic!("{told}\n{broken}\nreplay: EVENKEEL_SEED={seed}");
+        let lines = log[log.len().saturating_sub(LINES_MAX)..].join("\n");
+        panic!("{lines}\n{broken}\nreplay: EVENKEEL_SEED={seed}");
     }
     world.counts
 }

@@ -68,7 +68,7 @@ struct Running {
     is_fleet_closed: bool,
 }
 
-/// What a shell knows that does as it is told.
+/// What a shell knows that executes every action.
 struct Model {
     node: Membership,
     now: Duration,
@@ -208,8 +208,8 @@ impl Model {
         assert_eq!(self.node.leads(), running);
         if let Some(Running { lease, is_ending: false, .. }) = &self.running {
             let is_held = !lease.is_lost && !lease.must_reload;
-            assert!(is_held && !self.is_fenced, "a term goes on without a lease or a store");
-            assert!(self.now < lease.until + UNHELD_MAX, "a term goes on without news");
+            assert!(is_held && !self.is_fenced, "a term continues without a lease or a store");
+            assert!(self.now < lease.until + UNHELD_MAX, "a term continues without news");
         }
         if let Some(deadline) = self.node.deadline() {
             assert!(deadline > self.now, "what is due at {deadline:?} was not done");
