@@ -28,6 +28,12 @@ pub fn invocation() -> String {
     format!("{:x}-{:x}-{number:x}", since.as_nanos(), std::process::id())
 }
 
+/// The time since the machine's boot, including suspension. It never decreases.
+pub fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// A deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {

@@ -246,7 +246,7 @@ pub fn run(
 ) -> Result<(), Failure> {
     raise_open_files();
     if let Some(cluster) = &config.cluster {
-        return member::run(config, cluster, is_stopped, ready);
+        return member::run(config, cluster, is_stopped, ready, shutdown);
     }
     credentials::load_if_any(&config.data_dir).map_err(failed)?;
     let (pool, _folder) = open_pool(&config.store, &config.store_options, &config.data_dir)?;

@@ -6,8 +6,11 @@
 pub mod around;
 pub mod directions;
 pub mod history;
+mod inbox;
 pub mod member;
+mod serving;
 pub mod shared;
+mod term;
 
 use crate::cli::{self, Bytes, StoreKind};
 use crate::message::{Exit, Failure, failed};

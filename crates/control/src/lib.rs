@@ -42,6 +42,7 @@ pub mod health;
 pub mod history;
 mod http;
 pub mod journal;
+pub mod key_locks;
 mod metrics;
 pub mod model;
 pub mod plane;

@@ -326,6 +326,14 @@ pub trait Pool: Send + Sync {
         false
     }
 
+    /// Calls `tell` once this process is [taken over](Self::is_taken_over) by another node of its
+    /// cluster, at once if it is already. It replaces what an earlier call has passed. Stores that
+    /// nodes do not share never call it. `tell` runs on a thread of the data plane: it must not
+    /// block.
+    fn when_taken_over(&self, tell: Box<dyn FnOnce() + Send>) {
+        drop(tell);
+    }
+
     /// The name of this process at the store, if others can be told apart by theirs.
     fn instance(&self) -> Option<String> {
         None

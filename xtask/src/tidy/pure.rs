@@ -1,19 +1,21 @@
-//! Simulator and planner are pure: they open no file, start no thread or process, have no socket
-//! and ask for no time. (core has no `std` at all, and the compiler says so.)
+//! The simulator, the planner and a node's membership are pure: they open no file, start no thread
+//! or process, have no socket and ask for no time. (core has no `std` at all, and the compiler says
+//! so.)
 
 use super::Fault;
 use super::rust_text::RustText;
 
-/// The crates that are pure.
-const PURE: [&str; 2] = ["sim", "planner"];
+/// The folders that are pure.
+const PURE: [&str; 3] =
+    ["crates/sim/src/", "crates/planner/src/", "crates/control/src/cluster/membership/"];
 
 /// Modules of `std` that they must not use, their unit tests included.
 const FORBIDDEN: [&str; 5] = ["std::fs", "std::process", "std::thread", "std::net", "std::time"];
 
 /// Checks one file of the tree.
 pub fn check(path: &str, text: &str) -> Vec<Fault> {
-    let in_crate = |name: &&&str| path.starts_with(&format!("crates/{name}/src/"));
-    let Some(name) = PURE.iter().find(in_crate).filter(|_| path.ends_with(".rs")) else {
+    let is_in = |folder: &&&str| path.starts_with(**folder);
+    let Some(folder) = PURE.iter().find(is_in).filter(|_| path.ends_with(".rs")) else {
         return Vec::new();
     };
     let code = RustText::new(text).code;
@@ -22,7 +24,7 @@ pub fn check(path: &str, text: &str) -> Vec<Fault> {
         for module in FORBIDDEN {
             if uses(line, module) {
                 let message =
-                    format!("uses {module}: {name} is pure; its caller gives what it needs");
+                    format!("uses {module}: {folder} is pure; its caller gives what it needs");
                 faults.push(Fault::new(path, number, message));
             }
         }
@@ -57,6 +59,9 @@ mod tests {
         assert_eq!(faults("let now = std::time::Instant::now();\n"), 1);
         assert_eq!(faults("// std::fs\nuse std::path::Path;\nuse std::fsx;\n"), 0);
         assert_eq!(check("crates/planner/src/a/b.rs", "use std::fs;\n").len(), 1);
+        let membership = "crates/control/src/cluster/membership/a.rs";
+        assert_eq!(check(membership, "use std::time::Instant;\n").len(), 1);
+        assert_eq!(check("crates/control/src/cluster/nodes.rs", "use std::thread;\n"), []);
         assert_eq!(check("crates/lab/src/a.rs", "use std::fs;\n"), []);
     }
 }

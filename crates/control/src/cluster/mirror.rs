@@ -10,6 +10,7 @@ use super::kv::{Found, Kv};
 use crate::clock;
 use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::gateway::WatchAnswer;
+use crate::journal::etcd::listener::Listener;
 use crate::journal::etcd::watching::{Ended, span};
 
 /// Pause after a failure.
@@ -22,6 +23,7 @@ pub struct Mirror<T> {
 
 struct Shared<T> {
     values: Mutex<BTreeMap<String, T>>,
+    changed: Listener,
     read: fn(&str, &[u8]) -> Option<T>,
 }
 
@@ -41,7 +43,8 @@ impl<T: Send + 'static> Mirror<T> {
         prefix: &'static str,
         read: fn(&str, &[u8]) -> Option<T>,
     ) -> Result<Self, EtcdError> {
-        let shared = Arc::new(Shared { values: Mutex::default(), read });
+        let shared =
+            Arc::new(Shared { values: Mutex::default(), changed: Listener::default(), read });
         let next = shared.load(&kv, prefix)?;
         let there = Arc::downgrade(&shared);
         std::thread::Builder::new()
@@ -49,6 +52,12 @@ impl<T: Send + 'static> Mirror<T> {
             .spawn(move || Watcher { kv, prefix, there, next }.run())
             .map_err(|error| EtcdError::Options(format!("no thread to watch etcd: {error}")))?;
         Ok(Self { shared })
+    }
+
+    /// Calls `tell` now, and after each change that is seen from then on. It must not block, and
+    /// replaces what an earlier call has passed.
+    pub fn when_changed(&self, tell: impl Fn() + Send + 'static) {
+        self.shared.changed.set(Box::new(tell));
     }
 
     /// The values, as they were seen last.
@@ -71,6 +80,7 @@ impl<T> Shared<T> {
             Some((key, value))
         };
         *self.values() = values.into_iter().filter_map(read).collect();
+        self.changed.call();
         Ok(revision + 1)
     }
 
@@ -88,6 +98,8 @@ impl<T> Shared<T> {
                 None => drop(values.remove(&key)),
             }
         }
+        drop(values);
+        self.changed.call();
     }
 }
 

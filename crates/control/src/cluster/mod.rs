@@ -19,5 +19,6 @@
 pub mod fleet;
 pub mod homes;
 pub mod kv;
+pub mod membership;
 pub mod mirror;
 pub mod nodes;

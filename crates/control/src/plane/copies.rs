@@ -17,11 +17,11 @@ use evenkeel_wire::agent::{
 };
 use tracing::{info, warn};
 
-use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::events::During;
 use crate::journal::Credits;
+use crate::key_locks::Key;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
 
 /// How long one call copies: until the next tick.

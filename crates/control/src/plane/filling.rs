@@ -20,10 +20,10 @@ use evenkeel_wire::aws::checksum::{self, Digest, Linear};
 use tracing::{info, warn};
 
 use super::calls::unexpected;
-use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::clock;
 use crate::events::During;
+use crate::key_locks::Key;
 use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase};
 
 /// The most units whose digests are in memory, of all snapshots together: 512 GiB of data, for some

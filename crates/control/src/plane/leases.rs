@@ -13,10 +13,10 @@ use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, Reply, Report}
 use tracing::{info, warn};
 
 use super::calls::unexpected;
-use super::key_locks::Key;
 use super::writer::Writer;
 use super::{Plane, PlaneError};
 use crate::journal::{Credits, Revision};
+use crate::key_locks::Key;
 use crate::{credits, reconcile};
 
 /// State that is accessible only under the leases lock.

@@ -4,7 +4,7 @@
 //! returns a [`PlaneError`] if the model refuses the command, or if the journal or the data plane
 //! fails. Each mutation takes these steps:
 //!
-//! 1. It locks the keys of what it touches ([`key_locks`]): changes of one volume or host run in
+//! 1. It locks the keys of what it touches ([`key_locks`](crate::key_locks)): changes of one volume or host run in
 //!    order, others run concurrently.
 //! 2. The model decides. A refused request ends here and changes nothing.
 //! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
@@ -60,7 +60,6 @@ mod copies;
 mod encryption;
 mod error;
 mod filling;
-pub mod key_locks;
 mod leases;
 mod room;
 mod scrub;
@@ -83,7 +82,6 @@ use self::copies::Copying;
 pub use self::error::PlaneError;
 use self::filling::Fillings;
 pub use self::filling::NotComplete;
-use self::key_locks::{Key, KeyGuard, KeyLocks};
 use self::leases::Leases;
 use self::room::Filled;
 use self::scrub::Scrubbing;
@@ -98,6 +96,7 @@ use crate::cluster::fleet::Fleet;
 use crate::events::Feed;
 use crate::health::Health;
 use crate::journal::Credits;
+use crate::key_locks::{self, Key, KeyGuard, KeyLocks};
 use crate::model::{
     Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
     Tagged, Volume,

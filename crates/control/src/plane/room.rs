@@ -12,8 +12,8 @@ use evenkeel_wire::agent::{Capacity, Command as AgentCommand, Reply, StoreHealth
 use tracing::warn;
 
 use super::calls::unexpected;
-use super::key_locks::Key;
 use super::{Plane, PlaneError};
+use crate::key_locks::Key;
 use crate::model::{Command, Event, Refusal, Room, SnapshotPhase, ToBeKept};
 use crate::space::KnownSpace;
 

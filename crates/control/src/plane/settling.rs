@@ -9,10 +9,10 @@ use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
 use tracing::error;
 
 use super::copies::Own;
-use super::key_locks::Key;
 use super::{Plane, PlaneError};
 use crate::events::During;
 use crate::journal::Credits;
+use crate::key_locks::Key;
 use crate::model::{AttachmentState, Phase, Settled, Volume};
 use crate::reconcile;
 

@@ -13,10 +13,10 @@ use evenkeel_wire::agent::{Command as AgentCommand, FailedKind, Reply, StoredSna
 use tracing::{debug, error, warn};
 
 use super::calls::unexpected;
-use super::key_locks::{Key, KeyGuard};
 use super::{Outcome, Plane, PlaneError};
 use crate::events::During;
 use crate::journal::Credits;
+use crate::key_locks::{Key, KeyGuard};
 use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
 
 /// The most unsettled snapshots that one tick looks at.

@@ -19,7 +19,6 @@ use evenkeel_wire::agent::{
 use tracing::{error, warn};
 
 use super::filling::Fillings;
-use super::key_locks::KeyLocks;
 use super::leases::Leases;
 use super::settling::Settling;
 use super::time::Following;
@@ -30,6 +29,7 @@ use super::{Plane, PlaneError};
 use crate::cluster::fleet::Fleet;
 use crate::credits::Moment;
 use crate::journal::{Change, Credits, Journal, Loaded};
+use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
 use crate::server_time::ServerTime;
 use crate::{clock, credits, reconcile};

@@ -3,10 +3,10 @@
 use evenkeel_wire::agent::{Command as AgentCommand, CreditReport, FailedKind};
 use tracing::warn;
 
-use super::key_locks::Key;
 use super::leases::credits_of;
 use super::{Plane, PlaneError};
 use crate::journal::{Change, Credits};
+use crate::key_locks::Key;
 use crate::model::{Phase, Volume};
 use crate::{clock, reconcile};
 

@@ -9,10 +9,10 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::Command as AgentCommand;
 use tracing::{debug, info, warn};
 
-use super::key_locks::Key;
 use super::settling::Settling;
 use super::{Plane, PlaneError};
 use crate::journal::Credits;
+use crate::key_locks::Key;
 use crate::model::{Command, Event, Phase, Volume};
 use crate::reconcile;
 

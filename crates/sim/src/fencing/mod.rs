@@ -1,7 +1,8 @@
 //! A model of several nodes on one Ceph cluster: do the rules of fencing keep what clients were
 //! told?
 //!
-//! The nodes run the product's own rules ([`evenkeel_core::fencing`]). Around them are models: a
+//! The nodes run the rules of [`evenkeel_core::fencing`], which no server executes: there, a leader
+//! decides (`docs/internals/fencing.md` says what is proven of which). Around them are models: a
 //! monitor whose map names the fenced, OSDs that learn of a map late, wires in which operations
 //! wait, processes that pause and die, etcd's records, clients that send again what was not
 //! answered. A history is a row of random steps, decided by its seed, and a quiet end, in which

@@ -41,6 +41,10 @@ impl Pool for FaultyPool {
         self.below.is_taken_over()
     }
 
+    fn when_taken_over(&self, tell: Box<dyn FnOnce() + Send>) {
+        self.below.when_taken_over(tell);
+    }
+
     fn instance(&self) -> Option<String> {
         self.below.instance()
     }

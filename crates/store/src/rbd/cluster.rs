@@ -11,6 +11,7 @@ use std::io;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Where the volumes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,6 +72,8 @@ pub(super) struct Cluster {
     fsid: String,
     /// The cluster has refused this instance for good.
     is_shut_down: AtomicBool,
+    /// Called once when that becomes true.
+    when_shut_down: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 // SAFETY: librados and librbd may be called from any thread; the handles do not change.
@@ -139,7 +142,8 @@ impl Cluster {
         let (place, fsid) = (place.clone(), String::new());
         // From here on the handle is given back when this is dropped.
         let (io, is_shut_down) = (ptr::null_mut(), AtomicBool::new(false));
-        let mut cluster = Self { library, rados, io, place, fsid, is_shut_down };
+        let when_shut_down = Mutex::new(None);
+        let mut cluster = Self { library, rados, io, place, fsid, is_shut_down, when_shut_down };
         cluster.configure()?;
         // SAFETY: the handle was made above.
         check(unsafe { (library.rados_connect)(rados) }, || {
@@ -275,6 +279,18 @@ impl Cluster {
     /// Notes that this instance was fenced. Nothing undoes that.
     pub(super) fn note_shut_down(&self) {
         self.is_shut_down.store(true, Ordering::Release);
+        let tell = self.when_shut_down.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tell) = tell {
+            tell();
+        }
+    }
+
+    /// Calls `tell` once this instance is known to be fenced.
+    pub(super) fn when_shut_down(&self, tell: Box<dyn FnOnce() + Send>) {
+        *self.when_shut_down.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+        if self.is_shut_down() {
+            self.note_shut_down();
+        }
     }
 
     /// Whether this instance was fenced, as far as a request has met it.

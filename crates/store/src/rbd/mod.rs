@@ -553,6 +553,10 @@ impl Pool for RbdPool {
         self.shared.cluster.is_shut_down()
     }
 
+    fn when_taken_over(&self, tell: Box<dyn FnOnce() + Send>) {
+        self.shared.cluster.when_shut_down(tell);
+    }
+
     fn instance(&self) -> Option<String> {
         Some(self.shared.instance.address().to_owned())
     }

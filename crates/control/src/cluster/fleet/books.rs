@@ -1,4 +1,6 @@
-//! What is known of nodes, volumes and hosts, and where a volume is to be. Pure.
+//! What is known of nodes, volumes and hosts, and where a volume is to be.
+//!
+//! It sends no command. Of the connections that it holds it asks only how they stand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,8 +12,8 @@ use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_wire::agent::{Attachment, CreditReport, HostState, VolumeState};
 
 use super::super::nodes::{Member, State};
-use super::turns::Thing;
 use super::{Node, NodeView, Standing};
+use crate::key_locks::Key;
 
 /// A node.
 pub(super) struct Seat {
@@ -63,8 +65,8 @@ pub(super) struct Gathering {
     pub(super) place: NodeId,
     /// Those that are not there.
     pub(super) elsewhere: BTreeSet<VolumeId>,
-    /// Whose turns are needed for that.
-    pub(super) things: BTreeSet<Thing>,
+    /// What is locked for that.
+    pub(super) keys: BTreeSet<Key>,
 }
 
 /// What has happened since this process leads.
@@ -381,9 +383,9 @@ impl Books {
         let Bound { volumes, hosts } = self.bound(id, attachments);
         let all = volumes.into_iter().chain([id]);
         let elsewhere: BTreeSet<_> = all.filter(|it| self.homes.get(it) != Some(&place)).collect();
-        let things = elsewhere.iter().chain([&id]).copied().map(Thing::Volume);
-        let things = things.chain(hosts.into_iter().map(Thing::Host)).collect();
-        Gathering { place, elsewhere, things }
+        let keys = elsewhere.iter().chain([&id]).copied().map(Key::Volume);
+        let keys = keys.chain(hosts.into_iter().map(Key::Host)).collect();
+        Gathering { place, elsewhere, keys }
     }
 
     /// What a volume is attached to as it was applied last, as far as is known.
@@ -402,10 +404,10 @@ impl Books {
         self.expected.insert(id, attachments);
     }
 
-    /// What a volume that is applied where it is needs the turns of.
-    pub(super) fn things(&self, id: VolumeId) -> BTreeSet<Thing> {
-        let hosts = self.limited(self.attachments(id)).into_iter().map(Thing::Host);
-        hosts.chain([Thing::Volume(id)]).collect()
+    /// What is locked to apply a volume where it is.
+    pub(super) fn keys(&self, id: VolumeId) -> BTreeSet<Key> {
+        let hosts = self.limited(self.attachments(id)).into_iter().map(Key::Host);
+        hosts.chain([Key::Volume(id)]).collect()
     }
 
     /// Where a volume is to be, as it is to be attached: where most of its group are, else where it

@@ -1,7 +1,7 @@
 //! Looks after the nodes: connects to those that come, takes over from those that are lost, empties
 //! those that are drained, and says again what was told to a process that is no more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use evenkeel_core::ids::VolumeId;
 use tracing::{error, info, warn};
 
 use super::books::Seat;
-use super::turns::Thing;
 use super::{Fleet, Node, Standing};
 use crate::clock;
 use crate::cluster::nodes::Member;
+use crate::key_locks::Key;
 
 /// How long a node whose lease has ended must have been away before it is lost: the end of a lease
 /// and a broken connection may come in either order.
@@ -170,15 +170,17 @@ impl Fleet {
             return;
         }
         // What is being done to a volume ends first: it may have moved by then.
-        let mut turns = BTreeMap::new();
-        for id in volumes {
-            let turn = self.turns.take(Thing::Volume(id), Duration::ZERO);
-            turns.extend(turn.map(|turn| (id, turn)));
-        }
-        if turns.is_empty() {
+        let keys = volumes.into_iter().map(Key::Volume).collect();
+        let Ok((_guard, free)) = self.keys.lock_free(keys) else { return };
+        let volume = |key: &Key| match key {
+            Key::Volume(id) => Some(*id),
+            _ => None,
+        };
+        let volumes: BTreeSet<VolumeId> = free.iter().filter_map(volume).collect();
+        if volumes.is_empty() {
             return;
         }
-        warn!(node = name, volumes = turns.len(), "does not live: other nodes take over");
+        warn!(node = name, volumes = volumes.len(), "does not live: other nodes take over");
         if let Err(why) = self.cluster.fence(&name) {
             error!(node = name, why, "cannot be fenced, so nobody takes over yet");
             return;
@@ -194,7 +196,7 @@ impl Fleet {
             })
         };
         let_go(before);
-        self.spread(number, turns.keys().copied().collect());
+        self.spread(number, volumes);
     }
 
     /// Gives volumes of a fenced node to others, those of a host with limits to one.

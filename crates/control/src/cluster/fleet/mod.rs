@@ -15,8 +15,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `books` | what is known of nodes, volumes and hosts; where a volume is to be. Pure |
-//! | `turns` | one thing at a time is done to a volume or a host |
+//! | `books` | what is known of nodes, volumes and hosts; where a volume is to be |
 //! | `route` | commands of the control plane, by whom they concern |
 //! | `moves` | from one node to another |
 //! | `keeper` | nodes that come, are lost, are drained |
@@ -31,7 +30,6 @@ mod route;
 mod sharing;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,11 +43,11 @@ use evenkeel_core::qos::sharing::division::Division;
 use evenkeel_wire::agent::{Agent, Failed, FailedKind};
 
 use self::books::Books;
-use self::turns::Turns;
 use super::homes::Changes;
 use super::nodes::{Member, State};
 use crate::clock;
 use crate::journal::etcd::upkeep::MemberSeen;
+use crate::key_locks::KeyLocks;
 pub use books::Counts;
 pub use keeper::Keeping;
 
@@ -116,7 +114,8 @@ pub trait Cluster: Send + Sync {
 pub struct Fleet {
     cluster: Arc<dyn Cluster>,
     books: Mutex<Books>,
-    turns: Turns,
+    /// What is being done to volumes and hosts, in the order of arrival.
+    keys: KeyLocks,
     is_over: AtomicBool,
     division: Mutex<Division>,
     /// What the machines of nodes have, as they said last.
@@ -164,15 +163,15 @@ impl Fleet {
     pub fn new(cluster: Arc<dyn Cluster>, homes: BTreeMap<VolumeId, NodeId>) -> Self {
         let books = Mutex::new(Books::new(homes));
         let division = Mutex::new(Division::new(sharing::now()));
-        let (turns, is_over, floors) = Default::default();
-        Self { cluster, books, turns, is_over, division, floors }
+        let (keys, is_over, floors) = Default::default();
+        Self { cluster, books, keys, is_over, division, floors }
     }
 
     /// This process leads no more: nothing is done from now on, and nobody who waits for an answer
     /// of a node, which may take as long as its disks do, waits for it any more.
     pub fn close(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.turns.close();
+        self.keys.close();
         let books = self.books();
         books.seats.values().filter_map(|seat| seat.node.as_ref()).for_each(|node| node.close());
     }

@@ -14,12 +14,12 @@ use evenkeel_wire::agent::{
 use tracing::info;
 
 use super::books::{Books, Gathering, overlay};
-use super::turns::{Thing, Turn};
 use super::{Fleet, Node, not_yet, over, refused};
 use crate::clock;
+use crate::key_locks::{CHANGES_MAX, Key, KeyGuard, LockError};
 
-/// How long a volume is waited for that something else is being done to.
-pub(super) const TURN_MAX: Duration = Duration::from_secs(90);
+/// How long a change of a volume or a host waits for earlier ones.
+const LOCK_MAX: Duration = Duration::from_secs(90);
 
 /// The reply to a command that is answered with success or failure only. That a node is not there
 /// is no answer: it comes back, or its volumes are taken over.
@@ -45,13 +45,13 @@ impl Fleet {
     /// The node may have no volumes, a node does not answer, or the volume cannot be brought up
     /// there; then it is tried again.
     pub fn move_to(&self, id: VolumeId, to: NodeId) -> Result<(), Failed> {
-        let (_turns, gathering) = self.hold(|books| {
+        let (_guard, gathering) = self.hold(|books| {
             if !books.takers().any(|taker| taker == to) {
                 let text = "may have no volumes now: it is away, draining or removed";
                 return Err(refused(format!("the node {} {text}", books.name(to))));
             }
             let gathering = books.gathering(id, books.attachments(id), to);
-            Ok((gathering.things.clone(), gathering))
+            Ok((gathering.keys.clone(), gathering))
         })?;
         // All are released before the first one is applied, so that the limits of their hosts are
         // at one node at any time.
@@ -62,40 +62,42 @@ impl Fleet {
         std::iter::once(moved).chain(applied.collect::<Vec<_>>()).collect()
     }
 
-    /// Some turns, in the order of what they are of.
-    pub(super) fn turns_of(&self, things: &BTreeSet<Thing>) -> Result<Vec<Turn<'_>>, Failed> {
-        let turn = |thing: &Thing| {
-            let text = || match thing {
-                _ if self.is_over() => over(),
-                Thing::Volume(id) => not_yet(format!("{id} is being changed or moved")),
-                Thing::Host(id) => not_yet(format!("volumes of host {id} are being moved")),
-            };
-            self.turns.take(*thing, TURN_MAX).ok_or_else(text)
-        };
-        things.iter().map(turn).collect()
+    /// Locks volumes and hosts in the order of arrival, and waits at most [`LOCK_MAX`].
+    pub(super) fn lock(&self, keys: &BTreeSet<Key>) -> Result<KeyGuard<'_>, Failed> {
+        let locked = self.keys.lock_within(keys.iter().cloned().collect(), LOCK_MAX);
+        locked.map_err(|error| match error {
+            LockError::Closed => over(),
+            LockError::Busy(Key::Volume(id)) => not_yet(format!("{id} is being changed or moved")),
+            LockError::Busy(Key::Host(id)) => {
+                not_yet(format!("volumes of host {id} are being moved"))
+            }
+            LockError::Busy(_) | LockError::Full => not_yet(format!(
+                "{CHANGES_MAX} commands for volumes and hosts wait or run, which is the most"
+            )),
+        })
     }
 
-    /// The turn of a volume.
-    pub(super) fn turn_of(&self, id: VolumeId) -> Result<Vec<Turn<'_>>, Failed> {
-        self.turns_of(&BTreeSet::from([Thing::Volume(id)]))
+    /// Locks a volume.
+    pub(super) fn lock_volume(&self, id: VolumeId) -> Result<KeyGuard<'_>, Failed> {
+        self.lock(&BTreeSet::from([Key::Volume(id)]))
     }
 
-    /// Looks at the books, and takes the turns that are needed by what is found. What is returned
-    /// was found while they were held.
+    /// Looks at the books, and locks what is needed by what is found. What is returned was found
+    /// while it was locked.
     pub(super) fn hold<T>(
         &self,
-        look: impl Fn(&Books) -> Result<(BTreeSet<Thing>, T), Failed>,
-    ) -> Result<(Vec<Turn<'_>>, T), Failed> {
+        look: impl Fn(&Books) -> Result<(BTreeSet<Key>, T), Failed>,
+    ) -> Result<(KeyGuard<'_>, T), Failed> {
         if self.is_over() {
             return Err(over());
         }
-        let deadline = clock::since_boot() + TURN_MAX;
+        let deadline = clock::since_boot() + LOCK_MAX;
         let mut held = BTreeSet::new();
         while clock::since_boot() < deadline {
-            let turns = self.turns_of(&held)?;
+            let guard = self.lock(&held)?;
             let (needed, found) = look(&self.books())?;
             if needed.is_subset(&held) {
-                return Ok((turns, found));
+                return Ok((guard, found));
             }
             held.extend(needed);
         }
@@ -104,7 +106,7 @@ impl Fleet {
 
     /// Makes a node the home of volumes: all or none. Each is released at the one before, with its
     /// balances, and all are noted. They are to be applied then, also if this fails. The caller has
-    /// their turns.
+    /// locked them.
     pub(super) fn rehome(&self, ids: &BTreeSet<VolumeId>, to: NodeId) -> Result<(), Failed> {
         for &id in ids {
             if let Some(from) = self.home(id).filter(|from| *from != to) {
@@ -151,8 +153,8 @@ impl Fleet {
 
     /// Applies a volume that is owed, and that nothing else is being done to.
     pub(super) fn apply_owed_one(&self, id: VolumeId) -> Result<(), Failed> {
-        let look = |books: &Books| Ok((books.things(id), books.owed.contains(&id)));
-        let (_turns, is_owed) = self.hold(look)?;
+        let look = |books: &Books| Ok((books.keys(id), books.owed.contains(&id)));
+        let (_guard, is_owed) = self.hold(look)?;
         if is_owed { self.apply_again(id) } else { Ok(()) }
     }
 
@@ -165,7 +167,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Applies a volume at its home once more. The caller has the turns of it and of its hosts.
+    /// Applies a volume at its home once more. The caller has locked it and its hosts.
     pub(super) fn apply_again(&self, id: VolumeId) -> Result<(), Failed> {
         let (state, home) = {
             let books = self.books();
@@ -176,7 +178,7 @@ impl Fleet {
         self.apply_at(home, state, Command::Apply)
     }
 
-    /// Applies a volume at a node. The caller has the turns of it and of its hosts.
+    /// Applies a volume at a node. The caller has locked it and its hosts.
     pub(super) fn apply_at(
         &self,
         home: NodeId,
@@ -285,7 +287,7 @@ impl Fleet {
     /// A host with limits has changed: nodes that know it are told.
     pub(super) fn apply_host(&self, state: HostState) -> Result<(), Failed> {
         let id = state.id;
-        let _turn = self.turns_of(&BTreeSet::from([Thing::Host(id)]))?;
+        let _guard = self.lock(&BTreeSet::from([Key::Host(id)]))?;
         let told = self.books().nodes_of(id);
         let told = told.map_err(|number| self.host_is_away(id, number))?;
         for node in told {
@@ -297,7 +299,7 @@ impl Fleet {
 
     /// A host is gone.
     pub(super) fn delete_host(&self, id: InstanceId) -> Result<(), Failed> {
-        let _turn = self.turns_of(&BTreeSet::from([Thing::Host(id)]))?;
+        let _guard = self.lock(&BTreeSet::from([Key::Host(id)]))?;
         let all = self.books().all_up();
         for (number, node) in all {
             done(node.call(Command::DeleteHost(id)))?;

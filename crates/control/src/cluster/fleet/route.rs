@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
@@ -15,8 +14,8 @@ use evenkeel_wire::agent::{
 
 use super::books::{Gathering, overlay};
 use super::moves::{done, passing};
-use super::turns::{Thing, Turn};
 use super::{Fleet, Node, not_yet, over, refused};
+use crate::key_locks::{Key, KeyGuard};
 
 impl Agent for Fleet {
     fn call(&self, command: Command) -> Reply {
@@ -109,11 +108,11 @@ impl Fleet {
         command: impl FnOnce(VolumeState) -> Command,
     ) -> Result<(), Failed> {
         let id = state.id;
-        let (_turns, Gathering { place, elsewhere, .. }) = self.hold(|books| {
+        let (_guard, Gathering { place, elsewhere, .. }) = self.hold(|books| {
             let none = || not_yet(format!("no node of the cluster may have {id} now"));
             let place = books.place(id, &state.attachments).ok_or_else(none)?;
             let gathering = books.gathering(id, &state.attachments, place);
-            Ok((gathering.things.clone(), gathering))
+            Ok((gathering.keys.clone(), gathering))
         })?;
         let is_first = self.home(id).is_none();
         if !elsewhere.is_empty() {
@@ -166,7 +165,7 @@ impl Fleet {
     }
 
     fn delete(&self, id: VolumeId) -> Result<(), Failed> {
-        let _turn = self.turn_of(id)?;
+        let _guard = self.lock_volume(id)?;
         let node = match self.home(id) {
             Some(home) => {
                 let node = self.books().up(home);
@@ -184,10 +183,10 @@ impl Fleet {
         if self.books().owed.contains(&id) {
             self.apply_owed_one(id)?;
         }
-        let _turns = match command {
+        let _guard = match command {
             // It only asks.
-            Command::Latencies(_) | Command::Verify(..) => Vec::new(),
-            _ => self.turn_of(id)?,
+            Command::Latencies(_) | Command::Verify(..) => None,
+            _ => Some(self.lock_volume(id)?),
         };
         if self.books().owed.contains(&id) {
             // Its node was lost meanwhile.
@@ -271,7 +270,7 @@ impl Fleet {
 
     fn lease(&self, unleased: &CreditReport) -> Result<Reply, Failed> {
         let mut parts = BTreeMap::<NodeId, CreditReport>::new();
-        let mut turns = BTreeMap::<NodeId, Vec<Turn<'_>>>::new();
+        let mut guards = BTreeMap::<NodeId, KeyGuard<'_>>::new();
         {
             let books = self.books();
             for (id, amounts) in &unleased.volumes {
@@ -279,14 +278,21 @@ impl Fleet {
                     parts.entry(*home).or_default().volumes.push((*id, *amounts));
                 }
             }
-            for (id, amounts) in &unleased.hosts {
+            let mut hosts = BTreeMap::<NodeId, Vec<Key>>::new();
+            for (id, _) in &unleased.hosts {
                 let at = books.seats.iter().find(|(_, seat)| seat.hosts.contains(id));
-                // One that is being brought to another node keeps its row until the next time.
-                let turn = self.turns.take(Thing::Host(*id), Duration::ZERO);
-                if let (Some((number, _)), Some(turn)) = (at, turn) {
-                    turns.entry(*number).or_default().push(turn);
-                    parts.entry(*number).or_default().hosts.push((*id, *amounts));
+                if let Some((number, _)) = at {
+                    hosts.entry(*number).or_default().push(Key::Host(*id));
                 }
+            }
+            for (number, keys) in hosts {
+                // One that is being brought to another node keeps its row until the next time.
+                let Ok((guard, free)) = self.keys.lock_free(keys) else { continue };
+                let free: BTreeSet<Key> = free.into_iter().collect();
+                let is_free = |id: InstanceId| free.contains(&Key::Host(id));
+                let amounts = unleased.hosts.iter().filter(|(id, _)| is_free(*id));
+                parts.entry(number).or_default().hosts.extend(amounts.copied());
+                guards.insert(number, guard);
             }
         }
         let mut confirmed = CreditReport::default();
@@ -304,7 +310,7 @@ impl Fleet {
                 confirmed.volumes.extend(part.volumes);
                 confirmed.hosts.extend(part.hosts);
             }
-            drop(turns.remove(&number));
+            drop(guards.remove(&number));
         }
         Ok(Reply::Balances(confirmed))
     }

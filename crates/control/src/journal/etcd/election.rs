@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use super::client::{Client, EtcdError};
 use super::gateway::{Compare, LeaseAnswer, Operation, Streamed, Transaction, TransactionAnswer};
 use super::keys::Keys;
+use super::listener::Listener;
 use super::number;
 use crate::clock;
 
@@ -94,12 +95,26 @@ impl Held {
 #[derive(Clone, Debug)]
 pub struct Leadership(Arc<Inner>);
 
+/// What the thread that renews a lease knows of it.
+#[derive(Debug)]
+struct Watched {
+    held: Mutex<Held>,
+    changed: Listener,
+}
+
+impl Watched {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Each change of it is one assignment.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     client: Client,
     lease: u64,
     created: u64,
-    held: Arc<Mutex<Held>>,
+    watched: Arc<Watched>,
     /// Whether the leader must read etcd again before it decides anything.
     must_reload: AtomicBool,
     /// Wakes the thread that renews the lease when it is dropped.
@@ -117,14 +132,27 @@ impl Leadership {
     /// commits do not go by it.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        let held = *self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = *self.0.watched.held();
         held.holds(clock::since_boot())
+    }
+
+    /// How long the lease holds from now on at least, as far as is known here.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.0.watched.held().until.saturating_sub(clock::since_boot())
+    }
+
+    /// Calls `tell` now, and whenever one of [`Self::left`], [`Self::is_lost`] and
+    /// [`Self::must_reload`] has changed from then on. It must not block, and replaces what an
+    /// earlier call has passed.
+    pub fn when_changed(&self, tell: impl Fn() + Send + 'static) {
+        self.0.watched.changed.set(Box::new(tell));
     }
 
     /// Whether etcd has said that the lease is gone.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost
+        self.0.watched.held().is_lost
     }
 
     /// Whether etcd may have other data than this leader knows. No commit of this term succeeds
@@ -138,6 +166,7 @@ impl Leadership {
     /// Sets [`Self::must_reload`].
     pub(super) fn require_reload(&self) {
         self.0.must_reload.store(true, Ordering::Release);
+        self.0.watched.changed.call();
     }
 
     /// The lease, in the form of `etcdctl lease`.
@@ -151,7 +180,7 @@ impl Leadership {
     /// # Errors
     /// etcd does not answer; then the lease ends by itself.
     pub fn resign(&self) -> Result<(), EtcdError> {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
+        self.0.watched.held().is_lost = true;
         revoke(&self.0.client, self.0.lease, PATIENCE)
     }
 }
@@ -268,12 +297,15 @@ impl Election {
     }
 
     fn lead(&self, lease: u64, created: u64, held: Held) -> Result<Leadership, EtcdError> {
-        let held = Arc::new(Mutex::new(held));
+        let watched = Watched { held: Mutex::new(held), changed: Listener::default() };
+        let watched = Arc::new(watched);
         let (stop, stopped) = sync_channel::<()>(0);
-        let (client, shared) = (self.client.clone(), Arc::clone(&held));
+        let (client, shared) = (self.client.clone(), Arc::clone(&watched));
         let renew = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(RENEWAL) {
-                if !renew(&client, lease, &shared) {
+                let is_left = renew(&client, lease, &shared.held);
+                shared.changed.call();
+                if !is_left {
                     break;
                 }
             }
@@ -283,7 +315,7 @@ impl Election {
         })?;
         let client = self.client.clone();
         let must_reload = AtomicBool::new(false);
-        let inner = Inner { client, lease, created, held, must_reload, _stop: stop };
+        let inner = Inner { client, lease, created, watched, must_reload, _stop: stop };
         Ok(Leadership(Arc::new(inner)))
     }
 

@@ -27,6 +27,7 @@ pub mod election;
 mod follow;
 pub mod gateway;
 pub mod keys;
+pub(crate) mod listener;
 pub mod number;
 mod plan;
 pub mod upkeep;

@@ -1,0 +1,358 @@
+//! What a node serves with: its name in etcd, the store, the data plane, the front and the agent.
+
+use super::around::Around;
+use super::directions::Directions;
+use super::inbox::{Inbox, Note};
+use super::{Cluster, shared};
+use crate::message::{Failure, failed};
+use crate::server::{self, Addresses, Config};
+use evenkeel_control::cluster::homes;
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::membership::{Event, Seen};
+use evenkeel_control::cluster::mirror::Mirror;
+use evenkeel_control::cluster::nodes::{self, Inst, Nodes, Presence, members};
+use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership};
+use evenkeel_control::journal::etcd::upkeep::Upkeep;
+use evenkeel_core::fencing::NodeId;
+use evenkeel_engine::Engine;
+use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
+use evenkeel_relay::{self as relay, Front, FrontConfig};
+use evenkeel_store::Pool;
+use evenkeel_store::folder::Folder;
+use evenkeel_wire::agent::proof::ClusterSecret;
+use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+/// The file with the highest generation of leaders that was heard.
+const GENERATION_FILE: &str = "agent-generation";
+/// Where a process is that cannot be reached yet.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+/// The rest of the name of the leader's key.
+const LEADER: &str = "leader";
+
+/// What a node has joined.
+pub struct Joined {
+    pub kv: Kv,
+    /// The cluster's number.
+    pub id: u128,
+    /// The secret that its nodes prove to each other that they know.
+    pub secret: ClusterSecret,
+    pub here: NodeId,
+}
+
+/// A node that serves.
+pub struct Serving {
+    joined: Joined,
+    incarnation: u128,
+    pub addresses: Addresses,
+    front: Front,
+    agent: AgentServer,
+    engine: Engine,
+    asks_store: SyncSender<()>,
+    leaves: Option<JoinHandle<()>>,
+    nodes: Nodes,
+    homes: Mirror<NodeId>,
+    _leader: Mirror<()>,
+    pool: Arc<dyn Pool>,
+    presence: Arc<Presence>,
+    upkeep: Arc<Upkeep>,
+    /// Whether another node runs the control plane.
+    follows: Arc<AtomicBool>,
+    _folder: Option<Folder>,
+}
+
+/// What is open before the data plane is.
+struct Opened {
+    nodes: Nodes,
+    homes: Mirror<NodeId>,
+    leader: Mirror<()>,
+    pool: Arc<dyn Pool>,
+    presence: Arc<Presence>,
+    folder: Option<Folder>,
+}
+
+impl Serving {
+    /// Takes the node's name, opens the store, and starts the data plane. The inbox gets the news
+    /// of the cluster, the store and the data plane from then on.
+    pub fn start(
+        config: &Config,
+        cluster: &Cluster,
+        joined: Joined,
+        is_stopped: &AtomicBool,
+        inbox: &Inbox,
+    ) -> Result<Self, Failure> {
+        let incarnation = shared::random_number()?;
+        let opened = Opened::open(config, cluster, &joined, incarnation)?;
+        let Opened { nodes, homes, leader, pool, presence, folder } = opened;
+        let Joined { kv, here, .. } = &joined;
+        let follows = Arc::<AtomicBool>::default();
+        let of_upkeep = Arc::clone(&follows);
+        let acts = move || !of_upkeep.load(Ordering::Acquire);
+        let upkeep = Upkeep::start(kv.client.clone(), here.0, acts).map_err(failed)?;
+        let upkeep = Arc::new(upkeep);
+        let calibration = shared::calibration(kv, *here, config, &*pool, is_stopped)?;
+        let local = Config { nbd_listen: Vec::new(), ..config.clone() };
+        let engine = server::data_plane(&local, Arc::clone(&pool), calibration)?;
+        server::share_with_nodes(&engine);
+        let agent = agent_config(config, cluster, &joined, incarnation);
+        let agent = AgentServer::start(agent, engine.agent()).map_err(failed)?;
+        let directions = Arc::new(Directions {
+            homes: homes.clone(),
+            nodes: nodes.clone(),
+            here: *here,
+            entrance: engine.entrance(),
+        });
+        let front = front_config(config, cluster, &joined, directions);
+        let front = Front::start(front).map_err(failed)?;
+        let addresses = Addresses { api: config.listen, nbd: front.client_addresses() };
+        let asks_store = store_asker(&pool, inbox)?;
+        let leaves = None;
+        let serving = Self {
+            joined,
+            incarnation,
+            addresses,
+            front,
+            agent,
+            engine,
+            asks_store,
+            leaves,
+            nodes,
+            homes,
+            _leader: leader,
+            pool,
+            presence,
+            upkeep,
+            follows,
+            _folder: folder,
+        };
+        serving.open_doors(cluster);
+        serving.report_to(inbox);
+        Ok(serving)
+    }
+
+    /// Lets clients in, and says in etcd where this node is.
+    fn open_doors(&self, cluster: &Cluster) {
+        self.engine.open_doors();
+        let Addresses { api, nbd } = &self.addresses;
+        server::warn_of_exposure(nbd, *api);
+        let inst = Inst {
+            store: self.pool.instance().unwrap_or_default(),
+            agent: self.agent.address(),
+            relay: self.front.node_address(),
+            api: reachable(*api, cluster.listen[0]),
+            nbd: nbd.clone(),
+            is_leaving: false,
+            ..unreachable_yet(self.incarnation)
+        };
+        if let Err(error) = self.presence.update(inst) {
+            tracing::warn!(%error, "the other nodes hear of this one when etcd answers");
+        }
+    }
+
+    fn report_to(&self, inbox: &Inbox) {
+        let to = inbox.clone();
+        self.engine.when_failed(move |what| to.send(Note::Event(Event::DataPlaneFailed(what))));
+        let to = inbox.clone();
+        let fenced = move || to.send(Note::Event(Event::Fenced));
+        self.pool.when_taken_over(Box::new(fenced));
+        let to = inbox.clone();
+        self.nodes.when_changed(move || to.send(Note::ClusterChanged));
+        let to = inbox.clone();
+        self.homes.when_changed(move || to.send(Note::ClusterChanged));
+        let to = inbox.clone();
+        self._leader.when_changed(move || to.send(Note::Event(Event::LeaderChanged)));
+    }
+
+    /// What this node sees of the others.
+    pub fn seen(&self) -> Seen {
+        let here = self.joined.here;
+        let all = members(&self.nodes.values());
+        let has_others = all.iter().any(|member| member.number != here && member.takes_volumes());
+        let is_empty = self.homes.values().values().all(|home| *home != here);
+        Seen { has_others, is_empty }
+    }
+
+    /// Notes whether another node runs the control plane.
+    pub fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Ordering::Release);
+    }
+
+    /// Has a thread ask the store whether this process is fenced: one that slept does not hear of
+    /// it otherwise before a client asks for something.
+    pub fn ask_store(&self) {
+        // It is asked again only when it has answered, so there is room.
+        if let Err(TrySendError::Disconnected(())) = self.asks_store.try_send(()) {
+            tracing::warn!("the thread that asks the store has ended");
+        }
+    }
+
+    /// Says in etcd that this node is about to stop, on a thread of its own.
+    pub fn announce_leaving(&mut self, inbox: &Inbox) {
+        let (presence, to) = (Arc::clone(&self.presence), inbox.clone());
+        let leave = move || {
+            if let Err(error) = presence.leave() {
+                tracing::warn!(%error, "the other nodes do not know that this one stops");
+            }
+            drop(presence);
+            to.send(Note::Event(Event::LeavingAnnounced));
+        };
+        match std::thread::Builder::new().name("member-leave".to_owned()).spawn(leave) {
+            Ok(thread) => self.leaves = Some(thread),
+            Err(error) => {
+                tracing::warn!(%error, "the other nodes do not know that this one stops");
+                inbox.send(Note::Event(Event::LeavingAnnounced));
+            }
+        }
+    }
+
+    /// A candidate for the leadership.
+    pub fn election(&self, cluster: &Cluster) -> Election {
+        let candidate = Leader {
+            node: cluster.node.clone(),
+            incarnation: format!("{:032x}", self.incarnation),
+            address: reachable(self.addresses.api, cluster.listen[0]).to_string(),
+        };
+        let Kv { client, keys } = self.joined.kv.clone();
+        Election::new(client, keys, self.joined.id, candidate)
+    }
+
+    /// What the fleet needs of the cluster while this node leads.
+    pub fn around(&self, cluster: &Cluster, leadership: &Leadership) -> Around {
+        Around {
+            kv: self.joined.kv.clone(),
+            nodes: self.nodes.clone(),
+            leadership: leadership.clone(),
+            pool: Arc::clone(&self.pool),
+            here: self.joined.here,
+            cluster: self.joined.id,
+            secret: self.joined.secret.clone(),
+            upkeep: Arc::clone(&self.upkeep),
+            // The lower half is as random.
+            incarnation: self.incarnation as u64,
+            tls: cluster.tls.clone(),
+        }
+    }
+
+    /// Closes the data plane and the store, then takes the node's name back.
+    pub fn close(self) {
+        let Self { front, agent, engine, leaves, nodes, homes, pool, presence, upkeep, .. } = self;
+        drop((front, agent));
+        engine.shutdown();
+        if leaves.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that announces the end of this node panicked");
+        }
+        drop((nodes, homes, pool));
+        drop((presence, upkeep));
+    }
+}
+
+impl Opened {
+    fn open(
+        config: &Config,
+        cluster: &Cluster,
+        joined: &Joined,
+        incarnation: u128,
+    ) -> Result<Self, Failure> {
+        let Joined { kv, id, .. } = joined;
+        let inst = unreachable_yet(incarnation);
+        // Before the store is opened, which fences every earlier process of this name.
+        let presence = Presence::start(kv.clone(), *id, &cluster.node, inst).map_err(failed)?;
+        let presence = Arc::new(presence);
+        let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
+        let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
+        let leader = Mirror::start(kv.clone(), LEADER, |_, _| Some(())).map_err(failed)?;
+        let (pool, folder) =
+            server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
+        // The store makes the folder, and refuses one that is occupied.
+        shared::keep_id(&config.data_dir, *id)?;
+        shared::credentials(kv, &config.data_dir)?;
+        Ok(Self { nodes, homes, leader, pool, presence, folder })
+    }
+}
+
+/// A process that holds its node's name, and serves nothing yet.
+fn unreachable_yet(incarnation: u128) -> Inst {
+    Inst {
+        incarnation: format!("{incarnation:032x}"),
+        store: String::new(),
+        agent: NOWHERE,
+        relay: NOWHERE,
+        api: NOWHERE,
+        nbd: Vec::new(),
+        is_leaving: true,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Starts the thread that asks the store. Nothing waits for it: a store that does not answer holds
+/// it up.
+fn store_asker(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<SyncSender<()>, Failure> {
+    let (pool, to): (Weak<dyn Pool>, _) = (Arc::downgrade(pool), inbox.clone());
+    let (ask, asked) = sync_channel::<()>(1);
+    let work = move || {
+        while asked.recv().is_ok() {
+            let Some(pool) = pool.upgrade() else { return };
+            pool.look();
+            drop(pool);
+            to.send(Note::Event(Event::StoreAnswered));
+        }
+    };
+    let thread = std::thread::Builder::new().name("member-fence".to_owned());
+    thread.spawn(work).map_err(failed)?;
+    Ok(ask)
+}
+
+fn agent_config(
+    config: &Config,
+    cluster: &Cluster,
+    joined: &Joined,
+    incarnation: u128,
+) -> ServerConfig {
+    let kv = joined.kv.clone();
+    let confirm = move |leader: AgentLeader, generation: LeaderGeneration| {
+        shared::confirm(&kv, leader.node, generation.0)
+    };
+    ServerConfig {
+        listen: cluster.listen[0],
+        cluster: joined.id,
+        secret: joined.secret.clone(),
+        confirm: Confirm::new(confirm),
+        node: joined.here,
+        incarnation,
+        generation_file: config.data_dir.join(GENERATION_FILE),
+        tls: cluster.tls.clone(),
+        timing: Timing::default(),
+    }
+}
+
+fn front_config(
+    config: &Config,
+    cluster: &Cluster,
+    joined: &Joined,
+    directions: Arc<Directions>,
+) -> FrontConfig {
+    FrontConfig {
+        clients: config.nbd_listen.clone(),
+        nodes: cluster.listen[1],
+        node: joined.here,
+        cluster: joined.id,
+        secret: joined.secret.clone(),
+        tls: cluster.tls.clone(),
+        homes: Arc::clone(&directions) as Arc<_>,
+        local: directions,
+        timing: relay::Timing::default(),
+        bounds: relay::Bounds::default(),
+    }
+}
+
+/// Where other nodes reach an address: one of all addresses is named by that between nodes.
+pub fn reachable(mut address: SocketAddr, between: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(between.ip());
+    }
+    address
+}

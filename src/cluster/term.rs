@@ -1,0 +1,143 @@
+//! One term in which this node runs the control plane, on a thread of its own.
+
+use super::around::Around;
+use super::inbox::{Inbox, Note};
+use crate::message::{Failure, failed};
+use crate::server::{self, Addresses, Config};
+use evenkeel_control::cluster::fleet::Fleet;
+use evenkeel_control::cluster::homes;
+use evenkeel_control::cluster::membership::Question;
+use evenkeel_control::journal::etcd::EtcdJournal;
+use evenkeel_control::{Leading, run_leading};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use tokio::sync::Notify;
+
+/// Bytes of the thread's stack: as many as the main thread's, on which a server that serves alone
+/// runs its control plane.
+const STACK_BYTES: usize = 8 << 20;
+
+/// A control plane that runs.
+pub struct Term {
+    shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ends: Notify,
+    closes_volumes: AtomicBool,
+    fleet: Mutex<Place>,
+}
+
+/// Reports the end of a term when it is dropped, so also after a panic.
+struct EndOfTerm {
+    question: Question,
+    result: Result<(), String>,
+    inbox: Inbox,
+}
+
+impl Drop for EndOfTerm {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        self.inbox.send(Note::TermEnded(self.question, result));
+    }
+}
+
+/// Where the fleet is once there is one.
+#[derive(Default)]
+struct Place {
+    fleet: Option<Arc<Fleet>>,
+    is_closed: bool,
+}
+
+impl Shared {
+    fn place(&self) -> MutexGuard<'_, Place> {
+        // Each change of it is one.
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Term {
+    /// Begins. The inbox gets [`Note::Ready`] when the API answers and [`Note::TermEnded`] at the
+    /// end, also if there is no thread.
+    pub fn start(
+        question: Question,
+        config: Config,
+        addresses: Addresses,
+        around: Around,
+        inbox: &Inbox,
+    ) -> Option<Self> {
+        let shared = Arc::<Shared>::default();
+        let (of_thread, reports) = (Arc::clone(&shared), inbox.clone());
+        let run = move || {
+            let panicked = Err("its thread panicked".to_owned());
+            let mut end = EndOfTerm { question, result: panicked, inbox: reports };
+            let led = lead(config, &addresses, around, &of_thread, &end.inbox);
+            end.result = led.map_err(|failure| failure.message);
+        };
+        let thread = std::thread::Builder::new().name("member-term".to_owned());
+        match thread.stack_size(STACK_BYTES).spawn(run) {
+            Ok(thread) => Some(Self { shared, thread }),
+            Err(error) => {
+                let result = Err(format!("no thread for the control plane: {error}"));
+                inbox.send(Note::TermEnded(question, result));
+                None
+            }
+        }
+    }
+
+    /// Ends the control plane, and whether it closes all volumes then.
+    pub fn end(&self, closes_volumes: bool) {
+        self.shared.closes_volumes.store(closes_volumes, Ordering::Release);
+        self.shared.ends.notify_one();
+    }
+
+    /// Waits for no node any more.
+    pub fn close_fleet(&self) {
+        let fleet = {
+            let mut place = self.shared.place();
+            place.is_closed = true;
+            place.fleet.clone()
+        };
+        if let Some(fleet) = fleet {
+            fleet.close();
+        }
+    }
+
+    /// Waits for the thread, which has sent [`Note::TermEnded`].
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the control plane panicked");
+        }
+    }
+}
+
+/// Runs the control plane until it is to end.
+fn lead(
+    config: Config,
+    addresses: &Addresses,
+    around: Around,
+    shared: &Shared,
+    inbox: &Inbox,
+) -> Result<(), Failure> {
+    let (kv, leadership) = (around.kv.clone(), around.leadership.clone());
+    let homes = homes::load(&kv).map_err(failed)?;
+    let fleet = Arc::new(Fleet::new(Arc::new(around), homes));
+    let is_closed = {
+        let mut place = shared.place();
+        place.fleet = Some(Arc::clone(&fleet));
+        place.is_closed
+    };
+    if is_closed {
+        fleet.close();
+    }
+    let journal = Box::new(EtcdJournal::lead(kv.client, kv.keys, leadership));
+    let config = Config { nbd_unix: None, ..config };
+    let control = server::control_config(&config, &addresses.nbd)?;
+    let leading = Leading { fleet, journal };
+    let greet = |_| inbox.send(Note::Ready);
+    let is_last = || shared.closes_volumes.load(Ordering::Acquire);
+    run_leading(control, leading, greet, shared.ends.notified(), is_last).map_err(failed)
+}
