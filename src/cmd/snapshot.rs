@@ -43,6 +43,18 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
             let id = [("SnapshotId", &*snapshot.to_string())];
             client()?.call("RestoreSnapshotFromRecycleBin", &id).map(|_| ())
         }
+        SnapshotVerb::Archive { snapshot } => {
+            let id = [("SnapshotId", &*snapshot.to_string()), ("StorageTier", "archive")];
+            client()?.call("ModifySnapshotTier", &id).map(|_| ())
+        }
+        SnapshotVerb::Unarchive { snapshot, days, .. } => {
+            let (id, days) = (snapshot.to_string(), days.map(|days| days.to_string()));
+            let how = match &days {
+                Some(days) => ("TemporaryRestoreDays", days.as_str()),
+                None => ("PermanentRestore", "true"),
+            };
+            client()?.call("RestoreSnapshotTier", &[("SnapshotId", &id), how]).map(|_| ())
+        }
         SnapshotVerb::Lock(lock) => {
             let lock = self::lock(&client()?, lock)?;
             message::print(&message::listing(&[lock], format, ""))
@@ -204,6 +216,8 @@ fn details(snapshot: Snapshot) -> Vec<(&'static str, String)> {
     ];
     rows.extend(snapshot.error_reason.map(|reason| ("reason", reason)));
     rows.extend(snapshot.data_bytes.map(|bytes| ("data", format!("{bytes} bytes"))));
+    rows.push(("tier", snapshot.storage_tier));
+    rows.extend(snapshot.restore_expiry_time.map(|time| ("archived again", time)));
     rows.push(("encrypted", if snapshot.encrypted { "yes" } else { "no" }.to_owned()));
     rows.push(("started", snapshot.start_time));
     rows.extend(snapshot.completion_time.map(|time| ("completed", time)));

@@ -337,6 +337,45 @@ def snapshots(ec2):
         "InstanceId": instance, "ExcludeDataVolumeIds": [clone["VolumeId"]]})
 
 
+def tiers(ec2, volume):
+    """The archive: what is in it cannot be used until it is restored."""
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    completed(ec2, snapshot)
+    only = [{"Name": "snapshot-id", "Values": [snapshot]}]
+
+    def status():
+        [found] = ec2.describe_snapshot_tier_status(Filters=only)["SnapshotTierStatuses"]
+        return found
+
+    expect((status()["StorageTier"], status().get("LastTieringOperationStatus")),
+           ("standard", None))
+    done = ec2.modify_snapshot_tier(SnapshotId=snapshot, StorageTier="archive")
+    expect((status()["StorageTier"], status()["LastTieringOperationStatus"]),
+           ("archive", "archival-completed"))
+    expect(status()["ArchivalCompleteTime"], done["TieringStartTime"])
+    [shown] = ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]
+    expect(shown["StorageTier"], "archive")
+    zone = ec2.describe_availability_zones()["AvailabilityZones"][0]["ZoneName"]
+    refused("IncorrectState", ec2.create_volume, AvailabilityZone=zone, SnapshotId=snapshot)
+    refused("IncorrectState", ec2.modify_snapshot_tier, SnapshotId=snapshot)
+    refused("MissingParameter", ec2.restore_snapshot_tier, SnapshotId=snapshot)
+    done = ec2.restore_snapshot_tier(SnapshotId=snapshot, TemporaryRestoreDays=2)
+    expect((done["RestoreDuration"], done["IsPermanentRestore"]), (2, False))
+    expect(status()["RestoreExpiryTime"] - done["RestoreStartTime"], datetime.timedelta(days=2))
+    ec2.delete_volume(VolumeId=ec2.create_volume(
+        AvailabilityZone=zone, SnapshotId=snapshot, VolumeType="gp3")["VolumeId"])
+    expect(ec2.restore_snapshot_tier(SnapshotId=snapshot, PermanentRestore=True)
+           ["IsPermanentRestore"], True)
+    refused("IncorrectState", ec2.restore_snapshot_tier, SnapshotId=snapshot,
+            PermanentRestore=True)
+    pages = ec2.get_paginator("describe_snapshot_tier_status").paginate(
+        PaginationConfig={"PageSize": 5})
+    found = [each["SnapshotId"] for page in pages for each in page["SnapshotTierStatuses"]]
+    expect(sorted(found), sorted(each["SnapshotId"]
+                                 for each in ec2.describe_snapshots()["Snapshots"]))
+    ec2.delete_snapshot(SnapshotId=snapshot)
+
+
 def protection(ec2):
     """On a server with a recycle bin: it, locks, sharing and fast restore."""
     numbered(ec2)
@@ -364,6 +403,7 @@ def protection(ec2):
     assert abs(locked["LockExpiresOn"] - until) < datetime.timedelta(seconds=1), locked
 
     fast_restore(ec2, snapshot)
+    tiers(ec2, volume)
 
     # The bin: what is in it is nowhere else, and comes back as it was.
     ec2.delete_volume(VolumeId=volume)

@@ -143,7 +143,9 @@ pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<E
 pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     let mut fields = snapshot_fields(plane, snapshot, "status");
     fields.extend(key_id(&plane.settings, snapshot.is_encrypted));
-    fields.push(Element::text("storageTier", "standard"));
+    let now = plane.now();
+    fields.push(Element::text("storageTier", snapshot.tier(now)));
+    fields.extend(snapshot.restored_until(now).map(|until| time("restoreExpiryTime", until)));
     match &snapshot.phase {
         SnapshotPhase::Completed { data, ended } => {
             fields.push(time("completionTime", *ended));

@@ -70,7 +70,8 @@ impl Model {
         }
         let instance_type = instance_type.into();
         let state = HostState::Running;
-        let host = Host { id, instance_type, address, registered: now, state, tags: tags.clone() };
+        let tags = tags.clone();
+        let host = Host { id, instance_type, address, registered: now, state, tags, zone: None };
         // Those that are no longer shown give their place to it.
         let mut events: Vec<Event> = self
             .hosts

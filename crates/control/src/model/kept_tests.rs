@@ -15,7 +15,7 @@ use super::*;
 use crate::model::Filled;
 use crate::model::{
     Attachment, AttachmentState, FastRestore, Host, HostState, Modification, ModificationPhase,
-    Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs,
+    Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Tiering, Token, UnixMs,
 };
 
 const HOSTS: u128 = 3;
@@ -105,6 +105,12 @@ fn event() -> impl Strategy<Value = Event> {
         let data = ByteCount(data);
         let (ended, entered, until) = (UnixMs(2), UnixMs(3), UnixMs(4));
         let fast = FastRestore { since: UnixMs(1), credits: 0, counted: UnixMs(1) };
+        let last = match data.0 % 3 {
+            0 => TierOperation::Archive,
+            1 => TierOperation::TemporaryRestore { until },
+            _ => TierOperation::PermanentRestore,
+        };
+        let tiering = Tiering { last, began: entered, archived: ended };
         let id_of = SnapshotId::from_bits(id.into());
         Event::Snapshot(Snapshot {
             phase: match phase {
@@ -123,6 +129,7 @@ fn event() -> impl Strategy<Value = Event> {
             }),
             for_volume: (of % 3 == 1).then(|| vol(of)),
             fast_restore: (of % 3 == 2).then_some(fast),
+            tiering: (of % 2 == 0).then_some(tiering),
             ..Snapshot::new(id_of, vol(of), 1, UnixMs(1))
         })
     });
@@ -135,6 +142,7 @@ fn event() -> impl Strategy<Value = Event> {
             registered: UnixMs(1),
             state: HostState::Running,
             tags: Tags::new(),
+            zone: None,
         })
     });
     prop_oneof![
@@ -327,6 +335,13 @@ fn compare_snapshots(model: &Model) {
     let is_fast = |it: &&Snapshot| it.is_shown() && it.fast_restore.is_some();
     let fast: Vec<_> = snapshots().filter(is_fast).collect();
     assert_eq!(model.fast_restored().collect::<Vec<_>>(), fast);
+    let is_restored = |it: &&Snapshot| {
+        let last = it.tiering.map(|it| it.last);
+        matches!(last, Some(TierOperation::TemporaryRestore { .. }))
+    };
+    let restored: Vec<_> = snapshots().filter(is_restored).map(|it| it.id).collect();
+    assert_eq!(model.restores_ended(UnixMs(4)), restored);
+    assert_eq!(model.restores_ended(UnixMs(3)), vec![]);
     let copies = all().filter(|it| it.source.is_some() && it.phase == Phase::Creating);
     assert_eq!(model.index.volume_copies(), copies.clone().count());
     for id in (0..8).map(vol) {

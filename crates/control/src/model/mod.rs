@@ -41,6 +41,7 @@ pub mod signatures;
 pub mod snapshots;
 mod space;
 mod tags;
+pub mod tiers;
 mod volumes;
 
 #[cfg(test)]
@@ -81,6 +82,7 @@ pub use snapshots::{
 use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort, ToBeKept};
 pub use tags::{TAGS_MAX, Tagged, Tags};
+pub use tiers::{TierOperation, Tiering};
 use volumes::NewVolume;
 
 /// The most volumes of one control plane: as many as the schedulers of two cores. 100,000 are
@@ -350,6 +352,8 @@ pub struct Host {
     pub state: HostState,
     /// Its tags.
     pub tags: Tags,
+    /// Its availability zone; `None` for the first of the server.
+    pub zone: Option<String>,
 }
 
 /// A client token that was used.
@@ -524,6 +528,23 @@ pub enum Command {
     },
     /// Unlock a snapshot.
     UnlockSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Archive a snapshot.
+    ArchiveSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Restore a snapshot from the archive.
+    RestoreTier {
+        /// The snapshot.
+        id: SnapshotId,
+        /// For how many days; `None` for good.
+        days: Option<u32>,
+    },
+    /// Note that the temporary restore of a snapshot has ended.
+    EndRestore {
         /// The snapshot.
         id: SnapshotId,
     },
@@ -797,7 +818,12 @@ impl Model {
             Command::PurgeSnapshot { id } => self.purge_snapshot(*id),
             Command::LockSnapshot { id, lock } => self.lock_snapshot(*id, lock, now),
             Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),
-            Command::ShareSnapshot { id, add, remove } => self.share_snapshot(*id, add, remove),
+            Command::ArchiveSnapshot { id } => self.archive_snapshot(*id, now),
+            Command::RestoreTier { id, days } => self.restore_tier(*id, *days, now),
+            Command::EndRestore { id } => self.end_restore(*id, now),
+            Command::ShareSnapshot { id, add, remove } => {
+                self.share_snapshot(*id, add, remove, now)
+            }
             Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
             Command::SetEncryptByDefault(is_on) => self.encrypt_by_default(settings, *is_on),
             Command::SetPublicAccess(access) => Ok(self.set_public_access(*access)),

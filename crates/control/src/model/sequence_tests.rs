@@ -56,7 +56,7 @@ enum Answer {
     Silent,
 }
 
-const KINDS: u8 = 32;
+const KINDS: u8 = 34;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let answer = prop_oneof![
@@ -252,6 +252,9 @@ impl World {
         for id in snapshots {
             self.run(&Command::PurgeSnapshot { id }, answer);
         }
+        for id in self.model.restores_ended(self.now) {
+            assert!(self.run(&Command::EndRestore { id }, answer), "{id}");
+        }
     }
 
     /// A restart: the store is listed, and what it does not have is in error.
@@ -389,6 +392,15 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     }
 }
 
+/// The commands of storage tiers.
+fn of_tiers(kind: u8, [a, b, c]: [u8; 3]) -> Command {
+    let id = snap(a);
+    match kind {
+        32 => Command::ArchiveSnapshot { id },
+        _ => Command::RestoreTier { id, days: (b % 3 > 0).then_some(1 + u32::from(c % 2)) },
+    }
+}
+
 /// The other commands.
 fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     match kind {
@@ -432,6 +444,7 @@ fn command(world: &World, step: &Step) -> Command {
     match step.kind {
         ..=15 => of_volumes(step.kind, step.numbers),
         16..=27 => of_snapshots(world, step.kind, step.numbers),
+        32.. => of_tiers(step.kind, step.numbers),
         _ => of_others(world, step.kind, step.numbers),
     }
 }
