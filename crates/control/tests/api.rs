@@ -121,7 +121,6 @@ fn every_action_refuses_parameters_it_does_not_know() {
             "AdoptVolume" => vec![("VolumeId", &id), ("VolumeType", "gp3")],
             "CreateSnapshot" => vec![("VolumeId", &id)],
             "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &instance)],
-            "DeleteSnapshot" | "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "CreateTags" | "DeleteTags" => {
                 vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
             }
@@ -183,6 +182,8 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "LockSnapshot" => {
             vec![("SnapshotId", of.snapshot), ("LockMode", "governance"), ("LockDuration", "1")]
         }
+        "DeleteSnapshot" => vec![("SnapshotId", of.snapshot)],
+        "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
         "UnlockSnapshot" => vec![("SnapshotId", of.locked)],
         "ModifySnapshotTier" => vec![("SnapshotId", of.snapshot)],
         "RestoreSnapshotTier" => vec![("SnapshotId", of.archived), ("PermanentRestore", "true")],
@@ -301,8 +302,6 @@ fn every_action_understands_a_dry_run() {
             "DeleteUnownedVolume" => vec![("VolumeId", UNOWNED)],
             "CreateSnapshot" => vec![("VolumeId", &id)],
             "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &local)],
-            "DeleteSnapshot" => vec![("SnapshotId", known)],
-            "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],
             "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
             "RegisterHost" => vec![("InstanceType", "m5.large")],

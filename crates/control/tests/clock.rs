@@ -91,8 +91,8 @@ impl Fixture {
     }
 }
 
-/// Milliseconds that are left in the bin, of the lock, of the state `optimizing`, and of the restore
-/// from the archive.
+/// Milliseconds that are left in the bin, of the lock, of the state `optimizing`, and of the
+/// restore from the archive.
 fn left_ms(plane: &Plane) -> [u64; 4] {
     let (model, now) = (plane.model(), plane.now());
     let Phase::Binned { until, .. } = model.volumes[&VolumeId::from_bits(DELETED)].phase else {

@@ -374,7 +374,7 @@ fn lock(number: u8) -> Ask {
 fn register(number: u8) -> Ask {
     let (id, instance_type) = (host(number), "m5.large".to_owned());
     let address = HostAddress::Remote([10, 0, 0, number].into());
-    order(Order::RegisterHost { id, instance_type, address, tags: Tags::new() })
+    order(Order::RegisterHost { id, zone: None, instance_type, address, tags: Tags::new() })
 }
 
 fn set(first: u8, instance: u8, volumes: &[u8]) -> Ask {

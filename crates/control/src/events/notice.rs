@@ -328,7 +328,7 @@ impl Notice {
                 detail: vec![
                     ("snapshot-id", json!(id.to_string())),
                     ("state", json!(if *is_on { "enabled" } else { "disabled" })),
-                    ("zone", json!(settings.zone)),
+                    ("zone", json!(settings.zone())),
                     ("message", json!(LIFECYCLE)),
                 ],
             },

@@ -82,6 +82,15 @@ fn vol(number: u8) -> VolumeId {
     VolumeId::from_bits(number.into())
 }
 
+fn tiering(data: ByteCount) -> Tiering {
+    let last = match data.0 % 3 {
+        0 => TierOperation::Archive,
+        1 => TierOperation::TemporaryRestore { until: UnixMs(4) },
+        _ => TierOperation::PermanentRestore,
+    };
+    Tiering { last, began: UnixMs(3), archived: UnixMs(2) }
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let number = || 0_u8..8;
     let volume = (number(), spec(), phase(), modification(), attachments()).prop_map(
@@ -105,12 +114,6 @@ fn event() -> impl Strategy<Value = Event> {
         let data = ByteCount(data);
         let (ended, entered, until) = (UnixMs(2), UnixMs(3), UnixMs(4));
         let fast = FastRestore { since: UnixMs(1), credits: 0, counted: UnixMs(1) };
-        let last = match data.0 % 3 {
-            0 => TierOperation::Archive,
-            1 => TierOperation::TemporaryRestore { until },
-            _ => TierOperation::PermanentRestore,
-        };
-        let tiering = Tiering { last, began: entered, archived: ended };
         let id_of = SnapshotId::from_bits(id.into());
         Event::Snapshot(Snapshot {
             phase: match phase {
@@ -129,7 +132,7 @@ fn event() -> impl Strategy<Value = Event> {
             }),
             for_volume: (of % 3 == 1).then(|| vol(of)),
             fast_restore: (of % 3 == 2).then_some(fast),
-            tiering: (of % 2 == 0).then_some(tiering),
+            tiering: (of % 2 == 0).then(|| tiering(data)),
             ..Snapshot::new(id_of, vol(of), 1, UnixMs(1))
         })
     });
@@ -203,7 +206,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
     (figure, oversold, capacity()).prop_map(|(figure, oversold, capacity)| {
         let oversold = oversold.and_then(Oversell::from_ppm);
         let settings = Settings {
-            zone: "z".into(),
+            zones: vec!["z".into()],
             figure,
             oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
             ..Settings::default()
@@ -340,7 +343,12 @@ fn compare_snapshots(model: &Model) {
         matches!(last, Some(TierOperation::TemporaryRestore { .. }))
     };
     let restored: Vec<_> = snapshots().filter(is_restored).map(|it| it.id).collect();
-    assert_eq!(model.restores_ended(UnixMs(4)), restored);
+    let ended = model.restores_ended(UnixMs(4));
+    assert_eq!(ended.len(), restored.len());
+    for event in ended {
+        let Event::Snapshot(after) = event else { panic!("{event:?}") };
+        assert!(restored.contains(&after.id) && after.is_archived(UnixMs(0)), "{after:?}");
+    }
     assert_eq!(model.restores_ended(UnixMs(3)), vec![]);
     let copies = all().filter(|it| it.source.is_some() && it.phase == Phase::Creating);
     assert_eq!(model.index.volume_copies(), copies.clone().count());

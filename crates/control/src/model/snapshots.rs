@@ -389,7 +389,7 @@ impl Model {
         Ok(Decision::changing_snapshot(snapshot))
     }
 
-    pub(super) fn share_snapshot(
+    pub(super) fn share(
         &self,
         id: SnapshotId,
         add: &BTreeSet<String>,

@@ -8,7 +8,7 @@
 use evenkeel_core::ids::SnapshotId;
 
 use super::locks::changed;
-use super::{Decision, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
+use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 /// The most days of a temporary restore: EC2's.
@@ -130,22 +130,15 @@ impl Model {
         Ok(changed(Snapshot { tiering, ..snapshot.clone() }))
     }
 
-    /// Notes that the temporary restore of a snapshot has ended. Nothing changes if it has not.
-    pub(super) fn end_restore(&self, id: SnapshotId, now: UnixMs) -> Result<Decision, Refusal> {
-        let found = self.snapshots.get(&id).ok_or_else(|| Refusal::SnapshotsNotFound(vec![id]))?;
-        let tiering = found.tiering_at(now);
-        Ok(match tiering == found.tiering {
-            true => Decision::default(),
-            false => changed(Snapshot { tiering, ..found.clone() }),
-        })
-    }
-
-    /// Snapshots whose temporary restore has ended without a note of it, by id.
+    /// The events after which no temporary restore that has ended counts as one.
     #[must_use]
-    pub fn restores_ended(&self, now: UnixMs) -> Vec<SnapshotId> {
-        let is_over = |id: &&SnapshotId| {
-            self.snapshots.get(id).is_some_and(|it| it.tiering_at(now) != it.tiering)
+    pub fn restores_ended(&self, now: UnixMs) -> Vec<Event> {
+        let ended = |id: &SnapshotId| {
+            let found = self.snapshots.get(id)?;
+            let tiering = found.tiering_at(now);
+            let is_over = tiering != found.tiering;
+            is_over.then(|| Event::Snapshot(Snapshot { tiering, ..found.clone() }))
         };
-        self.index.restored().iter().filter(is_over).copied().collect()
+        self.index.restored().iter().filter_map(ended).collect()
     }
 }

@@ -277,8 +277,7 @@ impl Plane {
             | Command::LockSnapshot { id, .. }
             | Command::UnlockSnapshot { id }
             | Command::ArchiveSnapshot { id }
-            | Command::RestoreTier { id, .. }
-            | Command::EndRestore { id } => vec![Key::Snapshot(*id)],
+            | Command::RestoreTier { id, .. } => vec![Key::Snapshot(*id)],
             // What may be shared is a setting of the account.
             Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id), Key::Account],
             Command::SetFastRestore { ids, .. } => ids.iter().copied().map(Key::Snapshot).collect(),

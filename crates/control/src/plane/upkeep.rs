@@ -98,12 +98,17 @@ impl Plane {
 
     /// Notes which temporary restores from the archive have ended.
     fn end_restores(&self) {
-        let ended = self.model().restores_ended(self.now());
-        for id in ended.into_iter().take(RESTORES_MAX) {
-            match self.execute(&Command::EndRestore { id }, false) {
-                Ok(_) => info!(snapshot = %id, "its restore from the archive has ended"),
-                Err(error) => warn!(snapshot = %id, %error, "could not be stored; trying again"),
-            }
+        // Decided while no other change is committed, so no key is needed.
+        let Ok(mut writer) = self.writer() else { return };
+        let mut ended = self.model().restores_ended(self.now());
+        ended.truncate(RESTORES_MAX);
+        if ended.is_empty() {
+            return;
+        }
+        let count = ended.len();
+        match self.commit(&mut writer, ended, &Credits::default()) {
+            Ok(()) => info!(count, "restores of snapshots from the archive have ended"),
+            Err(error) => warn!(%error, "ends of restores could not be stored; trying again"),
         }
     }
 

@@ -43,9 +43,7 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
             let is_free = add.is_empty() || found.is_some_and(|it| !is_archived(it, *now));
             found.is_some() && is_free && (is_open || !add.contains("all"))
         }
-        Command::ArchiveSnapshot { id } => snapshot(world, id).is_some_and(|it| {
-            is_completed(it) && !is_in_archive(it, *now) && it.fast_restore.is_none()
-        }),
+        Command::ArchiveSnapshot { id } => may_be_archived(world, id),
         Command::RestoreTier { id, .. } => {
             snapshot(world, id).is_some_and(|it| is_completed(it) && is_in_archive(it, *now))
         }
@@ -95,6 +93,12 @@ fn may_be_fast(world: &World, id: &SnapshotId, is_on: bool) -> bool {
         is_new && (matches!(it.phase, SnapshotPhase::Error(_)) || is_archived(it, world.now))
     };
     snapshot(world, id).is_some_and(|it| !is_refused(it))
+}
+
+fn may_be_archived(world: &World, id: &SnapshotId) -> bool {
+    snapshot(world, id).is_some_and(|it| {
+        is_completed(it) && !is_in_archive(it, world.now) && it.fast_restore.is_none()
+    })
 }
 
 fn is_completed(snapshot: &Snapshot) -> bool {
@@ -168,7 +172,9 @@ fn may_attach(world: &World, volume: &Volume, host: &Host, device: &str) -> bool
     let mut all = world.model.volumes.values().flat_map(|volume| &volume.attachments);
     let is_taken = all.any(|other| other.instance == host.id && other.device == device);
     let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
+    let zone = host.zone.as_deref().unwrap_or(ZONES[0]);
     volume.phase == Phase::Ready
+        && volume.zone == zone
         && is_free
         && !is_taken
         && !volume.is_being_modified()
