@@ -264,6 +264,7 @@ fn the_archive_has_verbs_and_keeps_the_data() {
     let cost = server.evenkeel("report cost").ok();
     assert!(cost.contains("archived: 1; AWS charges each for 90 days at least"), "{cost}");
     // It stays archived over a restart, and nothing is made of it.
+    server.stop();
     server.restart();
     for verb in ["volume create --type gp3 --snapshot", "snapshot copy"] {
         let refused = server.evenkeel(&format!("{verb} {snapshot}"));
