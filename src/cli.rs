@@ -259,9 +259,11 @@ pub struct Serve {
     #[arg(long, env = "EVENKEEL_REGION", default_value = "local-1", value_name = "NAME")]
     pub region: String,
 
-    /// The region's only availability zone.
+    /// The region's availability zones, separated by commas: names, up to 16. The first is that of
+    /// the server's own machine, and of what names none.
     #[arg(long, env = "EVENKEEL_ZONE", default_value = "local-1a", value_name = "NAME")]
-    pub zone: String,
+    #[arg(value_delimiter = ',', value_parser = zone)]
+    pub zone: Vec<String>,
 
     /// The account that owns everything: twelve digits.
     #[arg(long, env = "EVENKEEL_ACCOUNT", default_value = "000000000000", value_name = "ID")]
@@ -588,6 +590,9 @@ pub enum HostVerb {
         /// host on this machine. [default: this machine]
         #[arg(long, value_name = "IP")]
         address: Option<IpAddr>,
+        /// The availability zone: its volumes must be in the same. [default: the server's first]
+        #[arg(long, value_name = "NAME")]
+        zone: Option<String>,
         /// A tag; may be repeated.
         #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
         tags: Vec<(String, String)>,
@@ -704,6 +709,8 @@ fn volume_id(text: &str) -> Result<VolumeId, String> {
 }
 
 /// Digits of an account's id.
+/// The most bytes of a zone's name.
+const ZONE_BYTES_MAX: usize = 64;
 const ACCOUNT_DIGITS: usize = 12;
 
 /// Parses the name or the address of a host, without a port.
@@ -721,6 +728,16 @@ fn account(text: &str) -> Result<String, String> {
     match text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => Ok(text.to_owned()),
         false => Err(format!("it must have {ACCOUNT_DIGITS} digits, such as 123456789012")),
+    }
+}
+
+fn zone(text: &str) -> Result<String, String> {
+    let is_plain = |letter: char| !letter.is_whitespace() && !letter.is_control();
+    match (1..=ZONE_BYTES_MAX).contains(&text.len()) && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "a zone has a name of 1 to {ZONE_BYTES_MAX} bytes without spaces, such as local-1a"
+        )),
     }
 }
 

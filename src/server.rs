@@ -14,6 +14,7 @@ use crate::message::{Exit, Failure, failed};
 use crate::store_options::StoreOptions;
 use evenkeel_control::credentials;
 use evenkeel_control::events::webhook::Webhooks;
+use evenkeel_control::model::zones::ZONES_MAX;
 use evenkeel_control::{ControlConfig, Endpoint, ModifyPolicy, Settings, StoreKey, Timeouts};
 use evenkeel_core::qos::admission::{Figure, Oversell};
 use evenkeel_core::qos::sharing::DeviceModel;
@@ -125,6 +126,25 @@ impl Config {
     }
 }
 
+/// The zones, if each is named once and there are not too many.
+fn zones(names: &[String]) -> Result<Vec<String>, Failure> {
+    let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
+    if names.len() > ZONES_MAX {
+        let count = names.len();
+        return refused(format!(
+            "--zone names {count} zones, and a server has {ZONES_MAX} at most"
+        ));
+    }
+    if names.is_empty() {
+        return refused("--zone names no zone; name one at least, such as local-1a".to_owned());
+    }
+    let is_twice = |(at, name): &(usize, &String)| names[..*at].contains(name);
+    match names.iter().enumerate().find(is_twice) {
+        Some((_, name)) => refused(format!("--zone names '{name}' twice; name each zone once")),
+        None => Ok(names.to_vec()),
+    }
+}
+
 /// What the control plane decides by.
 fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     let rules = match arguments.as_of {
@@ -135,7 +155,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     };
     Ok(Settings {
         region: arguments.region.clone(),
-        zone: arguments.zone.clone(),
+        zones: zones(&arguments.zone)?,
         account: arguments.account.clone(),
         any_region: arguments.any_region,
         api_hosts: arguments.api_host.clone(),
@@ -497,6 +517,22 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(stop_or_failure(shutdown, fails, &mut failure));
         failure
+    }
+
+    #[test]
+    fn zones_are_one_to_sixteen_different_names() {
+        let names =
+            |all: &[&str]| zones(&all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        assert_eq!(names(&["b", "a"]).unwrap(), ["b", "a"]);
+        let many: Vec<String> = (0..=ZONES_MAX).map(|number| number.to_string()).collect();
+        assert!(zones(&many[1..]).is_ok());
+        for (refused, reason) in [
+            (zones(&many), "--zone names 17 zones, and a server has 16 at most"),
+            (names(&["a", "b", "a"]), "--zone names 'a' twice; name each zone once"),
+            (names(&[]), "--zone names no zone; name one at least, such as local-1a"),
+        ] {
+            assert!(refused.unwrap_err().to_string().contains(reason), "{reason}");
+        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ fn boto3_runs_stops_and_terminates_instances() {
 
 #[test]
 fn boto3_locks_snapshots_and_restores_what_was_deleted() {
-    boto3_on("local --recycle-bin-days 1", "protection");
+    boto3_on("local --recycle-bin-days 1 --zone local-1a,local-1b", "protection");
 }
 
 #[test]

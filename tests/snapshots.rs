@@ -247,6 +247,48 @@ fn a_store_without_snapshots_and_what_is_not_there_are_told_apart() {
 }
 
 #[test]
+fn the_archive_has_verbs_and_keeps_the_data() {
+    let mut server = Server::start("--store local");
+    let volume = server.create("--size 1 --type gp3");
+    let snapshot = make(&server, &volume);
+    let shown = |server: &Server| {
+        let text = server.evenkeel(&format!("snapshot show {snapshot} -o json")).ok();
+        serde_json::from_str::<Value>(&text).expect("JSON")["snapshot"].clone()
+    };
+    let before = shown(&server);
+    assert_eq!(before["storage_tier"], "standard");
+    server.evenkeel(&format!("snapshot archive {snapshot}")).ok();
+    let archived = shown(&server);
+    assert_eq!(archived["storage_tier"], "archive", "{archived}");
+    assert_eq!(archived["data_bytes"], before["data_bytes"]);
+    let cost = server.evenkeel("report cost").ok();
+    assert!(cost.contains("archived: 1; AWS charges each for 90 days at least"), "{cost}");
+    // It stays archived over a restart, and nothing is made of it.
+    server.stop();
+    server.restart();
+    for verb in ["volume create --type gp3 --snapshot", "snapshot copy"] {
+        let refused = server.evenkeel(&format!("{verb} {snapshot}"));
+        assert_eq!(refused.status.code(), Some(1), "{refused}");
+        let says = format!("{snapshot} is archived; restore it");
+        assert!(refused.stderr.contains(&says), "{refused}");
+    }
+    let folder = server.folder().join("exports");
+    let export = format!("snapshot export {snapshot} --to {}", folder.display());
+    let refused = server.evenkeel(&export);
+    assert!(!refused.status.success() && refused.stderr.contains("is archived"), "{refused}");
+    let neither = server.evenkeel(&format!("snapshot unarchive {snapshot}"));
+    assert_eq!(neither.status.code(), Some(2), "{neither}");
+    server.evenkeel(&format!("snapshot unarchive {snapshot} --days 2")).ok();
+    let restored = shown(&server);
+    assert_eq!(restored["storage_tier"], "standard");
+    assert!(restored["restore_expiry_time"].is_string(), "{restored}");
+    server.evenkeel(&export).ok();
+    server.evenkeel(&format!("snapshot unarchive {snapshot} --permanent")).ok();
+    assert!(shown(&server)["restore_expiry_time"].is_null());
+    server.evenkeel(&format!("volume create --type gp3 --snapshot {snapshot}")).ok();
+}
+
+#[test]
 fn copies_locks_and_the_bin_have_verbs() {
     let server = Server::start("--store local --recycle-bin-days 1");
     let volume = server.create("--size 1");

@@ -25,6 +25,10 @@ pub struct Snapshot {
     pub tags: BTreeMap<String, String>,
     /// The reason of the state `error`.
     pub error_reason: Option<String>,
+    /// standard, archive.
+    pub storage_tier: String,
+    /// When it counts as archived again, if it is restored for some days.
+    pub restore_expiry_time: Option<String>,
 }
 
 impl Snapshot {
@@ -50,6 +54,9 @@ impl Snapshot {
             encrypted: item.child_text("encrypted") == Some("true"),
             tags: tags(item),
             error_reason: optional("statusMessage"),
+            // CreateSnapshots does not name it.
+            storage_tier: optional("storageTier").unwrap_or_else(|| "standard".to_owned()),
+            restore_expiry_time: optional("restoreExpiryTime"),
         }
     }
 }

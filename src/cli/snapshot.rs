@@ -39,6 +39,27 @@ pub enum SnapshotVerb {
         #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
         snapshot: SnapshotId,
     },
+    /// Archive a snapshot: no volume and no copy can be made of it until it is restored. Its data
+    /// stay where they are.
+    Archive {
+        /// The snapshot's id.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+    },
+    /// Restore a snapshot from the archive, for some days or for good.
+    Unarchive {
+        /// The snapshot's id.
+        #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
+        snapshot: SnapshotId,
+        /// Days after which it counts as archived again, from 1 to 180.
+        #[arg(long, value_name = "N", required_unless_present = "permanent")]
+        #[arg(conflicts_with = "permanent")]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=180))]
+        days: Option<u32>,
+        /// Restore it for good.
+        #[arg(long)]
+        permanent: bool,
+    },
     /// Lock a snapshot, so that nobody deletes it before a time.
     Lock(SnapshotLock),
     /// Remove the lock of a snapshot, if its mode allows that.

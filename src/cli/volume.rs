@@ -117,6 +117,10 @@ pub struct VolumeCreate {
     #[arg(long, value_name = "SNAPSHOT", value_parser = snapshot_id)]
     pub snapshot: Option<SnapshotId>,
 
+    /// The availability zone. [default: the server's first]
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
+
     /// Provisioned IOPS (gp3, io1, io2).
     #[arg(long, value_name = "N")]
     pub iops: Option<u32>,

@@ -261,6 +261,7 @@ fn create(plan: &Plan) -> VolumeCreate {
         volume_type,
         size: Some(size_gib),
         snapshot: None,
+        zone: None,
         iops,
         throughput: throughput_mibps,
         multi_attach,

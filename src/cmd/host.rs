@@ -13,11 +13,12 @@ pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
             let hosts = hosts(&client)?;
             message::print(&message::listing(&hosts, format, "no host is registered"))
         }
-        HostVerb::Register { instance_type, address, tags } => {
+        HostVerb::Register { instance_type, address, zone, tags } => {
             let address = address.map(|address| address.to_string());
             let tags = super::volume::tag_parameters("Tag", tags);
             let mut parameters = vec![("InstanceType", instance_type.as_str())];
             parameters.extend(address.as_deref().map(|address| ("Address", address)));
+            parameters.extend(zone.as_deref().map(|zone| ("AvailabilityZone", zone)));
             parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             let registered = register_with(&client, &parameters)?;
             message::print(&message::listing(&[registered], format, ""))

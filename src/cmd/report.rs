@@ -8,7 +8,7 @@ use crate::message::{self, Failure, Format};
 use crate::price_book;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeType};
-use evenkeel_planner::cost::{self, Cents, Items, Line};
+use evenkeel_planner::cost::{self, Cents, Items, Line, Tier};
 use evenkeel_planner::price_book::{Monthly, NotCarried, PriceBook};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -94,7 +94,12 @@ impl Report {
             let of = group_of.get(snapshot.volume_id.as_str());
             let own = self.own(|book| book.snapshot(of.map(|(_, of_type)| *of_type), bytes))?;
             let group = of.map_or(Group::VolumeGone, |(group, _)| group.clone());
-            lines.push((group, Line { own, ..Line::snapshot(self.prices, bytes) }));
+            let tier = match snapshot.storage_tier.as_str() {
+                "archive" => Tier::Archive,
+                _ if snapshot.restore_expiry_time.is_some() => Tier::Restored,
+                _ => Tier::Standard,
+            };
+            lines.push((group, Line { own, ..Line::snapshot(self.prices, bytes, tier) }));
         }
         lines.iter().for_each(|(_, line)| self.total.add(line));
         self.groups = cost::grouped(lines);
@@ -199,6 +204,15 @@ impl Report {
                     .to_owned(),
             );
         }
+        if let Some(prices) = self.prices.snapshot().filter(|_| self.total.archived > 0) {
+            notes.push(format!(
+                "archived: {}; AWS charges each for {} days at least, and {} USD once for each GiB \
+                 that is restored",
+                self.total.archived,
+                prices.archive_days_min,
+                cost::rounded(prices.archive_retrieval_gib)
+            ));
+        }
         if self.total.unpriced > 0 {
             let (count, date) = (self.total.unpriced, self.prices.date());
             notes.push(format!(
@@ -240,6 +254,7 @@ impl Report {
             "volumes": line.volumes,
             "gib": line.gib,
             "snapshots": line.snapshots,
+            "archived_snapshots": line.archived,
             "snapshot_data_bytes": line.snapshot_bytes,
             "unpriced": line.unpriced,
             "own_monthly_micros": self.book.as_ref().map(|_| line.own),
@@ -401,6 +416,26 @@ mod tests {
             let error = by.parse::<CostBy>().unwrap_err();
             assert_eq!(error, "expected type, tag:KEY, host or volume", "{by}");
         }
+    }
+
+    #[test]
+    fn archived_snapshots_have_their_own_price_and_a_note() {
+        let mut report = report("type");
+        let snapshot = |storage_tier: &str, until: Option<&str>| Snapshot {
+            data_bytes: Some(4 << 30),
+            storage_tier: storage_tier.to_owned(),
+            restore_expiry_time: until.map(str::to_owned),
+            ..Snapshot::default()
+        };
+        let until = Some("2030-01-31T00:00:00.000Z");
+        report.total = Line::default();
+        report.add_up(&[], &[snapshot("archive", None), snapshot("standard", until)]).unwrap();
+        assert_eq!(report.total.list.snapshots, 50_000 + 250_000);
+        assert_eq!(report.json()["total"]["archived_snapshots"], 2);
+        let text = report.text();
+        let note = "archived: 2; AWS charges each for 90 days at least, and 0.03 USD once for each \
+                    GiB that is restored\n";
+        assert!(text.ends_with(note), "{text}");
     }
 
     /// The sums in JSON are exact, whatever they are added up by.

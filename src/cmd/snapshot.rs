@@ -8,6 +8,7 @@ use crate::api::model::Binned;
 use crate::api::snapshots::{Snapshot, SnapshotLock, UnownedSnapshot};
 use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
 use crate::message::{self, Exit, Failure, Format};
+use evenkeel_core::ids::SnapshotId;
 use serde_json::json;
 
 const NO_SNAPSHOTS: &str = "no snapshots yet; make one with `evenkeel snapshot create VOLUME`";
@@ -40,17 +41,18 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
             message::print(&message::listing(&binned, format, EMPTY_BIN))
         }
         SnapshotVerb::Restore { snapshot } => {
-            let id = [("SnapshotId", &*snapshot.to_string())];
-            client()?.call("RestoreSnapshotFromRecycleBin", &id).map(|_| ())
+            change(&client()?, "RestoreSnapshotFromRecycleBin", *snapshot, None)
         }
+        SnapshotVerb::Archive { snapshot } => {
+            let tier = Some(("StorageTier", "archive"));
+            change(&client()?, "ModifySnapshotTier", *snapshot, tier)
+        }
+        SnapshotVerb::Unarchive { snapshot, days, .. } => unarchive(&client()?, *snapshot, *days),
         SnapshotVerb::Lock(lock) => {
             let lock = self::lock(&client()?, lock)?;
             message::print(&message::listing(&[lock], format, ""))
         }
-        SnapshotVerb::Unlock { snapshot } => {
-            let id = [("SnapshotId", &*snapshot.to_string())];
-            client()?.call("UnlockSnapshot", &id).map(|_| ())
-        }
+        SnapshotVerb::Unlock { snapshot } => change(&client()?, "UnlockSnapshot", *snapshot, None),
         SnapshotVerb::Locks => {
             let locks = SnapshotLock::set(&client()?.call("DescribeLockedSnapshots", &[])?);
             message::print(&message::listing(&locks, format, NO_LOCKS))
@@ -82,6 +84,26 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
             message::print(&message::listing(&unowned, format, NO_UNOWNED))
         }
     }
+}
+
+/// Restores a snapshot from the archive, for some days or for good.
+fn unarchive(client: &Client, snapshot: SnapshotId, days: Option<u32>) -> Result<(), Failure> {
+    let days = days.map(|days| days.to_string());
+    let days = days.as_deref().map(|days| ("TemporaryRestoreDays", days));
+    let how = days.or(Some(("PermanentRestore", "true")));
+    change(client, "RestoreSnapshotTier", snapshot, how)
+}
+
+/// Changes something about one snapshot by an action that needs its id and at most this beside it.
+fn change(
+    client: &Client,
+    action: &str,
+    snapshot: SnapshotId,
+    with: Option<(&str, &str)>,
+) -> Result<(), Failure> {
+    let id = snapshot.to_string();
+    let parameters: Vec<_> = [("SnapshotId", id.as_str())].into_iter().chain(with).collect();
+    client.call(action, &parameters).map(|_| ())
 }
 
 /// Reads the present state of a snapshot.
@@ -204,6 +226,8 @@ fn details(snapshot: Snapshot) -> Vec<(&'static str, String)> {
     ];
     rows.extend(snapshot.error_reason.map(|reason| ("reason", reason)));
     rows.extend(snapshot.data_bytes.map(|bytes| ("data", format!("{bytes} bytes"))));
+    rows.push(("tier", snapshot.storage_tier));
+    rows.extend(snapshot.restore_expiry_time.map(|time| ("archived again", time)));
     rows.push(("encrypted", if snapshot.encrypted { "yes" } else { "no" }.to_owned()));
     rows.push(("started", snapshot.start_time));
     rows.extend(snapshot.completion_time.map(|time| ("completed", time)));

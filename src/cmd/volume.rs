@@ -103,7 +103,7 @@ pub fn get(client: &Client, id: &str) -> Result<VolumeDescription, Failure> {
     })
 }
 
-/// The server's only zone.
+/// The server's first zone.
 pub fn zone(client: &Client) -> Result<String, Failure> {
     let zones = client.call("DescribeAvailabilityZones", &[])?;
     let zone = zones.items("availabilityZoneInfo").first();
@@ -112,7 +112,7 @@ pub fn zone(client: &Client) -> Result<String, Failure> {
 
 /// Creates a volume by the flags, and waits and attaches it if they say so.
 pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
-    let zone = zone(client)?;
+    let zone = create.zone.clone().map_or_else(|| zone(client), Ok)?;
     let volume_type = create.volume_type.to_string();
     let size = create.size.map(|n| n.to_string());
     let snapshot = create.snapshot.map(|id| id.to_string());

@@ -95,6 +95,25 @@ fn lists_and_numbers_are_values_too() {
 }
 
 #[test]
+fn zones_are_a_list_in_the_file_and_separated_by_commas_in_a_flag() {
+    let zones = |file: &str, line: &str| {
+        parse_with(file, line).map(|cli| match cli.verb {
+            Verb::Serve(serve) => serve.zone,
+            other => panic!("not serve: {other:?}"),
+        })
+    };
+    let list = "zone = [\"a\", \"b\"]\n";
+    assert_eq!(zones(list, "evenkeel serve").unwrap(), ["a", "b"]);
+    assert_eq!(zones("zone = \"a\"\n", "evenkeel serve").unwrap(), ["a"]);
+    assert_eq!(zones(list, "evenkeel serve --zone c,d").unwrap(), ["c", "d"]);
+    assert_eq!(zones("", "evenkeel serve").unwrap(), ["local-1a"]);
+    for wrong in ["zone = \"\"\n", "zone = [\"a b\"]\n"] {
+        let error = zones(wrong, "evenkeel serve").unwrap_err();
+        assert!(error.contains("without spaces, such as local-1a"), "{error}");
+    }
+}
+
+#[test]
 fn an_empty_list_is_no_address() {
     for file in ["nbd-listen = []\n", "nbd-listen = \"none\"\n"] {
         match parse_with(file, "evenkeel serve").unwrap().verb {

@@ -337,6 +337,66 @@ def snapshots(ec2):
         "InstanceId": instance, "ExcludeDataVolumeIds": [clone["VolumeId"]]})
 
 
+def tiers(ec2, volume):
+    """The archive: what is in it cannot be used until it is restored."""
+    snapshot = ec2.create_snapshot(VolumeId=volume)["SnapshotId"]
+    completed(ec2, snapshot)
+    only = [{"Name": "snapshot-id", "Values": [snapshot]}]
+
+    def status():
+        [found] = ec2.describe_snapshot_tier_status(Filters=only)["SnapshotTierStatuses"]
+        return found
+
+    expect((status()["StorageTier"], status().get("LastTieringOperationStatus")),
+           ("standard", None))
+    done = ec2.modify_snapshot_tier(SnapshotId=snapshot, StorageTier="archive")
+    expect((status()["StorageTier"], status()["LastTieringOperationStatus"]),
+           ("archive", "archival-completed"))
+    expect(status()["ArchivalCompleteTime"], done["TieringStartTime"])
+    [shown] = ec2.describe_snapshots(SnapshotIds=[snapshot])["Snapshots"]
+    expect(shown["StorageTier"], "archive")
+    zone = ec2.describe_availability_zones()["AvailabilityZones"][0]["ZoneName"]
+    refused("IncorrectState", ec2.create_volume, AvailabilityZone=zone, SnapshotId=snapshot)
+    refused("IncorrectState", ec2.modify_snapshot_tier, SnapshotId=snapshot)
+    refused("MissingParameter", ec2.restore_snapshot_tier, SnapshotId=snapshot)
+    done = ec2.restore_snapshot_tier(SnapshotId=snapshot, TemporaryRestoreDays=2)
+    expect((done["RestoreDuration"], done["IsPermanentRestore"]), (2, False))
+    expect(status()["RestoreExpiryTime"] - done["RestoreStartTime"], datetime.timedelta(days=2))
+    ec2.create_volume(AvailabilityZone=zone, SnapshotId=snapshot, VolumeType="gp3")
+    expect(ec2.restore_snapshot_tier(SnapshotId=snapshot, PermanentRestore=True)
+           ["IsPermanentRestore"], True)
+    refused("IncorrectState", ec2.restore_snapshot_tier, SnapshotId=snapshot,
+            PermanentRestore=True)
+    pages = ec2.get_paginator("describe_snapshot_tier_status").paginate(
+        PaginationConfig={"PageSize": 5})
+    found = [each["SnapshotId"] for page in pages for each in page["SnapshotTierStatuses"]]
+    expect(sorted(found), sorted(each["SnapshotId"]
+                                 for each in ec2.describe_snapshots()["Snapshots"]))
+    ec2.delete_snapshot(SnapshotId=snapshot)
+
+
+def zones(ec2, snapshot):
+    """On a server with two zones: what is in one cannot be attached in the other."""
+    found = [(each["ZoneName"], each["ZoneId"])
+             for each in ec2.describe_availability_zones()["AvailabilityZones"]]
+    expect(found, [("local-1a", "local1-az1"), ("local-1b", "local1-az2")])
+    second = found[1][0]
+    run = ec2.run_instances(MinCount=1, MaxCount=1, Placement={"AvailabilityZone": second})
+    instance = run["Instances"][0]
+    expect(instance["Placement"]["AvailabilityZone"], second)
+    made = [ec2.create_volume(AvailabilityZone=zone, SnapshotId=snapshot, VolumeType="gp3")
+            for zone, _ in found]
+    expect([(each["AvailabilityZone"], each["AvailabilityZoneId"]) for each in made], found)
+    place = {"InstanceId": instance["InstanceId"], "Device": "/dev/sdf"}
+    here, there = made[1]["VolumeId"], made[0]["VolumeId"]
+    refused("InvalidVolume.ZoneMismatch", ec2.attach_volume, VolumeId=there, **place)
+    ec2.attach_volume(VolumeId=here, **place)
+    only = [{"Name": "availability-zone", "Values": [second]}]
+    expect([each["VolumeId"] for each in ec2.describe_volumes(Filters=only)["Volumes"]], [here])
+    refused("InvalidZone.NotFound", ec2.create_volume, AvailabilityZone="local-1c", Size=1)
+    ec2.terminate_instances(InstanceIds=[instance["InstanceId"]])
+
+
 def protection(ec2):
     """On a server with a recycle bin: it, locks, sharing and fast restore."""
     numbered(ec2)
@@ -364,6 +424,8 @@ def protection(ec2):
     assert abs(locked["LockExpiresOn"] - until) < datetime.timedelta(seconds=1), locked
 
     fast_restore(ec2, snapshot)
+    tiers(ec2, volume)
+    zones(ec2, snapshot)
 
     # The bin: what is in it is nowhere else, and comes back as it was.
     ec2.delete_volume(VolumeId=volume)

@@ -28,7 +28,8 @@ EC2 = """CreateVolume CopyVolumes DeleteVolume DescribeVolumes DescribeVolumeSta
     ModifyInstanceAttribute StopInstances StartInstances TerminateInstances DescribeInstanceTypes
     DescribeInstanceAttribute DescribeInstanceStatus DescribeAvailabilityZones DescribeRegions
     DescribeAccountAttributes CreateTags DeleteTags DescribeTags DescribeImages DescribeVpcs
-    DescribeAddresses GetSnapshotBlockPublicAccessState EnableSnapshotBlockPublicAccess
+    DescribeAddresses ModifySnapshotTier RestoreSnapshotTier
+    DescribeSnapshotTierStatus GetSnapshotBlockPublicAccessState EnableSnapshotBlockPublicAccess
     DisableSnapshotBlockPublicAccess""".split()
 CLOUDWATCH = "ListMetrics GetMetricData GetMetricStatistics DescribeAlarms".split()
 
@@ -89,11 +90,24 @@ def exercise(server, world):
         while page.get("NextToken"):
             page = ec2(verb, MaxResults=least, NextToken=page["NextToken"])
         ec2(verb)
+    tiers(ec2, world.make_snapshot())
     ec2("DetachVolume", VolumeId=volumes[1])
     ec2("DeleteTags", Resources=volumes[:1], Tags=[{"Key": "team"}])
     ec2("DeleteSnapshot", SnapshotId=made["SnapshotId"])
     ec2("DeleteVolume", VolumeId=volumes[1])
     direct(server, world)
+
+
+def tiers(ec2, snapshot):
+    """The same for the storage tiers of a snapshot."""
+    ec2("DescribeSnapshotTierStatus")
+    ec2("ModifySnapshotTier", SnapshotId=snapshot, StorageTier="archive")
+    ec2("DescribeSnapshotTierStatus")
+    ec2("RestoreSnapshotTier", SnapshotId=snapshot, TemporaryRestoreDays=1)
+    ec2("DescribeSnapshotTierStatus")
+    ec2("DescribeSnapshots")
+    ec2("RestoreSnapshotTier", SnapshotId=snapshot, PermanentRestore=True)
+    ec2("DescribeSnapshotTierStatus")
 
 
 def direct(server, world):

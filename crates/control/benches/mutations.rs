@@ -51,6 +51,7 @@ fn fill(path: &Path, volumes: u64) {
             registered: now(),
             state: HostState::Running,
             tags: Tags::new(),
+            zone: None,
         })
     });
     revision = journal.commit(&hosts.collect::<Vec<_>>().into(), revision).unwrap();

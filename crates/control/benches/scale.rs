@@ -113,6 +113,7 @@ fn fill(path: &Path, volumes: u64, snapshots: u64) {
             registered: now(),
             state: HostState::Running,
             tags: Tags::new(),
+            zone: None,
         })
     });
     let volume = (0..volumes).map(|number| Event::Volume(volume(number)));

@@ -21,7 +21,7 @@ use crate::credits::Moment;
 use crate::journal::Subject;
 use crate::model::{
     Event, FastRestore, Host, HostState, Lock, Model, Modification, ModificationPhase, Phase,
-    Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, Token, UnixMs, Volume,
+    Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, TierOperation, Tiering, Token, UnixMs, Volume,
 };
 
 /// The least difference between the wall clock and the server's time that is a step, in
@@ -141,6 +141,12 @@ fn moved_volume(volume: &Volume, step: Step, now: UnixMs) -> Option<Volume> {
 fn moved_snapshot(snapshot: &Snapshot, step: Step, now: UnixMs) -> Option<Snapshot> {
     let mut moved = snapshot.clone();
     if let SnapshotPhase::Binned { until, .. } = &mut moved.phase
+        && moves(*until, step, now)
+    {
+        *until = step.applied_to(*until);
+    }
+    if let Some(Tiering { last: TierOperation::TemporaryRestore { until }, .. }) =
+        &mut moved.tiering
         && moves(*until, step, now)
     {
         *until = step.applied_to(*until);

@@ -103,6 +103,7 @@ fn every_action_refuses_parameters_it_does_not_know() {
         binned: &id,
         snapshot: SNAPSHOT,
         locked: SNAPSHOT,
+        archived: SNAPSHOT,
         binned_snapshot: SNAPSHOT,
         instance: &instance,
         attached_to: &instance,
@@ -120,7 +121,6 @@ fn every_action_refuses_parameters_it_does_not_know() {
             "AdoptVolume" => vec![("VolumeId", &id), ("VolumeType", "gp3")],
             "CreateSnapshot" => vec![("VolumeId", &id)],
             "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &instance)],
-            "DeleteSnapshot" | "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "CreateTags" | "DeleteTags" => {
                 vec![("ResourceId.1", &id), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")]
             }
@@ -149,6 +149,7 @@ struct Named<'a> {
     binned: &'a str,
     snapshot: &'a str,
     locked: &'a str,
+    archived: &'a str,
     binned_snapshot: &'a str,
     instance: &'a str,
     /// An instance with a volume as /dev/sdf.
@@ -181,7 +182,11 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
         "LockSnapshot" => {
             vec![("SnapshotId", of.snapshot), ("LockMode", "governance"), ("LockDuration", "1")]
         }
+        "DeleteSnapshot" => vec![("SnapshotId", of.snapshot)],
+        "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
         "UnlockSnapshot" => vec![("SnapshotId", of.locked)],
+        "ModifySnapshotTier" => vec![("SnapshotId", of.snapshot)],
+        "RestoreSnapshotTier" => vec![("SnapshotId", of.archived), ("PermanentRestore", "true")],
         "RestoreSnapshotFromRecycleBin" | "PurgeSnapshot" => {
             vec![("SnapshotId", of.binned_snapshot)]
         }
@@ -236,6 +241,15 @@ fn locked_snapshot(client: &Client, volume: &str) -> String {
     id
 }
 
+fn archived_snapshot(client: &Client, volume: &str) -> String {
+    let made = client.call("CreateSnapshot", &[("VolumeId", volume)]).unwrap();
+    let id = text(&made, "snapshotId").to_owned();
+    let described = || client.call("DescribeSnapshots", &[("SnapshotId.1", &id)]).unwrap();
+    while text(&described().items("snapshotSet")[0], "status") != "completed" {}
+    client.call("ModifySnapshotTier", &[("SnapshotId", &id)]).unwrap();
+    id
+}
+
 #[test]
 fn every_action_understands_a_dry_run() {
     let Fixture { server, client, _folder } = fixture_with_key_and_bin();
@@ -254,6 +268,7 @@ fn every_action_understands_a_dry_run() {
     let made = client.call("CreateSnapshot", &[("VolumeId", &id)]).unwrap();
     let known = text(&made, "snapshotId");
     let locked = locked_snapshot(&client, &id);
+    let archived = archived_snapshot(&client, &gp2);
     let before = client.call("DescribeVolumes", &[]).unwrap();
     server.agent.with(|state| {
         state.unowned.insert(UNOWNED.parse().unwrap(), ByteCount::from_gib(1));
@@ -267,6 +282,7 @@ fn every_action_understands_a_dry_run() {
         binned: &binned,
         snapshot: known,
         locked: &locked,
+        archived: &archived,
         binned_snapshot,
         instance: other,
         attached_to: &local,
@@ -286,8 +302,6 @@ fn every_action_understands_a_dry_run() {
             "DeleteUnownedVolume" => vec![("VolumeId", UNOWNED)],
             "CreateSnapshot" => vec![("VolumeId", &id)],
             "CreateSnapshots" => vec![("InstanceSpecification.InstanceId", &local)],
-            "DeleteSnapshot" => vec![("SnapshotId", known)],
-            "DeleteUnownedSnapshot" => vec![("SnapshotId", SNAPSHOT)],
             "SetVolumeCredits" => vec![("VolumeId", &gp2), ("Operations", "5")],
             "CreateTags" | "DeleteTags" => vec![("ResourceId.1", &id), ("Tag.1.Key", "k")],
             "RegisterHost" => vec![("InstanceType", "m5.large")],

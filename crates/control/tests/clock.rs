@@ -22,10 +22,10 @@ use support::{FakeAgent, planned};
 
 const DAY_MS: u64 = 86_400_000;
 const MONTH_MS: u64 = 30 * DAY_MS;
-/// Of the recycle bin and of the lock.
+/// Of the recycle bin, of the lock and of the restore.
 const DAYS: u32 = 7;
 
-/// A deleted volume, a modified one, and a locked snapshot.
+/// A deleted volume, a modified one, and a snapshot that is locked, archived and restored.
 struct Fixture {
     folder: tempfile::TempDir,
     agent: Arc<FakeAgent>,
@@ -66,6 +66,9 @@ impl Fixture {
             until: None,
         };
         plane.execute(&Command::LockSnapshot { id: locked(), lock }, false).unwrap();
+        plane.execute(&Command::ArchiveSnapshot { id: locked() }, false).unwrap();
+        let restore = Command::RestoreTier { id: locked(), days: Some(DAYS) };
+        plane.execute(&restore, false).unwrap();
         let change = VolumeChange { size_gib: Some(200), ..VolumeChange::default() };
         plane.execute(&Command::ModifyVolume { id: modified, change }, false).unwrap();
         plane.execute(&Command::DeleteVolume { id: deleted }, false).unwrap();
@@ -88,8 +91,9 @@ impl Fixture {
     }
 }
 
-/// Milliseconds that are left in the bin, of the lock, and of the state `optimizing`.
-fn left_ms(plane: &Plane) -> [u64; 3] {
+/// Milliseconds that are left in the bin, of the lock, of the state `optimizing`, and of the
+/// restore from the archive.
+fn left_ms(plane: &Plane) -> [u64; 4] {
     let (model, now) = (plane.model(), plane.now());
     let Phase::Binned { until, .. } = model.volumes[&VolumeId::from_bits(DELETED)].phase else {
         panic!("not in the bin: {:?}", model.volumes);
@@ -103,12 +107,13 @@ fn left_ms(plane: &Plane) -> [u64; 3] {
     let ModificationPhase::Optimizing { until: done, .. } = modification.phase else {
         panic!("{modification:?}");
     };
-    [until, view.expires.unwrap(), done].map(|end| end.ms_since(now))
+    let restored = snapshot.restored_until(now).unwrap();
+    [until, view.expires.unwrap(), done, restored].map(|end| end.ms_since(now))
 }
 
 /// Checks that no more of any duration is over than a slow test takes.
 #[track_caller]
-fn check_left(plane: &Plane, before: [u64; 3]) {
+fn check_left(plane: &Plane, before: [u64; 4]) {
     for (now, before) in left_ms(plane).into_iter().zip(before) {
         let spent = i64::try_from(before).unwrap() - i64::try_from(now).unwrap();
         assert!((-1_000..=600_000).contains(&spent), "{before} became {now}");

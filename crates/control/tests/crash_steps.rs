@@ -20,7 +20,7 @@ use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::journal::{Change, Journal, JournalError, Loaded, Revision, Watch};
 use evenkeel_control::model::{
     Begins, Command as Order, Filled, HostState, Lock, LockMode, Model, Phase, Settings, Snapshot,
-    SnapshotOfSet, SnapshotPhase, StoreKey, Tagged, Tags, UnixMs, Volume,
+    SnapshotOfSet, SnapshotPhase, StoreKey, Tagged, Tags, TierOperation, UnixMs, Volume,
 };
 use evenkeel_control::plane::{Plane, PlaneError};
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
@@ -247,8 +247,14 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
         let lock = it.lock.is_some();
         let fast = it.fast_restore.is_some();
         let Snapshot { volume, tags, copy_of, shared_with, is_encrypted, .. } = it;
+        let tier = it.tiering.map(|it| match it.last {
+            TierOperation::Archive => "archived",
+            TierOperation::TemporaryRestore { .. } => "restored",
+            TierOperation::PermanentRestore => "restored for good",
+        });
         let text = format!(
-            "{phase} {volume} {tags:?} {copy_of:?} {shared_with:?} {is_encrypted} {lock} {fast}"
+            "{phase} {volume} {tags:?} {copy_of:?} {shared_with:?} {is_encrypted} {lock} {fast} \
+             {tier:?}"
         );
         all.insert(it.id.to_string(), text);
     }
@@ -368,7 +374,7 @@ fn lock(number: u8) -> Ask {
 fn register(number: u8) -> Ask {
     let (id, instance_type) = (host(number), "m5.large".to_owned());
     let address = HostAddress::Remote([10, 0, 0, number].into());
-    order(Order::RegisterHost { id, instance_type, address, tags: Tags::new() })
+    order(Order::RegisterHost { id, zone: None, instance_type, address, tags: Tags::new() })
 }
 
 fn set(first: u8, instance: u8, volumes: &[u8]) -> Ask {
@@ -393,7 +399,7 @@ fn grow(number: u8, size_gib: u32) -> Ask {
 }
 
 /// What is there before each change: volumes 0 to 3 (0 is attached, 3 in the bin), snapshots 0 to
-/// 4 (2 is being filled, 3 is in the bin, 4 was filled), two hosts.
+/// 5 (2 is being filled, 3 is in the bin, 4 was filled, 5 is archived), two hosts.
 fn furnish(world: &World) {
     let encrypted = order(Order::SetEncryptByDefault(false));
     let asks = [
@@ -414,6 +420,8 @@ fn furnish(world: &World) {
         Ask::Put(snap(4)),
         Ask::Complete(snap(4)),
         snapshot(3, 1),
+        snapshot(5, 1),
+        order(Order::ArchiveSnapshot { id: snap(5) }),
         order(Order::DeleteVolume { id: vol(3) }),
         order(Order::DeleteSnapshot { id: snap(3) }),
     ];
@@ -458,6 +466,9 @@ fn changes() -> Vec<Ask> {
         order(Order::RestoreSnapshot { id: snap(3) }),
         order(Order::PurgeSnapshot { id: snap(3) }),
         lock(0),
+        order(Order::ArchiveSnapshot { id: snap(0) }),
+        order(Order::RestoreTier { id: snap(5), days: Some(1) }),
+        order(Order::RestoreTier { id: snap(5), days: None }),
         order(Order::SetFastRestore { ids: vec![snap(0), snap(1)], is_on: true }),
         order(Order::SetEncryptByDefault(true)),
         tag(1),

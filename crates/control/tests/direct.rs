@@ -507,3 +507,23 @@ fn one_that_is_idle_for_too_long_is_in_error_and_gives_its_space_back() {
     plane.execute(&Change::DeleteSnapshot { id: idle }, false).unwrap();
     assert!(plane.model().snapshot(idle).is_err());
 }
+
+#[test]
+fn an_archived_snapshot_is_neither_listed_nor_read_nor_a_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let client = server.client();
+    let id = started(&client, "archived");
+    assert_eq!(complete(&client, &id, 0, None).status, 202);
+    let list = format!("/snapshots/{id}/blocks");
+    assert_eq!(get(&client, &list).status, 200);
+    client.call("ModifySnapshotTier", &[("SnapshotId", &id)]).unwrap();
+    let refused = (400, "ValidationException", "INVALID_SNAPSHOT_ID".to_owned());
+    assert_eq!(get(&client, &list).error(), refused);
+    assert_eq!(get(&client, &format!("/snapshots/{id}/changedblocks")).error(), refused);
+    let child = json!({ "VolumeSize": 1, "ParentSnapshotId": id });
+    assert_eq!(start(&client, &child).error(), refused);
+    let restore = [("SnapshotId", id.as_str()), ("TemporaryRestoreDays", "1")];
+    client.call("RestoreSnapshotTier", &restore).unwrap();
+    assert_eq!(get(&client, &list).status, 200);
+}

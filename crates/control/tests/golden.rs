@@ -333,6 +333,16 @@ fn snapshots(script: &mut Script, agent: &FakeAgent, volume: &str, host: &str) {
     script.no("DeleteSnapshot", &[snapshot]);
     script.ok("UnlockSnapshot", &[snapshot]);
     script.no("UnlockSnapshot", &[snapshot]);
+    script.no("RestoreSnapshotTier", &[snapshot, ("PermanentRestore", "true")]);
+    script.ok("ModifySnapshotTier", &[snapshot, ("StorageTier", "archive")]);
+    script.no("ModifySnapshotTier", &[snapshot]);
+    script.no("CreateVolume", &[ZONE, ("SnapshotId", &id), ("VolumeType", "gp3")]);
+    let only = [("Filter.1.Name", "snapshot-id"), ("Filter.1.Value.1", id.as_str())];
+    script.ok("DescribeSnapshotTierStatus", &only);
+    script.no("DescribeSnapshotTierStatus", &[("Filter.1.Name", "x")]);
+    script.ok("RestoreSnapshotTier", &[snapshot, ("TemporaryRestoreDays", "1")]);
+    script.no("RestoreSnapshotTier", &[snapshot]);
+    script.ok("RestoreSnapshotTier", &[snapshot, ("PermanentRestore", "true")]);
     script.ok("DeleteSnapshot", &[snapshot]);
     script.ok("ListSnapshotsInRecycleBin", &[]);
     script.no("ListSnapshotsInRecycleBin", &[("SnapshotId.1", &copy)]);

@@ -42,10 +42,11 @@ fn price_list(file: &Path) -> Result<String> {
             let gib_month = s.number("gib_month", 1..=MICRO_USD_MAX)?;
             let archive = s.number("archive_gib_month", 1..=MICRO_USD_MAX)?;
             let retrieval = s.number("archive_retrieval_gib", 1..=MICRO_USD_MAX)?;
+            let days_min = s.number("archive_days_min", 1..=366)?;
             s.finish()?;
             format!(
                 "Some(SnapshotPrices {{ gib_month: {gib_month}, archive_gib_month: {archive}, \
-                 archive_retrieval_gib: {retrieval} }})"
+                 archive_retrieval_gib: {retrieval}, archive_days_min: {days_min} }})"
             )
         }
     };

@@ -9,7 +9,14 @@ const MAX: u64 = 100_000_000;
 pub fn generate(file: &Path) -> Result<String> {
     let mut top = Section::parse(&file.display().to_string(), &read(file)?)?;
     let mut fields = String::new();
-    for key in ["snapshots", "fast_restores", "filling", "volume_copies", "snapshot_copies"] {
+    for key in [
+        "snapshots",
+        "fast_restores",
+        "filling",
+        "volume_copies",
+        "snapshot_copies",
+        "archived_snapshots",
+    ] {
         fields.push_str(&format!("{key}: {}, ", top.number(key, 1..=MAX)?));
     }
     for key in ["storage_tib", "iops", "pending_snapshots"] {

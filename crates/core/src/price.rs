@@ -60,6 +60,8 @@ pub struct SnapshotPrices {
     pub archive_gib_month: u64,
     /// For a GiB retrieved from the archive.
     pub archive_retrieval_gib: u64,
+    /// Days that are charged at least for an archived snapshot.
+    pub archive_days_min: u64,
 }
 
 /// No price list is as old as the date asked for.
@@ -308,6 +310,13 @@ mod tests {
         assert_eq!(price.charge(1, 1, 45), 750_000);
         assert_eq!(price.charge(3, 2, 150), 11_250_000);
         assert_eq!(price.charge(u32::MAX, u32::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn an_archived_gib_is_a_quarter_of_a_stored_one_for_90_days_at_least() {
+        let price = PriceList::newest().snapshot().unwrap();
+        assert_eq!((price.gib_month, price.archive_gib_month), (50_000, 12_500));
+        assert_eq!((price.archive_retrieval_gib, price.archive_days_min), (30_000, 90));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Quotas {
     pub volume_copies: usize,
     /// Copies of snapshots in progress.
     pub snapshot_copies: usize,
+    /// Archived snapshots of one volume.
+    pub archived_snapshots: usize,
     /// TiB of all volumes, in the order of [`VolumeType::ALL`].
     storage_tib: [u64; VolumeType::ALL.len()],
     /// Provisioned IOPS of all volumes, in the same order.
@@ -64,6 +66,7 @@ mod tests {
         let pending = [VolumeType::St1, VolumeType::Gp2].map(|it| EC2.pending_snapshots(it));
         assert_eq!(pending, [1, 5]);
         let rest = (EC2.snapshots, EC2.fast_restores, EC2.filling);
+        assert_eq!(EC2.archived_snapshots, 25);
         assert_eq!((rest, EC2.volume_copies, EC2.snapshot_copies), ((100_000, 50, 100), 5, 20));
     }
 }

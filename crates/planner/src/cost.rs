@@ -52,6 +52,17 @@ impl From<Cost> for Items {
     }
 }
 
+/// Where the data of a snapshot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tier {
+    /// In the standard tier.
+    Standard,
+    /// In the archive.
+    Archive,
+    /// In the archive, and restored for some days: AWS charges both.
+    Restored,
+}
+
 /// A volume, a snapshot, or many of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Line {
@@ -61,6 +72,8 @@ pub struct Line {
     pub gib: u64,
     /// How many snapshots.
     pub snapshots: u64,
+    /// How many of them are archived, restored for some days or not.
+    pub archived: u64,
     /// The bytes of data in them.
     pub snapshot_bytes: u64,
     /// What all of it costs by a price list.
@@ -85,15 +98,20 @@ impl Line {
         }
     }
 
-    /// A snapshot with so many bytes of data at list price, rounded half up.
+    /// A snapshot with so many bytes of data in these tiers at list price, rounded half up.
     #[must_use]
-    pub fn snapshot(prices: &PriceList, bytes: u64) -> Self {
-        let price = prices.snapshot().map(|prices| prices.gib_month);
+    pub fn snapshot(prices: &PriceList, bytes: u64, tier: Tier) -> Self {
+        let price = prices.snapshot().map(|prices| match tier {
+            Tier::Standard => prices.gib_month,
+            Tier::Archive => prices.archive_gib_month,
+            Tier::Restored => prices.gib_month.saturating_add(prices.archive_gib_month),
+        });
         let whole = u128::from(price.unwrap_or_default()) * u128::from(bytes);
         let snapshots = (whole + BYTES_PER_GIB / 2) / BYTES_PER_GIB;
         let snapshots = u64::try_from(snapshots).unwrap_or(u64::MAX);
         Self {
             snapshots: 1,
+            archived: (tier != Tier::Standard).into(),
             snapshot_bytes: bytes,
             list: Items { snapshots, ..Items::default() },
             unpriced: price.is_none().into(),
@@ -106,6 +124,7 @@ impl Line {
         self.volumes += other.volumes;
         self.gib = self.gib.saturating_add(other.gib);
         self.snapshots += other.snapshots;
+        self.archived += other.archived;
         self.snapshot_bytes = self.snapshot_bytes.saturating_add(other.snapshot_bytes);
         self.list.add(&other.list);
         self.unpriced += other.unpriced;
@@ -208,7 +227,7 @@ mod tests {
             ("b", volume(VolumeType::Gp3, 100, Some(4_000))),
             ("a", volume(VolumeType::Gp2, 100, None)),
             ("c", volume(VolumeType::Gp2, 80, None)),
-            ("b", Line::snapshot(PriceList::newest(), 3 << 29)),
+            ("b", Line::snapshot(PriceList::newest(), 3 << 29, Tier::Standard)),
         ];
         let groups = grouped(lines);
         let names: Vec<&str> = groups.iter().map(|(name, _)| *name).collect();
@@ -225,8 +244,19 @@ mod tests {
         let old = PriceList::as_of("2013-01-01".parse().unwrap()).unwrap();
         let spec = layout(1, VolumeType::Gp3, 100, None).each;
         let mut line = Line::volume(old, &spec);
-        line.add(&Line::snapshot(old, 1 << 30));
+        line.add(&Line::snapshot(old, 1 << 30, Tier::Archive));
         assert_eq!((line.list.total(), line.unpriced), (0, 2));
+    }
+
+    #[test]
+    fn an_archived_snapshot_costs_its_own_price_and_a_restored_one_both() {
+        let of = |tier| {
+            let line = Line::snapshot(PriceList::newest(), 4 << 30, tier);
+            (line.list.snapshots, line.archived)
+        };
+        assert_eq!(of(Tier::Standard), (200_000, 0));
+        assert_eq!(of(Tier::Archive), (50_000, 1));
+        assert_eq!(of(Tier::Restored), (250_000, 1));
     }
 
     #[test]

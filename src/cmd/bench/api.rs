@@ -30,6 +30,7 @@ impl ControlApi for Client {
             volume_type,
             size: Some(size_gib),
             snapshot: None,
+            zone: None,
             iops,
             throughput: throughput_mibps,
             multi_attach,

@@ -20,12 +20,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let iops = args.number("Iops")?;
     let throughput_mibps = args.number("Throughput")?;
     let multi_attach = args.boolean("MultiAttachEnabled")?.unwrap_or(false);
+    let zone = args.text("AvailabilityZone").unwrap_or_else(|| settings.zone().to_owned());
     let tags = args.tag_specifications("volume")?;
     args.done()?;
     let outcome = call.plane.adopt(id, call.dry_run, |stored| {
         let (size_gib, is_encrypted) = (whole_gib(stored.size)?, stored.is_encrypted);
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
-        let zone = settings.zone.clone();
         Ok::<_, ApiError>(Command::AdoptVolume { id, is_encrypted, request, zone, tags })
     })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the adopted volume is gone"))?;

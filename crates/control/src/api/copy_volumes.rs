@@ -28,14 +28,15 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     args.done()?;
     // One that does not exist is refused below, unless the client token is known: the source may be
     // deleted since.
-    let of_source = || call.plane.model().volume(source).map_or(1, |source| source.spec.size_gib);
-    let size_gib = size_gib.unwrap_or_else(of_source);
+    let of_source = call.plane.model().volume(source).ok().cloned();
+    let size_gib = size_gib.or(of_source.as_ref().map(|it| it.spec.size_gib)).unwrap_or(1);
+    // As on EC2, a copy is in the zone of its source.
+    let zone = of_source.map_or_else(|| settings.zone().to_owned(), |it| it.zone);
     let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let token = token.map(|token| (token, std::mem::take(&mut call.fingerprint)));
     let id = clock::volume_id().map_err(PlaneError::from)?;
     let spares = [spare()?, spare()?];
     let begins = Begins { snapshot: None, source: Some(source), is_encrypted, spares };
-    let zone = settings.zone.clone();
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let volume = outcome.settled.ok_or_else(|| ApiError::internal("the copy is gone"))?;

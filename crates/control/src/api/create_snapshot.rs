@@ -34,7 +34,9 @@ impl Common {
         let location = args.text("Location");
         args.unsupported(&["OutpostArn"])?;
         if location.is_some_and(|location| location != "regional") {
-            return Err(ApiError::unsupported("Location must be regional: there is one zone only"));
+            return Err(ApiError::unsupported(
+                "Location must be regional: snapshots are of all zones",
+            ));
         }
         Ok(Self { description, tags })
     }

@@ -94,8 +94,10 @@ fn chosen_zone(
 ) -> Result<String, ApiError> {
     match named {
         (Some(name), None) => Ok(name),
-        (None, Some(id)) if id == view::zone_id(settings) => Ok(settings.zone.clone()),
-        (None, Some(id)) => Err(ApiError::unknown_zone(&id)),
+        (None, Some(id)) => match settings.zone_with_id(&id) {
+            Some(zone) => Ok(zone.to_owned()),
+            None => Err(ApiError::unknown_zone(&id)),
+        },
         (None, None) => Err(ApiError::missing("AvailabilityZone")),
         (Some(_), Some(_)) => Err(ApiError::new(
             "InvalidParameterCombination",

@@ -1,9 +1,9 @@
-//! DescribeAvailabilityZones: returns the only zone.
+//! DescribeAvailabilityZones: returns the zones, in the order of the server's settings.
 
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
-use super::{Action, Call, view};
+use super::{Action, Call};
 use crate::model::Settings;
 
 pub const ACTION: Action = Action { name: "DescribeAvailabilityZones", mutates: false, run };
@@ -28,14 +28,25 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     args.boolean("AllAvailabilityZones")?;
     args.done()?;
     let settings = &call.plane.settings;
-    let id = view::zone_id(settings);
-    let absent = names.iter().find(|name| **name != settings.zone);
-    if let Some(absent) = absent.or_else(|| ids.iter().find(|wanted| **wanted != id)) {
+    let absent = names.iter().find(|name| !settings.has_zone(name));
+    let absent = absent.or_else(|| ids.iter().find(|id| settings.zone_with_id(id).is_none()));
+    if let Some(absent) = absent {
         return Err(ApiError::value(format!("Invalid availability zone: [{absent}]")));
     }
-    let zone = [
-        Element::text("zoneName", &settings.zone),
-        Element::text("zoneId", &id),
+    let zones =
+        settings.zones.iter().map(|name| (name, settings.zone_id(name).unwrap_or_default()));
+    let wanted = zones
+        .filter(|(name, _)| names.is_empty() || names.contains(name))
+        .filter(|(_, id)| ids.is_empty() || ids.contains(id))
+        .filter(|(name, id)| filters.pass(|filter| values(settings, (name, id), filter)));
+    let items = wanted.map(|(name, id)| Element::list("item", fields(settings, name, &id)));
+    Ok(vec![Element::list("availabilityZoneInfo", items)])
+}
+
+fn fields(settings: &Settings, name: &str, id: &str) -> [Element; 10] {
+    [
+        Element::text("zoneName", name),
+        Element::text("zoneId", id),
         Element::text("zoneState", "available"),
         Element::text("regionName", &settings.region),
         Element::text("zoneType", "availability-zone"),
@@ -44,19 +55,16 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         Element::text("networkBorderGroup", &settings.region),
         Element::text("optInStatus", "opt-in-not-required"),
         Element::new("messageSet"),
-    ];
-    let passes = filters.pass(|name| values(settings, &id, name));
-    let zones = passes.then(|| Element::list("item", zone));
-    Ok(vec![Element::list("availabilityZoneInfo", zones)])
+    ]
 }
 
-fn values(settings: &Settings, id: &str, filter: &str) -> Vec<String> {
+fn values(settings: &Settings, (name, id): (&str, &str), filter: &str) -> Vec<String> {
     let value = match filter {
         "group-long-name" | "group-name" | "region-name" => &settings.region,
         "opt-in-status" => "opt-in-not-required",
         "state" => "available",
         "zone-id" => id,
-        "zone-name" => &settings.zone,
+        "zone-name" => name,
         "zone-type" => "availability-zone",
         _ => return vec![],
     };

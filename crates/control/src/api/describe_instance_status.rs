@@ -67,21 +67,23 @@ fn fields(settings: &Settings, host: &Host) -> Vec<Element> {
         });
         Element::list(name, [Element::text("status", status)].into_iter().chain(details))
     };
-    vec![
-        Element::text("instanceId", host.id),
-        Element::text("availabilityZone", &settings.zone),
-        Element::text("availabilityZoneId", view::zone_id(settings)),
+    let mut fields = vec![Element::text("instanceId", host.id)];
+    fields.extend(view::zone(settings, host.zone(settings)));
+    fields.extend([
         view::host_state("instanceState", host.state),
         summary("instanceStatus"),
         summary("systemStatus"),
-    ]
+    ]);
+    fields
 }
 
 fn values<'a>(settings: &Settings, host: &Host, filter: &str) -> Values<'a> {
     let (status, check) = status(host);
     match filter {
-        "availability-zone" => Values::of(settings.zone.clone()),
-        "availability-zone-id" => Values::of(view::zone_id(settings)),
+        "availability-zone" => Values::of(host.zone(settings).to_owned()),
+        "availability-zone-id" => {
+            Values::One(settings.zone_id(host.zone(settings)).map(Into::into))
+        }
         "instance-state-code" => Values::of(host.state.name().1.to_string()),
         "instance-state-name" => Values::of(host.state.name().0),
         "instance-status.status" | "system-status.status" => Values::of(status),

@@ -102,8 +102,10 @@ fn values<'a>(settings: &Settings, model: &Model, host: &'a Host, filter: &str) 
         Values::Many(model.attachments_of(host.id).map(value).collect())
     };
     match filter {
-        "availability-zone" => Values::of(settings.zone.clone()),
-        "availability-zone-id" => Values::of(view::zone_id(settings)),
+        "availability-zone" => Values::of(host.zone(settings).to_owned()),
+        "availability-zone-id" => {
+            Values::One(settings.zone_id(host.zone(settings)).map(Into::into))
+        }
         "block-device-mapping.attach-time" => each(|(_, a)| timestamp::extended(a.attached.0)),
         "block-device-mapping.delete-on-termination" => {
             each(|(_, a)| a.delete_on_termination.to_string())

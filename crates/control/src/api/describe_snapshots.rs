@@ -69,7 +69,7 @@ fn values<'a>(plane: &'a Plane, snapshot: &'a Snapshot, filter: &str) -> Values<
         "snapshot-id" => Values::of(snapshot.id.to_string()),
         "start-time" => Values::of(timestamp::extended(snapshot.started.0)),
         "status" => Values::of(snapshot.state()),
-        "storage-tier" => Values::of("standard"),
+        "storage-tier" => Values::of(snapshot.tier(plane.now())),
         "volume-id" => Values::of(snapshot.volume.to_string()),
         "volume-size" => Values::of(snapshot.size_gib.to_string()),
         tag => tag_values(tag, &snapshot.tags),

@@ -246,19 +246,18 @@ fn item(plane: &Plane, model: &Model, volume: &Volume, status: &Status) -> Eleme
         Element::list("item", [Element::text("name", name), Element::text("status", result)])
     });
     let actions = status.events.iter().filter_map(|event| event.action(volume.id));
-    let fields = [
-        Element::text("volumeId", volume.id),
-        Element::text("availabilityZone", &volume.zone),
-        Element::text("availabilityZoneId", view::zone_id(&plane.settings)),
+    let mut fields = vec![Element::text("volumeId", volume.id)];
+    fields.extend(view::zone(&plane.settings, &volume.zone));
+    fields.extend([
         Element::list(
             "volumeStatus",
             [Element::text("status", status.status), Element::list("details", details)],
         ),
         Element::list("eventsSet", status.events.iter().map(|event| event.item(volume.id))),
         Element::list("actionsSet", actions),
-    ];
-    let initialization = initialization(plane, model, volume, status);
-    Element::list("item", fields.into_iter().chain(initialization))
+    ]);
+    fields.extend(initialization(plane, model, volume, status));
+    Element::list("item", fields)
 }
 
 fn values(volume: &Volume, status: &Status, filter: &str) -> Vec<String> {

@@ -78,7 +78,7 @@ fn values<'a>(settings: &Settings, volume: &'a Volume, filter: &str) -> Values<'
         "attachment.instance-id" => each(|a| a.instance.to_string()),
         "attachment.status" => each(|a| a.state.name().into()),
         "availability-zone" => Values::of(&volume.zone),
-        "availability-zone-id" => Values::of(view::zone_id(settings)),
+        "availability-zone-id" => Values::One(settings.zone_id(&volume.zone).map(Into::into)),
         "create-time" => Values::of(timestamp::extended(volume.created.0)),
         "encrypted" => Values::of(volume.is_encrypted.to_string()),
         "fast-restored" => Values::of(volume.is_fast_restored.to_string()),

@@ -281,6 +281,11 @@ impl From<Refusal> for ApiError {
             | Refusal::TooManyShares(_)
             | Refusal::TooLargeForFastRestore(..)
             | Refusal::TooManyFast(_) => protection(refusal),
+            Refusal::SnapshotArchived(_)
+            | Refusal::SnapshotRestored(..)
+            | Refusal::NotArchived(_)
+            | Refusal::ArchiveOfFast(_)
+            | Refusal::ArchiveQuota(..) => tier(refusal),
             Refusal::ZoneMismatch(..)
             | Refusal::AlreadyAttached(_)
             | Refusal::DeviceMalformed(_)
@@ -402,6 +407,40 @@ fn copy(refusal: Refusal) -> ApiError {
         Refusal::SnapshotBeingCopied { id, copy } => ApiError::new(
             "InvalidSnapshot.InUse",
             format!("The snapshot {id} is being copied to {copy}; wait until that is done"),
+        ),
+        other => state_or_limit(other),
+    }
+}
+
+/// Refusals of storage tiers.
+fn tier(refusal: Refusal) -> ApiError {
+    match refusal {
+        Refusal::SnapshotArchived(id) => ApiError::new(
+            "IncorrectState",
+            format!("{id} is archived; restore it with RestoreSnapshotTier first"),
+        ),
+        Refusal::SnapshotRestored(id, until) => ApiError::new(
+            "IncorrectState",
+            format!(
+                "{id} is archived, and restored until {}; it cannot be used after that. \
+                 RestoreSnapshotTier with TemporaryRestoreDays changes the time",
+                timestamp::extended(until.0)
+            ),
+        ),
+        Refusal::NotArchived(id) => ApiError::new(
+            "IncorrectState",
+            format!("{id} is not archived, so there is nothing to restore"),
+        ),
+        Refusal::ArchiveOfFast(id) => ApiError::new(
+            "IncorrectState",
+            format!("{id} has fast restore; DisableFastSnapshotRestores ends that"),
+        ),
+        Refusal::ArchiveQuota(volume, most) => ApiError::new(
+            "ResourceLimitExceeded",
+            format!(
+                "{volume} has {most} archived snapshots, which is the quota; delete one, or \
+                 restore it permanently"
+            ),
         ),
         other => state_or_limit(other),
     }

@@ -62,6 +62,7 @@ mod set_volume_credits;
 mod shortage;
 mod snapshot_attribute;
 mod snapshot_lock;
+mod snapshot_tiers;
 mod volume_attribute;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,6 +134,7 @@ pub const ACTIONS: &[Action] = &[
     describe_regions::ACTION,
     scrub::DESCRIBE,
     snapshot_attribute::DESCRIBE,
+    snapshot_tiers::DESCRIBE,
     describe_snapshots::ACTION,
     describe_tags::ACTION,
     describe_unowned_snapshots::ACTION,
@@ -163,6 +165,7 @@ pub const ACTIONS: &[Action] = &[
     instance_attribute::MODIFY,
     nodes::MODIFY,
     snapshot_attribute::MODIFY,
+    snapshot_tiers::ARCHIVE,
     modify_volume::ACTION,
     volume_attribute::MODIFY,
     nodes::MOVE,
@@ -172,6 +175,7 @@ pub const ACTIONS: &[Action] = &[
     encryption::RESET_KEY,
     snapshot_attribute::RESET,
     recycle_bin::RESTORE_SNAPSHOT,
+    snapshot_tiers::RESTORE,
     recycle_bin::RESTORE_VOLUME,
     run_instances::ACTION,
     set_volume_credits::ACTION,

@@ -46,10 +46,9 @@ fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
         Element::text("volumeType", spec.volume_type),
         Element::text("state", "available"),
         Element::text("size", spec.size_gib),
-        Element::text("availabilityZone", &volume.zone),
-        Element::text("availabilityZoneId", view::zone_id(settings)),
-        view::time("createTime", volume.created),
     ];
+    fields.extend(view::zone(settings, &volume.zone));
+    fields.push(view::time("createTime", volume.created));
     fields.extend(view::limits(spec));
     fields.extend(volume.source.map(|source| Element::text("sourceVolumeId", source)));
     fields.extend(volume.snapshot.map(|snapshot| Element::text("snapshotId", snapshot)));

@@ -16,11 +16,12 @@ pub const ACTION: Action = Action { name: "RegisterHost", mutates: true, run };
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let instance_type = call.args.required("InstanceType")?;
     let address = call.args.text("Address");
+    let zone = call.args.text("AvailabilityZone");
     let tags = call.args.tags("")?;
     call.args.done()?;
     let address = address.as_deref().map_or(Ok(HostAddress::Local), parse_address)?;
     let id = clock::instance_id().map_err(PlaneError::from)?;
-    call.execute(&Command::RegisterHost { id, instance_type, address, tags })?;
+    call.execute(&Command::RegisterHost { id, zone, instance_type, address, tags })?;
     let model = call.plane.model();
     let host = model.host(id)?;
     let fields = view::host(&call.plane.settings, &model, host);

@@ -78,11 +78,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let text = "The parameter PrivateIpAddress cannot be used for more than one instance";
         return Err(ApiError::new("InvalidParameterCombination", text));
     }
-    if let Some(zone) = zone.filter(|zone| *zone != settings.zone) {
-        return Err(ApiError::unknown_zone(&zone));
+    if let Some(zone) = zone.as_ref().filter(|zone| !settings.has_zone(zone)) {
+        return Err(ApiError::unknown_zone(zone));
     }
     check_snapshots(call, &devices)?;
-    let wanted = Wanted { instance_type, address, tags, devices, volume_tags };
+    let wanted = Wanted { zone, instance_type, address, tags, devices, volume_tags };
     let hosts = made(call, &wanted, token.as_deref(), count)?;
     let model = call.plane.model();
     let instance = |id: &InstanceId| {
@@ -96,6 +96,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 
 /// What each host of a request is.
 struct Wanted {
+    zone: Option<String>,
     instance_type: String,
     address: Option<HostAddress>,
     tags: Tags,
@@ -132,7 +133,8 @@ fn made(
             None => free_address(&call.plane.model())?,
         };
         let (instance_type, tags) = (wanted.instance_type.clone(), wanted.tags.clone());
-        let command = Command::RegisterHost { id, instance_type, address, tags };
+        let zone = wanted.zone.clone();
+        let command = Command::RegisterHost { id, zone, instance_type, address, tags };
         let registered = call.execute(&command);
         drop(one);
         let done = registered.map(drop).and_then(|()| {
@@ -227,7 +229,8 @@ fn attach(
         request.size_gib = call.plane.model().snapshot(of)?.size_gib;
     }
     let begins = Begins { spares: [spare()?, spare()?], ..new.begins };
-    let zone = call.plane.settings.zone.clone();
+    // A volume is in the zone of the host that it is made for.
+    let zone = call.plane.model().host(instance)?.zone(&call.plane.settings).to_owned();
     let (tags, token) = (tags.clone(), None);
     call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
     let device = new.device.clone();

@@ -36,27 +36,10 @@ pub fn paged(name: &str, items: Vec<Element>, token: Option<String>) -> Vec<Elem
     [Element::list(name, items)].into_iter().chain(token).collect()
 }
 
-/// The id of the only zone, in EC2's form: `use1-az1` in the region us-east-1.
-pub fn zone_id(settings: &Settings) -> String {
-    let region: String = settings.region.split('-').map(abbreviated).collect();
-    format!("{region}-az1")
-}
-
-/// A part of a region's name as zone ids have it.
-fn abbreviated(part: &str) -> &str {
-    match part {
-        "east" => "e",
-        "west" => "w",
-        "north" => "n",
-        "south" => "s",
-        "central" => "c",
-        "northeast" => "ne",
-        "northwest" => "nw",
-        "southeast" => "se",
-        "southwest" => "sw",
-        "gov" => "g",
-        other => other,
-    }
+/// A zone, and its id if it is still one of the server.
+pub fn zone(settings: &Settings, name: &str) -> impl Iterator<Item = Element> + use<> {
+    let id = settings.zone_id(name).map(|id| Element::text("availabilityZoneId", id));
+    [Element::text("availabilityZone", name)].into_iter().chain(id)
 }
 
 /// What describes a resource, as the action that makes it returns it: with an empty list of tags if
@@ -95,15 +78,16 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
             Some(snapshot) => Element::text("snapshotId", snapshot),
             None => Element::new("snapshotId"),
         },
-        Element::text("availabilityZone", &volume.zone),
-        Element::text("availabilityZoneId", zone_id(settings)),
+    ];
+    fields.extend(zone(settings, &volume.zone));
+    fields.extend([
         Element::text("status", volume.state().name()),
         time("createTime", volume.created),
         Element::list("attachmentSet", attachments),
         Element::text("volumeType", spec.volume_type),
         Element::text("encrypted", volume.is_encrypted),
         Element::text("multiAttachEnabled", spec.multi_attach),
-    ];
+    ]);
     fields.extend(key_id(settings, volume.is_encrypted));
     fields.extend(volume.source.map(|source| Element::text("sourceVolumeId", source)));
     if volume.is_fast_restored {
@@ -143,7 +127,9 @@ pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<E
 pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     let mut fields = snapshot_fields(plane, snapshot, "status");
     fields.extend(key_id(&plane.settings, snapshot.is_encrypted));
-    fields.push(Element::text("storageTier", "standard"));
+    let now = plane.now();
+    fields.push(Element::text("storageTier", snapshot.tier(now)));
+    fields.extend(snapshot.restored_until(now).map(|until| time("restoreExpiryTime", until)));
     match &snapshot.phase {
         SnapshotPhase::Completed { data, ended } => {
             fields.push(time("completionTime", *ended));
@@ -203,11 +189,8 @@ pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) 
 
 /// A host as an instance of DescribeInstances.
 pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
-    let placement = [
-        Element::text("availabilityZone", &settings.zone),
-        Element::text("availabilityZoneId", zone_id(settings)),
-        Element::text("tenancy", "default"),
-    ];
+    let tenancy = Element::text("tenancy", "default");
+    let placement = zone(settings, host.zone(settings)).chain([tenancy]);
     let mut fields = vec![
         Element::text("instanceId", host.id),
         host_state("instanceState", host.state),

@@ -159,7 +159,9 @@ impl From<Refusal> for DirectError {
             Refusal::SnapshotsNotFound(_) => {
                 (404, "ResourceNotFoundException", Some("SNAPSHOT_NOT_FOUND"))
             }
-            Refusal::NotFilling(..) | Refusal::SnapshotUnready(..) => {
+            Refusal::NotFilling(..)
+            | Refusal::SnapshotUnready(..)
+            | Refusal::SnapshotArchived(_) => {
                 (400, "ValidationException", Some("INVALID_SNAPSHOT_ID"))
             }
             Refusal::NoUnit { .. } => (400, "ValidationException", Some("INVALID_BLOCK")),

@@ -10,7 +10,7 @@ use super::notice::{
 };
 use crate::model::{
     AttachmentState, Event, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase,
-    UnixMs, Volume,
+    TierOperation, UnixMs, Volume,
 };
 use crate::scrub::Target;
 
@@ -132,6 +132,7 @@ fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str)
         all.push(What::FastRestore { id: known.id, is_on: is_fast(after) });
     }
     if let (Some(before), Some(after)) = (before, after) {
+        all.extend(of_tier(before, after));
         let is_new = |account: &&String| account.as_str() != "all"; // public ones are no event
         let added = after.shared_with.difference(&before.shared_with).filter(is_new).count();
         if added > 0 {
@@ -144,6 +145,26 @@ fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str)
         }
     }
     all
+}
+
+/// The event of a storage tier. One that only moves with the clock is none.
+fn of_tier(before: &Snapshot, after: &Snapshot) -> Option<What> {
+    let tiering = after.tiering?;
+    let was = before.tiering.map(|it| it.last);
+    if before.tiering.is_some_and(|it| it.began == tiering.began) {
+        return None;
+    }
+    let event = match tiering.last {
+        TierOperation::PermanentRestore => SnapshotEvent::RestoreForGood,
+        TierOperation::TemporaryRestore { until } => SnapshotEvent::RestoreUntil(until),
+        // Nothing but its end archives what is restored for some days.
+        TierOperation::Archive if matches!(was, Some(TierOperation::TemporaryRestore { .. })) => {
+            SnapshotEvent::RestoreEnd
+        }
+        TierOperation::Archive => SnapshotEvent::Archive,
+    };
+    let (id, failed, started) = (after.id, None, tiering.began);
+    Some(What::Snapshot(SnapshotDone { id, event, failed, started }))
 }
 
 fn of_snapshot_phases(

@@ -214,6 +214,14 @@ pub enum SnapshotEvent {
     Copy(Option<SnapshotId>),
     /// `shareSnapshot`
     Share,
+    /// `archiveSnapshot`
+    Archive,
+    /// `permanentRestoreSnapshot`
+    RestoreForGood,
+    /// `temporaryRestoreSnapshot`, until this time.
+    RestoreUntil(UnixMs),
+    /// `restoreExpiry`: a temporary restore has ended.
+    RestoreEnd,
 }
 
 /// What was done with something in the recycle bin.
@@ -320,7 +328,7 @@ impl Notice {
                 detail: vec![
                     ("snapshot-id", json!(id.to_string())),
                     ("state", json!(if *is_on { "enabled" } else { "disabled" })),
-                    ("zone", json!(settings.zone)),
+                    ("zone", json!(settings.zone())),
                     ("message", json!(LIFECYCLE)),
                 ],
             },
@@ -357,6 +365,10 @@ impl Notice {
                 ("copySnapshot", of.unwrap_or_default())
             }
             SnapshotEvent::Share => ("shareSnapshot", settings.account.clone()),
+            SnapshotEvent::Archive
+            | SnapshotEvent::RestoreForGood
+            | SnapshotEvent::RestoreUntil(_)
+            | SnapshotEvent::RestoreEnd => return self.tier(settings, done),
         };
         let result = if done.failed.is_some() { "failed" } else { "succeeded" };
         Said {
@@ -373,6 +385,28 @@ impl Notice {
                 ("endTime", json!(time(self.at))),
             ],
         }
+    }
+
+    /// An event of a storage tier.
+    fn tier(&self, settings: &Settings, done: &SnapshotDone) -> Said {
+        let arn = snapshot_arn(settings, done.id);
+        let (event, until) = match done.event {
+            SnapshotEvent::RestoreForGood => ("permanentRestoreSnapshot", None),
+            SnapshotEvent::RestoreUntil(until) => ("temporaryRestoreSnapshot", Some(until)),
+            SnapshotEvent::RestoreEnd => ("restoreExpiry", None),
+            _ => ("archiveSnapshot", None),
+        };
+        let mut detail = vec![
+            ("event", json!(event)),
+            ("result", json!("succeeded")),
+            ("cause", json!("")),
+            ("request-id", json!(self.request)),
+            ("snapshot_id", json!(arn)),
+            ("startTime", json!(time(done.started))),
+            ("endTime", json!(time(self.at))),
+        ];
+        detail.extend(until.map(|until| ("restoreExpiryTime", json!(time(until)))));
+        Said { detail_type: "EBS Snapshot Notification", resources: vec![arn], detail }
     }
 
     fn set(

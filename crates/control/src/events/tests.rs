@@ -17,7 +17,7 @@ use super::notice::{BinEvent, SnapshotDone, SnapshotEvent, SnapshotNews, VolumeE
 use super::*;
 use crate::model::{
     Attachment, AttachmentState, FastRestore, Modification, ModificationPhase, Phase, Snapshot,
-    SnapshotPhase, Volume,
+    SnapshotPhase, TierOperation, Tiering, Volume,
 };
 use crate::scrub::Target;
 
@@ -232,6 +232,30 @@ fn sharing_fast_restore_and_what_is_never_shown() {
 }
 
 #[test]
+fn storage_tiers_are_told_and_a_clock_that_moves_them_is_not() {
+    let completed = snapshot(SnapshotPhase::Completed { data: ByteCount(1), ended: NOW });
+    let tiered = |last, began: u64| {
+        let tiering = Tiering { last, began: UnixMs(began), archived: UnixMs(1) };
+        Snapshot { tiering: Some(tiering), ..completed.clone() }
+    };
+    let of = |before: &Snapshot, after: &Snapshot| {
+        told(of_snapshots(Some(before.clone()), Some(after.clone())))
+    };
+    let archived = tiered(TierOperation::Archive, 1);
+    let until = |ms| TierOperation::TemporaryRestore { until: UnixMs(ms) };
+    let restored = tiered(until(9), 2);
+    assert_eq!(of(&completed, &archived), "archiveSnapshot succeeded");
+    assert_eq!(of(&archived, &restored), "temporaryRestoreSnapshot succeeded");
+    assert_eq!(of(&restored, &tiered(until(12), 5)), "temporaryRestoreSnapshot succeeded");
+    assert_eq!(of(&restored, &tiered(until(20), 2)), "", "moved with the clock");
+    assert_eq!(of(&restored, &tiered(TierOperation::Archive, 9)), "restoreExpiry succeeded");
+    let for_good = tiered(TierOperation::PermanentRestore, 7);
+    assert_eq!(of(&restored, &for_good), "permanentRestoreSnapshot succeeded");
+    assert_eq!(of(&for_good, &tiered(TierOperation::Archive, 8)), "archiveSnapshot succeeded");
+    assert_eq!(of(&archived, &archived), "");
+}
+
+#[test]
 fn a_set_is_told_when_the_last_of_its_snapshots_is_known() {
     let id = |bits| SnapshotId::from_bits(bits);
     let in_phase = |bits, phase| Snapshot { id: id(bits), ..snapshot(phase) };
@@ -298,6 +322,10 @@ fn kinds() -> Vec<What> {
         done(SnapshotEvent::Create(VOLUME), Some("lost")),
         done(SnapshotEvent::Copy(Some(SnapshotId::from_bits(0xc))), None),
         done(SnapshotEvent::Copy(None), Some("the source is gone")),
+        done(SnapshotEvent::Archive, None),
+        done(SnapshotEvent::RestoreUntil(UnixMs(NOW.0 + 1_000)), None),
+        done(SnapshotEvent::RestoreForGood, None),
+        done(SnapshotEvent::RestoreEnd, None),
         done(SnapshotEvent::Share, None),
         What::Set { all: set(true), started: NOW },
         What::Set { all: set(false), started: NOW },

@@ -14,8 +14,8 @@ use proptest::test_runner::{Config, TestRunner};
 use super::*;
 use crate::model::{
     Account, Attachment, AttachmentState, FastRestore, Filled, Host, HostState, Lock, LockMode,
-    Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Tags, Token,
-    UnixMs, Volume,
+    Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Tags,
+    TierOperation, Tiering, Token, UnixMs, Volume,
 };
 
 /// Opens the same journal again, as after a crash if the earlier ones were dropped.
@@ -90,6 +90,12 @@ fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
         until: is_encrypted.then_some(until),
     };
     let fast = FastRestore { since: entered, credits: 5, counted: until };
+    let last = match number % 3 {
+        0 => TierOperation::Archive,
+        1 => TierOperation::TemporaryRestore { until },
+        _ => TierOperation::PermanentRestore,
+    };
+    let tiering = Tiering { last, began: entered, archived: UnixMs(29) };
     let accounts = (0..number).map(|account| format!("00000000000{account}"));
     Snapshot {
         copy_of: is_encrypted.then(|| SnapshotId::from_bits(97)),
@@ -98,6 +104,7 @@ fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
         lock: is_locked.then_some(lock),
         shared_with: accounts.collect(),
         fast_restore: is_fast.then_some(fast),
+        tiering: is_locked.then_some(tiering),
         ..snapshot(number, phase)
     }
 }
@@ -110,6 +117,7 @@ fn host(number: u8) -> Host {
         registered: UnixMs(7),
         state: HostState::Running,
         tags: [("k".to_owned(), number.to_string())].into(),
+        zone: (number % 2 == 0).then(|| format!("local-1{number}")),
     }
 }
 

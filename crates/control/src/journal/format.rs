@@ -3,7 +3,7 @@
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":5,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":6,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
@@ -14,6 +14,7 @@
 //!   Version 1 has no snapshots: neither of them, nor of volumes made of them. Version 2 has none
 //!   that are filled. Version 3 has no copies, no encryption, no recycle bin, no locks, no sharing,
 //!   no fast restore, no states of hosts and no account. Version 4 has no public access.
+//!   Version 5 has no storage tiers and no zones of hosts.
 //! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
 //!   that ignored a field would write the volume back without it.
 //!
@@ -32,15 +33,15 @@ use serde_json::{Map, Value};
 
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
-    LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase, Token,
-    UnixMs, Volume,
+    LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
+    TierOperation, Tiering, Token, UnixMs, Volume,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 
 /// Why bytes are not an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,6 +135,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     }
     if version <= 4 {
         from_4(&kind, &mut event)?;
+    }
+    if version <= 5 {
+        from_5(&kind, &mut event)?;
     }
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
@@ -241,6 +245,20 @@ fn from_4(kind: &str, event: &mut Value) -> Result<(), FormatError> {
     match fields.insert("public_access".into(), PublicAccess::default().to_string().into()) {
         None => Ok(()),
         Some(_) => Err(FormatError::Malformed("unknown field `public_access`".into())),
+    }
+}
+
+/// Converts the form of version 5 to that of version 6.
+fn from_5(kind: &str, event: &mut Value) -> Result<(), FormatError> {
+    let (name, Value::Object(fields)) = (kind, event) else { return Ok(()) };
+    let new = match name {
+        "snapshot" => "tiering",
+        "host" => "zone",
+        _ => return Ok(()),
+    };
+    match fields.insert(new.into(), Value::Null) {
+        None => Ok(()),
+        Some(_) => Err(FormatError::Malformed(format!("unknown field `{new}`"))),
     }
 }
 
@@ -381,6 +399,8 @@ struct HostForm {
     registered_ms: u64,
     tags: BTreeMap<String, String>,
     state: HostStateForm,
+    /// `null` means the first zone of the server.
+    zone: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -433,6 +453,7 @@ struct SnapshotForm {
     lock: Option<LockForm>,
     shared_with: BTreeSet<String>,
     fast_restore: Option<FastRestoreForm>,
+    tiering: Option<TieringForm>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -458,6 +479,22 @@ struct FastRestoreForm {
     since_ms: u64,
     credits_micro: u64,
     counted_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TieringForm {
+    last: TierOperationForm,
+    began_ms: u64,
+    archived_ms: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case", deny_unknown_fields)]
+enum TierOperationForm {
+    Archive,
+    TemporaryRestore { until_ms: u64 },
+    PermanentRestore,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -685,6 +722,7 @@ impl From<&Host> for HostForm {
                 HostState::Stopped => HostStateForm::Stopped,
                 HostState::Terminated { at } => HostStateForm::Terminated { at_ms: at.0 },
             },
+            zone: host.zone.clone(),
         }
     }
 }
@@ -702,6 +740,7 @@ impl From<HostForm> for Host {
                 HostStateForm::Terminated { at_ms } => HostState::Terminated { at: UnixMs(at_ms) },
             },
             tags: form.tags,
+            zone: form.zone,
         }
     }
 }
@@ -759,7 +798,35 @@ impl From<&Snapshot> for SnapshotForm {
                 credits_micro: fast.credits,
                 counted_ms: fast.counted.0,
             }),
+            tiering: snapshot.tiering.map(TieringForm::from),
         }
+    }
+}
+
+impl From<Tiering> for TieringForm {
+    fn from(tiering: Tiering) -> Self {
+        let Tiering { last, began, archived } = tiering;
+        let last = match last {
+            TierOperation::Archive => TierOperationForm::Archive,
+            TierOperation::TemporaryRestore { until } => {
+                TierOperationForm::TemporaryRestore { until_ms: until.0 }
+            }
+            TierOperation::PermanentRestore => TierOperationForm::PermanentRestore,
+        };
+        Self { last, began_ms: began.0, archived_ms: archived.0 }
+    }
+}
+
+impl From<TieringForm> for Tiering {
+    fn from(form: TieringForm) -> Self {
+        let last = match form.last {
+            TierOperationForm::Archive => TierOperation::Archive,
+            TierOperationForm::TemporaryRestore { until_ms } => {
+                TierOperation::TemporaryRestore { until: UnixMs(until_ms) }
+            }
+            TierOperationForm::PermanentRestore => TierOperation::PermanentRestore,
+        };
+        Self { last, began: UnixMs(form.began_ms), archived: UnixMs(form.archived_ms) }
     }
 }
 
@@ -849,6 +916,7 @@ impl From<SnapshotForm> for Snapshot {
                 credits: fast.credits_micro,
                 counted: UnixMs(fast.counted_ms),
             }),
+            tiering: form.tiering.map(Tiering::from),
         }
     }
 }

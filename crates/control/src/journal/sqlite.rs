@@ -29,7 +29,7 @@ use crate::model::{Attachment, AttachmentState, Event, Phase, SnapshotPhase, Vol
 use crate::private;
 
 /// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 8;
+const SCHEMA_VERSION: i64 = 9;
 
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
@@ -103,6 +103,13 @@ CREATE TABLE account (
 /// Upgrades a file of version 7 to version 8.
 const FROM_7: &str =
     "ALTER TABLE account ADD COLUMN public_access TEXT NOT NULL DEFAULT 'unblocked';";
+
+/// Upgrades a file of version 8 to version 9.
+const FROM_8: &str = "ALTER TABLE snapshots ADD COLUMN tier_operation TEXT;
+ALTER TABLE snapshots ADD COLUMN tier_began_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN tier_archived_ms INTEGER;
+ALTER TABLE snapshots ADD COLUMN tier_until_ms INTEGER;
+ALTER TABLE hosts ADD COLUMN zone TEXT;";
 
 /// The server's time. The table is no part of a version: an older version can use a file that has
 /// it, and does not read it.
@@ -191,8 +198,8 @@ impl SqliteJournal {
             SCHEMA_VERSION => &[],
             0 => &[SCHEMA],
             older @ 1..SCHEMA_VERSION => {
-                const UPGRADES: [&str; 7] =
-                    [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6, FROM_7];
+                const UPGRADES: [&str; 8] =
+                    [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6, FROM_7, FROM_8];
                 &UPGRADES[usize::try_from(older - 1).unwrap_or_default()..]
             }
             newer => return Err(too_new(path, newer)),

@@ -43,13 +43,13 @@ struct World {
 
 impl World {
     fn selling(capacity: Capacity) -> Self {
-        let settings = Settings { zone: "z".into(), ..Settings::default() };
+        let settings = Settings { zones: vec!["z".into()], ..Settings::default() };
         let mut world = Self { settings, capacity, model: Model::default(), now: UnixMs(1) };
         world.keep_books();
         let id = InstanceId::from_bits(HOST);
         let (instance_type, address) = ("m5.large".into(), HostAddress::Local);
         let tags = Tags::new();
-        world.run(&Command::RegisterHost { id, instance_type, address, tags }).unwrap();
+        world.run(&Command::RegisterHost { id, zone: None, instance_type, address, tags }).unwrap();
         world
     }
 
@@ -529,6 +529,7 @@ fn hosts_that_are_no_longer_shown_give_their_places_to_others() {
     let mut world = World::selling(Capacity::Unknown);
     let register = |number: u128| Command::RegisterHost {
         id: InstanceId::from_bits(number),
+        zone: None,
         instance_type: "m5.large".into(),
         address: HostAddress::Local,
         tags: Tags::new(),

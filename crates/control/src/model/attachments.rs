@@ -31,8 +31,7 @@ impl Model {
         if !is_device_name(device) {
             return Err(Refusal::DeviceMalformed(device.into()));
         }
-        // Hosts have no zone of their own yet: all are in the server's zone.
-        if volume.zone != settings.zone {
+        if volume.zone != host.zone(settings) {
             return Err(Refusal::ZoneMismatch(id, instance));
         }
         if volume.phase != Phase::Ready {
@@ -79,7 +78,7 @@ impl Model {
         &self,
         id: VolumeId,
         instance: Option<InstanceId>,
-        device: Option<&str>,
+        device: &Option<String>,
     ) -> Result<Decision, Refusal> {
         let mut volume = self.volume(id)?.clone();
         if volume.attachments.is_empty() {
@@ -101,8 +100,8 @@ impl Model {
                 None => Err(Refusal::InstanceMustBeNamed(id)),
             };
         };
-        if let Some(device) = device.filter(|device| *device != attachment.device) {
-            return Err(Refusal::NotAttachedAs(id, attachment.instance, device.into()));
+        if let Some(device) = device.as_ref().filter(|device| **device != attachment.device) {
+            return Err(Refusal::NotAttachedAs(id, attachment.instance, device.clone()));
         }
         if !settled {
             return Err(Refusal::Unsettled(id));

@@ -75,7 +75,7 @@ impl Model {
         };
         let origin = match (snapshot, source) {
             (Some(id), _) => {
-                self.check_snapshot_for_volume(id, new.request.size_gib)?;
+                self.check_snapshot_for_volume(id, new.request.size_gib, now)?;
                 let of = self.snapshot(id)?;
                 if let Some(less) = of.less_a_credit(now) {
                     beginning.is_fast_restored = true;
@@ -158,9 +158,7 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         let &NewCopy { id, of, is_encrypted, description, tags } = new;
         let source = self.snapshot(of)?;
-        if !matches!(source.phase, SnapshotPhase::Completed { .. }) {
-            return Err(Refusal::SnapshotUnready(of, source.state()));
-        }
+        source.check_usable(now)?;
         if tags.len() > TAGS_MAX {
             return Err(Refusal::TooManyTags(id.to_string()));
         }
@@ -245,6 +243,7 @@ impl Snapshot {
             lock: None,
             shared_with: std::collections::BTreeSet::new(),
             fast_restore: None,
+            tiering: None,
         }
     }
 }

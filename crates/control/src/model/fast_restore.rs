@@ -92,6 +92,9 @@ impl Model {
             if is_on && matches!(snapshot.phase, SnapshotPhase::Error(_)) {
                 return Err(Refusal::SnapshotUnready(id, snapshot.state()));
             }
+            if is_on {
+                snapshot.check_not_archived(now)?;
+            }
             if is_on && snapshot.size_gib > SIZE_GIB_MAX {
                 return Err(Refusal::TooLargeForFastRestore(id, SIZE_GIB_MAX));
             }

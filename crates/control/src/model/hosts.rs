@@ -4,7 +4,7 @@ use evenkeel_core::ids::InstanceId;
 use evenkeel_core::instance;
 use evenkeel_wire::agent::HostAddress;
 
-use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, TAGS_MAX, Tags, UnixMs};
+use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, Settings, TAGS_MAX, Tags, UnixMs};
 
 /// How long a terminated host is shown, in milliseconds: an hour, as on EC2.
 pub const TERMINATED_SHOWN_MS: u64 = 3_600_000;
@@ -41,6 +41,7 @@ pub const LOCAL_TYPE: &str = "evenkeel.local";
 /// The parameters of a host to register.
 pub(super) struct NewHost<'a> {
     pub id: InstanceId,
+    pub zone: &'a Option<String>,
     pub instance_type: &'a str,
     pub address: HostAddress,
     pub tags: &'a Tags,
@@ -55,10 +56,14 @@ impl Model {
 
     pub(super) fn register_host(
         &self,
+        settings: &Settings,
         new: &NewHost<'_>,
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
-        let &NewHost { id, instance_type, address, tags } = new;
+        let &NewHost { id, zone, instance_type, address, tags } = new;
+        if let Some(zone) = zone.as_ref().filter(|zone| !settings.has_zone(zone)) {
+            return Err(Refusal::UnknownZone(zone.clone()));
+        }
         if instance_type != LOCAL_TYPE && instance::by_name(instance_type).is_none() {
             return Err(Refusal::UnknownInstanceType(instance_type.into()));
         }
@@ -70,7 +75,8 @@ impl Model {
         }
         let instance_type = instance_type.into();
         let state = HostState::Running;
-        let host = Host { id, instance_type, address, registered: now, state, tags: tags.clone() };
+        let (tags, zone) = (tags.clone(), zone.clone());
+        let host = Host { id, instance_type, address, registered: now, state, tags, zone };
         // Those that are no longer shown give their place to it.
         let mut events: Vec<Event> = self
             .hosts

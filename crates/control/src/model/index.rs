@@ -13,7 +13,7 @@ use std::ops::Bound;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::space::taken;
-use super::{Model, Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs, Volume};
+use super::{Model, Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Token, UnixMs, Volume};
 
 /// The index; see the module documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -44,6 +44,8 @@ pub(super) struct Index {
     binned: (BTreeSet<VolumeId>, BTreeSet<SnapshotId>),
     /// Snapshots with fast restore that are shown.
     fast: BTreeSet<SnapshotId>,
+    /// Snapshots that are restored from the archive for some days.
+    restored: BTreeSet<SnapshotId>,
     /// Client tokens of snapshots that are shown.
     snapshot_tokens: BTreeMap<String, SnapshotId>,
     /// Volumes by the hashes of their tags and of their state. A hash takes less memory than what
@@ -141,6 +143,7 @@ impl Index {
             self.copying.remove(&before.id);
             self.binned.1.remove(&before.id);
             self.fast.remove(&before.id);
+            self.restored.remove(&before.id);
             if let Some(volume) = before.for_volume {
                 self.own_snapshots.remove(&(volume, before.id));
             }
@@ -163,6 +166,10 @@ impl Index {
         }
         if after.fast_restore.is_some() && after.is_shown() {
             self.fast.insert(after.id);
+        }
+        let tier = after.tiering.map(|it| it.last);
+        if let Some(TierOperation::TemporaryRestore { .. }) = tier {
+            self.restored.insert(after.id);
         }
         if let Some(volume) = after.for_volume {
             self.own_snapshots.insert((volume, after.id));
@@ -240,6 +247,11 @@ impl Index {
     /// Snapshots with fast restore, by id.
     pub const fn fast(&self) -> &BTreeSet<SnapshotId> {
         &self.fast
+    }
+
+    /// Snapshots that are restored from the archive for some days, by id.
+    pub const fn restored(&self) -> &BTreeSet<SnapshotId> {
+        &self.restored
     }
 
     /// The snapshot that was started with a client token.

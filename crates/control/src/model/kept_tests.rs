@@ -15,7 +15,7 @@ use super::*;
 use crate::model::Filled;
 use crate::model::{
     Attachment, AttachmentState, FastRestore, Host, HostState, Modification, ModificationPhase,
-    Phase, Snapshot, SnapshotPhase, Tags, Token, UnixMs,
+    Phase, Snapshot, SnapshotPhase, Tags, TierOperation, Tiering, Token, UnixMs,
 };
 
 const HOSTS: u128 = 3;
@@ -82,6 +82,15 @@ fn vol(number: u8) -> VolumeId {
     VolumeId::from_bits(number.into())
 }
 
+fn tiering(data: ByteCount) -> Tiering {
+    let last = match data.0 % 3 {
+        0 => TierOperation::Archive,
+        1 => TierOperation::TemporaryRestore { until: UnixMs(4) },
+        _ => TierOperation::PermanentRestore,
+    };
+    Tiering { last, began: UnixMs(3), archived: UnixMs(2) }
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let number = || 0_u8..8;
     let volume = (number(), spec(), phase(), modification(), attachments()).prop_map(
@@ -123,6 +132,7 @@ fn event() -> impl Strategy<Value = Event> {
             }),
             for_volume: (of % 3 == 1).then(|| vol(of)),
             fast_restore: (of % 3 == 2).then_some(fast),
+            tiering: (of % 2 == 0).then(|| tiering(data)),
             ..Snapshot::new(id_of, vol(of), 1, UnixMs(1))
         })
     });
@@ -135,6 +145,7 @@ fn event() -> impl Strategy<Value = Event> {
             registered: UnixMs(1),
             state: HostState::Running,
             tags: Tags::new(),
+            zone: None,
         })
     });
     prop_oneof![
@@ -195,7 +206,7 @@ fn terms() -> impl Strategy<Value = (Settings, Capacity)> {
     (figure, oversold, capacity()).prop_map(|(figure, oversold, capacity)| {
         let oversold = oversold.and_then(Oversell::from_ppm);
         let settings = Settings {
-            zone: "z".into(),
+            zones: vec!["z".into()],
             figure,
             oversell: oversold.map(|times| (VolumeType::Gp3, times)).into_iter().collect(),
             ..Settings::default()
@@ -327,6 +338,18 @@ fn compare_snapshots(model: &Model) {
     let is_fast = |it: &&Snapshot| it.is_shown() && it.fast_restore.is_some();
     let fast: Vec<_> = snapshots().filter(is_fast).collect();
     assert_eq!(model.fast_restored().collect::<Vec<_>>(), fast);
+    let is_restored = |it: &&Snapshot| {
+        let last = it.tiering.map(|it| it.last);
+        matches!(last, Some(TierOperation::TemporaryRestore { .. }))
+    };
+    let restored: Vec<_> = snapshots().filter(is_restored).map(|it| it.id).collect();
+    let ended = model.restores_ended(UnixMs(4));
+    assert_eq!(ended.len(), restored.len());
+    for event in ended {
+        let Event::Snapshot(after) = event else { panic!("{event:?}") };
+        assert!(restored.contains(&after.id) && after.is_archived(UnixMs(0)), "{after:?}");
+    }
+    assert_eq!(model.restores_ended(UnixMs(3)), vec![]);
     let copies = all().filter(|it| it.source.is_some() && it.phase == Phase::Creating);
     assert_eq!(model.index.volume_copies(), copies.clone().count());
     for id in (0..8).map(vol) {

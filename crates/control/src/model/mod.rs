@@ -41,7 +41,9 @@ pub mod signatures;
 pub mod snapshots;
 mod space;
 mod tags;
+pub mod tiers;
 mod volumes;
+pub mod zones;
 
 #[cfg(test)]
 mod admission_tests;
@@ -81,6 +83,7 @@ pub use snapshots::{
 use snapshots::{NewFilled, NewSnapshot};
 pub use space::{Room, SpaceOversell, SpaceShort, ToBeKept};
 pub use tags::{TAGS_MAX, Tagged, Tags};
+pub use tiers::{TierOperation, Tiering};
 use volumes::NewVolume;
 
 /// The most volumes of one control plane: as many as the schedulers of two cores. 100,000 are
@@ -350,6 +353,8 @@ pub struct Host {
     pub state: HostState,
     /// Its tags.
     pub tags: Tags,
+    /// Its availability zone; `None` for the first of the server.
+    pub zone: Option<String>,
 }
 
 /// A client token that was used.
@@ -527,6 +532,18 @@ pub enum Command {
         /// The snapshot.
         id: SnapshotId,
     },
+    /// Archive a snapshot.
+    ArchiveSnapshot {
+        /// The snapshot.
+        id: SnapshotId,
+    },
+    /// Restore a snapshot from the archive.
+    RestoreTier {
+        /// The snapshot.
+        id: SnapshotId,
+        /// For how many days; `None` for good.
+        days: Option<u32>,
+    },
     /// Change the accounts that a snapshot is shared with.
     ShareSnapshot {
         /// The snapshot.
@@ -566,6 +583,8 @@ pub enum Command {
     RegisterHost {
         /// Id of the new host.
         id: InstanceId,
+        /// Its availability zone; `None` for the first of the server.
+        zone: Option<String>,
         /// Its EC2 type, or [`LOCAL_TYPE`].
         instance_type: String,
         /// The address from which it may access its volumes.
@@ -638,8 +657,8 @@ pub struct Decision {
 pub struct Settings {
     /// The region, for example `local-1`.
     pub region: String,
-    /// The only availability zone.
-    pub zone: String,
+    /// The availability zones; the first is that of what names none.
+    pub zones: Vec<String>,
     /// The account that owns everything: twelve digits.
     pub account: String,
     /// Whether requests may be signed for any region.
@@ -674,7 +693,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             region: "local-1".into(),
-            zone: "local-1a".into(),
+            zones: vec!["local-1a".into()],
             account: "000000000000".into(),
             any_region: false,
             api_hosts: Vec::new(),
@@ -770,9 +789,7 @@ impl Model {
                 let new = NewAttachment { id: *id, instance: *instance, device };
                 self.attach(settings, &new, now)
             }
-            Command::DetachVolume { id, instance, device } => {
-                self.detach(*id, *instance, device.as_deref())
-            }
+            Command::DetachVolume { id, instance, device } => self.detach(*id, *instance, device),
             Command::ModifyVolume { id, change } => self.modify(settings, *id, change, now),
             Command::CreateSnapshot { id, volume, description, tags } => {
                 let new = NewSnapshot { id: *id, volume: *volume, description, tags };
@@ -788,8 +805,8 @@ impl Model {
                 self.start_snapshot(settings, &new, now)
             }
             Command::CopySnapshot { id, of, is_encrypted, description, tags } => {
-                let (id, of, is_encrypted) = (*id, *of, *is_encrypted);
-                let new = NewCopy { id, of, is_encrypted, description, tags };
+                let new =
+                    NewCopy { id: *id, of: *of, is_encrypted: *is_encrypted, description, tags };
                 self.copy_snapshot(settings, &new, now)
             }
             Command::DeleteSnapshot { id } => self.delete_snapshot(settings, *id, now),
@@ -797,15 +814,17 @@ impl Model {
             Command::PurgeSnapshot { id } => self.purge_snapshot(*id),
             Command::LockSnapshot { id, lock } => self.lock_snapshot(*id, lock, now),
             Command::UnlockSnapshot { id } => self.unlock_snapshot(*id, now),
-            Command::ShareSnapshot { id, add, remove } => self.share_snapshot(*id, add, remove),
+            Command::ArchiveSnapshot { id } => self.archive_snapshot(*id, now),
+            Command::RestoreTier { id, days } => self.restore_tier(*id, *days, now),
+            Command::ShareSnapshot { id, add, remove } => self.share(*id, add, remove, now),
             Command::SetFastRestore { ids, is_on } => self.set_fast_restore(ids, *is_on, now),
             Command::SetEncryptByDefault(is_on) => self.encrypt_by_default(settings, *is_on),
             Command::SetPublicAccess(access) => Ok(self.set_public_access(*access)),
             Command::CreateTags { resources, tags } => self.create_tags(resources, tags),
             Command::DeleteTags { resources, tags } => self.delete_tags(resources, tags),
-            Command::RegisterHost { id, instance_type, address, tags } => {
-                let new = NewHost { id: *id, instance_type, address: *address, tags };
-                self.register_host(&new, now)
+            Command::RegisterHost { id, zone, instance_type, address, tags } => {
+                let new = NewHost { id: *id, zone, instance_type, address: *address, tags };
+                self.register_host(settings, &new, now)
             }
             Command::DeregisterHost { id } => self.deregister_host(*id),
             Command::SetHostState { ids, state } => self.set_host_state(ids, *state),

@@ -2,7 +2,7 @@
 
 use evenkeel_core::quota::Quotas;
 
-use super::{Event, Model, Refusal, Volume};
+use super::{Event, Model, NO_VOLUME, Refusal, Snapshot, TierOperation, Volume};
 
 /// GiB of a TiB.
 const TIB: u64 = 1_024;
@@ -20,7 +20,10 @@ impl Model {
         for event in events {
             match event {
                 Event::Volume(after) => self.check_volume(quotas, after)?,
-                Event::Snapshot(new) if !self.snapshots.contains_key(&new.id) => snapshots += 1,
+                Event::Snapshot(after) => match self.snapshots.get(&after.id) {
+                    Some(before) => self.check_archived(quotas, before, after)?,
+                    None => snapshots += 1,
+                },
                 _ => {}
             }
         }
@@ -28,6 +31,25 @@ impl Model {
         match snapshots == 0 || shown() + snapshots <= quotas.snapshots {
             true => Ok(()),
             false => Err(Refusal::SnapshotQuota(quotas.snapshots)),
+        }
+    }
+
+    /// Checks how many snapshots of a volume are archived. A temporary restore leaves one archived.
+    fn check_archived(
+        &self,
+        quotas: &Quotas,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> Result<(), Refusal> {
+        let is_in_archive =
+            |it: &Snapshot| it.tiering.is_some_and(|it| it.last != TierOperation::PermanentRestore);
+        if is_in_archive(before) || !is_in_archive(after) || after.volume == NO_VOLUME {
+            return Ok(());
+        }
+        let shown = self.snapshots.values().filter(|it| it.is_shown() && is_in_archive(it));
+        match shown.filter(|it| it.volume == after.volume).count() < quotas.archived_snapshots {
+            true => Ok(()),
+            false => Err(Refusal::ArchiveQuota(after.volume, quotas.archived_snapshots)),
         }
     }
 

@@ -140,6 +140,16 @@ pub enum Refusal {
     LockedForGood(SnapshotId, Option<UnixMs>),
     /// The snapshot is not locked.
     NotLocked(SnapshotId),
+    /// The snapshot is archived, and must be restored first.
+    SnapshotArchived(SnapshotId),
+    /// The snapshot is restored from the archive until then, and counts as archived afterwards.
+    SnapshotRestored(SnapshotId, UnixMs),
+    /// The snapshot is not archived.
+    NotArchived(SnapshotId),
+    /// The snapshot has fast restore, so it cannot be archived.
+    ArchiveOfFast(SnapshotId),
+    /// The volume has as many archived snapshots as the quota allows.
+    ArchiveQuota(VolumeId, usize),
     /// The account's setting forbids to share the snapshot with all accounts.
     PublicAccessBlocked(SnapshotId, PublicAccess),
     /// The snapshot is shared with the most accounts that are allowed.

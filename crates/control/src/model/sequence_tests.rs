@@ -19,7 +19,7 @@ use crate::journal::{Change, Journal};
 mod oracle;
 mod rules;
 
-const ZONE: &str = "local-1a";
+const ZONES: [&str; 2] = ["local-1a", "local-1b"];
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
 const VOLUMES: u8 = 5;
 const HOSTS: u8 = 4;
@@ -56,7 +56,7 @@ enum Answer {
     Silent,
 }
 
-const KINDS: u8 = 32;
+const KINDS: u8 = 34;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let answer = prop_oneof![
@@ -85,7 +85,7 @@ struct World {
 impl World {
     fn new(has_key: bool, recycle_bin_days: u32, policy: ModifyPolicy) -> Self {
         let settings = Settings {
-            zone: ZONE.into(),
+            zones: ZONES.map(str::to_owned).to_vec(),
             key: has_key.then(|| StoreKey { id: "k".into() }),
             recycle_bin_days,
             modify_policy: policy,
@@ -97,7 +97,10 @@ impl World {
         let mut world = Self { settings, model, journals, stored, history, now };
         let (id, instance_type) = (host(0), LOCAL_TYPE.into());
         let (address, tags) = (HostAddress::Local, Tags::new());
-        world.run(&Command::RegisterHost { id, instance_type, address, tags }, Answer::Done);
+        world.run(
+            &Command::RegisterHost { id, zone: None, instance_type, address, tags },
+            Answer::Done,
+        );
         world.furnish();
         world
     }
@@ -252,6 +255,9 @@ impl World {
         for id in snapshots {
             self.run(&Command::PurgeSnapshot { id }, answer);
         }
+        let ended = self.model.restores_ended(self.now);
+        self.commit(ended);
+        assert!(self.model.restores_ended(self.now).is_empty());
     }
 
     /// A restart: the store is listed, and what it does not have is in error.
@@ -291,7 +297,7 @@ impl World {
 
 /// The commands of volumes.
 fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
-    let (zone, tags) = (ZONE.into(), Tags::new());
+    let (zone, tags) = (ZONES[usize::from(a % 2)].into(), Tags::new());
     match kind {
         4..=6 => {
             let token = (c % 4 == 0).then(|| (format!("t{}", b % 3), format!("f{}", c % 8)));
@@ -389,6 +395,15 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     }
 }
 
+/// The commands of storage tiers.
+fn of_tiers(kind: u8, [a, b, c]: [u8; 3]) -> Command {
+    let id = snap(a);
+    match kind {
+        32 => Command::ArchiveSnapshot { id },
+        _ => Command::RestoreTier { id, days: (b % 3 > 0).then_some(1 + u32::from(c % 2)) },
+    }
+}
+
 /// The other commands.
 fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     match kind {
@@ -413,7 +428,9 @@ fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
         30 => {
             let instance_type = "m5.large".into();
             let address = HostAddress::Remote([10, 0, 0, b % 4].into());
-            Command::RegisterHost { id: host(a), instance_type, address, tags: Tags::new() }
+            let zone = (c % 2 == 0).then(|| ZONES[usize::from(b % 2)].to_owned());
+            let (id, tags) = (host(a), Tags::new());
+            Command::RegisterHost { id, zone, instance_type, address, tags }
         }
         _ if c % 4 == 1 => {
             let instance_type = ["m5.large", "m5.xlarge"][usize::from(b % 2)].into();
@@ -432,6 +449,7 @@ fn command(world: &World, step: &Step) -> Command {
     match step.kind {
         ..=15 => of_volumes(step.kind, step.numbers),
         16..=27 => of_snapshots(world, step.kind, step.numbers),
+        32.. => of_tiers(step.kind, step.numbers),
         _ => of_others(world, step.kind, step.numbers),
     }
 }

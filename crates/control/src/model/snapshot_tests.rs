@@ -27,7 +27,7 @@ struct World {
 impl World {
     /// With one volume of 10 GiB.
     fn new(volume_type: VolumeType) -> Self {
-        let settings = Settings { zone: "z".into(), ..Settings::default() };
+        let settings = Settings { zones: vec!["z".into()], ..Settings::default() };
         let journals: Vec<Box<dyn Journal>> =
             vec![Box::new(SqliteJournal::in_memory()), Box::new(MemoryJournal::default())];
         let (model, stored, now) = (Model::default(), BTreeMap::new(), UnixMs(1));

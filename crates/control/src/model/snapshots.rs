@@ -24,7 +24,7 @@ use evenkeel_wire::agent::StoredSnapshot;
 
 use super::{
     Decision, Event, FastRestore, Lock, Model, Phase, PublicAccess, Refusal, Settings, TAGS_MAX,
-    Tags, UnixMs,
+    Tags, Tiering, UnixMs,
 };
 
 /// The most snapshots of one control plane: two of every volume. EC2's quota is 100,000, and it
@@ -126,6 +126,8 @@ pub struct Snapshot {
     pub shared_with: BTreeSet<String>,
     /// Its fast restore, if that is turned on.
     pub fast_restore: Option<FastRestore>,
+    /// Its storage tier, if it was archived at least once.
+    pub tiering: Option<Tiering>,
 }
 
 /// How a snapshot that is filled by a client was started.
@@ -334,7 +336,7 @@ impl Model {
         }
         let is_encrypted = match filled.parent {
             Some(parent) => {
-                self.check_snapshot_for_volume(parent, size_gib)?;
+                self.check_snapshot_for_volume(parent, size_gib, now)?;
                 // It shares the blocks of its parent, and so their key.
                 self.snapshot(parent)?.is_encrypted
             }
@@ -387,13 +389,17 @@ impl Model {
         Ok(Decision::changing_snapshot(snapshot))
     }
 
-    pub(super) fn share_snapshot(
+    pub(super) fn share(
         &self,
         id: SnapshotId,
         add: &BTreeSet<String>,
         remove: &Option<BTreeSet<String>>,
+        now: UnixMs,
     ) -> Result<Decision, Refusal> {
         let mut snapshot = self.snapshot(id)?.clone();
+        if !add.is_empty() {
+            snapshot.check_not_archived(now)?;
+        }
         let access = self.account.public_access;
         if access != PublicAccess::Unblocked && add.contains(EVERYONE) {
             return Err(Refusal::PublicAccessBlocked(id, access));
@@ -412,16 +418,16 @@ impl Model {
     /// Checks that a volume of this size can be made of a snapshot.
     ///
     /// # Errors
-    /// [`Refusal::SnapshotsNotFound`], [`Refusal::SnapshotUnready`], [`Refusal::BelowSnapshot`].
+    /// [`Refusal::SnapshotsNotFound`], [`Refusal::SnapshotUnready`],
+    /// [`Refusal::SnapshotArchived`], [`Refusal::BelowSnapshot`].
     pub(super) fn check_snapshot_for_volume(
         &self,
         id: SnapshotId,
         size_gib: u32,
+        now: UnixMs,
     ) -> Result<(), Refusal> {
         let snapshot = self.snapshot(id)?;
-        if !matches!(snapshot.phase, SnapshotPhase::Completed { .. }) {
-            return Err(Refusal::SnapshotUnready(id, snapshot.state()));
-        }
+        snapshot.check_usable(now)?;
         if size_gib < snapshot.size_gib {
             return Err(Refusal::BelowSnapshot { id, size_gib, least_gib: snapshot.size_gib });
         }

@@ -16,7 +16,7 @@ const ZONE: &str = "local-1a";
 const DEVICES: [&str; 3] = ["/dev/sdf", "/dev/sdg", "xvdh"];
 
 fn settings(modify_policy: ModifyPolicy) -> Settings {
-    Settings { zone: ZONE.into(), modify_policy, ..Settings::default() }
+    Settings { zones: vec![ZONE.into()], modify_policy, ..Settings::default() }
 }
 
 fn vol(number: u8) -> VolumeId {
@@ -78,7 +78,7 @@ impl World {
                 n => HostAddress::Remote([10, 0, 0, n].into()),
             };
             let (id, tags) = (host(number), Tags::new());
-            let command = Command::RegisterHost { id, instance_type, address, tags };
+            let command = Command::RegisterHost { id, zone: None, instance_type, address, tags };
             world.run(&command, true).unwrap();
         }
         world
@@ -326,7 +326,8 @@ fn multi_attach_ends_at_sixteen() {
     for number in 3..=16 {
         let (instance_type, tags) = ("m5.large".into(), Tags::new());
         let address = HostAddress::Remote([127, 0, 0, number].into());
-        let command = Command::RegisterHost { id: host(number), instance_type, address, tags };
+        let command =
+            Command::RegisterHost { id: host(number), zone: None, instance_type, address, tags };
         world.run(&command, true).unwrap();
     }
     for number in 0..16 {
@@ -349,7 +350,8 @@ fn a_volume_is_attached_to_one_host_of_an_address() {
         [(3, HostAddress::Local), (4, HostAddress::Remote([127, 0, 0, 2].into()))]
     {
         let (instance_type, tags) = ("m5.large".into(), Tags::new());
-        let command = Command::RegisterHost { id: host(number), instance_type, address, tags };
+        let command =
+            Command::RegisterHost { id: host(number), zone: None, instance_type, address, tags };
         world.run(&command, true).unwrap();
     }
     world.run(&attach(0, 0, "sdf"), true).unwrap();
@@ -494,7 +496,7 @@ fn hosts_with_volumes_and_the_local_machine_stay() {
     assert_eq!(world.run(&gone(2), true), Err(Refusal::InstancesNotFound(vec![host(2)])));
     let (tags, address) = (Tags::new(), HostAddress::Local);
     let instance_type = "m5.huge".into();
-    let unknown = Command::RegisterHost { id: host(9), instance_type, address, tags };
+    let unknown = Command::RegisterHost { id: host(9), zone: None, instance_type, address, tags };
     assert_eq!(world.run(&unknown, true), Err(Refusal::UnknownInstanceType("m5.huge".into())));
 }
 

@@ -50,7 +50,7 @@ impl Model {
             self.volume(known.volume)?;
             return Ok(Decision { volume: Some(known.volume), ..Decision::default() });
         }
-        if new.zone != settings.zone {
+        if !settings.has_zone(new.zone) {
             return Err(Refusal::UnknownZone(new.zone.into()));
         }
         let beginning = self.beginning(settings, new, now)?;
@@ -65,7 +65,7 @@ impl Model {
         now: UnixMs,
     ) -> Result<Decision, Refusal> {
         let &NewVolume { id, request, begins, zone, tags, token } = new;
-        if zone != settings.zone {
+        if !settings.has_zone(zone) {
             return Err(Refusal::UnknownZone(zone.into()));
         }
         let Beginning { is_encrypted, is_fast_restored, through, events } = beginning;
@@ -144,7 +144,7 @@ impl Model {
         let attachment = of_host.ok_or(Refusal::NotAttachedTo(id, host))?;
         match attachment.delete_on_termination && attachments.len() == 1 {
             true => self.delete(settings, id, Some(host), now),
-            false => self.detach(id, Some(host), None),
+            false => self.detach(id, Some(host), &None),
         }
     }
 

@@ -325,10 +325,8 @@ impl Plane {
     fn readable(&self, id: SnapshotId) -> Result<Snapshot, Refusal> {
         let model = self.model();
         let snapshot = model.snapshot(id)?;
-        match snapshot.phase {
-            SnapshotPhase::Completed { .. } => Ok(snapshot.clone()),
-            _ => Err(Refusal::SnapshotUnready(id, snapshot.state())),
-        }
+        snapshot.check_usable(self.now())?;
+        Ok(snapshot.clone())
     }
 
     /// Some units of a completed snapshot that have data, or that differ from those of an older

@@ -274,7 +274,9 @@ impl Plane {
             | Command::RestoreSnapshot { id }
             | Command::PurgeSnapshot { id }
             | Command::LockSnapshot { id, .. }
-            | Command::UnlockSnapshot { id } => vec![Key::Snapshot(*id)],
+            | Command::UnlockSnapshot { id }
+            | Command::ArchiveSnapshot { id }
+            | Command::RestoreTier { id, .. } => vec![Key::Snapshot(*id)],
             // What may be shared is a setting of the account.
             Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id), Key::Account],
             Command::SetFastRestore { ids, .. } => ids.iter().copied().map(Key::Snapshot).collect(),

@@ -255,7 +255,7 @@ fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Eve
     let id = clock::instance_id()?;
     let instance_type = LOCAL_TYPE.into();
     let (address, tags) = (HostAddress::Local, Tags::new());
-    let command = Command::RegisterHost { id, instance_type, address, tags };
+    let command = Command::RegisterHost { id, zone: None, instance_type, address, tags };
     Ok(model.decide(settings, &Capacity::Unknown, &command, now)?.events)
 }
 

@@ -33,6 +33,8 @@ pub(super) const RETRY_TICKS: u32 = 5;
 const RETRIES_MAX: usize = 64;
 /// The most volumes and snapshots of the recycle bin that are deleted at once.
 const PURGED_MAX: usize = 64;
+/// The most temporary restores whose end is noted at once.
+const RESTORES_MAX: usize = 64;
 /// Ticks between two checks of free space, each of which looks at every volume's file.
 pub(super) const SPACE_TICKS: u32 = 10;
 
@@ -69,6 +71,7 @@ impl Plane {
         self.retry_in_error(&mut upkeep);
         self.expire_fillings();
         self.empty_bin();
+        self.end_restores();
         upkeep.ticks_to_space_check =
             upkeep.ticks_to_space_check.checked_sub(1).unwrap_or(SPACE_TICKS);
         if upkeep.ticks_to_space_check == 0 {
@@ -90,6 +93,22 @@ impl Plane {
                 Ok(_) => info!(snapshot = %id, "its time in the recycle bin is over"),
                 Err(error) => warn!(snapshot = %id, %error, "could not be deleted; trying again"),
             }
+        }
+    }
+
+    /// Notes which temporary restores from the archive have ended.
+    fn end_restores(&self) {
+        // Decided while no other change is committed, so no key is needed.
+        let Ok(mut writer) = self.writer() else { return };
+        let mut ended = self.model().restores_ended(self.now());
+        ended.truncate(RESTORES_MAX);
+        if ended.is_empty() {
+            return;
+        }
+        let count = ended.len();
+        match self.commit(&mut writer, ended, &Credits::default()) {
+            Ok(()) => info!(count, "restores of snapshots from the archive have ended"),
+            Err(error) => warn!(%error, "ends of restores could not be stored; trying again"),
         }
     }
 

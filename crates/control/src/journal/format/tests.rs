@@ -3,7 +3,9 @@
 
 use super::*;
 
-/// The bytes of [`events`] in version 5, one event a line.
+/// The bytes of [`events`] in version 6, one event a line.
+const GOLDEN_6: &str = include_str!("golden_6.txt");
+/// The bytes of [`events_5`] in version 5.
 const GOLDEN_5: &str = include_str!("golden_5.txt");
 /// The bytes of [`events_4`] in version 4.
 const GOLDEN_4: &str = include_str!("golden_4.txt");
@@ -16,6 +18,24 @@ const GOLDEN_1: &str = include_str!("golden_1.txt");
 
 /// Every kind of event, and every state of what is in it.
 fn events() -> Vec<Event> {
+    let (data, ended) = (ByteCount(4_096), UnixMs(16));
+    let until = UnixMs(31);
+    let tiered = |last| {
+        let tiering = Tiering { last, began: UnixMs(30), archived: UnixMs(29) };
+        let phase = SnapshotPhase::Completed { data, ended };
+        Event::Snapshot(Snapshot { tiering: Some(tiering), ..snapshot(phase) })
+    };
+    let more = [
+        tiered(TierOperation::Archive),
+        tiered(TierOperation::TemporaryRestore { until }),
+        tiered(TierOperation::PermanentRestore),
+        Event::Host(Host { zone: Some("local-1b".into()), ..host(HostAddress::Local) }),
+    ];
+    events_5().into_iter().chain(more).collect()
+}
+
+/// The events of version 5.
+fn events_5() -> Vec<Event> {
     let account = |public_access| Event::Account(Account { public_access, ..Account::default() });
     let more = [account(PublicAccess::BlockNewSharing), account(PublicAccess::BlockAllSharing)];
     events_4().into_iter().chain(more).collect()
@@ -189,6 +209,7 @@ fn host(address: HostAddress) -> Host {
         registered: UnixMs(4),
         state: HostState::Running,
         tags: [("k".to_owned(), "v".to_owned())].into(),
+        zone: None,
     }
 }
 
@@ -201,11 +222,11 @@ fn every_event_has_its_bytes_and_the_bytes_their_event() {
     if std::env::var_os("EVENKEEL_WRITE").is_some() {
         let line = |event: &Event| String::from_utf8(encode(event).unwrap()).unwrap() + "\n";
         let text: String = events().iter().map(line).collect();
-        let path = "src/journal/format/golden_5.txt";
+        let path = "src/journal/format/golden_6.txt";
         std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path), text).unwrap();
     }
-    assert_eq!(GOLDEN_5.lines().count(), events().len());
-    for (event, bytes) in events().into_iter().zip(GOLDEN_5.lines()) {
+    assert_eq!(GOLDEN_6.lines().count(), events().len());
+    for (event, bytes) in events().into_iter().zip(GOLDEN_6.lines()) {
         let encoded = String::from_utf8(encode(&event).unwrap()).unwrap();
         assert_eq!(encoded, bytes);
         assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
@@ -279,6 +300,20 @@ fn bytes_of_version_4_are_read() {
     assert!(error.to_string().contains("`public_access`"), "{error}");
 }
 
+#[test]
+fn bytes_of_version_5_are_read() {
+    assert_eq!(GOLDEN_5.lines().count(), events_5().len());
+    for (event, bytes) in events_5().into_iter().zip(GOLDEN_5.lines()) {
+        assert_eq!(decode(bytes.as_bytes()).unwrap(), event);
+    }
+    for (has, word) in [("\"permanent_restore\"", "`tiering`"), ("local-1b", "`zone`")] {
+        let bytes = GOLDEN_6.lines().find(|line| line.contains(has)).unwrap();
+        let bytes = bytes.replacen("\"version\":6", "\"version\":5", 1);
+        let error = decode(bytes.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
 /// Fails to compile when there is a kind that [`events`] does not know.
 #[test]
 fn every_kind_has_a_golden_form() {
@@ -305,9 +340,9 @@ fn every_kind_has_a_golden_form() {
 #[test]
 fn what_is_unknown_is_an_error_that_says_so() {
     let error = |bytes: &str| decode(bytes.as_bytes()).unwrap_err();
-    let newer = error(r#"{"version":6,"what":"ever"}"#);
-    assert_eq!(newer, FormatError::Version(6));
-    assert!(newer.to_string().contains("newer version (form 6, known up to 5)"), "{newer}");
+    let newer = error(r#"{"version":7,"what":"ever"}"#);
+    assert_eq!(newer, FormatError::Version(7));
+    assert!(newer.to_string().contains("newer version (form 7, known up to 6)"), "{newer}");
     let kind = error(r#"{"version":1,"kind":"snapshot","event":{}}"#);
     assert_eq!(kind, FormatError::Kind("snapshot".into()));
     assert!(kind.to_string().contains("'snapshot'"), "{kind}");

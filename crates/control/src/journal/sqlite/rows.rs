@@ -14,8 +14,8 @@ use crate::credits::{Moment, Stop};
 use crate::journal::{Credits, Loaded, Revision};
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
-    LockMode, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Tags, Token,
-    UnixMs, Volume,
+    LockMode, Model, Modification, ModificationPhase, Phase, Snapshot, SnapshotPhase, Tags,
+    TierOperation, Tiering, Token, UnixMs, Volume,
 };
 
 pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()> {
@@ -40,8 +40,8 @@ pub(super) fn store(tx: &Transaction<'_>, event: &Event) -> rusqlite::Result<()>
             let (state, _) = host.state.name();
             let registered = to_i64(host.registered.0);
             tx.execute(
-                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?)",
-                params![id, host.instance_type, address, registered, state, terminated],
+                "INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?)",
+                params![id, host.instance_type, address, registered, state, terminated, host.zone],
             )?;
             store_tags(tx, &id, &host.tags)
         }
@@ -91,13 +91,14 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
     let filled = snapshot.filled.as_ref();
     let token = filled.and_then(|filled| filled.token.as_ref());
     let (lock, fast) = (snapshot.lock.as_ref(), snapshot.fast_restore.as_ref());
+    let tiering = snapshot.tiering.as_ref();
     let binned = match &snapshot.phase {
         SnapshotPhase::Binned { entered, until, .. } => Some((entered, until)),
         _ => None,
     };
     tx.execute(
         "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, \
-         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             id,
             snapshot.volume.to_string(),
@@ -124,7 +125,11 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
             fast.map(|fast| to_i64(fast.credits)),
             fast.map(|fast| to_i64(fast.counted.0)),
             binned.map(|(entered, _)| to_i64(entered.0)),
-            binned.map(|(_, until)| to_i64(until.0))
+            binned.map(|(_, until)| to_i64(until.0)),
+            tiering.map(|it| tier_operation(it.last).0),
+            tiering.map(|it| to_i64(it.began.0)),
+            tiering.map(|it| to_i64(it.archived.0)),
+            tiering.and_then(|it| tier_operation(it.last).1).map(|until| to_i64(until.0))
         ],
     )?;
     tx.execute("DELETE FROM snapshot_shares WHERE snapshot_id = ?", [&id])?;
@@ -132,6 +137,15 @@ fn store_snapshot(tx: &Transaction<'_>, snapshot: &Snapshot) -> rusqlite::Result
         tx.execute("INSERT INTO snapshot_shares VALUES (?, ?)", params![id, account])?;
     }
     store_tags(tx, &id, &snapshot.tags)
+}
+
+/// The name of an operation in the table, and when a temporary restore ends.
+const fn tier_operation(last: TierOperation) -> (&'static str, Option<UnixMs>) {
+    match last {
+        TierOperation::Archive => ("archive", None),
+        TierOperation::TemporaryRestore { until } => ("temporary_restore", Some(until)),
+        TierOperation::PermanentRestore => ("permanent_restore", None),
+    }
 }
 
 fn store_volume(tx: &Transaction<'_>, volume: &Volume) -> rusqlite::Result<()> {
@@ -392,6 +406,7 @@ fn load_hosts(db: &Connection, model: &mut Model) -> rusqlite::Result<()> {
             registered: time(row, "registered_ms")?,
             state: host_state(row)?,
             tags: Tags::new(),
+            zone: row.get("zone")?,
         };
         model.hosts.insert(host.id, host);
         Ok(())
@@ -511,6 +526,7 @@ fn snapshot(row: &Cells<'_>) -> rusqlite::Result<Snapshot> {
         lock: lock(row)?,
         shared_with: BTreeSet::new(),
         fast_restore: fast_restore(row)?,
+        tiering: tiering(row)?,
     })
 }
 
@@ -544,6 +560,22 @@ fn fast_restore(row: &Cells<'_>) -> rusqlite::Result<Option<FastRestore>> {
         since: time(row, "fast_since_ms")?,
         credits: to_u64(row.get("fast_credits_micro")?),
         counted: time(row, "fast_counted_ms")?,
+    }))
+}
+
+fn tiering(row: &Cells<'_>) -> rusqlite::Result<Option<Tiering>> {
+    let Some(last) = row.get::<Option<String>>("tier_operation")? else { return Ok(None) };
+    Ok(Some(Tiering {
+        last: match last.as_str() {
+            "archive" => TierOperation::Archive,
+            "temporary_restore" => {
+                TierOperation::TemporaryRestore { until: time(row, "tier_until_ms")? }
+            }
+            "permanent_restore" => TierOperation::PermanentRestore,
+            other => return Err(senseless(row, "tier_operation", other)),
+        },
+        began: time(row, "tier_began_ms")?,
+        archived: time(row, "tier_archived_ms")?,
     }))
 }
 

@@ -1,4 +1,4 @@
--- The tables of control.db, version 7. Times are milliseconds of Unix time; ids are as in the API.
+-- The tables of control.db, version 9. Times are milliseconds of Unix time; ids are as in the API.
 -- `client_tokens.fingerprint` is a hash of the request; `hosts.address` is NULL for the local machine;
 -- `credits` and `host_credits` hold what of a balance is not leased to the data plane, and after a clean stop all of it.
 -- `revision` counts the commits.
@@ -38,14 +38,15 @@ CREATE TABLE snapshots (
     copy_of_id TEXT, for_volume_id TEXT, encrypted INTEGER NOT NULL DEFAULT 0,
     lock_mode TEXT, lock_created_ms INTEGER, lock_cool_off_hours INTEGER, lock_days INTEGER,
     lock_until_ms INTEGER, fast_since_ms INTEGER, fast_credits_micro INTEGER,
-    fast_counted_ms INTEGER, binned_ms INTEGER, bin_until_ms INTEGER
+    fast_counted_ms INTEGER, binned_ms INTEGER, bin_until_ms INTEGER,
+    tier_operation TEXT, tier_began_ms INTEGER, tier_archived_ms INTEGER, tier_until_ms INTEGER
 ) STRICT;
 CREATE TABLE snapshot_shares (
     snapshot_id TEXT NOT NULL, account TEXT NOT NULL, PRIMARY KEY (snapshot_id, account)
 ) STRICT;
 CREATE TABLE hosts (
     id TEXT PRIMARY KEY, type TEXT NOT NULL, address TEXT, registered_ms INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'running', terminated_ms INTEGER
+    state TEXT NOT NULL DEFAULT 'running', terminated_ms INTEGER, zone TEXT
 ) STRICT;
 CREATE TABLE tags (
     resource_id TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,

@@ -39,7 +39,18 @@ pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
         }
         Command::ShareSnapshot { id, add, .. } => {
             let is_open = model.account.public_access == PublicAccess::Unblocked;
-            snapshot(world, id).is_some() && (is_open || !add.contains("all"))
+            let found = snapshot(world, id);
+            let is_free = add.is_empty() || found.is_some_and(|it| !is_archived(it, *now));
+            found.is_some() && is_free && (is_open || !add.contains("all"))
+        }
+        Command::ArchiveSnapshot { id } => may_be_archived(world, id),
+        Command::RestoreTier { id, .. } => {
+            snapshot(world, id).is_some_and(|it| is_completed(it) && is_in_archive(it, *now))
+        }
+        Command::CopySnapshot { of, .. }
+            if snapshot(world, of).is_none_or(|it| is_archived(it, *now)) =>
+        {
+            false
         }
         Command::SetPublicAccess(_) => true,
         Command::SetFastRestore { ids, is_on } => {
@@ -79,9 +90,34 @@ fn snapshot<'a>(world: &'a World, id: &SnapshotId) -> Option<&'a Snapshot> {
 fn may_be_fast(world: &World, id: &SnapshotId, is_on: bool) -> bool {
     let is_refused = |it: &Snapshot| {
         let is_new = is_on && it.fast_restore.is_none();
-        is_new && matches!(it.phase, SnapshotPhase::Error(_))
+        is_new && (matches!(it.phase, SnapshotPhase::Error(_)) || is_archived(it, world.now))
     };
     snapshot(world, id).is_some_and(|it| !is_refused(it))
+}
+
+fn may_be_archived(world: &World, id: &SnapshotId) -> bool {
+    snapshot(world, id).is_some_and(|it| {
+        is_completed(it) && !is_in_archive(it, world.now) && it.fast_restore.is_none()
+    })
+}
+
+fn is_completed(snapshot: &Snapshot) -> bool {
+    matches!(snapshot.phase, SnapshotPhase::Completed { .. })
+}
+
+/// Whether it is archived, and not restored at this time.
+fn is_archived(snapshot: &Snapshot, now: UnixMs) -> bool {
+    snapshot.tiering.is_some_and(|it| match it.last {
+        TierOperation::Archive => true,
+        TierOperation::TemporaryRestore { until } => until <= now,
+        TierOperation::PermanentRestore => false,
+    })
+}
+
+/// Whether it is archived, restored for some days or not.
+fn is_in_archive(snapshot: &Snapshot, now: UnixMs) -> bool {
+    let is_restored = |it: Tiering| matches!(it.last, TierOperation::TemporaryRestore { .. });
+    is_archived(snapshot, now) || snapshot.tiering.is_some_and(is_restored)
 }
 
 fn may_become(world: &World, id: InstanceId, state: HostState) -> bool {
@@ -136,7 +172,9 @@ fn may_attach(world: &World, volume: &Volume, host: &Host, device: &str) -> bool
     let mut all = world.model.volumes.values().flat_map(|volume| &volume.attachments);
     let is_taken = all.any(|other| other.instance == host.id && other.device == device);
     let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
+    let zone = host.zone.as_deref().unwrap_or(ZONES[0]);
     volume.phase == Phase::Ready
+        && volume.zone == zone
         && is_free
         && !is_taken
         && !volume.is_being_modified()

@@ -16,7 +16,7 @@ pub(super) fn check(world: &World) {
     views(model);
     for volume in model.volumes.values() {
         assert!(world.settings.key.is_some() || !volume.is_encrypted, "{volume:?}");
-        assert_eq!(volume.zone, ZONE);
+        assert!(ZONES.contains(&volume.zone.as_str()), "{volume:?}");
     }
     for snapshot in model.snapshots.values() {
         assert!(world.settings.key.is_some() || !snapshot.is_encrypted, "{snapshot:?}");
@@ -36,6 +36,8 @@ fn places(model: &Model) {
         for attachment in &volume.attachments {
             let host = &model.hosts[&attachment.instance];
             assert!(!matches!(host.state, HostState::Terminated { .. }), "{host:?}");
+            let zone = host.zone.as_deref().unwrap_or(ZONES[0]);
+            assert_eq!(volume.zone, zone, "{volume:?}");
             assert!(devices.insert((host.id, attachment.device.clone())), "{attachment:?}");
             let address = format!("{:?}", host.address);
             assert!(addresses.insert(address), "two hosts of one address: {volume:?}");

@@ -1,0 +1,188 @@
+//! Several availability zones of one server: volumes and instances in each, what can be attached
+//! to what, copies, and a zone that is no longer one.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests may panic too
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use evenkeel_control::Settings;
+use evenkeel_wire::aws::xml::Element;
+use support::{Client, FakeAgent, Server, config_with, text};
+
+const A: (&str, &str) = ("AvailabilityZone", "local-1a");
+const B: (&str, &str) = ("AvailabilityZone", "local-1b");
+
+fn start(folder: &Path, zones: &[&str], agent: &Arc<FakeAgent>) -> Server {
+    let zones = zones.iter().map(|zone| (*zone).to_owned()).collect();
+    let settings = Settings { zones, recycle_bin_days: 1, ..Settings::default() };
+    Server::start_with(config_with(folder, settings), Arc::clone(agent)).unwrap()
+}
+
+fn created(client: &Client, zone: (&str, &str)) -> String {
+    let made = client.call("CreateVolume", &[zone, ("Size", "10")]).unwrap();
+    text(&made, "volumeId").to_owned()
+}
+
+fn run(client: &Client, zone: &str, more: &[(&str, &str)]) -> Element {
+    let base = [("MinCount", "1"), ("MaxCount", "1"), ("InstanceType", "m5.large")];
+    let place = ("Placement.AvailabilityZone", zone);
+    let made = client.call("RunInstances", &[&base[..], &[place], more].concat()).unwrap();
+    made.items("instancesSet")[0].clone()
+}
+
+/// The zone of something and its id; no id if it is no zone any more.
+fn zone_of(item: &Element) -> (&str, Option<&str>) {
+    (text(item, "availabilityZone"), item.child_text("availabilityZoneId"))
+}
+
+fn shown(client: &Client, volume: &str) -> Element {
+    let reply = client.call("DescribeVolumes", &[("VolumeId.1", volume)]).unwrap();
+    reply.items("volumeSet")[0].clone()
+}
+
+fn attach(client: &Client, volume: &str, instance: &str) -> Result<(), &'static str> {
+    let place = [("VolumeId", volume), ("InstanceId", instance), ("Device", "/dev/sdf")];
+    match client.call("AttachVolume", &place) {
+        Ok(_) => Ok(()),
+        Err(error) if error.code == "InvalidVolume.ZoneMismatch" => Err("mismatch"),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn zones_are_described_in_their_order_with_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &["local-1a", "local-1b"], &Arc::default());
+    let client = server.client();
+    let zones = |params: &[(&str, &str)]| {
+        let reply = client.call("DescribeAvailabilityZones", params).unwrap();
+        let pair = |it: &Element| format!("{} {}", text(it, "zoneName"), text(it, "zoneId"));
+        reply.items("availabilityZoneInfo").iter().map(pair).collect::<Vec<_>>()
+    };
+    let [first, second] = ["local-1a local1-az1", "local-1b local1-az2"];
+    assert_eq!(zones(&[]), [first, second]);
+    assert_eq!(zones(&[("ZoneName.1", "local-1b")]), [second]);
+    assert_eq!(zones(&[("ZoneId.1", "local1-az1")]), [first]);
+    let filter = [("Filter.1.Name", "zone-name"), ("Filter.1.Value.1", "*b")];
+    assert_eq!(zones(&filter), [second]);
+    for wrong in [("ZoneName.1", "local-1c"), ("ZoneId.1", "local1-az3")] {
+        let code = client.code("DescribeAvailabilityZones", &[wrong]);
+        assert_eq!(code, "InvalidParameterValue", "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_volume_is_attached_to_instances_of_its_zone_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &["local-1a", "local-1b"], &Arc::default());
+    let client = &server.client();
+    let by_id = ("AvailabilityZoneId", "local1-az2");
+    let (in_a, in_b) = (created(client, A), created(client, by_id));
+    assert_eq!(zone_of(&shown(client, &in_a)), ("local-1a", Some("local1-az1")));
+    assert_eq!(zone_of(&shown(client, &in_b)), ("local-1b", Some("local1-az2")));
+    let local = support::local_instance(client);
+    let host = run(client, "local-1b", &[]);
+    let placement = host.child("placement").unwrap();
+    assert_eq!(zone_of(placement), ("local-1b", Some("local1-az2")));
+    let in_zone_b = text(&host, "instanceId").to_owned();
+    let registered = [("InstanceType", "m5.large"), ("Address", "10.0.0.9"), B];
+    let registered = client.call("RegisterHost", &registered).unwrap();
+    let registered = text(registered.child("instance").unwrap(), "instanceId").to_owned();
+    assert_eq!(attach(client, &in_b, &local), Err("mismatch"));
+    assert_eq!(attach(client, &in_a, &in_zone_b), Err("mismatch"));
+    assert_eq!(attach(client, &in_a, &registered), Err("mismatch"));
+    assert_eq!(attach(client, &in_a, &local), Ok(()));
+    assert_eq!(attach(client, &in_b, &in_zone_b), Ok(()));
+    for (action, params) in [
+        ("CreateVolume", vec![("AvailabilityZone", "local-1c"), ("Size", "1")]),
+        ("CreateVolume", vec![("AvailabilityZoneId", "local1-az3"), ("Size", "1")]),
+        ("RegisterHost", vec![("InstanceType", "m5.large"), ("AvailabilityZone", "x")]),
+        (
+            "RunInstances",
+            vec![("MinCount", "1"), ("MaxCount", "1"), ("Placement.AvailabilityZone", "x")],
+        ),
+    ] {
+        assert_eq!(client.code(action, &params), "InvalidZone.NotFound", "{action} {params:?}");
+    }
+    // What RunInstances makes for an instance is in its zone.
+    let device = ("BlockDeviceMapping.1.DeviceName", "/dev/sdg");
+    let size = ("BlockDeviceMapping.1.Ebs.VolumeSize", "5");
+    let with_volume = run(client, "local-1b", &[device, size]);
+    let mapping = &with_volume.items("blockDeviceMapping")[0];
+    let its = text(mapping.child("ebs").unwrap(), "volumeId").to_owned();
+    assert_eq!(zone_of(&shown(client, &its)).0, "local-1b");
+    for (action, list, name, value, expected) in [
+        ("DescribeVolumes", "volumeSet", "availability-zone", "local-1b", 2),
+        ("DescribeVolumes", "volumeSet", "availability-zone-id", "local1-az1", 1),
+        ("DescribeVolumeStatus", "volumeStatusSet", "availability-zone", "local-1b", 2),
+        ("DescribeInstances", "reservationSet", "availability-zone", "local-1b", 3),
+        ("DescribeInstances", "reservationSet", "availability-zone-id", "local1-az1", 1),
+        ("DescribeInstanceStatus", "instanceStatusSet", "availability-zone", "local-1b", 3),
+    ] {
+        let filter = [("Filter.1.Name", name), ("Filter.1.Value.1", value)];
+        let found = client.call(action, &filter).unwrap();
+        assert_eq!(found.items(list).len(), expected, "{action} {name}={value}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_of_all_zones_and_a_copy_of_a_volume_is_in_its_zone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path(), &["local-1a", "local-1b"], &Arc::default());
+    let client = &server.client();
+    let source = created(client, B);
+    let copied = client.call("CopyVolumes", &[("SourceVolumeId", &source)]).unwrap();
+    assert_eq!(zone_of(&copied.items("volumeSet")[0]).0, "local-1b");
+    let made = client.call("CreateSnapshot", &[("VolumeId", &source)]).unwrap();
+    let id = text(&made, "snapshotId").to_owned();
+    let state = || {
+        let reply = client.call("DescribeSnapshots", &[("SnapshotId.1", &id)]).unwrap();
+        text(&reply.items("snapshotSet")[0], "status").to_owned()
+    };
+    while state() != "completed" {}
+    for zone in [A, B] {
+        let made = client.call("CreateVolume", &[zone, ("SnapshotId", &id)]).unwrap();
+        assert_eq!(text(&made, "availabilityZone"), zone.1);
+    }
+    // Fast restore is of the snapshot, so it is on in all zones at once.
+    let fast = [("SourceSnapshotId.1", id.as_str()), ("AvailabilityZone.1", "local-1b")];
+    let on = client.call("EnableFastSnapshotRestores", &fast).unwrap();
+    let on: Vec<_> = on.items("successful").iter().map(zone_of).map(|(zone, _)| zone).collect();
+    assert_eq!(on, ["local-1b"]);
+    let filter = [("Filter.1.Name", "availability-zone"), ("Filter.1.Value.1", "local-1a")];
+    for (params, expected) in [(&[][..], 2), (&filter, 1)] {
+        let found = client.call("DescribeFastSnapshotRestores", params).unwrap();
+        assert_eq!(found.items("fastSnapshotRestoreSet").len(), expected);
+    }
+}
+
+#[test]
+fn zones_outlive_a_restart_and_one_that_is_gone_keeps_its_volumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent: Arc<FakeAgent> = Arc::default();
+    let (volume, other, host) = {
+        let server = start(folder.path(), &["local-1a", "local-1b"], &agent);
+        let client = server.client();
+        let host = text(&run(&client, "local-1b", &[]), "instanceId").to_owned();
+        let volumes = [created(&client, B), created(&client, B)];
+        attach(&client, &volumes[0], &host).unwrap();
+        server.stop().unwrap();
+        let [volume, other] = volumes;
+        (volume, other, host)
+    };
+    let server = start(folder.path(), &["local-1a"], &agent);
+    let client = &server.client();
+    assert_eq!(zone_of(&shown(client, &volume)), ("local-1b", None));
+    assert_eq!(text(&shown(client, &volume), "status"), "in-use");
+    assert_eq!(attach(client, &other, &support::local_instance(client)), Err("mismatch"));
+    assert_eq!(client.code("CreateVolume", &[B, ("Size", "1")]), "InvalidZone.NotFound");
+    client.call("DetachVolume", &[("VolumeId", &volume)]).unwrap();
+    assert_eq!(attach(client, &volume, &host), Ok(()), "the host is still there");
+    client.call("DetachVolume", &[("VolumeId", &volume)]).unwrap();
+    client.call("DeleteVolume", &[("VolumeId", &volume)]).unwrap();
+    let bin = client.call("ListVolumesInRecycleBin", &[]).unwrap();
+    assert_eq!(zone_of(&bin.items("volumeSet")[0]), ("local-1b", None));
+}
