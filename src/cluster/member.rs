@@ -4,9 +4,10 @@
 
 use super::around::Around;
 use super::directions::Directions;
+use super::health::{self, Health};
 use super::history::TakingOver;
 use super::{Cluster, shared};
-use crate::api_relay::ApiRelay;
+use crate::api_relay::{self, ApiRelay};
 use crate::clock::Deadline;
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure, failed};
@@ -28,6 +29,7 @@ use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
+use evenkeel_wire::agent::{Command, Reply};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -141,6 +143,8 @@ struct Life<'a> {
     upkeep: Arc<Upkeep>,
     /// Whether another node runs the control plane.
     follows: Arc<AtomicBool>,
+    /// What `/healthz` and `/readyz` answer by while another node leads.
+    health: Arc<Health>,
     /// Why it ends.
     end: Mutex<Option<End>>,
 }
@@ -190,6 +194,7 @@ fn life(
         presence,
         upkeep,
         follows,
+        health: Arc::default(),
         end,
     };
     let ended = life.serve(ready);
@@ -262,6 +267,12 @@ impl Life<'_> {
         engine.when_failed(move |what| *lock(&told) = Some(what));
         let is_over: Arc<AtomicBool> = Arc::default();
         self.ask_the_store(&is_over)?;
+        let agent_of_plane = engine.agent();
+        let ask_plane = move || match agent_of_plane.call(Command::Report) {
+            Reply::Failed(failed) => Err(failed.message),
+            _ => Ok(()),
+        };
+        health::watch(&self.health, &self.config.data_dir, &is_over, ask_plane).map_err(failed)?;
         let ended = std::thread::scope(|scope| {
             let watch = || self.watch(&is_over, &failure);
             let thread = std::thread::Builder::new().name("member-watch".to_owned());
@@ -401,7 +412,9 @@ impl Life<'_> {
                 return Ok(end);
             }
             let mut following = None;
-            match self.standing(&election) {
+            let standing = self.standing(&election);
+            self.note_health(&standing);
+            match standing {
                 Ok(None) => self.follows.store(false, Ordering::Release),
                 Ok(Some(Standing::Leads(leadership))) => {
                     self.follows.store(false, Ordering::Release);
@@ -435,7 +448,7 @@ impl Life<'_> {
             }
             *lock(&leader) = following;
             if relay.is_none() {
-                match relay_to(&leader, addresses.api) {
+                match self.relay_to(&leader, addresses.api) {
                     Ok(started) => {
                         relay = Some(started);
                         ready.take().into_iter().for_each(|ready| ready(addresses));
@@ -448,6 +461,21 @@ impl Life<'_> {
             }
             Deadline::after(LOOK).pause(LOOK);
         }
+    }
+
+    /// Notes that the loop runs, and whether etcd has said who leads.
+    fn note_health(&self, standing: &Result<Option<Standing>, EtcdError>) {
+        self.health.following.note(Ok(()));
+        let heard = standing.as_ref().map(|_| ()).map_err(ToString::to_string);
+        self.health.etcd.note(heard);
+    }
+
+    /// Answers the API at an address by the node that leads.
+    fn relay_to(&self, leader: &LeaderAddress, api: SocketAddr) -> Result<ApiRelay, Failure> {
+        let leader = Arc::clone(leader);
+        let leader = Arc::new(move || *lock(&leader));
+        let node = api_relay::Node { leader, health: Arc::clone(&self.health) };
+        ApiRelay::start(api, node, Timeouts::default())
     }
 
     fn election(&self, addresses: &Addresses) -> Election {
@@ -569,12 +597,6 @@ impl Life<'_> {
         while !has_ended.load(Ordering::Acquire) && deadline.pause(LOOK) {}
         fleet.close();
     }
-}
-
-/// Answers the API at an address by the node that leads.
-fn relay_to(leader: &LeaderAddress, api: SocketAddr) -> Result<ApiRelay, Failure> {
-    let leader = Arc::clone(leader);
-    ApiRelay::start(api, Arc::new(move || *lock(&leader)), Timeouts::default())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
