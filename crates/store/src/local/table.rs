@@ -280,7 +280,8 @@ impl Table {
     }
 
     /// Reads blocks of both copies, and writes anew what is not whole in one of them, or whole and
-    /// older: as it is in memory. Where that was, in bytes of the device, and whether it was written.
+    /// older: as it is in memory. Where that was, in bytes of the device, and whether it was
+    /// written.
     ///
     /// # Errors
     /// When the device fails.
