@@ -1,6 +1,7 @@
 //! The API of a node that does not run the control plane: connections go on to the node that does,
 //! byte by byte, so that signatures hold. A client may name any node's address.
 
+use crate::cluster::health::Health;
 use crate::message::Failure;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
@@ -18,10 +19,11 @@ use tokio::time::timeout;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// What is passed on at once. Two of them for each connection.
 const PART_BYTES: usize = 8 << 10;
-/// The bytes by which a request for the health of this node is known. Whether changes can be made
-/// (`/readyz`) the leader knows.
-const HEALTH: &[u8] = b"GET /healthz ";
-/// What that is answered with.
+/// The bytes by which a request is known that asks whether this node is alive.
+const ALIVE: &[u8] = b"GET /healthz ";
+/// The same, whether changes can be made. The leader knows that, if this node does its part.
+const READY: &[u8] = b"GET /readyz ";
+/// What the first is answered with by a node that is well.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
                     content-length: 2\r\nconnection: close\r\n\r\nok";
 
@@ -31,6 +33,13 @@ const NO_REQUEST: &str = "00000000-0000-0000-0000-000000000000";
 /// Says who leads.
 pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
 
+/// What the relay knows of its node.
+#[derive(Clone)]
+pub struct Node {
+    pub leader: Arc<WhoLeads>,
+    pub health: Arc<Health>,
+}
+
 /// See the module's text. Dropping it closes all connections and frees the address.
 pub struct ApiRelay {
     stop: Option<oneshot::Sender<()>>,
@@ -39,11 +48,7 @@ pub struct ApiRelay {
 
 impl ApiRelay {
     /// Listens from now on.
-    pub fn start(
-        listen: SocketAddr,
-        leader: Arc<WhoLeads>,
-        timeouts: Timeouts,
-    ) -> Result<Self, Failure> {
+    pub fn start(listen: SocketAddr, node: Node, timeouts: Timeouts) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("the API cannot listen on {listen}: {error}"));
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -53,7 +58,7 @@ impl ApiRelay {
         let work = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, leader, timeouts) => {}
+                    () = accept(listener, node, timeouts) => {}
                     _ = stopped => {}
                 }
             });
@@ -75,7 +80,7 @@ impl Drop for ApiRelay {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts: Timeouts) {
+async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the API is not relayed"),
@@ -86,9 +91,9 @@ async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts
             Ok((client, peer)) => {
                 // As at the leader: one that is silent gives way to the next.
                 let (slot, evicted) = slots.take(peer.ip()).await;
-                let leader = Arc::clone(&leader);
+                let node = node.clone();
                 tokio::spawn(async move {
-                    let relayed = relay(client, &slot, &*leader, timeouts);
+                    let relayed = relay(client, &slot, &node, timeouts);
                     // A connection that breaks is its client's to make again.
                     tokio::select! {
                         Ok(()) = evicted => {}
@@ -110,11 +115,11 @@ async fn accept(listener: std::net::TcpListener, leader: Arc<WhoLeads>, timeouts
 async fn relay(
     mut client: TcpStream,
     slot: &Arc<Slot>,
-    leader: &WhoLeads,
+    node: &Node,
     timeouts: Timeouts,
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
-    let mut begin = [0; HEALTH.len()];
+    let mut begin = [0; ALIVE.len()];
     let mut read = 0;
     let first = async {
         while read < begin.len() {
@@ -129,10 +134,18 @@ async fn relay(
         Ok(first) => first?,
         Err(_) => return Ok(()),
     }
-    if begin == HEALTH {
-        return answer(client, WELL, timeouts).await;
+    let health = match &begin {
+        begin if *begin == ALIVE => Some(node.health.check_alive()),
+        // A node that is ready asks the leader.
+        begin if begin.starts_with(READY) => node.health.check_ready().err().map(Err),
+        _ => None,
+    };
+    match health {
+        Some(Ok(())) => return answer(client, WELL, timeouts).await,
+        Some(Err(why)) => return answer(client, &unwell(&why), timeouts).await,
+        None => {}
     }
-    let connected = match leader() {
+    let connected = match (node.leader)() {
         Some(address) => match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
             Ok(Ok(server)) => Ok((server, address)),
             Ok(Err(error)) => Err(format!("the leader at {address} does not answer: {error}")),
@@ -220,6 +233,15 @@ async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::i
     Ok(())
 }
 
+/// What a node answers that is not well; as the leader does.
+fn unwell(why: &str) -> String {
+    let length = why.len() + 1;
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n{why}\n"
+    )
+}
+
 /// What EC2's clients repeat a request for.
 fn unavailable(why: &str) -> String {
     let error = ApiError::unavailable(format!("{why}; try again in a few seconds"));
@@ -246,6 +268,10 @@ mod tests {
         Timeouts { head, close: Duration::from_millis(200), ..Timeouts::default() }
     }
 
+    fn node(leader: Arc<WhoLeads>) -> Node {
+        Node { leader, health: Arc::default() }
+    }
+
     fn asked(at: SocketAddr, request: &str) -> String {
         let mut client = TcpStream::connect(at).unwrap();
         client.write_all(request.as_bytes()).unwrap();
@@ -259,7 +285,7 @@ mod tests {
         let at = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
         // Longer than the test may take: nothing ends by itself.
-        let relay = ApiRelay::start(at, who, times(Duration::from_secs(600))).unwrap();
+        let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
         let silent: Vec<TcpStream> =
             (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(at).unwrap()).collect();
         let well = asked(at, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -282,7 +308,7 @@ mod tests {
             }
         });
         let who: Arc<WhoLeads> = Arc::new(move || Some(address));
-        let relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
         let mut client = TcpStream::connect(at).unwrap();
         for number in 0..2 {
             let request = format!("POST / HTTP/1.1\r\nhost: x:{number:05}\r");
@@ -309,7 +335,7 @@ mod tests {
             }
         });
         let who: Arc<WhoLeads> = Arc::new(move || Some(address));
-        let _relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
         let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
         let text = format!("the leader at {address} ended before it answered");
@@ -326,7 +352,7 @@ mod tests {
         let leader = Arc::new(Mutex::new(None));
         let of_relay = Arc::clone(&leader);
         let who: Arc<WhoLeads> = Arc::new(move || *of_relay.lock().unwrap());
-        let _relay = ApiRelay::start(at, who, times(Duration::from_secs(30))).unwrap();
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_secs(30))).unwrap();
         let reply = asked(at, "POST / HTTP/1.1\r\n\r\n");
         assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("no node leads"), "{reply}");
         *leader.lock().unwrap() = Some(gone);
@@ -340,7 +366,38 @@ mod tests {
     fn a_client_that_says_nothing_is_let_go() {
         let at = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
-        let _relay = ApiRelay::start(at, who, times(Duration::from_millis(50))).unwrap();
+        let _relay = ApiRelay::start(at, node(who), times(Duration::from_millis(50))).unwrap();
         assert_eq!(asked(at, "POST"), "");
+    }
+
+    #[test]
+    fn health_and_readiness_of_a_node_are_its_own_and_then_the_leaders() {
+        let (leader, at) = (TcpListener::bind("127.0.0.1:0").unwrap(), free());
+        let address = leader.local_addr().unwrap();
+        let node = node(Arc::new(move || Some(address)));
+        let health = Arc::clone(&node.health);
+        let _relay = ApiRelay::start(at, node, times(Duration::from_secs(30))).unwrap();
+        let ask = |path: &str| asked(at, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        health.etcd.note(Err("no connection".to_owned()));
+        let ready = ask("/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 "), "{ready}");
+        assert!(ready.ends_with("\r\n\r\netcd: no connection\n"), "{ready}");
+        assert!(ask("/healthz").starts_with("HTTP/1.1 200 "));
+        health.etcd.note(Ok(()));
+        health.data_plane.note(Err("its thread has ended".to_owned()));
+        for path in ["/healthz", "/readyz"] {
+            let reply = ask(path);
+            assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+            assert!(reply.ends_with("\r\n\r\nthe data plane: its thread has ended\n"), "{reply}");
+        }
+        health.data_plane.note(Ok(()));
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = leader.accept().unwrap();
+            stream.read_exact(&mut [0; 12]).unwrap();
+            stream.write_all(b"HTTP/1.1 503 Of The Leader\r\n\r\n").unwrap();
+        });
+        let ready = ask("/readyz");
+        served.join().unwrap();
+        assert!(ready.starts_with("HTTP/1.1 503 Of The Leader"), "{ready}");
     }
 }

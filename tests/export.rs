@@ -242,6 +242,15 @@ fn modes(folder: &Path) -> Vec<(PathBuf, u32)> {
     all.chain([(folder.to_owned(), own)]).collect()
 }
 
+/// Whether each snapshot beside `of` is encrypted, in order.
+fn encrypted_imports(server: &Server, of: &str) -> Vec<bool> {
+    let others = server.list("snapshot ls").into_iter().filter(|it| it["snapshot_id"] != of);
+    let mut all: Vec<bool> =
+        others.map(|it| it["encrypted"].as_bool().expect("a truth value")).collect();
+    all.sort_unstable();
+    all
+}
+
 #[test]
 fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     let mut server = Server::start("--store local");
@@ -280,6 +289,19 @@ fn an_export_of_an_encrypted_snapshot_is_encrypted() {
     let words = format!("--from {} {}", place.display(), with(&key));
     let read = imported(&server, &id, &words);
     assert!(read[3] == marks[0] && read[4] == marks[1], "other bytes were imported");
+    assert_eq!(encrypted_imports(&server, &id), [true]);
+    let keyless = Server::start("--store local");
+    let refused = snapshot(&keyless, &format!("import {id} {words}")).fails_with(1);
+    assert!(refused.contains("--unencrypted"), "{refused}");
+    assert_eq!(encrypted_imports(&keyless, &id), [] as [bool; 0]);
+    let plain = format!("{words} --unencrypted");
+    let read = imported(&keyless, &id, &plain);
+    assert!(read[3] == marks[0] && read[4] == marks[1], "other bytes were imported");
+    assert_eq!(encrypted_imports(&keyless, &id), [false]);
+    // It is complete, and found again.
+    let again = snapshot(&keyless, &format!("import {id} {plain}"));
+    assert!(again.stderr.contains("warning: the export of") && again.status.success(), "{again}");
+    assert_eq!(encrypted_imports(&keyless, &id), [false]);
     pack[UNIT as usize + 5] ^= 1;
     std::fs::write(&packs(&place)[0], &pack).expect("room");
     let damaged = snapshot(&server, &format!("{at} {}", with(&key))).fails_with(1);

@@ -314,6 +314,35 @@ fn a_check_finds_whatever_a_server_would_refuse() {
     assert!(found.contains("and the pool needs "), "{found}");
 }
 
+/// Both an opening and a scrub count, and the next step is named.
+#[test]
+fn a_copy_that_was_mended_is_an_event_a_metric_and_a_check_of_doctor() {
+    const SECOND_SUPERBLOCK: u64 = BLOCK as u64 + 60;
+    let mut server = Server::start("");
+    let pool_check = |server: &Server| {
+        let doctor = server.evenkeel(&format!("doctor -o json --listen {}", server.api)).stdout;
+        let doctor: Value = serde_json::from_str(&doctor).expect("JSON");
+        let checks = doctor["checks"].as_array().expect("checks");
+        checks.iter().find(|check| check["what"] == "pool").expect("the pool's check").clone()
+    };
+    assert_eq!(pool_check(&server)["verdict"], "ok");
+    server.stop();
+    flip(&pool(&server), SECOND_SUPERBLOCK);
+    server.restart();
+    assert_eq!(Metrics::of(&server).single("store_copies_mended_total"), 1.0);
+    let check = pool_check(&server);
+    assert_eq!(check["verdict"], "warn", "{check}");
+    assert!(check["found"].as_str().is_some_and(|found| found.starts_with("1 damaged")), "{check}");
+    assert!(check["advice"].as_str().is_some_and(|it| it.contains("store scrub")), "{check}");
+    Deadline::after(PATIENCE).ask("an event", || {
+        let events = server.evenkeel("events -o json --type storeCopiesMended").ok();
+        events.lines().count() == 1 && events.contains("\"copies\":1")
+    });
+    flip(&pool(&server), SECOND_SUPERBLOCK);
+    server.evenkeel("store scrub --wait --rate 1000").fails_with(1);
+    assert_eq!(Metrics::of(&server).single("store_copies_mended_total"), 2.0);
+}
+
 /// A volume with a damaged log block is in error; salvage serves it with all but the changes that
 /// were in that block.
 #[test]

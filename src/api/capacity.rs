@@ -17,6 +17,8 @@ pub struct Capacity {
     pub operator_figure: Option<Figure>,
     /// Space for stored bytes, if it is known.
     pub space: Option<Space>,
+    /// How the store itself is, if it is known.
+    pub store_health: Option<StoreHealth>,
     /// All limited resources.
     pub sold: Vec<Sold>,
     /// All volume types.
@@ -35,6 +37,21 @@ pub struct Space {
     pub for_sale_bytes: Option<u64>,
     /// How many times over the space is sold: `1`, `1.5`, `unlimited`.
     pub oversell: String,
+}
+
+/// How the store itself is, beside its volumes. Counts begin as the server starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct StoreHealth {
+    /// Volumes that are not open, most of them deleted, with work that fails.
+    pub unfinished: u64,
+    /// Volumes that are not open with work for which there is no space.
+    pub no_space: u64,
+    /// Sectors of the store's tables that are damaged in both copies.
+    pub damaged_sectors: u64,
+    /// Copies of what the store has twice that were damaged, and were written anew.
+    pub copies_mended: u64,
+    /// Volumes that were salvaged and lost something.
+    pub volumes_salvaged: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -110,6 +127,13 @@ impl Capacity {
                 for_sale_bytes: number(item, "forSaleBytes"),
                 oversell: text(item, "oversell"),
             }),
+            store_health: answer.child("storeHealth").map(|item| StoreHealth {
+                unfinished: value(item, "unfinished"),
+                no_space: value(item, "noSpace"),
+                damaged_sectors: value(item, "damagedSectors"),
+                copies_mended: value(item, "copiesMended"),
+                volumes_salvaged: value(item, "volumesSalvaged"),
+            }),
             sold: answer.items("soldSet").iter().map(Sold::read).collect(),
             types: answer.items("volumeTypeSet").iter().map(TypeSold::read).collect(),
         }
@@ -150,6 +174,10 @@ impl Capacity {
             lines.push(UNKNOWN.to_owned());
         }
         lines.extend(self.space.iter().map(Space::line));
+        let troubles = self.store_health.map(|health| health.troubles()).unwrap_or_default();
+        if !troubles.is_empty() {
+            lines.push(format!("the pool has trouble: {}", troubles.join("; ")));
+        }
         let factors: Vec<String> = self
             .types
             .iter()
@@ -191,6 +219,19 @@ impl Space {
             line.push_str(&format!("; that is {} more than may be", gib(sold_bytes - for_sale)));
         }
         line
+    }
+}
+
+impl StoreHealth {
+    /// What the store cannot do or read at present, for people; empty if there is nothing.
+    pub fn troubles(&self) -> Vec<String> {
+        let kinds = [
+            (self.unfinished, "volumes that are not open have work that fails"),
+            (self.no_space, "volumes that are not open have work that waits for space"),
+            (self.damaged_sectors, "sectors of its tables are damaged in both copies"),
+        ];
+        let is_there = |(count, _): &(u64, &str)| *count > 0;
+        kinds.into_iter().filter(is_there).map(|(count, what)| format!("{count} {what}")).collect()
     }
 }
 
@@ -291,6 +332,27 @@ mod tests {
             ]
         );
         assert_eq!(capacity.types[0].cells(), ["io2", "provisioned", "2", "9000", "141", "1.5"]);
+    }
+
+    #[test]
+    fn troubles_of_the_pool_are_read_and_shown_beside_what_is_sold() {
+        let text = |unfinished, sectors| {
+            format!(
+                "<DescribeCapacityResponse><capacityState>unknown</capacityState><storeHealth>\
+                 <unfinished>{unfinished}</unfinished><noSpace>0</noSpace>\
+                 <damagedSectors>{sectors}</damagedSectors><copiesMended>2</copiesMended>\
+                 <volumesSalvaged>1</volumesSalvaged></storeHealth><soldSet/><volumeTypeSet/>\
+                 </DescribeCapacityResponse>"
+            )
+        };
+        let read = |text: String| Capacity::read(&Element::parse(&text).unwrap());
+        let capacity = read(text(3, 1));
+        let health = capacity.store_health.unwrap();
+        assert_eq!((health.copies_mended, health.volumes_salvaged), (2, 1));
+        let shown = "the pool has trouble: 3 volumes that are not open have work that fails; \
+                     1 sectors of its tables are damaged in both copies";
+        assert_eq!(capacity.summary(), [UNKNOWN, shown]);
+        assert_eq!(read(text(0, 0)).summary(), [UNKNOWN]);
     }
 
     #[test]

@@ -301,6 +301,11 @@ pub struct SnapshotImport {
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = tag)]
     pub tags: Vec<(String, String)>,
 
+    /// Let the snapshot of an encrypted export be as the server makes new ones. Without it the
+    /// snapshot is encrypted, and the server needs a key.
+    #[arg(long)]
+    pub unencrypted: bool,
+
     #[command(flatten)]
     pub work: ExportWork,
 

@@ -4,12 +4,13 @@
 //! One thread runs [`run`]. It sleeps until another one has put something into the [`Inbox`], the
 //! process is to stop, or the membership's deadline is there.
 
+use super::health::Health;
 use super::history::TakingOver;
 use super::inbox::{Elected, Inbox, Note};
 use super::serving::{Joined, Serving, reachable};
 use super::term::Term;
 use super::{Cluster, shared};
-use crate::api_relay::ApiRelay;
+use crate::api_relay::{self, ApiRelay};
 use crate::clock::{self, Deadline};
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure, failed};
@@ -136,6 +137,8 @@ struct Shell<'a, R> {
     /// Why joining or starting failed.
     failure: Option<Failure>,
     leader: LeaderAddress,
+    /// What `/healthz` and `/readyz` answer by while another node leads.
+    health: Arc<Health>,
     relay: Option<ApiRelay>,
     history: Option<TakingOver>,
     noted: Option<Noted>,
@@ -170,6 +173,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
             joined: None,
             failure: None,
             leader: LeaderAddress::default(),
+            health: Arc::default(),
             relay: None,
             history: None,
             noted: None,
@@ -311,6 +315,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         self.inbox.forget_news();
         let Self { config, cluster, is_stopped, inbox, .. } = self;
         let serving = Serving::start(config, cluster, joined, is_stopped, inbox)?;
+        serving.watch_health(&self.health, &config.data_dir)?;
         self.election = Some(elector(serving.election(cluster), inbox.clone())?);
         let api = serving.addresses.api;
         let noted = Noted::new(&config.data_dir, api);
@@ -329,6 +334,9 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     }
 
     fn elected(&mut self, question: Question, elected: Elected) -> Answer {
+        self.health.following.note(Ok(()));
+        let heard = elected.as_ref().map(|_| ()).map_err(ToString::to_string);
+        self.health.etcd.note(heard);
         match elected {
             Ok(None) => Answer::NoLeader,
             Ok(Some(Standing::Leads(leadership))) => {
@@ -372,8 +380,9 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     /// Answers the API by the node that leads.
     fn relay(&mut self) -> Result<(), String> {
         let leader = Arc::clone(&self.leader);
-        let who = Arc::new(move || *leader.lock().unwrap_or_else(PoisonError::into_inner));
-        let relay = ApiRelay::start(self.config.listen, who, Timeouts::default());
+        let leader = Arc::new(move || *leader.lock().unwrap_or_else(PoisonError::into_inner));
+        let node = api_relay::Node { leader, health: Arc::clone(&self.health) };
+        let relay = ApiRelay::start(self.config.listen, node, Timeouts::default());
         self.relay = Some(relay.map_err(|failure| failure.message)?);
         self.greet();
         Ok(())

@@ -1,10 +1,11 @@
 //! A server that is a node of a cluster: volumes are on Ceph, books in etcd, and any node serves
 //! any volume. The flags are read here. The life of a node is in [`member`], what it does for the
 //! fleet when it leads in [`around`], where clients find their volumes in [`directions`], what it
-//! takes over from a node that leads in [`history`].
+//! takes over from a node that leads in [`history`], whether it is alive and ready in [`health`].
 
 pub mod around;
 pub mod directions;
+pub mod health;
 pub mod history;
 mod inbox;
 pub mod member;

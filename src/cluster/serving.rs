@@ -2,6 +2,7 @@
 
 use super::around::Around;
 use super::directions::Directions;
+use super::health::{self, Health};
 use super::inbox::{Inbox, Note};
 use super::{Cluster, shared};
 use crate::message::{Failure, failed};
@@ -21,7 +22,9 @@ use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
+use evenkeel_wire::agent::{Command, Reply};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
@@ -62,6 +65,8 @@ pub struct Serving {
     upkeep: Arc<Upkeep>,
     /// Whether another node runs the control plane.
     follows: Arc<AtomicBool>,
+    /// Ends the threads that watch the node's health.
+    is_over: Arc<AtomicBool>,
     _folder: Option<Folder>,
 }
 
@@ -127,6 +132,7 @@ impl Serving {
             presence,
             upkeep,
             follows,
+            is_over: Arc::default(),
             _folder: folder,
         };
         serving.open_doors(cluster);
@@ -174,6 +180,16 @@ impl Serving {
         let has_others = all.iter().any(|member| member.number != here && member.takes_volumes());
         let is_empty = self.homes.values().values().all(|home| *home != here);
         Seen { has_others, is_empty }
+    }
+
+    /// Has threads ask the data plane and the data folder until this node closes.
+    pub fn watch_health(&self, health: &Arc<Health>, data_dir: &Path) -> Result<(), Failure> {
+        let agent = self.engine.agent();
+        let ask_plane = move || match agent.call(Command::Report) {
+            Reply::Failed(failed) => Err(failed.message),
+            _ => Ok(()),
+        };
+        health::watch(health, data_dir, &self.is_over, ask_plane).map_err(failed)
     }
 
     /// Notes whether another node runs the control plane.
@@ -239,6 +255,7 @@ impl Serving {
 
     /// Closes the data plane and the store, then takes the node's name back.
     pub fn close(self) {
+        self.is_over.store(true, Ordering::Release);
         let Self { front, agent, engine, leaves, nodes, homes, pool, presence, upkeep, .. } = self;
         drop((front, agent));
         engine.shutdown();

@@ -3,7 +3,7 @@
 
 use super::capacity::MEASURE;
 use crate::api::Client;
-use crate::api::capacity::Capacity;
+use crate::api::capacity::{Capacity, StoreHealth};
 use crate::api::model::{Unowned, VolumeDescription};
 use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
@@ -136,6 +136,7 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
             answer.unwrap_or_else(|error| Check::warn(what, error.message, NAME_THE_SERVER))
         };
         checks.push(of_server(|client| Ok(capacity(&Capacity::get(client)?)), "capacity"));
+        checks.push(of_server(pool, POOL));
         checks.push(of_server(volumes, "volumes"));
         checks.push(of_server(unowned, "unowned bytes"));
     }
@@ -381,6 +382,35 @@ fn client(arguments: &Doctor, api: SocketAddr) -> Result<Client, Failure> {
     })
 }
 
+const POOL: &str = "pool";
+
+/// Checks that the store of the running server has no trouble beside its volumes.
+fn pool(client: &Client) -> Result<Check, Failure> {
+    Ok(pool_health(Capacity::get(client)?.store_health))
+}
+
+fn pool_health(health: Option<StoreHealth>) -> Check {
+    const READ_LOG: &str = "the server's log names each volume and the reason; free space if it \
+                            is lacking: docs/operating/store.md";
+    const LOST: &str = "the disk has lost data: look at it (`smartctl`), copy what is on it, and \
+                        see docs/operating/durability.md";
+    const SCRUB: &str = "the disk loses data: look at it (`smartctl`), and read all of it with \
+                         `evenkeel store scrub`";
+    let Some(health) = health else {
+        return Check::warn(POOL, "the data plane does not answer", "see the server's log");
+    };
+    let troubles = health.troubles().join("; ");
+    match health {
+        StoreHealth { damaged_sectors: 1.., .. } => Check::fail(POOL, troubles, LOST),
+        _ if !troubles.is_empty() => Check::warn(POOL, troubles, READ_LOG),
+        StoreHealth { copies_mended: copies @ 1.., .. } => {
+            let found = format!("{copies} damaged copies were written anew since the start");
+            Check::warn(POOL, found, SCRUB)
+        }
+        _ => Check::ok(POOL, "no trouble"),
+    }
+}
+
 /// Checks that every volume is served.
 fn volumes(client: &Client) -> Result<Check, Failure> {
     let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
@@ -449,6 +479,7 @@ mod tests {
     #[test]
     fn each_check_knows_good_from_bad() {
         use Verdict::{Fail, Ok, Warn};
+        let well = StoreHealth::default();
         for (check, verdict) in [
             (kernel("6.1.0-13-amd64"), Ok),
             (kernel("7.0"), Ok),
@@ -470,6 +501,13 @@ mod tests {
             (clock_source(Some("kvm-clock")), Ok),
             (clock_source(Some("hpet")), Warn),
             (clock_source(None), Warn),
+            (pool_health(Some(well)), Ok),
+            (pool_health(Some(StoreHealth { volumes_salvaged: 1, ..well })), Ok),
+            (pool_health(Some(StoreHealth { unfinished: 1, ..well })), Warn),
+            (pool_health(Some(StoreHealth { no_space: 1, ..well })), Warn),
+            (pool_health(Some(StoreHealth { copies_mended: 1, ..well })), Warn),
+            (pool_health(Some(StoreHealth { damaged_sectors: 1, copies_mended: 1, ..well })), Fail),
+            (pool_health(None), Warn),
         ] {
             assert_eq!(check.verdict, verdict, "{check:?}");
             assert_eq!(check.advice.is_empty(), verdict == Ok, "{check:?}");

@@ -5,6 +5,7 @@ use crate::api::snapshots::Snapshot;
 use crate::cli::{ExportAt, ExportKeys, ExportWork, SnapshotExport, SnapshotImport};
 use crate::clock::Pace;
 use crate::export::place::Place;
+use crate::export::restore::NewImport;
 use crate::export::{UNIT_BYTES, restore, write};
 use crate::message::{self, Exit, Failure, Format, Item, or_dash};
 use crate::store_options::StoreOptions;
@@ -82,9 +83,21 @@ pub fn import(client: &Client, import: &SnapshotImport, format: Format) -> Resul
     let keys = keys(&import.keys)?;
     let place = Place::open(&import.from, &import.s3, keys.as_ref(), false)?;
     let (pace, jobs) = (pace(&import.work), usize::from(import.work.jobs));
-    let (snapshot, description) = (import.snapshot.to_string(), import.description.as_deref());
-    let restored =
-        restore::import(client, &place, &snapshot, description, &import.tags, &pace, jobs)?;
+    if place.is_sealed() && import.unencrypted {
+        eprintln!(
+            "warning: the export of {} is encrypted, and its import is only if {} encrypts new \
+             volumes",
+            import.snapshot,
+            client.authority()
+        );
+    }
+    let new = NewImport {
+        description: import.description.as_deref(),
+        tags: &import.tags,
+        is_encrypted: place.is_sealed() && !import.unencrypted,
+    };
+    let snapshot = import.snapshot.to_string();
+    let restored = restore::import(client, &place, &snapshot, &new, &pace, jobs)?;
     tell(&restored, &place, format)
 }
 

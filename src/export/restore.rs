@@ -16,6 +16,9 @@ use serde::Serialize;
 const TIMEOUT_MIN: u32 = 1_440;
 /// The most imports that end in the state `error` before a further one is made.
 const TRIES_MAX: u32 = 100;
+/// The next step where a server does not make an encrypted snapshot.
+const NEEDS_KEY: &str = "the export is encrypted, and so is its import: start the server with a \
+                         key, or import it with --unencrypted";
 /// Units that are read from a pack at once.
 const UNITS_AT_ONCE: usize = 4;
 
@@ -29,6 +32,17 @@ pub struct Restored {
     pub units: u64,
     /// Bytes of units that were read and compared now.
     pub bytes: u64,
+}
+
+/// What is asked of an import.
+#[derive(Clone, Copy, Debug)]
+pub struct NewImport<'a> {
+    /// `None` is the description of the exported snapshot.
+    pub description: Option<&'a str>,
+    /// None at all are the tags of the exported snapshot.
+    pub tags: &'a [(String, String)],
+    /// Whether the new snapshot is encrypted in any case; otherwise as the account's default says.
+    pub is_encrypted: bool,
 }
 
 /// Reads all units of an export, compares each with its SHA-256, and passes it on.
@@ -114,30 +128,38 @@ pub fn import(
     client: &Client,
     place: &Place,
     snapshot: &str,
-    description: Option<&str>,
-    tags: &[(String, String)],
+    new: &NewImport<'_>,
     pace: &Pace,
     jobs: usize,
 ) -> Result<Restored, Failure> {
     let manifest = place.known(snapshot)?;
     let linear = manifest.linear();
-    let description = description.unwrap_or(&manifest.description);
-    let tags: Vec<(String, String)> = match tags {
+    let is_encrypted = new.is_encrypted;
+    let description = new.description.unwrap_or(&manifest.description);
+    let tags: Vec<(String, String)> = match new.tags {
         [] => manifest.tags.clone().into_iter().collect(),
         tags => tags.to_vec(),
     };
     let (mut started, mut tries) = (None, 0);
     while started.is_none() && tries < TRIES_MAX {
-        let what = format!("{snapshot}\n{description}\n{tags:?}\n{linear:?}\n{tries}");
+        let mut what = format!("{snapshot}\n{description}\n{tags:?}\n{linear:?}\n{tries}");
+        if is_encrypted {
+            // One that is not encrypted is another snapshot.
+            what.push_str("\nencrypted");
+        }
         let token = format!("import-{}", &sigv4::sha256_hex(what.as_bytes())[..32]);
         let new = client.start_snapshot(&NewSnapshot {
             size_gib: manifest.size_gib,
             parent: None,
-            is_encrypted: false,
+            is_encrypted,
             description,
             tags: &tags,
             token: &token,
             timeout_min: TIMEOUT_MIN,
+        });
+        let new = new.map_err(|failure| match is_encrypted {
+            true => failure.hint(NEEDS_KEY),
+            false => failure,
         })?;
         // One that failed is not filled any more.
         started = Some(new).filter(|new| new.status != "error");

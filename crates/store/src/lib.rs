@@ -180,7 +180,7 @@ pub struct Salvaged {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PoolHealth {
     /// Copies of what the pool has twice that were not as they were written, or could not be read,
-    /// and were written anew from the other copy as the pool or a volume was opened. Since then.
+    /// and were written anew: as the pool or a volume was opened, or by a scrub.
     pub copies_mended: u64,
     /// Volumes that were salvaged and lost something, since the pool was opened.
     pub volumes_salvaged: u64,

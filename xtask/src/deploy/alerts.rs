@@ -216,6 +216,52 @@ const DATA: Group = Group {
                      disk.",
         },
         Alert {
+            name: "EvenkeelStoreDamaged",
+            expression: "evenkeel_store_troubles{kind=\"damaged_sector\"} > 0",
+            hold: "0m",
+            severity: Severity::Critical,
+            summary: "{{ $value }} sectors of the pool's tables of {{ $labels.instance }} are \
+                      damaged in both copies",
+            description: "Volumes or snapshots that these sectors name are in the state error. \
+                          All others are served.",
+            why: "Damage to metadata never is noise. The figure stays until the pool is restored \
+                  or replaced.",
+            remedy: "The server's log names each sector. Restore the pool from a copy, or copy its \
+                     volumes to another one: see \
+                     [durability](../operating/durability.md#when-something-is-wrong-below). \
+                     Replace the disk.",
+        },
+        Alert {
+            name: "EvenkeelStoreCopiesMended",
+            expression: "increase(evenkeel_store_copies_mended_total[1d]) > 0",
+            hold: "0m",
+            severity: Severity::Warning,
+            summary: "The pool of {{ $labels.instance }} had damaged copies, which were written \
+                      anew",
+            description: "Nothing is lost: each second copy was whole. The disk returns other \
+                          bytes than were written, or none.",
+            why: "A healthy disk changes nothing. The day keeps the alert up long enough to be \
+                  seen. Copies that are mended at a start count, too, if Prometheus has scraped \
+                  the server in the day before.",
+            remedy: "The log names the places. Look at the disk (`smartctl`), run \
+                     [`evenkeel store scrub`](../operating/store.md#scrub), which reads the data, \
+                     too, and replace the disk.",
+        },
+        Alert {
+            name: "EvenkeelStoreUnfinished",
+            expression: "evenkeel_store_troubles{kind=\"unfinished\"} > 0",
+            hold: "5m",
+            severity: Severity::Warning,
+            summary: "{{ $value }} volumes of {{ $labels.instance }} that are not open have work \
+                      that fails",
+            description: "Most of them are deleted. They keep their space; all other volumes are \
+                          served.",
+            why: "What fails for a moment is tried again. After five minutes the cause is there.",
+            remedy: "The log names each volume and the reason, which is an error of the disk or \
+                     damage in most cases. The work is tried again at the next start of the \
+                     server; see [the store](../operating/store.md#what-is-guaranteed).",
+        },
+        Alert {
             name: "EvenkeelIoErrors",
             expression: "increase(evenkeel_io_errors_total{reason=\"device\"}[15m]) > 0",
             hold: "0m",
@@ -383,6 +429,19 @@ const SPACE: Group = Group {
             description: "Volumes fill up what they were sold, or other programs use the disk.",
             why: "The server logs a warning below the same tenth.",
             remedy: "As with [EvenkeelWritesWithoutSpace](#evenkeelwriteswithoutspace), in time.",
+        },
+        Alert {
+            name: "EvenkeelStoreWorkWithoutSpace",
+            expression: "evenkeel_store_troubles{kind=\"no_space\"} > 0",
+            hold: "10m",
+            severity: Severity::Warning,
+            summary: "{{ $value }} volumes of {{ $labels.instance }} that are not open have work \
+                      that waits for space",
+            description: "Most of them are deleted, and their space does not come back before \
+                          the work is done.",
+            why: "The work is done as soon as there is space, so a short lack is none to act on.",
+            remedy: "Make room as at [EvenkeelSpaceCritical](#evenkeelspacecritical): delete \
+                     volumes or snapshots, or enlarge the pool.",
         },
         Alert {
             name: "EvenkeelSpaceFullWithinDay",

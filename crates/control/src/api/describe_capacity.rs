@@ -2,7 +2,7 @@
 //! reserves.
 
 use evenkeel_core::volume::{Reservation, VolumeType};
-use evenkeel_wire::agent::{Capacity, Space};
+use evenkeel_wire::agent::{Capacity, Space, StoreHealth};
 use evenkeel_wire::aws::xml::Element;
 
 use super::error::ApiError;
@@ -16,6 +16,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let settings = &call.plane.settings;
     let capacity = call.plane.capacity();
+    // Without an answer of the data plane nothing is known.
+    let health = call.plane.store_health().ok();
     let model = call.plane.model();
     let books = model.books(settings, &capacity);
     let state = if books.is_limited() { "limited" } else { "unknown" };
@@ -26,6 +28,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     reply.extend(calibration(&capacity));
     reply.extend(figure(settings));
     reply.extend(space(settings, &model, call.plane.room()));
+    reply.extend(health.map(store_health));
     reply.push(Element::list("soldSet", books.lines().iter().map(line)));
     reply.push(Element::list("volumeTypeSet", types));
     Ok(reply)
@@ -54,6 +57,19 @@ fn space(settings: &Settings, model: &Model, room: Option<Room>) -> Option<Eleme
     ];
     fields.extend(oversell.for_sale(total).map(|bytes| Element::text("forSaleBytes", bytes.0)));
     Some(Element::list("space", fields))
+}
+
+/// How the store itself is, beside its volumes.
+fn store_health(health: StoreHealth) -> Element {
+    let [unfinished, no_space, damaged] = health.troubles().map(|(_, count)| count);
+    let fields = [
+        Element::text("unfinished", unfinished),
+        Element::text("noSpace", no_space),
+        Element::text("damagedSectors", damaged),
+        Element::text("copiesMended", health.copies_mended),
+        Element::text("volumesSalvaged", health.volumes_salvaged),
+    ];
+    Element::list("storeHealth", fields)
 }
 
 fn figure(settings: &Settings) -> Option<Element> {

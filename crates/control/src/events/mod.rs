@@ -105,6 +105,10 @@ impl Feed {
         if watcher.is_due(now) {
             let space = plane.room().map(|room| room.space);
             all.extend(watcher.look_closer(now, &plane.model(), space));
+            // Without an answer nothing is known.
+            if let Ok(health) = plane.store_health() {
+                all.extend(watcher.look_at_store(now, &health));
+            }
         }
         drop(watcher);
         all.into_iter().for_each(|what| self.tell(what));

@@ -138,6 +138,18 @@ pub enum ServerNews {
         /// Those of them that are free.
         free: u64,
     },
+    /// The store cannot do or read something, or can again.
+    StoreTrouble {
+        /// `unfinished`, `no_space` or `damaged_sector`, as the metric `store_troubles` has it.
+        kind: &'static str,
+        /// Volumes or sectors of this kind; zero when the trouble has ended.
+        troubles: u64,
+    },
+    /// Damaged copies of what the store has twice were written anew.
+    CopiesMended {
+        /// Copies since the last event of this kind.
+        copies: u64,
+    },
     /// Everything that is stored was read.
     ScrubCompleted {
         /// When that was begun.
@@ -513,6 +525,13 @@ impl ServerNews {
             Self::Space { level, total, free } => {
                 let more = [("totalBytes", json!(total)), ("freeBytes", json!(free))];
                 ("diskSpace", level, more.into())
+            }
+            Self::StoreTrouble { kind, troubles } => {
+                let result = if *troubles > 0 { "began" } else { "ended" };
+                ("storeTrouble", result, vec![("kind", json!(kind)), ("troubles", json!(troubles))])
+            }
+            Self::CopiesMended { copies } => {
+                ("storeCopiesMended", "succeeded", vec![("copies", json!(copies))])
             }
             Self::ScrubCompleted { started, bytes, rotten, unread } => {
                 let result = if rotten + unread == 0 { "succeeded" } else { "failed" };

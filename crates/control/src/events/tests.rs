@@ -8,7 +8,7 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use evenkeel_core::qos::contract::Contract;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
-use evenkeel_wire::agent::{IoErrors, Space};
+use evenkeel_wire::agent::{IoErrors, Space, StoreHealth};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -346,6 +346,9 @@ fn kinds() -> Vec<What> {
         What::Bin { target: other, event: BinEvent::Restored },
         What::Bin { target: other, event: BinEvent::Purged },
         What::Server(ServerNews::Space { level: "low", total: 100, free: 9 }),
+        What::Server(ServerNews::StoreTrouble { kind: "no_space", troubles: 2 }),
+        What::Server(ServerNews::StoreTrouble { kind: "no_space", troubles: 0 }),
+        What::Server(ServerNews::CopiesMended { copies: 3 }),
         What::Server(ServerNews::ScrubCompleted { started: NOW, bytes: 1, rotten: 2, unread: 0 }),
         What::Server(ServerNews::Started { previous: "stopped" }),
         What::Server(ServerNews::Stopped),
@@ -447,6 +450,31 @@ fn space_and_the_end_of_optimizing_are_told_once() {
     assert_eq!(look(30, 50), "");
     assert_eq!(look(40, 1), "diskSpace critical");
     assert_eq!(look(50, 500), "diskSpace enough");
+}
+
+#[test]
+fn troubles_of_the_store_are_told_when_they_begin_and_end_and_once_a_minute_at_most() {
+    let mut watcher = Watcher::new(NOW);
+    let mut look = |seconds: u64, unfinished, without_space, copies_mended| {
+        let health =
+            StoreHealth { unfinished, without_space, copies_mended, ..StoreHealth::default() };
+        watcher.look_at_store(NOW.plus_ms(seconds * 1_000), &health)
+    };
+    let trouble = |kind, troubles| What::Server(ServerNews::StoreTrouble { kind, troubles });
+    let mended = |copies| What::Server(ServerNews::CopiesMended { copies });
+    assert_eq!(look(0, 0, 0, 0), []);
+    assert_eq!(look(10, 2, 0, 1), [trouble("unfinished", 2), mended(1)]);
+    // More of the same is the same trouble; another kind is another one.
+    assert_eq!(look(20, 3, 1, 2), [trouble("no_space", 1)]);
+    // It ends and begins again within the minute.
+    assert_eq!(look(30, 0, 1, 3), []);
+    assert_eq!(look(40, 1, 1, 4), []);
+    assert_eq!(look(70, 0, 1, 4), [trouble("unfinished", 0), mended(3)]);
+    assert_eq!(look(80, 0, 0, 4), [trouble("no_space", 0)]);
+    assert_eq!(look(200, 0, 0, 4), []);
+    // The data plane began anew.
+    assert_eq!(look(210, 0, 0, 0), []);
+    assert_eq!(look(220, 0, 0, 2), [mended(2)]);
 }
 
 #[test]

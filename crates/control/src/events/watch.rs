@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::contract::Contract;
-use evenkeel_wire::agent::{Space, VolumeReport};
+use evenkeel_wire::agent::{Space, StoreHealth, VolumeReport};
 
 use super::notice::{ServerNews, VolumeEvent, VolumeNews, What};
 use crate::model::{Model, ModificationPhase, UnixMs};
@@ -15,6 +15,9 @@ use crate::space::{Level, level};
 pub const PROMISE_MS: u64 = 5 * 60_000;
 /// Milliseconds between two looks at all volumes.
 const CLOSER_MS: u64 = 10_000;
+/// Of each kind of trouble of the store, and of mended copies, at most one event is told in this
+/// many milliseconds.
+const STORE_MS: u64 = 60_000;
 
 /// What was told of a volume that had something to tell.
 #[derive(Debug, Default)]
@@ -26,6 +29,50 @@ struct Told {
     promise: Option<UnixMs>,
 }
 
+/// What was told of one kind of trouble of the store.
+#[derive(Debug, Default)]
+struct TroubleTold {
+    is_on: bool,
+    /// When it was told last.
+    at: Option<UnixMs>,
+}
+
+/// What was told of the store itself.
+#[derive(Debug, Default)]
+struct StoreTold {
+    troubles: BTreeMap<&'static str, TroubleTold>,
+    copies: u64,
+    /// When mended copies were told last.
+    copies_at: Option<UnixMs>,
+}
+
+/// Whether an event of the store was told less than [`STORE_MS`] ago.
+fn is_recent(told: Option<UnixMs>, now: UnixMs) -> bool {
+    told.is_some_and(|at| now >= at && now.ms_since(at) < STORE_MS)
+}
+
+impl StoreTold {
+    /// Takes in how the store is. What is too early to tell is compared again the next time.
+    fn look(&mut self, now: UnixMs, health: &StoreHealth) -> Vec<What> {
+        let mut all = Vec::new();
+        for (kind, troubles) in health.troubles() {
+            let told = self.troubles.entry(kind).or_default();
+            if told.is_on != (troubles > 0) && !is_recent(told.at, now) {
+                *told = TroubleTold { is_on: troubles > 0, at: Some(now) };
+                all.push(What::Server(ServerNews::StoreTrouble { kind, troubles }));
+            }
+        }
+        // The data plane began anew, or another node's is asked.
+        self.copies = self.copies.min(health.copies_mended);
+        let copies = health.copies_mended - self.copies;
+        if copies > 0 && !is_recent(self.copies_at, now) {
+            (self.copies, self.copies_at) = (health.copies_mended, Some(now));
+            all.push(What::Server(ServerNews::CopiesMended { copies }));
+        }
+        all
+    }
+}
+
 /// What was told so far.
 #[derive(Debug, Default)]
 pub struct Watcher {
@@ -33,6 +80,7 @@ pub struct Watcher {
     /// Until when all volumes were looked at.
     looked: UnixMs,
     space: Level,
+    store: StoreTold,
 }
 
 impl Watcher {
@@ -88,6 +136,11 @@ impl Watcher {
     #[must_use]
     pub const fn is_due(&self, now: UnixMs) -> bool {
         now.ms_since(self.looked) >= CLOSER_MS || now.0 < self.looked.0
+    }
+
+    /// Takes in how the store itself is; bounded to one event of each kind in a minute.
+    pub fn look_at_store(&mut self, now: UnixMs, health: &StoreHealth) -> Vec<What> {
+        self.store.look(now, health)
     }
 
     /// Takes in all volumes, and the space for their bytes.

@@ -592,12 +592,7 @@ pub(super) const ALL: &[Family] = &[
         "What the store cannot do or read: unfinished and no_space are volumes that are not open, \
          with work that fails; damaged_sector are sectors of its tables.",
         Of::Each(|snapshot, metric| {
-            let health = &snapshot.store_health;
-            let kinds = [
-                ("unfinished", health.unfinished),
-                ("no_space", health.without_space),
-                ("damaged_sector", health.damaged_sectors),
-            ];
+            let kinds = snapshot.store_health.troubles();
             kinds.into_iter().try_for_each(|(kind, troubles)| {
                 level(metric, &[("kind", kind)], Value::Count(troubles))
             })

@@ -280,11 +280,12 @@ impl Table {
     }
 
     /// Reads blocks of both copies, and writes anew what is not whole in one of them, or whole and
-    /// older: as it is in memory. Where that was, in bytes of the device.
+    /// older: as it is in memory. Where that was, in bytes of the device, and whether it was
+    /// written.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn look_at(&mut self, blocks: Range<usize>) -> io::Result<Vec<u64>> {
+    pub fn look_at(&mut self, blocks: Range<usize>) -> io::Result<Vec<(u64, bool)>> {
         let needed = blocks.end * BLOCK_BYTES;
         if self.image.len() < needed {
             self.image.resize(needed, 0);
@@ -308,10 +309,12 @@ impl Table {
                     let was_doubtful = self.doubtful[copy].contains(&block);
                     let written = self.put_copy(copy, &BTreeSet::from([block]));
                     // That a block cannot be written is known already where it was doubtful.
+                    let is_mended = written.is_ok();
                     if !was_doubtful {
                         written?;
                     }
-                    rotten.push(self.copies[copy] + (block * BLOCK_BYTES) as u64);
+                    let at = self.copies[copy] + (block * BLOCK_BYTES) as u64;
+                    rotten.push((at, is_mended));
                 }
             }
         }

@@ -231,7 +231,7 @@ pub enum Command {
 /// How the store itself is, beside its volumes. Counts begin as the data plane starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StoreHealth {
-    /// Copies of what the store has twice that were damaged, and were written anew from the other.
+    /// Copies of what the store has twice that were damaged, and were written anew.
     pub copies_mended: u64,
     /// Volumes that were salvaged and lost something.
     pub volumes_salvaged: u64,
@@ -241,6 +241,18 @@ pub struct StoreHealth {
     pub without_space: u64,
     /// Sectors of the store's tables that are damaged in both copies.
     pub damaged_sectors: u64,
+}
+
+impl StoreHealth {
+    /// What the store cannot do or read at present, by the names that metrics and events have.
+    #[must_use]
+    pub const fn troubles(&self) -> [(&'static str, u64); 3] {
+        [
+            ("unfinished", self.unfinished),
+            ("no_space", self.without_space),
+            ("damaged_sector", self.damaged_sectors),
+        ]
+    }
 }
 
 /// What background work has done since the data plane was started.

@@ -158,6 +158,10 @@ impl Tables for PoolTables {
             let _ = waits.try_send(is_made);
         }
     }
+
+    fn mended(&mut self, copies: u64) {
+        self.shared.mended.fetch_add(copies, Ordering::Relaxed);
+    }
 }
 
 /// Strikes a node out of those that are open when it is dropped.

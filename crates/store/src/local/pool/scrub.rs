@@ -167,6 +167,7 @@ impl LocalPool {
             if Superblock::decode(&block) != Ok(state.superblock) {
                 device.write(at, &state.superblock.encode())?;
                 device.sync()?;
+                self.shared.mended.fetch_add(1, Ordering::Relaxed);
                 self.tell("a superblock", "the pool", at, true);
                 rotten.push(at);
             }
@@ -185,9 +186,13 @@ impl LocalPool {
         };
         let end = (sectors * SECTOR_BYTES).div_ceil(BLOCK_BYTES);
         let blocks = first as usize..end.min(first as usize + TABLE_BLOCKS);
-        let rotten = table.look_at(blocks.clone())?;
+        let looked = table.look_at(blocks.clone())?;
+        let mended: Vec<u64> = looked.iter().filter(|it| it.1).map(|it| it.0).collect();
+        let rotten = looked.into_iter().map(|it| it.0).collect();
+        self.shared.mended.fetch_add(mended.len() as u64, Ordering::Relaxed);
         let what = if is_nodes { "the table of volumes" } else { "the table of chunks" };
-        rotten.iter().for_each(|at| self.tell(what, "the pool", *at, true));
+        // A block that cannot be written is in the log already.
+        mended.iter().for_each(|at| self.tell(what, "the pool", *at, true));
         let next = match (blocks.end < end, is_nodes) {
             (true, true) => Some(Place::Nodes(blocks.end as u64)),
             (true, false) => Some(Place::Owners(blocks.end as u64)),
@@ -256,7 +261,8 @@ impl LocalPool {
             }
         }
         if !looked.rotten.is_empty() {
-            let is_open = self.ask_to_rewrite(number, Rewrite::Anchors);
+            let damaged = looked.rotten.len() as u64;
+            let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(damaged));
             if !is_open && anchor.is_some() {
                 // Whoever opens it mends it.
                 self.tend(number);
@@ -277,7 +283,7 @@ impl LocalPool {
                 return Ok(Looked { next, rotten: Vec::new(), ..looked });
             }
             if !self.is_log_whole(&anchor, &owned, durable)?.0 {
-                let is_open = self.ask_to_rewrite(number, Rewrite::Anchors);
+                let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(0));
                 let at = offset(anchor.log);
                 self.tell("the log", &name_of(&node), at, is_open);
                 looked.rotten.push(at);

@@ -109,12 +109,18 @@ fn what_memory_still_knows_is_put_right() {
         assert_eq!(rotten, NOTHING, "{when}");
         assert!(bytes > 10 * BLOCK_BYTES as u64, "{when}: {bytes}");
         let spoiled = places(&device, spoiled);
+        let places_spoiled = spoiled.len() as u64;
         spoiled.iter().for_each(|place| device.rot(place + 60));
         let found = look(&pool).1;
         let has = |place: &u64| found.contains(place) || when.starts_with("Log");
         assert!(!found.is_empty() && spoiled.iter().all(has), "{when}: {found:?}, not {spoiled:?}");
         attend(store.as_mut(), &mut held);
         assert_eq!(look(&pool).1, NOTHING, "{when}");
+        // Log blocks and pages of trees have no second copy.
+        let has_copies =
+            ["Log", "SpaceRoot", "MapRoot", "MapLeaf"].iter().all(|it| !when.starts_with(it));
+        let copies = if has_copies { places_spoiled } else { 0 };
+        assert_eq!(pool.health().copies_mended, copies, "{when}");
         // The power fails, and nothing is lost.
         let device = device.crash(&mut Random::new(1, 1));
         let pool = open(&device).unwrap();
@@ -154,6 +160,7 @@ fn a_copy_that_is_whole_and_older_is_written_anew() {
             device.write(*at, older).unwrap();
         }
         assert_eq!(look(&pool).1, places, "copy {copy}");
+        assert_eq!(pool.health().copies_mended, places.len() as u64, "copy {copy}");
         assert_eq!(look(&pool).1, NOTHING, "copy {copy}");
     }
 }
@@ -174,6 +181,7 @@ fn what_nobody_has_in_memory_is_told() {
     // The volume is closed: the first copy is written anew from the second one.
     assert_eq!(look(&pool).1, [copy]);
     assert_eq!(look(&pool).1, NOTHING);
+    assert_eq!(pool.health().copies_mended, 1);
     device.rot(u64::from(root) * BLOCK_BYTES as u64);
     // Once of the snapshot, once of the volume.
     for _ in 0..2 {

@@ -62,6 +62,8 @@ pub(in crate::local) struct Checkpoint {
     pub lacked_with: Option<u64>,
     /// Chunks that wait for a page of the space tree.
     pub late_chunks: Vec<(u32, u32)>,
+    /// Copies of the anchor that a scrub found damaged, and that no checkpoint has replaced yet.
+    damaged_anchors: u64,
 }
 
 impl Checkpoint {
@@ -81,6 +83,7 @@ impl Checkpoint {
             has_failed: false,
             lacked_with: None,
             late_chunks: Vec::new(),
+            damaged_anchors: 0,
         }
     }
 
@@ -105,6 +108,12 @@ impl Checkpoint {
     /// Whether its snapshots are to be noted before it goes on.
     pub fn is_naming(&self) -> bool {
         self.stage == Stage::Named
+    }
+
+    /// Notes how many copies of the anchor are damaged until the next checkpoint writes both.
+    pub fn note_damaged_anchors(&mut self, copies: u64) {
+        // A second scrub finds the same copies.
+        self.damaged_anchors = self.damaged_anchors.max(copies);
     }
 
     /// The log must be durable up to here before its anchor is written.
@@ -400,6 +409,8 @@ impl Volume {
         self.checkpoint.stage = Stage::Idle;
         self.checkpoint.completed += 1;
         self.checkpoint.retired.clear();
+        let mended = std::mem::take(&mut self.checkpoint.damaged_anchors);
+        self.tables.mended(mended);
         self.space.thaws_recorded();
         // The anchor says as much of a log that is empty.
         self.log.is_confirmed |= self.log.blocks == 0;

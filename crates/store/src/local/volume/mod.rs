@@ -104,6 +104,9 @@ pub trait Tables: Send {
 
     /// A snapshot is durable, or will not be.
     fn snapshot_made(&mut self, node: u32, is_made: bool);
+
+    /// Counts damaged copies of the volume's anchor that were written anew.
+    fn mended(&mut self, copies: u64);
 }
 
 /// What a volume has to tell of nodes.
@@ -133,8 +136,8 @@ pub enum Task {
 /// What a volume is to write anew from memory, with a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rewrite {
-    /// Both copies of its anchor. Its log begins anew, too.
-    Anchors,
+    /// Both copies of its anchor, of which so many are damaged. Its log begins anew, too.
+    Anchors(u64),
     /// A page of its map, which is above these leaves or one of them.
     Map(Range<u64>),
     /// The same of its space tree.
@@ -823,6 +826,9 @@ impl Volume {
     fn rewrite(&mut self, rewrite: &Rewrite, disk: &mut dyn Disk) {
         // A page is written to another block; the last free ones are for others.
         let has_room = self.space.known_free() > 2 * self.floor();
+        if let Rewrite::Anchors(damaged) = rewrite {
+            self.checkpoint.note_damaged_anchors(*damaged);
+        }
         let found = match rewrite {
             Rewrite::Map(leaves) if has_room => Some((&mut self.map, leaves)),
             Rewrite::Space(leaves) if has_room => Some((self.space.tree(), leaves)),
