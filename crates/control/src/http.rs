@@ -148,8 +148,7 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 type TickPart = (fn(&Plane), Option<tokio::task::JoinHandle<()>>);
 
 /// Serves until `shutdown` resolves, and then until the requests in flight are answered, at most
-/// for [`Timeouts::stop`]. Calls `ready` when all volumes are up; without them it ends as by
-/// `shutdown`.
+/// for [`Timeouts::stop`].
 ///
 /// # Errors
 /// The listener cannot be used.
@@ -157,7 +156,6 @@ pub async fn serve(
     api: Arc<Api>,
     listener: std::net::TcpListener,
     timeouts: Timeouts,
-    others_up: oneshot::Receiver<bool>,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -174,16 +172,11 @@ pub async fn serve(
         (Plane::scrub_on, None),
         (Plane::copy_on, None),
     ];
-    let mut ready = Some((ready, listener.local_addr()?));
-    let mut others_up = pin!(others_up);
+    ready(listener.local_addr()?);
     let mut shutdown = pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            are_up = &mut others_up, if ready.is_some() => match (are_up, ready.take()) {
-                (Ok(true), Some((ready, address))) => ready(address),
-                _ => break,
-            },
             Some(_) = connections.join_next() => {}
             _ = ticks.tick() => {
                 // At most one of each part runs, so a slow data plane gets no queue of them.

@@ -61,11 +61,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::Agent;
-use tokio::sync::oneshot;
 use tracing::info;
 
 pub use cloudwatch::METRICS_SPACE;
@@ -158,8 +156,8 @@ impl fmt::Display for ControlError {
 impl std::error::Error for ControlError {}
 
 /// Runs the control plane and blocks until `shutdown` resolves. Calls `attached_up` once every
-/// volume that is attached is up; from then on requests are answered. Calls `ready` with the real
-/// address once all volumes are up.
+/// volume that is attached is up, and `ready` with the real address once all are and requests are
+/// answered.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -240,7 +238,7 @@ where
     let journal = journal(&config.data_dir)?;
     let plane = match &fleet {
         Some(fleet) => Plane::lead(journal, config.settings, fleet),
-        None => Plane::begin(journal, config.settings, agent, attached_up),
+        None => Plane::start(journal, config.settings, agent, attached_up),
     };
     let plane = plane.map_err(ControlError::Start)?;
     let cloudwatch = CloudWatch::open(&config.data_dir, config.metrics_space);
@@ -258,15 +256,11 @@ where
     let sampling = Sampling::start(Arc::clone(&cloudwatch), Arc::clone(&plane), recorder.inbox());
     let api = Api::new(Arc::clone(&plane), credentials, config.endpoints, began);
     let api = Arc::new(api.with_metrics(cloudwatch));
-    let (others, others_up) = bring_up_others(&plane)?;
-    let serving = http::serve(api, listener, config.timeouts, others_up, ready, shutdown);
-    let served = runtime.block_on(serving);
+    let served = runtime.block_on(http::serve(api, listener, config.timeouts, ready, shutdown));
     // Waits for calls to the data plane that are still in progress.
     drop(runtime);
     drop(sampling);
     drop(recorder);
-    let others = others.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    others.map_err(ControlError::Start)?;
     let stopped = match is_last() {
         true => plane.stop().map_err(ControlError::Stop).inspect(|()| info!("stopped cleanly")),
         false => Ok(()),
@@ -274,22 +268,6 @@ where
     drop(events);
     served.map_err(ControlError::Runtime)?;
     stopped
-}
-
-/// A thread that brings up the volumes that nobody has attached, and whether it has done so.
-type Others = (JoinHandle<Result<(), PlaneError>>, oneshot::Receiver<bool>);
-
-fn bring_up_others(plane: &Arc<Plane>) -> Result<Others, ControlError> {
-    let (done, is_done) = oneshot::channel();
-    let plane = Arc::clone(plane);
-    let work = move || {
-        let result = plane.bring_up_others();
-        // The server may be stopping.
-        let _ = done.send(result.is_ok());
-        result
-    };
-    let thread = std::thread::Builder::new().name("bring-up".into()).spawn(work);
-    Ok((thread.map_err(ControlError::Runtime)?, is_done))
 }
 
 /// Opens the journal of the data folder, accessible to its owner only.

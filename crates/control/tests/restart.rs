@@ -10,14 +10,13 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
 use evenkeel_control::journal::sqlite::SqliteJournal;
 use evenkeel_control::model::{Command as Change, Phase};
 use evenkeel_control::plane::{Plane, PlaneError};
-use evenkeel_control::{ControlConfig, ControlError, DATABASE_FILE_NAME, credentials};
+use evenkeel_control::{ControlError, DATABASE_FILE_NAME, credentials};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
@@ -457,72 +456,6 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     }
     fails.store(false, Ordering::SeqCst);
     becomes(&client, &id, "available");
-    drop(stop);
-    thread.join().unwrap().unwrap();
-}
-
-/// Holds up the call that brings up one volume.
-struct HoldApply {
-    inner: Arc<FakeAgent>,
-    held: VolumeId,
-    reached: Mutex<Sender<()>>,
-    goes_on: Mutex<Receiver<()>>,
-}
-
-impl Agent for HoldApply {
-    fn call(&self, command: Command) -> Reply {
-        if matches!(&command, Command::Apply(volume) if volume.id == self.held) {
-            // Later calls are not held up: the test has dropped its ends.
-            let _ = self.reached.lock().unwrap().send(());
-            let _ = self.goes_on.lock().unwrap().recv();
-        }
-        self.inner.call(command)
-    }
-}
-
-/// Volumes that no host has attached hold up neither a request nor an attachment, and the server
-/// is ready when they are up.
-#[test]
-fn requests_are_answered_while_unattached_volumes_are_brought_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path());
-    let mut ids: Vec<VolumeId> =
-        (0..2).map(|_| create(&server.client(), &[]).parse().unwrap()).collect();
-    server.stop().unwrap();
-    // One thread brings up so few volumes, in the order of their ids.
-    ids.sort_unstable();
-    let [held, behind] = ids[..] else { panic!("{ids:?}") };
-    let (reached, is_reached) = channel();
-    let (go_on, goes_on) = channel();
-    let inner = Arc::<FakeAgent>::default();
-    let (reached, goes_on) = (Mutex::new(reached), Mutex::new(goes_on));
-    let holding = HoldApply { inner: Arc::clone(&inner), held, reached, goes_on };
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = ControlConfig { listen: address, ..config(folder.path()) };
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (ready, is_ready) = channel();
-    let thread = std::thread::spawn(move || {
-        let ready = move |address| ready.send(address).unwrap();
-        evenkeel_control::run(config, Arc::new(holding), || {}, ready, async {
-            stopped.await.unwrap_or(());
-        })
-    });
-    is_reached.recv().unwrap();
-    let client = Client { address, credentials: credentials::load(folder.path()).unwrap() };
-    let is_up = |id| inner.with(|state| state.volumes.contains_key(&id));
-    assert_eq!(status(&client, &behind.to_string()), "available");
-    assert!(!is_up(behind), "it waits for its turn");
-    let hosts = client.call("DescribeInstances", &[]).unwrap();
-    let host = hosts.items("reservationSet")[0].items("instancesSet")[0].clone();
-    let (id, host) = (behind.to_string(), text(&host, "instanceId").to_owned());
-    let device = [("VolumeId", &*id), ("InstanceId", &*host), ("Device", "/dev/sdf")];
-    client.call("AttachVolume", &device).unwrap();
-    let attached = inner.with(|state| state.volumes[&behind].attachments.len());
-    assert_eq!(attached, 1, "its host may reach it");
-    assert!(!is_up(held) && is_ready.try_recv().is_err(), "the other one is not up yet");
-    drop((is_reached, go_on));
-    assert_eq!(is_ready.recv().unwrap(), address);
-    assert!(is_up(held));
     drop(stop);
     thread.join().unwrap().unwrap();
 }

@@ -69,9 +69,6 @@ impl Plane {
 
     /// One tick of all copies.
     pub fn copy_on(&self) {
-        if self.is_bringing_up() {
-            return;
-        }
         let began = clock::since_boot();
         let ids: Vec<SnapshotId> = self.model().copying().map(|copy| copy.id).collect();
         let first = {

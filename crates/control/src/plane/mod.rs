@@ -140,8 +140,6 @@ pub struct Plane {
     health: Mutex<Health>,
     recording: Option<Arc<Recording>>,
     fleet: Option<Arc<Fleet>>,
-    /// Volumes that are brought up after the start; `None` once all are up.
-    later: Mutex<Option<start::Later>>,
 }
 
 impl Plane {
@@ -235,17 +233,8 @@ impl Plane {
         Ok(self.execute_locked(keys, &command, dry_run)?)
     }
 
-    /// Locks keys in order of arrival. A volume that the start has left is brought up before it is
-    /// changed.
     fn lock_keys(&self, keys: Vec<Key>) -> Result<KeyGuard<'_>, PlaneError> {
-        let volume_of = |key: &Key| match key {
-            Key::Volume(id) => Some(*id),
-            _ => None,
-        };
-        let volumes: Vec<VolumeId> = keys.iter().filter_map(volume_of).collect();
-        let guard = self.keys.lock(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))?;
-        volumes.into_iter().try_for_each(|id| self.bring_up_late(id))?;
-        Ok(guard)
+        self.keys.lock(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))
     }
 
     /// The keys of everything that a command touches.

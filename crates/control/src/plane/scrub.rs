@@ -102,9 +102,6 @@ impl Plane {
 
     /// One tick of the scrub: reads as much as its rate allows in a second.
     pub fn scrub_on(&self) {
-        if self.is_bringing_up() {
-            return;
-        }
         let Some(mut left) = self.refill() else { return };
         while left > 0 {
             // The lock is not held while the data plane reads.

@@ -5,14 +5,11 @@
 //! that cannot be brought up goes into the state `error`; the start goes on.
 //!
 //! Opening a volume takes reads of its disk that depend on each other, and flushes after a crash.
-//! So several volumes are opened at once, and attached volumes before the others. On a server that
-//! serves alone the others are opened while it answers requests: [`Plane::begin`] leaves them to
-//! [`Plane::bring_up_others`], and a change of one of them opens it first.
+//! So several volumes are opened at once, and attached volumes before the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
@@ -32,7 +29,7 @@ use super::{Plane, PlaneError};
 use crate::cluster::fleet::Fleet;
 use crate::credits::Moment;
 use crate::journal::{Change, Credits, Journal, Loaded};
-use crate::key_locks::{Key, KeyLocks};
+use crate::key_locks::KeyLocks;
 use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, UnixMs};
 use crate::server_time::ServerTime;
 use crate::{clock, credits, reconcile};
@@ -41,8 +38,6 @@ use crate::{clock, credits, reconcile};
 const OPENED_AT_ONCE: usize = 16;
 /// Groups of volumes for which another thread is worth its while.
 const GROUPS_PER_THREAD: usize = 8;
-/// How long the start waits where too many changes are under way.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Plane {
     /// Loads the journal and brings up every volume in the data plane. `attached_up` is called when
@@ -53,22 +48,6 @@ impl Plane {
     /// be brought up is not an error: the server logs it, and the volume goes into the state
     /// `error`.
     pub fn start(
-        journal: Box<dyn Journal>,
-        settings: Settings,
-        agent: Arc<dyn Agent>,
-        attached_up: impl FnOnce(),
-    ) -> Result<Self, PlaneError> {
-        let plane = Self::begin(journal, settings, agent, attached_up)?;
-        plane.bring_up_others()?;
-        Ok(plane)
-    }
-
-    /// The same, and returns when the volumes that are attached are up. [`Self::bring_up_others`]
-    /// brings up the others.
-    ///
-    /// # Errors
-    /// As of [`Self::start`].
-    pub fn begin(
         journal: Box<dyn Journal>,
         settings: Settings,
         agent: Arc<dyn Agent>,
@@ -148,32 +127,27 @@ impl Plane {
             (Mutex::new(Following::new(time, since_boot, before)), Mutex::new(writer));
         let (scrubbing, copying, addresses, health) =
             (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
-        let (feed, later) = (Arc::default(), Mutex::default());
+        let feed = Arc::default();
         #[rustfmt::skip]
         let plane = Self {
             settings, agent, model, keys, leases, writer, upkeep, following, capacity, space,
             vitals, fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
-            later,
         };
         // Before anything is looked at that may be over.
         plane.follow_clock();
-        plane.bring_up(opening, attached_up)?;
+        plane.bring_up(&opening, attached_up)?;
         Ok(plane)
     }
 
-    /// Tells the data plane of all hosts and of the volumes that are attached, and asks it what it
-    /// has.
-    fn bring_up(&self, opening: Credits, attached_up: impl FnOnce()) -> Result<(), PlaneError> {
+    /// Tells the data plane all that it is to do, and asks it what it has.
+    fn bring_up(&self, opening: &Credits, attached_up: impl FnOnce()) -> Result<(), PlaneError> {
         self.expect_all();
-        self.bring_up_hosts(&opening)?;
+        self.bring_up_hosts(opening)?;
         let [attached, others] = reconcile::bring_up_order(&self.model());
-        self.bring_up_groups(attached, &opening)?;
+        self.bring_up_groups(attached, opening)?;
         attached_up();
-        let ids = others.into_iter().flatten().collect();
-        *self.later() = Some(Later { ids, opening: Arc::new(opening) });
+        self.bring_up_groups(others, opening)?;
         if let Some(fleet) = &self.fleet {
-            // Nodes have most of them up already.
-            self.bring_up_others()?;
             fleet.keep_only(&self.model().volumes.keys().copied().collect());
         }
         self.bring_up_snapshots()?;
@@ -181,58 +155,6 @@ impl Plane {
         self.log_unowned();
         self.refresh_space();
         self.capacity();
-        Ok(())
-    }
-
-    /// Brings up the volumes that [`Self::begin`] has left, several at once. Done if that was done.
-    ///
-    /// # Errors
-    /// The journal cannot be used, or the data plane is not running.
-    pub fn bring_up_others(&self) -> Result<(), PlaneError> {
-        let ids = match &*self.later() {
-            Some(later) => later.ids.clone(),
-            None => return Ok(()),
-        };
-        let threads = ids.len().div_ceil(GROUPS_PER_THREAD).min(OPENED_AT_ONCE);
-        in_threads(threads, ids.into_iter(), |id| self.bring_up_in_turn(id))?;
-        *self.later() = None;
-        Ok(())
-    }
-
-    /// Whether volumes are not up yet that nobody has attached.
-    pub(super) fn is_bringing_up(&self) -> bool {
-        self.later().is_some()
-    }
-
-    fn later(&self) -> MutexGuard<'_, Option<Later>> {
-        self.later.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Brings up a volume between changes of it.
-    fn bring_up_in_turn(&self, id: VolumeId) -> Result<(), PlaneError> {
-        loop {
-            // With the key it is brought up.
-            match self.lock_keys(vec![Key::Volume(id)]) {
-                // Each of the changes that wait ends.
-                Err(PlaneError::Busy(_)) => clock::pause(BUSY_PAUSE),
-                locked => return locked.map(drop),
-            }
-        }
-    }
-
-    /// Brings up a volume that the start has left. Its key is locked.
-    pub(super) fn bring_up_late(&self, id: VolumeId) -> Result<(), PlaneError> {
-        let opening = {
-            let mut later = self.later();
-            let Some(later) = later.as_mut().filter(|later| later.ids.contains(&id)) else {
-                return Ok(());
-            };
-            Arc::clone(&later.opening)
-        };
-        self.bring_up_volume(id, &opening)?;
-        if let Some(later) = self.later().as_mut() {
-            later.ids.remove(&id);
-        }
         Ok(())
     }
 
@@ -263,8 +185,20 @@ impl Plane {
         opening: &Credits,
     ) -> Result<(), PlaneError> {
         let threads = groups.len().div_ceil(GROUPS_PER_THREAD).min(OPENED_AT_ONCE);
-        in_threads(threads, groups.into_iter(), |group: Vec<VolumeId>| {
-            group.into_iter().try_for_each(|id| self.bring_up_volume(id, opening))
+        let left = Mutex::new(groups.into_iter());
+        let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let bring_up = || {
+            while let Some(group) = next() {
+                group.into_iter().try_for_each(|id| self.bring_up_volume(id, opening))?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(bring_up)).collect();
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
         })
     }
 
@@ -306,38 +240,6 @@ impl Plane {
             other => other,
         }
     }
-}
-
-/// Volumes that no host has attached, which are brought up after all others.
-#[derive(Debug)]
-pub(super) struct Later {
-    /// Those that are not up yet.
-    ids: BTreeSet<VolumeId>,
-    /// The balances with which they start.
-    opening: Arc<Credits>,
-}
-
-/// Does something with each item, in several threads, until one fails.
-fn in_threads<T: Send>(
-    threads: usize,
-    items: impl Iterator<Item = T> + Send,
-    work: impl Fn(T) -> Result<(), PlaneError> + Sync,
-) -> Result<(), PlaneError> {
-    let left = Mutex::new(items);
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || {
-        while let Some(item) = next() {
-            work(item)?;
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
 }
 
 fn warn_of_crash(stop: &credits::Stop, model: &Model) {

@@ -57,10 +57,6 @@ impl Plane {
         for id in self.unsettled() {
             // If its key is locked, the holder settles it.
             let Some(_keys) = self.keys.try_lock(vec![Key::Volume(id)]) else { continue };
-            if let Err(error) = self.bring_up_late(id) {
-                debug!(volume = %id, %error, "not up yet");
-                continue;
-            }
             let is_settled = self.model().volumes.get(&id).is_none_or(Volume::is_settled);
             if is_settled && !self.writer().is_ok_and(|writer| writer.unanswered.contains(&id)) {
                 continue;
@@ -170,10 +166,6 @@ impl Plane {
         for &id in round {
             upkeep.retried = Some(id);
             let Some(_keys) = self.keys.try_lock(vec![Key::Volume(id)]) else { continue };
-            if let Err(error) = self.bring_up_late(id) {
-                debug!(volume = %id, %error, "not up yet");
-                continue;
-            }
             let in_error = |volume: &Volume| matches!(volume.phase, Phase::Error(_));
             if !self.model().volumes.get(&id).is_some_and(in_error) {
                 continue;
