@@ -32,6 +32,8 @@
 //! - Connections to homes are reset and not closed, so what is not sent yet is never sent.
 //! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
 //!   connection that has ended. Late replies do no harm.
+//! - Before it lets a client in, a home hears from each front that relays connections of the same
+//!   address which of them have ended ([`arrivals`]).
 //!
 //! Why the front needs no copy of the requests of a client at home: the data plane that has them is
 //! in the same process, so they are lost together. On a planned move the data plane answers what it
@@ -52,6 +54,7 @@
 
 mod arrivals;
 mod book;
+mod clients;
 mod clock;
 mod error;
 mod front;

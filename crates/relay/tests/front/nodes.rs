@@ -26,10 +26,21 @@ pub fn preamble(session: u128) -> Preamble {
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
-/// The connection of a lease. Its probes are not answered, so it lasts for a lease's length.
+/// The connection of a lease, whose probes are answered until it ends.
 pub fn lease(address: SocketAddr) -> TcpStream {
     let mut stream = relayed(address, &Preamble { session: None, ..preamble(0) });
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
+    let mut probes = stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut number = [0; 8];
+        while probes.read_exact(&mut number).is_ok() {
+            let mut answer = [0; 17];
+            answer[9..].copy_from_slice(&number);
+            if probes.write_all(&answer).is_err() {
+                break;
+            }
+        }
+    });
     stream
 }
 
