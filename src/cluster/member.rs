@@ -3,6 +3,7 @@
 //! what it served and joins again as another process.
 
 use super::around::Around;
+use super::confirmation::Confirmation;
 use super::directions::Directions;
 use super::history::TakingOver;
 use super::{Cluster, shared};
@@ -11,6 +12,7 @@ use crate::clock::Deadline;
 use crate::endpoint::Noted;
 use crate::message::{Exit, Failure, failed};
 use crate::server::{self, Addresses, Config};
+use crate::store_options::StoreOptions;
 use evenkeel_control::cluster::fleet::Fleet;
 use evenkeel_control::cluster::homes;
 use evenkeel_control::cluster::kv::Kv;
@@ -26,6 +28,7 @@ use evenkeel_engine::Engine;
 use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
 use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
+use evenkeel_store::rbd::Seat;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
 use std::net::SocketAddr;
@@ -35,8 +38,8 @@ use std::time::Duration;
 
 /// Time between two looks at who leads, and at whether this node still may serve.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two questions to the store.
-const ASK: Duration = Duration::from_secs(1);
+/// Looks between two questions to the store, if no client comes: a second.
+const ASK_LOOKS: u32 = 10;
 /// How long a node that cannot run the control plane leaves that to others.
 const LEAD_AGAIN: Duration = Duration::from_secs(2);
 /// How long a leader goes on that has not heard of its lease: others lead by then.
@@ -139,6 +142,8 @@ struct Life<'a> {
     pool: Arc<dyn Pool>,
     presence: Presence,
     upkeep: Arc<Upkeep>,
+    /// Whether the storage lets this process serve.
+    confirmation: Arc<Confirmation>,
     /// Whether another node runs the control plane.
     follows: Arc<AtomicBool>,
     /// Why it ends.
@@ -166,7 +171,10 @@ fn life(
     let presence = Presence::start(kv.clone(), id, &cluster.node, inst).map_err(failed)?;
     let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
     let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
-    let (pool, folder) = server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
+    let (name, node) = (cluster.name.clone(), cluster.node.clone());
+    let seat = Some(Seat::Member { cluster: name, number: id, node });
+    let options = StoreOptions { seat, ..config.store_options.clone() };
+    let (pool, folder) = server::open_pool(&config.store, &options, &config.data_dir)?;
     // The store makes the folder, and refuses one that is occupied.
     shared::keep_id(&config.data_dir, id)?;
     shared::credentials(&kv, &config.data_dir)?;
@@ -189,6 +197,7 @@ fn life(
         pool,
         presence,
         upkeep,
+        confirmation: Arc::default(),
         follows,
         end,
     };
@@ -299,6 +308,7 @@ impl Life<'_> {
             nodes: self.nodes.clone(),
             here: self.here,
             entrance: engine.entrance(),
+            confirmation: Arc::clone(&self.confirmation),
         });
         FrontConfig {
             clients: self.config.nbd_listen.clone(),
@@ -353,19 +363,28 @@ impl Life<'_> {
     }
 
     /// Asks the store again and again whether this process is fenced: one that slept does not hear
-    /// of it otherwise before a client asks for something.
+    /// of it otherwise before a client asks for something. For a new client it is asked at once.
     /// Nobody waits for the thread: a store that does not answer holds it up.
     fn ask_the_store(&self, is_over: &Arc<AtomicBool>) -> Result<(), Failure> {
         let (pool, is_over) = (Arc::downgrade(&self.pool), Arc::clone(is_over));
+        let confirmation = Arc::clone(&self.confirmation);
         let look = move || {
             while let Some(pool) = pool.upgrade().filter(|pool| !pool.is_taken_over()) {
                 if is_over.load(Ordering::Acquire) {
                     return;
                 }
-                pool.look();
+                let question = confirmation.newest();
+                let asked = pool.look();
                 drop(pool);
-                let deadline = Deadline::after(ASK);
-                while !is_over.load(Ordering::Acquire) && deadline.pause(LOOK) {}
+                if let Err(error) = asked {
+                    tracing::debug!(%error, "whether this process is fenced is not known");
+                    Deadline::after(LOOK).pause(LOOK);
+                    continue;
+                }
+                confirmation.confirm(question);
+                let is_asked =
+                    |_| is_over.load(Ordering::Acquire) || confirmation.wait(question, LOOK);
+                let _ = (0..ASK_LOOKS).any(is_asked);
             }
         };
         let thread = std::thread::Builder::new().name("member-fence".to_owned());
@@ -489,11 +508,13 @@ impl Life<'_> {
             incarnation: self.incarnation as u64,
             tls: self.cluster.tls.clone(),
         };
-        let homes = match homes::load(&self.kv) {
+        // What another cluster stores would be unowned bytes to this one.
+        let owned = self.pool.check_owner().map_err(failed);
+        let homes = match owned.and_then(|()| homes::load(&self.kv).map_err(failed)) {
             Ok(homes) => homes,
-            Err(error) => {
+            Err(failure) => {
                 let _ = leadership.resign();
-                return Err(failed(error));
+                return Err(failure);
             }
         };
         let fleet = Arc::new(Fleet::new(Arc::new(around), homes));

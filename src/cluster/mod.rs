@@ -4,6 +4,7 @@
 //! takes over from a node that leads in [`history`].
 
 pub mod around;
+pub mod confirmation;
 pub mod directions;
 pub mod history;
 pub mod member;

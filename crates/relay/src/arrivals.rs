@@ -19,13 +19,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Weak;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Bytes of one direction that are on their way through.
 const COPY_BYTES: usize = 64 << 10;
+/// How often it is looked whether the storage has answered.
+const CONFIRMED_LOOK: Duration = Duration::from_millis(1);
 /// Sessions that are kept before it is looked which of them are over.
 const SESSIONS_LOOK: usize = 64;
 
@@ -126,6 +129,16 @@ pub(crate) async fn hear_fronts(shared: &Shared, client: (HostAddress, u128)) {
         }
     }
     shared.clients.gone().await;
+}
+
+/// Returns when the storage has confirmed after this call that this node may serve its volumes. The
+/// caller bounds the time.
+pub(crate) async fn confirmed(shared: &Shared) {
+    let local = &shared.config.local;
+    let question = local.ask_storage();
+    while !local.is_confirmed(question) {
+        sleep(CONFIRMED_LOOK).await;
+    }
 }
 
 /// Serves who connects to the address for nodes.
@@ -252,6 +265,7 @@ async fn enter(
     let former = shared.sessions.replace(session, (peer, preamble.lease), leave);
     let patience = shared.config.timing.handshake / 2;
     let alone = async {
+        confirmed(shared).await;
         hear_fronts(shared, (peer, session)).await;
         over(&former).await;
     };

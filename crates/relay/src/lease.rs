@@ -15,8 +15,8 @@
 //! home.
 //!
 //! That a client has gone is sent before the next answer, also if its task has not noticed it yet.
-//! So once a lease's length has passed after a client has gone, nothing of it is passed on any more,
-//! whatever is still under way on the network or waits for room at the home. When a probe is
+//! So once a lease's length has passed after a client has gone, nothing of it is passed on any
+//! more, whatever is still under way on the network or waits for room at the home. When a probe is
 //! answered that the home has sent after some moment, it knows of all that were gone by then.
 
 use crate::arrivals::Sessions;

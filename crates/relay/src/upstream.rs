@@ -1,6 +1,6 @@
 //! Connections to data planes: this node's, over a socket pair, or another's, through its front.
 
-use crate::arrivals::hear_fronts;
+use crate::arrivals::{confirmed, hear_fronts};
 use crate::clients::{Clients, Socket};
 use crate::front::Shared;
 use crate::lease::Lease;
@@ -172,6 +172,7 @@ impl Caller {
     async fn connect(&mut self, shared: &Shared, target: Target) -> Result<Upstream, Trouble> {
         match target {
             Target::Local => {
+                confirmed(shared).await;
                 hear_fronts(shared, (self.peer, self.session)).await;
                 over(&self.former).await;
                 let inside = shared.config.local.connect(self.peer).map_err(local)?;
