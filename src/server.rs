@@ -28,7 +28,6 @@ use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::memory::{self, MemoryPool};
-use evenkeel_store::rbd::Seat;
 use evenkeel_wire::agent::{Command, Reply};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -86,12 +85,7 @@ impl Config {
         let data_dir = std::path::absolute(&arguments.data_dir)
             .map_err(|error| Failure::new(format!("{}: {error}", arguments.data_dir.display())))?;
         let cluster = Cluster::of(&arguments.etcd, &arguments.store)?;
-        let mut store_options =
-            StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
-        if let Some(cluster) = &cluster {
-            let (cluster, node) = (cluster.name.clone(), cluster.node.clone());
-            store_options.seat = Some(Seat::Member { cluster, node });
-        }
+        let store_options = StoreOptions::of(&arguments.local, &arguments.rbd, &arguments.store)?;
         let nbd_unix = arguments.nbd_unix.clone().unwrap_or_else(|| data_dir.join("nbd.sock"));
         Ok(Self {
             data_dir,

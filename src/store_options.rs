@@ -19,7 +19,8 @@ pub struct StoreOptions {
     pub key_command: Option<String>,
     /// Where the volumes are in a Ceph cluster; absent for other stores.
     pub place: Option<Place>,
-    /// By what right the volumes there are served; `None` for other stores.
+    /// By what right the volumes there are served, alone until a cluster is joined; `None` for
+    /// other stores.
     pub seat: Option<Seat>,
 }
 

@@ -1,5 +1,6 @@
 //! Where clients find their volumes: what the front of this node goes by.
 
+use super::confirmation::Confirmation;
 use evenkeel_control::cluster::mirror::Mirror;
 use evenkeel_control::cluster::nodes::{Entry, Nodes};
 use evenkeel_core::fencing::NodeId;
@@ -20,6 +21,8 @@ pub struct Directions {
     pub here: NodeId,
     /// The data plane of this node.
     pub entrance: Entrance,
+    /// Whether the storage lets it serve.
+    pub confirmation: Arc<Confirmation>,
 }
 
 impl Homes for Directions {
@@ -56,6 +59,14 @@ impl Local for Directions {
     fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
         let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
         Ok(Inside { stream, held, lender: Some(Arc::new(ToEngine(lender))) })
+    }
+
+    fn ask_storage(&self) -> u64 {
+        self.confirmation.ask()
+    }
+
+    fn is_confirmed(&self, question: u64) -> bool {
+        self.confirmation.is_confirmed(question)
     }
 }
 

@@ -4,6 +4,7 @@
 //! takes over from a node that leads in [`history`], whether it is alive and ready in [`health`].
 
 pub mod around;
+pub mod confirmation;
 pub mod directions;
 pub mod health;
 pub mod history;

@@ -1,12 +1,15 @@
 //! What a node serves with: its name in etcd, the store, the data plane, the front and the agent.
 
 use super::around::Around;
+use super::confirmation::Confirmation;
 use super::directions::Directions;
 use super::health::{self, Health};
 use super::inbox::{Inbox, Note};
 use super::{Cluster, shared};
+use crate::clock::Deadline;
 use crate::message::{Failure, failed};
 use crate::server::{self, Addresses, Config};
+use crate::store_options::StoreOptions;
 use evenkeel_control::cluster::homes;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::membership::{Event, Seen};
@@ -20,20 +23,24 @@ use evenkeel_link::{AgentServer, Confirm, ServerConfig, Timing};
 use evenkeel_relay::{self as relay, Front, FrontConfig};
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
+use evenkeel_store::rbd::Seat;
 use evenkeel_wire::agent::proof::ClusterSecret;
 use evenkeel_wire::agent::session::{Leader as AgentLeader, LeaderGeneration};
 use evenkeel_wire::agent::{Command, Reply};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Weak};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The file with the highest generation of leaders that was heard.
 const GENERATION_FILE: &str = "agent-generation";
 /// Where a process is that cannot be reached yet.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+/// Time until the store is asked again after an answer that says nothing.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// The rest of the name of the leader's key.
 const LEADER: &str = "leader";
 
@@ -55,7 +62,8 @@ pub struct Serving {
     front: Front,
     agent: AgentServer,
     engine: Engine,
-    asks_store: SyncSender<()>,
+    /// Whether the storage lets this process serve.
+    confirmation: Arc<Confirmation>,
     leaves: Option<JoinHandle<()>>,
     nodes: Nodes,
     homes: Mirror<NodeId>,
@@ -105,16 +113,17 @@ impl Serving {
         server::share_with_nodes(&engine);
         let agent = agent_config(config, cluster, &joined, incarnation);
         let agent = AgentServer::start(agent, engine.agent()).map_err(failed)?;
+        let confirmation = ask_when_woken(&pool, inbox)?;
         let directions = Arc::new(Directions {
             homes: homes.clone(),
             nodes: nodes.clone(),
             here: *here,
             entrance: engine.entrance(),
+            confirmation: Arc::clone(&confirmation),
         });
         let front = front_config(config, cluster, &joined, directions);
         let front = Front::start(front).map_err(failed)?;
         let addresses = Addresses { api: config.listen, nbd: front.client_addresses() };
-        let asks_store = store_asker(&pool, inbox)?;
         let leaves = None;
         let serving = Self {
             joined,
@@ -123,7 +132,7 @@ impl Serving {
             front,
             agent,
             engine,
-            asks_store,
+            confirmation,
             leaves,
             nodes,
             homes,
@@ -200,10 +209,7 @@ impl Serving {
     /// Has a thread ask the store whether this process is fenced: one that slept does not hear of
     /// it otherwise before a client asks for something.
     pub fn ask_store(&self) {
-        // It is asked again only when it has answered, so there is room.
-        if let Err(TrySendError::Disconnected(())) = self.asks_store.try_send(()) {
-            tracing::warn!("the thread that asks the store has ended");
-        }
+        self.confirmation.wake();
     }
 
     /// Says in etcd that this node is about to stop, on a thread of its own.
@@ -282,8 +288,10 @@ impl Opened {
         let nodes = Nodes::start(kv.clone(), nodes::PREFIX, nodes::read).map_err(failed)?;
         let homes = Mirror::start(kv.clone(), homes::PREFIX, homes::read).map_err(failed)?;
         let leader = Mirror::start(kv.clone(), LEADER, |_, _| Some(())).map_err(failed)?;
-        let (pool, folder) =
-            server::open_pool(&config.store, &config.store_options, &config.data_dir)?;
+        let (name, node) = (cluster.name.clone(), cluster.node.clone());
+        let seat = Some(Seat::Member { cluster: name, number: *id, node });
+        let options = StoreOptions { seat, ..config.store_options.clone() };
+        let (pool, folder) = server::open_pool(&config.store, &options, &config.data_dir)?;
         // The store makes the folder, and refuses one that is occupied.
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
@@ -305,22 +313,34 @@ fn unreachable_yet(incarnation: u128) -> Inst {
     }
 }
 
-/// Starts the thread that asks the store. Nothing waits for it: a store that does not answer holds
-/// it up.
-fn store_asker(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<SyncSender<()>, Failure> {
-    let (pool, to): (Weak<dyn Pool>, _) = (Arc::downgrade(pool), inbox.clone());
-    let (ask, asked) = sync_channel::<()>(1);
+/// Starts the thread that asks the store when it is woken. It ends with the confirmation. A store
+/// that does not answer holds it up.
+fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmation>, Failure> {
+    let (wake, woken) = sync_channel(1);
+    let confirmation = Arc::new(Confirmation::new(wake));
+    let (pool, to) = (Arc::downgrade(pool), inbox.clone());
+    let of_thread = Arc::downgrade(&confirmation);
     let work = move || {
-        while asked.recv().is_ok() {
-            let Some(pool) = pool.upgrade() else { return };
-            pool.look();
-            drop(pool);
+        while woken.recv().is_ok() {
+            let Some((pool, confirmation)) = pool.upgrade().zip(of_thread.upgrade()) else {
+                return;
+            };
+            let question = confirmation.newest();
+            match pool.look() {
+                Ok(()) => confirmation.confirm(question),
+                Err(error) => {
+                    tracing::debug!(%error, "whether this process is fenced is not known");
+                    // Clients may wait for the answer.
+                    Deadline::after(ASK_AGAIN).pause(ASK_AGAIN);
+                    confirmation.wake();
+                }
+            }
             to.send(Note::Event(Event::StoreAnswered));
         }
     };
     let thread = std::thread::Builder::new().name("member-fence".to_owned());
     thread.spawn(work).map_err(failed)?;
-    Ok(ask)
+    Ok(confirmation)
 }
 
 fn agent_config(

@@ -123,6 +123,8 @@ fn lead(
     inbox: &Inbox,
 ) -> Result<(), Failure> {
     let (kv, leadership) = (around.kv.clone(), around.leadership.clone());
+    // What another cluster stores would be unowned bytes to this one.
+    around.pool.check_owner().map_err(failed)?;
     let homes = homes::load(&kv).map_err(failed)?;
     let fleet = Arc::new(Fleet::new(Arc::new(around), homes));
     let is_closed = {

@@ -173,6 +173,23 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
     check_left(&plane, before);
 }
 
+/// Of a server that ends without stopping: the next one refuses what was signed until then.
+#[test]
+fn the_servers_time_is_stored_with_each_change() {
+    let (fixture, plane) = Fixture::new();
+    let path = fixture.folder.path().join(DATABASE_FILE_NAME);
+    for bits in 21..24 {
+        let before = plane.now();
+        // So a time that was stored earlier is another one.
+        while plane.now() == before {}
+        let begin = plane.now();
+        planned(&plane, bits, VolumeType::Gp3, 10);
+        let end = plane.now();
+        let stored = SqliteJournal::open(&path).unwrap().load().unwrap().clock.unwrap().unix;
+        assert!((begin..=end).contains(&stored), "{begin:?} {stored:?} {end:?}");
+    }
+}
+
 /// Creates a volume with a client token; returns the number of volumes.
 fn created_with_token(plane: &Plane, bits: u128) -> usize {
     let request = VolumeRequest {

@@ -26,7 +26,7 @@ use evenkeel_store::anywhere::Anywhere;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::conformance::{self, Encrypting, RingDisk};
 use evenkeel_store::encryption::keys::Keys;
-use evenkeel_store::rbd::{Place, RbdPool};
+use evenkeel_store::rbd::{Place, RbdPool, Seat};
 use evenkeel_store::snapshots::{Snapshots, UNIT_BYTES};
 use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 
@@ -87,7 +87,7 @@ fn volumes_on_a_ceph_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let Some(ceph) = cluster(folder.path(), Setup::default()) else { return };
     type Part = fn(&Ceph);
-    let parts: [(&str, Part); 8] = [
+    let parts: [(&str, Part); 9] = [
         ("it keeps the obligations of a store", it_keeps_the_obligations_of_a_store),
         (
             "snapshots and what is made of them are as a map says",
@@ -95,6 +95,10 @@ fn volumes_on_a_ceph_cluster() {
         ),
         ("encrypted data is nowhere in the clear", encrypted_data_is_nowhere_in_the_clear),
         ("a namespace belongs to one data folder", a_namespace_belongs_to_one_data_folder),
+        (
+            "a namespace belongs to one of two namesakes",
+            a_namespace_belongs_to_one_of_two_namesakes,
+        ),
         (
             "a server that was started again fences the one before",
             a_server_that_was_started_again_fences_the_one_before,
@@ -436,6 +440,40 @@ fn a_namespace_belongs_to_one_data_folder(ceph: &Ceph) {
     let nothing = Place { conf: Some("/nosuch/ceph.conf".into()), ..place(ceph, "owned") };
     let refused = RbdPool::open(one.path(), &nothing).err().unwrap().to_string();
     assert!(refused.contains("/nosuch/ceph.conf"), "{refused}");
+}
+
+/// Two clusters of servers have the same name and different etcds.
+fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
+    let place = place(ceph, "namesakes");
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |folder: usize, number: u128| {
+        let (cluster, node) = ("evenkeel".to_owned(), format!("node-{folder}"));
+        let seat = Seat::Member { cluster, number, node };
+        RbdPool::open_as(folders[folder].path(), &place, None, &seat)
+    };
+    let is_refused = |refused: Option<StoreError>| {
+        let refused = refused.expect("it is refused").to_string();
+        let numbers = [1, 2].map(|number| format!("number {number:032x}"));
+        assert!(numbers.iter().all(|number| refused.contains(number)), "{refused}");
+        assert!(refused.contains("rmomapkey evenkeel.books number"), "{refused}");
+    };
+    let one = open(0, 1).unwrap();
+    one.check_owner().unwrap();
+    is_refused(open(1, 2).err());
+    assert!(!one.is_taken_over(), "its node is not fenced");
+    // As an earlier version leaves it.
+    let forget = || {
+        let mut rados = Command::new("rados");
+        rados.arg("-c").arg(ceph.conf()).args(["-p", POOL, "-N", "namesakes", "rmomapkey"]);
+        assert!(rados.args(["evenkeel.books", "number"]).status().unwrap().success());
+    };
+    forget();
+    one.check_owner().unwrap();
+    is_refused(open(1, 2).err());
+    forget();
+    let two = open(1, 2).unwrap();
+    two.check_owner().unwrap();
+    is_refused(one.check_owner().err());
 }
 
 /// A copy of a data folder, as its next process sees it while the one before is not gone.

@@ -10,7 +10,7 @@ use crate::{FrontConfig, Inside};
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{Meeting, Nonce, PROOF_BYTES, Protocol};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -19,20 +19,40 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Weak;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Bytes of one direction that are on their way through.
 const COPY_BYTES: usize = 64 << 10;
+/// How often it is looked whether the storage has answered.
+const CONFIRMED_LOOK: Duration = Duration::from_millis(1);
 /// Sessions that are kept before it is looked which of them are over.
 const SESSIONS_LOOK: usize = 64;
 
+/// Has a relayed connection end.
+#[derive(Default)]
+struct Leave {
+    is_told: Cell<bool>,
+    told: Notify,
+}
+
+impl Leave {
+    fn tell(&self) {
+        self.is_told.set(true);
+        self.told.notify_one();
+    }
+}
+
 /// A client's connection to this node's data plane.
 struct Held {
+    peer: HostAddress,
+    /// Of the front that relays it.
+    lease: u128,
     /// The connection that is open, if it is.
-    leave: Rc<Notify>,
+    leave: Rc<Leave>,
     /// Of each of its connections that may not be over.
     held: Vec<Weak<()>>,
 }
@@ -46,19 +66,28 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Ends what there is of a session, and returns what is to be waited for.
-    fn replace(&self, session: u128, leave: &Rc<Notify>) -> Vec<Weak<()>> {
+    fn replace(
+        &self,
+        session: u128,
+        (peer, lease): (HostAddress, u128),
+        leave: &Rc<Leave>,
+    ) -> Vec<Weak<()>> {
         let mut sessions = self.by_number.borrow_mut();
         let is_under_way = |held: &Weak<()>| held.strong_count() > 0;
         if sessions.len() >= self.look_at.get().max(SESSIONS_LOOK) {
             sessions.retain(|_, known| known.held.iter().any(is_under_way));
             self.look_at.set(sessions.len() * 2);
         }
-        let known = sessions
-            .entry(session)
-            .or_insert_with(|| Held { leave: Rc::clone(leave), held: Vec::new() });
+        let known = sessions.entry(session).or_insert_with(|| Held {
+            peer,
+            lease,
+            leave: Rc::clone(leave),
+            held: Vec::new(),
+        });
+        known.lease = lease;
         let former = std::mem::replace(&mut known.leave, Rc::clone(leave));
         if !Rc::ptr_eq(&former, leave) {
-            former.notify_one();
+            former.tell();
         }
         known.held.retain(is_under_way);
         known.held.clone()
@@ -67,16 +96,48 @@ impl Sessions {
     /// Ends what there is of a session: its client has gone.
     pub fn end(&self, session: u128) {
         if let Some(known) = self.by_number.borrow().get(&session) {
-            known.leave.notify_one();
+            known.leave.tell();
         }
     }
 
     /// Notes a connection of a session, unless another has come meanwhile.
-    fn keep(&self, session: u128, leave: &Rc<Notify>, held: Weak<()>) -> bool {
+    fn keep(&self, session: u128, leave: &Rc<Leave>, held: Weak<()>) -> bool {
         let mut sessions = self.by_number.borrow_mut();
         let Some(known) = sessions.get_mut(&session) else { return false };
         known.held.push(held);
         Rc::ptr_eq(&known.leave, leave)
+    }
+
+    /// By which leases requests of other sessions of a client may be passed on.
+    fn leases_beside(&self, (peer, session): (HostAddress, u128)) -> BTreeSet<u128> {
+        let sessions = self.by_number.borrow();
+        let others = sessions.iter().filter(|(number, held)| {
+            let is_open = Rc::strong_count(&held.leave) > 1 && !held.leave.is_told.get();
+            **number != session && held.peer == peer && is_open
+        });
+        others.map(|(_, held)| held.lease).collect()
+    }
+}
+
+/// Returns when nothing is passed on any more of other connections of a client that it has ended by
+/// now, as far as their fronts' kernels have heard of it. The client may have sent the same through
+/// the next connection, and more.
+pub(crate) async fn hear_fronts(shared: &Shared, client: (HostAddress, u128)) {
+    for lease in shared.sessions.leases_beside(client) {
+        if let Some(grant) = shared.grants.get(lease) {
+            grant.prove().await;
+        }
+    }
+    shared.clients.gone().await;
+}
+
+/// Returns when the storage has confirmed after this call that this node may serve its volumes. The
+/// caller bounds the time.
+pub(crate) async fn confirmed(shared: &Shared) {
+    let local = &shared.config.local;
+    let question = local.ask_storage();
+    while !local.is_confirmed(question) {
+        sleep(CONFIRMED_LOOK).await;
     }
 }
 
@@ -106,7 +167,7 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
         return lease(&shared, &preamble, stream).await;
     };
     place.settle();
-    let leave = Rc::new(Notify::new());
+    let leave = Rc::new(Leave::default());
     let entered = enter(&shared, (session, &preamble), &leave).await;
     let (mut local, grant) = match entered {
         Ok(entered) => entered,
@@ -119,9 +180,9 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
         // However it ends, both ends close.
         _ = async {
             say(&mut stream, Verdict::Welcome).await?;
-            relay(&mut stream, &mut local, &grant).await
+            relay(&mut stream, &mut local, (&grant, &leave)).await
         } => {}
-        () = leave.notified() => {}
+        () = leave.told.notified() => {}
         () = grant.over() => {}
     }
 }
@@ -197,13 +258,19 @@ async fn prove(shared: &Shared, stream: &mut Box<dyn Stream>, opening: Nonce) ->
 async fn enter(
     shared: &Shared,
     (session, preamble): (u128, &Preamble),
-    leave: &Rc<Notify>,
+    leave: &Rc<Leave>,
 ) -> Result<(UnixStream, Rc<Grant>), Verdict> {
     let grant = shared.grants.get(preamble.lease).ok_or(Verdict::NoLease)?;
-    let former = shared.sessions.replace(session, leave);
+    let peer = preamble.peer;
+    let former = shared.sessions.replace(session, (peer, preamble.lease), leave);
     let patience = shared.config.timing.handshake / 2;
-    timeout(patience, over(&former)).await.map_err(|_| Verdict::NotNow)?;
-    let connected = shared.config.local.connect(preamble.peer);
+    let alone = async {
+        confirmed(shared).await;
+        hear_fronts(shared, (peer, session)).await;
+        over(&former).await;
+    };
+    timeout(patience, alone).await.map_err(|_| Verdict::NotNow)?;
+    let connected = shared.config.local.connect(peer);
     let Inside { stream, held, .. } = connected.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => Verdict::Stranger,
         io::ErrorKind::ResourceBusy => Verdict::NoPlace,
@@ -221,15 +288,16 @@ async fn enter(
 async fn relay(
     front: &mut Box<dyn Stream>,
     local: &mut UnixStream,
-    grant: &Grant,
+    (grant, leave): (&Grant, &Leave),
 ) -> io::Result<()> {
     let (mut forth, mut back) = (Copy::new(), Copy::new());
     poll_fn(|cx| {
-        let asked = forth.poll(cx, front, local, |front| match grant.holds() {
-            // What it has sent before it ended may have been sent elsewhere since.
-            true => !front.has_ended(),
-            false => false,
-        });
+        let asked =
+            forth.poll(cx, front, local, |front| match grant.holds() && !leave.is_told.get() {
+                // What it has sent before it ended may have been sent elsewhere since.
+                true => !front.has_ended(),
+                false => false,
+            });
         let answered = back.poll(cx, local, front, |_| true);
         match asked {
             Poll::Ready(ended) => Poll::Ready(ended),

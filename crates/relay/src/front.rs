@@ -1,6 +1,7 @@
 //! The front's thread, and who connects to it.
 
 use crate::arrivals::{self, Sessions};
+use crate::clients::Clients;
 use crate::lease::{Grants, Leases};
 use crate::memory::Memory;
 use crate::notices::{Notice, Notices};
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     pub places: Rc<Places>,
     pub arrivals: Rc<Places>,
     pub sessions: Sessions,
+    /// Clients that this node's data plane serves through the front.
+    pub clients: Rc<Clients>,
     /// What this front has at other homes, and what it grants as a home.
     pub leases: Leases,
     pub grants: Grants,
@@ -230,6 +233,7 @@ async fn run(start: Start) -> io::Error {
         places: Places::new(connections),
         arrivals: Places::of_nodes(connections),
         sessions: Sessions::default(),
+        clients: Rc::default(),
         leases: Leases::default(),
         grants: Grants::default(),
         pulse: Rc::new(Pulse::new(start.config.timing.silence)),

@@ -14,11 +14,13 @@
 //! stopped, cut off or slow loses its lease, and with it all connections that it relays to this
 //! home.
 //!
-//! That a client has gone is sent before the next answer. So once a lease's length has passed after
-//! a front has noticed it, nothing of the client is passed on any more, whatever is still under way
-//! on the network or waits for room at the home.
+//! That a client has gone is sent before the next answer, also if its task has not noticed it yet.
+//! So once a lease's length has passed after a client has gone, nothing of it is passed on any
+//! more, whatever is still under way on the network or waits for room at the home. When a probe is
+//! answered that the home has sent after some moment, it knows of all that were gone by then.
 
 use crate::arrivals::Sessions;
+use crate::clients::Clients;
 use crate::pulse::Watch;
 use crate::upstream::Stream;
 use evenkeel_core::fencing::NodeId;
@@ -31,12 +33,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// Leases that a home grants at once: one for each front of the cluster, and some that end.
 const GRANTS_MAX: usize = 1_024;
 /// Probes in the length of a lease.
 const PROBES: u32 = 8;
+/// How often it is looked whether a probe is answered.
+const PROOF_LOOK: Duration = Duration::from_millis(1);
 const PROBE_BYTES: usize = 8;
 const MESSAGE_BYTES: usize = 17;
 const ANSWER: u8 = 0;
@@ -75,6 +79,8 @@ pub(crate) struct Lease {
     /// Its number, which no other lease has in the whole cluster.
     pub number: u128,
     ending: Ending,
+    /// Clients of which the home may have something.
+    pub clients: Clients,
     /// Clients that have gone of which the home has not been told.
     gone: RefCell<Vec<u128>>,
     news: Notify,
@@ -82,8 +88,8 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub fn new(number: u128) -> Rc<Self> {
-        let (ending, gone, news) = Default::default();
-        Rc::new(Self { number, ending, gone, news })
+        let (ending, clients, gone, news) = Default::default();
+        Rc::new(Self { number, ending, clients, gone, news })
     }
 
     /// Ends it: the home does not know it any more, or does not answer.
@@ -103,6 +109,7 @@ impl Lease {
 
     /// Has the home drop all that it has of a client.
     pub fn client_gone(&self, session: u128) {
+        self.clients.remove(session);
         if self.is_held() {
             self.gone.borrow_mut().push(session);
             self.news.notify_one();
@@ -134,9 +141,16 @@ impl Lease {
                 () = self.news.notified() => {}
             }
             // What has gone comes before the answer.
+            let mut unnoticed = Vec::new();
+            if length == PROBE_BYTES {
+                unnoticed = self.clients.gone().await;
+            }
             let gone = std::mem::take(&mut *self.gone.borrow_mut());
-            let mut bytes: Vec<u8> =
-                gone.into_iter().flat_map(|session| message(GONE, session)).collect();
+            let mut bytes: Vec<u8> = gone
+                .into_iter()
+                .chain(unnoticed)
+                .flat_map(|session| message(GONE, session))
+                .collect();
             if length == PROBE_BYTES {
                 bytes.extend(message(ANSWER, u64::from_be_bytes(probe).into()));
                 length = 0;
@@ -189,6 +203,8 @@ pub(crate) struct Grant {
     /// When the newest probe was sent that is answered.
     proven: Cell<Instant>,
     length: Span,
+    /// Has a probe be sent at once.
+    ask: Notify,
 }
 
 impl Grant {
@@ -201,6 +217,16 @@ impl Grant {
     /// Returns when it has ended.
     pub async fn over(&self) {
         self.ending.over().await;
+    }
+
+    /// Returns when the front has answered a probe that was sent from now on, or the lease does not
+    /// hold any more. That takes a lease's length at most.
+    pub async fn prove(&self) {
+        let begin = crate::clock::boot_time();
+        self.ask.notify_one();
+        while self.proven.get() <= begin && self.holds() {
+            sleep(PROOF_LOOK).await;
+        }
     }
 }
 
@@ -225,7 +251,8 @@ impl Grants {
         }
         let length = Span::from_ns(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
         let proven = Cell::new(crate::clock::boot_time());
-        let grant = Rc::new(Grant { ending: Ending::default(), proven, length });
+        let (ending, ask) = Default::default();
+        let grant = Rc::new(Grant { ending, proven, length, ask });
         by_number.insert(number, Rc::clone(&grant));
         Some(grant)
     }
@@ -252,7 +279,12 @@ pub(crate) async fn probe(
     let (mut bytes, mut received) = ([0; MESSAGE_BYTES], 0);
     loop {
         tokio::select! {
-            _ = tick.tick() => {
+            () = async {
+                tokio::select! {
+                    _ = tick.tick() => {}
+                    () = grant.ask.notified() => {}
+                }
+            } => {
                 if !grant.holds() {
                     return io::ErrorKind::TimedOut.into();
                 }
@@ -289,5 +321,52 @@ impl Grant {
                 self.proven.set(at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::Socket;
+    use crate::pulse::Pulse;
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
+    use tokio::task::{LocalSet, spawn_local};
+
+    /// A client of which no task notices that it ends its connection.
+    async fn client(lease: &Lease, session: u128) -> io::Result<(TcpStream, Rc<Socket>)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let (near, far) =
+            tokio::join!(TcpStream::connect(listener.local_addr()?), listener.accept());
+        let socket = Socket::new(far?.0);
+        lease.clients.add(session, Rc::downgrade(&socket));
+        Ok((near?, socket))
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_after_word_of_clients_that_have_gone() {
+        let all = LocalSet::new();
+        all.run_until(async {
+            let lease = Lease::new(1);
+            let stays = client(&lease, 2).await.unwrap();
+            let leaves = client(&lease, 3).await.unwrap();
+            leaves.1.leave();
+            drop(leaves.0);
+            let goes = client(&lease, 4).await.unwrap();
+            drop(goes.0);
+            let (mut home, front) = UnixStream::pair().unwrap();
+            let patience = Duration::from_secs(60);
+            let watch = Watch::new(&Rc::new(Pulse::new(patience)));
+            let renewed = spawn_local(Rc::clone(&lease).renew(Box::new(front), watch, patience));
+            home.write_all(&7_u64.to_be_bytes()).await.unwrap();
+            for expected in [message(GONE, 4), message(ANSWER, 7)] {
+                let mut told = [0; MESSAGE_BYTES];
+                home.read_exact(&mut told).await.unwrap();
+                assert_eq!(told, expected);
+            }
+            drop(home);
+            renewed.await.unwrap();
+            drop(stays);
+        })
+        .await;
     }
 }

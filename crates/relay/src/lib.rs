@@ -32,6 +32,11 @@
 //! - Connections to homes are reset and not closed, so what is not sent yet is never sent.
 //! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
 //!   connection that has ended. Late replies do no harm.
+//! - Before it lets a client in, a home hears from each front that relays connections of the same
+//!   address which of them have ended ([`arrivals`]).
+//!
+//! Why a home that is fenced lets no client in: the storage confirms after each arrival that the
+//! node may serve. The client may come back from the volume's new home.
 //!
 //! Why the front needs no copy of the requests of a client at home: the data plane that has them is
 //! in the same process, so they are lost together. On a planned move the data plane answers what it
@@ -52,6 +57,7 @@
 
 mod arrivals;
 mod book;
+mod clients;
 mod clock;
 mod error;
 mod front;
@@ -128,6 +134,17 @@ pub trait Local: Send + Sync {
     /// - `ResourceBusy`: there is no place for another connection.
     /// - Any other: not now.
     fn connect(&self, peer: HostAddress) -> io::Result<Inside>;
+
+    /// Has the storage be asked whether this node may still serve its volumes; the question's
+    /// number. Does not wait. Where no other node can have taken them over, nothing is asked.
+    fn ask_storage(&self) -> u64 {
+        0
+    }
+
+    /// Whether the storage has confirmed it since the question with this number was asked.
+    fn is_confirmed(&self, _question: u64) -> bool {
+        true
+    }
 }
 
 /// How long the front waits.

@@ -1,6 +1,7 @@
 //! One client, from its acceptance to its end.
 
 use crate::Home;
+use crate::clients::Socket;
 use crate::front::Shared;
 use crate::handshake::{Agreed, agree, keeps_terms, longer, rest, target};
 use crate::lease::Lease;
@@ -41,7 +42,7 @@ pub(crate) async fn serve(
 ) {
     let peer = HostAddress::of(address.ip());
     let watch = Watch::new(&shared.pulse);
-    let mut caller = Caller::new(peer, shared.next_session());
+    let mut caller = Caller::new((peer, shared.next_session()), &shared.clients);
     let agreed = tokio::select! {
         agreed = agree(&shared, &mut client, &mut caller) => agreed,
         () = place.evicted() => Err("its handshake makes room for others".to_owned()),
@@ -54,7 +55,9 @@ pub(crate) async fn serve(
     let share = Share::new(&shared.memory, peer);
     let scratch = Rc::clone(&shared.scratch);
     let common = Common { share, scratch, watch };
-    let mut traffic = Traffic::new(client, negotiated.terms(), common, rest);
+    let socket = Socket::new(client);
+    caller.speaks_for(&socket);
+    let mut traffic = Traffic::new(socket, negotiated.terms(), common, rest);
     traffic.connect(upstream);
     let bond = Bond { volume, plan, export };
     let why = carry(&shared, &mut caller, &mut traffic, &bond, target).await;

@@ -2,13 +2,14 @@
 //! polled from one task; nothing waits in it.
 
 use crate::book::{Book, charge};
+use crate::clients::Socket;
 use crate::front::Scratch;
 use crate::intake::{Intake, Taken};
 use crate::lease::Lease;
 use crate::lending::{Lender, Returned};
 use crate::memory::Share;
 use crate::pulse::Watch;
-use crate::upstream::{Stream, Upstream, is_ended};
+use crate::upstream::{Stream, Upstream};
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use evenkeel_wire::nbd::constants::command;
 use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, Terms};
@@ -58,6 +59,9 @@ type Step = Result<bool, End>;
 pub(crate) const HAS_GAP: &str = "this node did not run for some time, and its client may have \
                                   sent elsewhere what it has sent here";
 
+/// Why a client that has gone is dropped while its requests wait for room.
+const LEFT_TOO_MUCH: &str = "it has gone, and left more than there is room for";
+
 /// What the clients of a front share.
 pub(crate) struct Common {
     pub share: Share,
@@ -68,8 +72,7 @@ pub(crate) struct Common {
 
 /// See the module's text.
 pub(crate) struct Traffic {
-    /// While it is not lent.
-    client: Option<TcpStream>,
+    client: Rc<Socket>,
     upstream: Option<Box<dyn Stream>>,
     /// By which the upstream takes requests.
     lease: Option<Rc<Lease>>,
@@ -85,8 +88,6 @@ pub(crate) struct Traffic {
     skipped: usize,
     scratch: Scratch,
     watch: Watch,
-    /// The client has said that it sends nothing more.
-    ending: bool,
     /// The client has ended its connection, as the system says; how is behind what is not read.
     has_ended: bool,
     /// The client takes no replies any more.
@@ -97,10 +98,10 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub fn new(client: TcpStream, terms: Terms, common: Common, pending: Vec<u8>) -> Self {
+    pub fn new(client: Rc<Socket>, terms: Terms, common: Common, pending: Vec<u8>) -> Self {
         let Common { share, scratch, watch } = common;
         Self {
-            client: Some(client),
+            client,
             upstream: None,
             lease: None,
             lender: None,
@@ -112,7 +113,6 @@ impl Traffic {
             skipped: 0,
             scratch,
             watch,
-            ending: false,
             has_ended: false,
             deaf: false,
             moved: false,
@@ -146,7 +146,7 @@ impl Traffic {
     pub fn lend(&mut self) -> Option<Ready> {
         let mut unread = self.intake.beginning()?;
         let (lender, upstream) = (self.lender.take()?, self.upstream.take()?);
-        let client = self.client.take()?;
+        let client = self.client.stream().take()?;
         self.intake.reset();
         unread.append(&mut self.pending);
         Some(Ready { client, unread, lender, upstream })
@@ -160,7 +160,7 @@ impl Traffic {
         let Returned { client, unsent, unread, skipped } = returned;
         let client = std::net::TcpStream::from(client);
         client.set_nonblocking(true)?;
-        self.client = Some(TcpStream::from_std(client)?);
+        *self.client.stream() = Some(TcpStream::from_std(client)?);
         (self.pending, self.skipped) = (unread, skipped as usize);
         // It is there already, so it counts for nobody; there is no more of it than a connection
         // may have.
@@ -181,7 +181,7 @@ impl Traffic {
 
     fn is_idle(&self) -> bool {
         self.rests(self.pending.len())
-            && !self.ending
+            && !self.client.is_leaving()
             && self.book.unanswered() == 0
             && self.book.outbox.bytes() == 0
             && !self.book.has_unsent()
@@ -204,7 +204,10 @@ impl Traffic {
     /// Moves what can be moved, until it does not go on.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         match self.advance(cx) {
-            Ok(()) => Poll::Pending,
+            Ok(()) => {
+                self.client.wake(cx);
+                Poll::Pending
+            }
             Err(end) => Poll::Ready(end),
         }
     }
@@ -216,7 +219,10 @@ impl Traffic {
             goes_on |= self.tell_upstream(cx)?;
             goes_on |= self.hear_upstream(cx)?;
             goes_on |= self.tell_client(cx)?;
-            if self.ending && self.book.unanswered() == 0 && self.book.outbox.bytes() == 0 {
+            if self.client.is_leaving()
+                && self.book.unanswered() == 0
+                && self.book.outbox.bytes() == 0
+            {
                 return Err(End::Done);
             }
             if self.is_idle() {
@@ -227,8 +233,12 @@ impl Traffic {
     }
 
     fn hear_client(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.ending || self.rests(self.pending.len()) {
+        if self.client.is_leaving() {
             return Ok(false);
+        }
+        if self.rests(self.pending.len()) {
+            self.has_ended = self.client.has_gone();
+            return Ok(self.has_ended);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -237,17 +247,23 @@ impl Traffic {
             let taken = pending.len() - rest.len();
             self.pending = pending;
             self.pending.drain(..taken);
+            if taken == 0 && self.client.has_gone() {
+                return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
+            }
             if !self.pending.is_empty() {
                 // The memory may be there sooner than an answer.
                 self.share.wait(cx.waker());
             }
             return Ok(taken > 0);
         }
-        let Some(client) = &mut self.client else { return Ok(false) };
         let scratch = Rc::clone(&self.scratch);
         let mut scratch = scratch.borrow_mut();
         let mut buffer = ReadBuf::new(&mut scratch);
-        match Pin::new(client).poll_read(cx, &mut buffer) {
+        let read = match &mut *self.client.stream() {
+            Some(client) => Pin::new(client).poll_read(cx, &mut buffer),
+            None => return Ok(false),
+        };
+        match read {
             Poll::Pending => return Ok(false),
             Poll::Ready(Err(error)) => return Err(End::Client(error.to_string())),
             Poll::Ready(Ok(())) => {}
@@ -261,7 +277,7 @@ impl Traffic {
         self.skipped -= skipped;
         rest = &rest[skipped..];
         self.take(&mut rest)?;
-        if !self.ending {
+        if !self.client.is_leaving() {
             self.pending.extend_from_slice(rest);
         }
         Ok(true)
@@ -281,7 +297,7 @@ impl Traffic {
                 Ok(Taken::Nothing | Taken::Full) => return Ok(()),
                 Ok(Taken::Request(header, _)) if header.command == command::DISC => {
                     share.give_back(charge(&header));
-                    self.ending = true;
+                    self.client.leave();
                     return Ok(());
                 }
                 Ok(Taken::Request(header, payload)) => book.add(&header, payload),
@@ -305,14 +321,12 @@ impl Traffic {
         if self.watch.has_gap() {
             return Err(End::Client(HAS_GAP.to_owned()));
         }
-        if !self.ending {
+        if !self.client.is_leaving() {
             if self.has_ended && !self.pending.is_empty() {
-                return Err(End::Client(
-                    "it has gone, and left more than there is room for".into(),
-                ));
+                return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
             }
             // How it has ended is read first, without an answer to anything.
-            let found = !self.has_ended && self.client.as_ref().is_some_and(is_ended);
+            let found = !self.has_ended && self.client.has_gone();
             self.has_ended |= found;
             if self.has_ended {
                 return Ok(found);
@@ -359,8 +373,10 @@ impl Traffic {
         if count == 0 {
             return Ok(false);
         }
-        let Some(client) = &mut self.client else { return Ok(false) };
-        let sent = Pin::new(client).poll_write_vectored(cx, &slices[..count]);
+        let sent = match &mut *self.client.stream() {
+            Some(client) => Pin::new(client).poll_write_vectored(cx, &slices[..count]),
+            None => return Ok(false),
+        };
         match sent.map(whole) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(sent)) => {
@@ -368,7 +384,7 @@ impl Traffic {
                 self.share.give_back(self.book.outbox.sent(sent));
             }
             // It has asked for these things to be done, and said that it leaves.
-            Poll::Ready(Err(_)) if self.ending => {
+            Poll::Ready(Err(_)) if self.client.is_leaving() => {
                 self.deaf = true;
                 self.share.give_back(self.book.outbox.clear());
             }

@@ -1,5 +1,7 @@
 //! Connections to data planes: this node's, over a socket pair, or another's, through its front.
 
+use crate::arrivals::{confirmed, hear_fronts};
+use crate::clients::{Clients, Socket};
 use crate::front::Shared;
 use crate::lease::Lease;
 use crate::preamble::{self, Preamble, VERDICT_BYTES, Verdict};
@@ -15,7 +17,7 @@ use rustix::net::sockopt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::rc::{self, Rc};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -124,11 +126,31 @@ pub(crate) struct Caller {
     former: Vec<Weak<()>>,
     /// By which homes may have something of it.
     leases: Vec<Rc<Lease>>,
+    /// Nothing of it is sent before there is one.
+    socket: rc::Weak<Socket>,
+    /// Those that the local data plane serves, of which this may be one.
+    clients: Rc<Clients>,
+    is_local: bool,
 }
 
 impl Caller {
-    pub fn new(peer: HostAddress, session: u128) -> Self {
-        Self { peer, session, former: Vec::new(), leases: Vec::new() }
+    /// A client with this address and this session, beside the local data plane's others.
+    pub fn new((peer, session): (HostAddress, u128), clients: &Rc<Clients>) -> Self {
+        let (former, leases, socket, is_local) = Default::default();
+        Self { peer, session, former, leases, socket, clients: Rc::clone(clients), is_local }
+    }
+
+    /// Its requests come from this connection from now on.
+    pub fn speaks_for(&mut self, socket: &Rc<Socket>) {
+        self.socket = Rc::downgrade(socket);
+        self.enrol();
+    }
+
+    /// Has all who tell whether clients have gone look at this one.
+    fn enrol(&self) {
+        let own = self.is_local.then_some(&*self.clients);
+        let lists = self.leases.iter().map(|lease| &lease.clients).chain(own);
+        lists.for_each(|clients| clients.add(self.session, rc::Weak::clone(&self.socket)));
     }
 
     /// Connects to a data plane and shakes hands as planned; the answer is what the plan is for.
@@ -150,20 +172,27 @@ impl Caller {
     async fn connect(&mut self, shared: &Shared, target: Target) -> Result<Upstream, Trouble> {
         match target {
             Target::Local => {
+                confirmed(shared).await;
+                hear_fronts(shared, (self.peer, self.session)).await;
                 over(&self.former).await;
                 let inside = shared.config.local.connect(self.peer).map_err(local)?;
                 let Inside { stream, held, lender } = inside;
                 self.former.retain(|former| former.strong_count() > 0);
                 self.former.push(held);
+                self.is_local = true;
+                self.enrol();
                 let setting = passing("a socket cannot be used");
                 stream.set_nonblocking(true).map_err(&setting)?;
                 let stream = Box::new(UnixStream::from_std(stream).map_err(&setting)?);
                 Ok(Upstream { stream, lender, lease: None })
             }
             Target::Node(node, address) => {
+                self.is_local = false;
+                self.clients.remove(self.session);
                 let lease = lease_at(shared, (node, address)).await?;
                 self.leases.retain(|known| known.is_held() && !Rc::ptr_eq(known, &lease));
                 self.leases.push(Rc::clone(&lease));
+                self.enrol();
                 let mut stream = dial(shared, (node, address)).await?;
                 let (cluster, session) = (shared.config.cluster, Some(self.session));
                 let (number, peer) = (lease.number, self.peer);
@@ -183,6 +212,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
+        self.clients.remove(self.session);
         self.leases.iter().for_each(|lease| lease.client_gone(self.session));
     }
 }

@@ -341,7 +341,21 @@ pub trait Pool: Send + Sync {
 
     /// Asks the store whether this process was [taken over](Self::is_taken_over) while it asked for
     /// nothing. Waits for as long as the store does.
-    fn look(&self) {}
+    ///
+    /// # Errors
+    /// It was; or the store does not say that it was not.
+    fn look(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Checks that the bytes belong to the cluster that this process is a node of, and not to
+    /// another one with its name. To be called by a node before it decides anything for all.
+    ///
+    /// # Errors
+    /// [`StoreError::Cluster`] if they are another's; or when the store below fails.
+    fn check_owner(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Whether a process was fenced.
     ///

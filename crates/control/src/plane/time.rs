@@ -18,8 +18,9 @@ use crate::journal::{Change, Credits, Subject};
 use crate::model::{Event, UnixMs};
 use crate::server_time::{ServerTime, Step, moved};
 
-/// The server's time is stored as often as this: after a failure of the machine, that much of the
-/// time before it may not count. It also shows whether the journal takes changes.
+/// The server's time is stored with each commit, and at least as often as this: after a failure of
+/// the machine, that much of the time before it may not count. It also shows whether the journal
+/// takes changes.
 const STORED_EVERY: Duration = Duration::from_mins(1);
 /// Time until the next attempt if it could not be stored.
 const STORED_AGAIN: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ impl Plane {
     }
 
     /// The time that the server before this one has stored last, by its clock; `None` if there was
-    /// none. It is at most a minute older than the end of that server.
+    /// none. It is not older than the last change that was committed.
     #[must_use]
     pub fn time_before(&self) -> Option<UnixMs> {
         self.following().before

@@ -74,14 +74,16 @@ impl Plane {
         }
     }
 
-    /// Stores events and balances in the journal, then applies them in memory.
+    /// Stores events and balances in the journal, then applies them in memory. The server's time is
+    /// stored with them: whoever leads next refuses what was signed until then.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,
         events: Vec<Event>,
         changed: &Credits,
     ) -> Result<(), PlaneError> {
-        let change = Change { events, unleased: changed.clone(), ..Change::default() };
+        let (clock, unleased) = (Some(self.moment()), changed.clone());
+        let change = Change { events, unleased, stopped: None, clock };
         writer.store(&change)?;
         for event in &change.events {
             match event {

@@ -152,9 +152,9 @@ impl Drop for Other {
 
 #[test]
 fn a_front_that_was_stopped_passes_nothing_on_whose_client_has_gone() {
-    let cluster = Cluster::new(1);
+    let cluster = patient(Duration::from_nanos(GAP_MAX.ns));
     let other = Other::before(&cluster);
-    for _ in 0..5 {
+    for _ in 0..3 {
         let mut client = connect(other.address, true).expect("the export is there");
         write(&mut client, 0);
         other.stop();
@@ -269,7 +269,7 @@ fn comes_late(cluster: &Cluster, late: &Late, from: usize) {
     assert!(late.connections() > 1, "the lease has the first one");
     let home = cluster.nodes[0].front.as_ref().unwrap();
     until("it counts", || home.figures().relayed == 1);
-    late.keep(from);
+    late.keep(from..usize::MAX);
     client.send(WRITE, 0, BYTES, &[1; LENGTH]);
     until("it is on the way", || late.kept_bytes() >= LENGTH);
     drop(client);
@@ -279,6 +279,39 @@ fn comes_late(cluster: &Cluster, late: &Late, from: usize) {
     until("all of it has come", || late.ended() >= 1);
     holds_the_last(&mut client);
     until("it was reset", || late.resets() >= 1);
+}
+
+/// The client goes elsewhere at once: neither its end nor what it has sent is known at the home.
+#[test]
+fn a_home_lets_a_client_in_after_the_fronts_of_its_former_connections_have_answered() {
+    let (home, former, other) = (0, 1, 2);
+    for next in [home, former, other] {
+        let cluster = Cluster::with(3, "", |config| FrontConfig {
+            timing: Timing { silence: Duration::from_secs(3_600), ..config.timing },
+            ..config
+        });
+        let late = Late::to(cluster.nodes[home].front.as_ref().unwrap().node_address());
+        cluster.map.divert(cluster.nodes[home].id, late.address);
+        let mut client = cluster.connect(former, true);
+        write(&mut client, 0);
+        late.keep_ends();
+        late.keep(0..late.connections());
+        client.send(WRITE, 0, BYTES, &[1; LENGTH]);
+        until("it is on the way", || late.kept_bytes() >= LENGTH);
+        drop(client);
+        let mut client = std::thread::scope(|scope| {
+            let going_on = scope.spawn(|| go_on_at(&cluster, next));
+            // A home that does not wait lets it in meanwhile.
+            (0..500).filter(|_| !going_on.is_finished()).for_each(|_| pause());
+            // The connection of the lease is late still.
+            late.keep(0..1);
+            until("the write has come", || late.passed_bytes() >= LENGTH);
+            (0..100).for_each(|_| pause());
+            late.let_go();
+            going_on.join().unwrap()
+        });
+        holds_the_last(&mut client);
+    }
 }
 
 /// What waits at the home for room in its data plane is not passed on once its front has reset the

@@ -3,17 +3,20 @@
 use crate::cluster::pause;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct State {
-    /// From which connection on bytes are kept; the first one has number 0.
-    kept_from: AtomicUsize,
-    is_kept: AtomicBool,
+    /// The connections of which bytes are kept; the first one has number 0.
+    kept: Mutex<Range<usize>>,
     connections: AtomicUsize,
     /// Bytes on their way to the target that are kept.
     kept_bytes: AtomicUsize,
+    /// The same bytes when they are passed on.
+    passed_bytes: AtomicUsize,
+    keeps_ends: AtomicBool,
     resets: AtomicUsize,
     ended: AtomicUsize,
 }
@@ -45,15 +48,21 @@ impl Late {
         Self { address, state }
     }
 
-    /// Keeps from now on what comes over connections from this number on, in both directions.
-    pub fn keep(&self, from: usize) {
-        self.state.kept_from.store(from, Ordering::SeqCst);
-        self.state.is_kept.store(true, Ordering::SeqCst);
+    /// Keeps from now on what comes over connections with these numbers, in both directions, and
+    /// passes on what was kept of others.
+    pub fn keep(&self, numbers: Range<usize>) {
+        *self.state.kept.lock().unwrap() = numbers;
+    }
+
+    /// Keeps the ends of connections of which bytes were kept, until all is let go.
+    pub fn keep_ends(&self) {
+        self.state.keeps_ends.store(true, Ordering::SeqCst);
     }
 
     /// Passes on what was kept, and everything after it.
     pub fn let_go(&self) {
-        self.state.is_kept.store(false, Ordering::SeqCst);
+        self.state.keeps_ends.store(false, Ordering::SeqCst);
+        self.keep(0..0);
     }
 
     pub fn connections(&self) -> usize {
@@ -62,6 +71,11 @@ impl Late {
 
     pub fn kept_bytes(&self) -> usize {
         self.state.kept_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Bytes to the target that were kept and are passed on.
+    pub fn passed_bytes(&self) -> usize {
+        self.state.passed_bytes.load(Ordering::SeqCst)
     }
 
     /// Connections of which bytes were kept, and that their maker has reset.
@@ -76,8 +90,7 @@ impl Late {
 }
 
 fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream), forth: bool) {
-    let is_kept =
-        || state.is_kept.load(Ordering::SeqCst) && number >= state.kept_from.load(Ordering::SeqCst);
+    let is_kept = || state.kept.lock().unwrap().contains(&number);
     let mut buffer = vec![0; 64 << 10];
     let (mut was_kept, mut is_taken) = (false, true);
     loop {
@@ -101,6 +114,12 @@ fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream)
         let Ok(bytes @ 1..) = read else { break };
         // How it ends is seen also if the target has ended it before.
         is_taken = is_taken && to.write_all(&buffer[..bytes]).is_ok();
+        if forth && was_kept {
+            state.passed_bytes.fetch_add(bytes, Ordering::SeqCst);
+        }
+    }
+    while was_kept && state.keeps_ends.load(Ordering::SeqCst) {
+        pause();
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);

@@ -15,7 +15,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const NODE: NodeId = NodeId(1);
 
@@ -26,10 +28,21 @@ pub fn preamble(session: u128) -> Preamble {
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
-/// The connection of a lease. Its probes are not answered, so it lasts for a lease's length.
+/// The connection of a lease, whose probes are answered until it ends.
 pub fn lease(address: SocketAddr) -> TcpStream {
     let mut stream = relayed(address, &Preamble { session: None, ..preamble(0) });
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
+    let mut probes = stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut number = [0; 8];
+        while probes.read_exact(&mut number).is_ok() {
+            let mut answer = [0; 17];
+            answer[9..].copy_from_slice(&number);
+            if probes.write_all(&answer).is_err() {
+                break;
+            }
+        }
+    });
     stream
 }
 
@@ -141,6 +154,9 @@ fn a_home_without_the_secret_gets_no_client() {
 #[derive(Default)]
 pub struct Fake {
     pub held: Mutex<Vec<(UnixStream, Arc<()>)>>,
+    /// Whether the storage does not answer, and how many questions it got.
+    is_silent: AtomicBool,
+    questions: AtomicU64,
 }
 
 impl Local for Fake {
@@ -151,6 +167,45 @@ impl Local for Fake {
         self.held.lock().unwrap().push((inside, kept));
         Ok(Inside { stream: outside, held, lender: None })
     }
+
+    fn ask_storage(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn is_confirmed(&self, question: u64) -> bool {
+        assert!((1..=self.questions.load(Ordering::SeqCst)).contains(&question));
+        !self.is_silent.load(Ordering::SeqCst)
+    }
+}
+
+/// The storage may have given the node's volumes to another one, where the client comes from.
+#[test]
+fn a_client_is_let_in_when_the_storage_has_confirmed_the_node() {
+    let fake = Arc::new(Fake::default());
+    let local = Arc::clone(&fake) as Arc<dyn Local>;
+    let map = Arc::new(Map::default());
+    map.set(ID, Place::Node(NODE));
+    let mut config = config(NODE, &map, local);
+    config.timing.handshake = Duration::from_millis(600);
+    let front = Front::start(config).unwrap();
+    let _lease = lease(front.node_address());
+    let opened = || fake.held.lock().unwrap().len();
+    fake.is_silent.store(true, Ordering::SeqCst);
+    let mut refused = relayed(front.node_address(), &preamble(1));
+    assert_eq!(verdict(&mut refused), Some(Verdict::NotNow));
+    let direct = std::thread::spawn({
+        let address = front.client_addresses()[0];
+        move || connect(address, true)
+    });
+    until("the second one is asked for", || fake.questions.load(Ordering::SeqCst) >= 2);
+    assert_eq!(opened(), 0);
+    fake.is_silent.store(false, Ordering::SeqCst);
+    let mut let_in = relayed(front.node_address(), &preamble(1));
+    assert_eq!(verdict(&mut let_in), Some(Verdict::Welcome));
+    until("both are let in", || opened() >= 2);
+    drop(front);
+    // No data plane shakes hands.
+    let _ = direct.join();
 }
 
 #[test]

@@ -53,8 +53,12 @@ impl Pool for FaultyPool {
         self.below.health()
     }
 
-    fn look(&self) {
-        self.below.look();
+    fn look(&self) -> Result<(), StoreError> {
+        self.below.look()
+    }
+
+    fn check_owner(&self) -> Result<(), StoreError> {
+        self.below.check_owner()
     }
 
     fn is_fenced(&self, instance: &str) -> Result<bool, StoreError> {

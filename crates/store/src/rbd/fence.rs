@@ -7,7 +7,7 @@
 //! so its locks stay, until somebody who knows better says that this node is to be fenced.
 
 use super::books::{Books, Changes, FORMAT, InstanceRecord};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Place};
 use crate::StoreError;
 use crate::encryption::keys::hex;
 use crate::folder::Folder;
@@ -21,6 +21,8 @@ const FILE: &str = "rbd-node";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What the owner of a namespace begins with if it is a cluster and not a data folder.
 const OF_CLUSTER: &str = "etcd:";
+/// The key of the cluster's number.
+const NUMBER: &str = "number";
 /// An address that no instance has, and for how long it is on the blocklist, in seconds.
 const NOBODY: &str = "127.0.0.1:0/1";
 const NOBODY_EXPIRE_JSON: &str = "1.0";
@@ -36,6 +38,8 @@ pub enum Seat {
     Member {
         /// The name of the cluster.
         cluster: String,
+        /// The number of the cluster, which tells it from others with its name.
+        number: u128,
         /// The name of the node. No two live processes of a cluster have the same one.
         node: String,
     },
@@ -203,10 +207,13 @@ fn own(
         }
         Some(_) => {
             let owner = books.get::<String>("owner")?.unwrap_or_default();
-            if owner == ours {
-                return if node.is_new { node.write(folder) } else { Ok(()) };
+            if owner != ours {
+                return Err(StoreError::Cluster { why: of_another(&place, &owner) });
             }
-            return Err(StoreError::Cluster { why: of_another(&place, &owner) });
+            if node.is_new {
+                node.write(folder)?;
+            }
+            return check_number(cluster, books, seat);
         }
         None if !node.is_new && *seat == Seat::Alone => {
             let why = format!(
@@ -221,7 +228,41 @@ fn own(
     }
     node.write(folder)?;
     let changes = Changes::default();
-    books.change(&changes.set("owner", &ours)?.set("format", &FORMAT)?)
+    books.change(&changes.set("owner", &ours)?.set("format", &FORMAT)?)?;
+    check_number(cluster, books, seat)
+}
+
+/// Checks that the namespace belongs to the cluster with this number, and not to another one with
+/// its name. A namespace without a number, as earlier versions leave it, gets this one.
+pub(super) fn check_number(
+    cluster: &Cluster,
+    books: &Books,
+    seat: &Seat,
+) -> Result<(), StoreError> {
+    let Seat::Member { cluster: name, number, .. } = seat else { return Ok(()) };
+    let ours = format!("{number:032x}");
+    if books.get::<String>(NUMBER)?.is_none() {
+        books.set(NUMBER, &ours)?;
+    }
+    // Another cluster may have written its number at the same time.
+    match books.get::<String>(NUMBER)?.unwrap_or_default() {
+        found if found == ours => Ok(()),
+        found => {
+            Err(StoreError::Cluster { why: of_namesake(cluster.place(), name, [&found, &ours]) })
+        }
+    }
+}
+
+fn of_namesake(place: &Place, name: &str, [found, ours]: [&str; 2]) -> String {
+    let (at, Place { pool, namespace, .. }) = (place.name(), place);
+    format!(
+        "{at} belongs to the cluster {name} with the number {found}, and the cluster {name} in \
+         this etcd has the number {ours}: the servers of either would delete what the other one stores. \
+         Name the etcd that has the number {found} in its key /evenkeel/{name}/id, or another \
+         namespace with --rbd-namespace. If that etcd is lost for good and none of its servers \
+         runs, give the namespace to this cluster: rados -p {pool} -N '{namespace}' rmomapkey \
+         evenkeel.books number"
+    )
 }
 
 fn of_another(place: &str, owner: &str) -> String {
@@ -258,4 +299,29 @@ fn fence(
     tracing::info!(address, node = %of.node, "fenced a server that ended without leaving");
     let changes = Changes::default();
     books.change(&changes.set(&fenced_key(address), of)?.remove(&instance_key(address))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_with_the_same_name_is_told_both_numbers_and_what_to_do() {
+        let place = Place {
+            conf: None,
+            user: "client.evenkeel".to_owned(),
+            pool: "vms".to_owned(),
+            namespace: "here".to_owned(),
+        };
+        let why = of_namesake(&place, "evenkeel", ["00aa", "00bb"]);
+        for part in [
+            "cluster evenkeel with the number 00aa,",
+            "in this etcd has the number 00bb:",
+            "the number 00aa in its key /evenkeel/evenkeel/id",
+            "--rbd-namespace",
+            "rados -p vms -N 'here' rmomapkey evenkeel.books number",
+        ] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
 }

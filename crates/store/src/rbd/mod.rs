@@ -68,6 +68,7 @@ struct Shared {
     books: Books,
     keys: Option<Keys>,
     instance: Instance,
+    seat: Seat,
     volumes: Mutex<BTreeMap<VolumeId, State>>,
     /// A volume was closed.
     closed: Condvar,
@@ -147,6 +148,7 @@ impl RbdPool {
             books,
             keys,
             instance,
+            seat: seat.clone(),
             volumes: Mutex::default(),
             closed: Condvar::new(),
             filling: Mutex::default(),
@@ -561,15 +563,26 @@ impl Pool for RbdPool {
         Some(self.shared.instance.address().to_owned())
     }
 
-    fn look(&self) {
+    fn look(&self) -> Result<(), StoreError> {
         let Shared { cluster, books, instance, .. } = &*self.shared;
         match instance.is_registered(books) {
-            Ok(true) => {}
+            Ok(true) => Ok(()),
             // Whoever fences an instance strikes it out.
-            Ok(false) => cluster.note_shut_down(),
-            Err(error) if errno(&error) == Some(libc::ESHUTDOWN) => cluster.note_shut_down(),
-            Err(error) => tracing::debug!(%error, "whether this process is fenced is not known"),
+            Ok(false) => {
+                cluster.note_shut_down();
+                Err(StoreError::Cluster { why: "this process is fenced".to_owned() })
+            }
+            Err(error) => {
+                if errno(&error) == Some(libc::ESHUTDOWN) {
+                    cluster.note_shut_down();
+                }
+                Err(error)
+            }
         }
+    }
+
+    fn check_owner(&self) -> Result<(), StoreError> {
+        fence::check_number(&self.shared.cluster, &self.shared.books, &self.shared.seat)
     }
 
     fn is_fenced(&self, instance: &str) -> Result<bool, StoreError> {

@@ -807,9 +807,8 @@ impl Pool for LocalPool {
         self.shared.claim.is_lost()
     }
 
-    fn look(&self) {
-        // What is found is kept.
-        let _ = self.shared.claim.hold();
+    fn look(&self) -> Result<(), StoreError> {
+        self.shared.claim.hold().map_err(self.io("look for another server".to_owned()))
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -1,0 +1,108 @@
+//! Clients of a front, and which of them have ended their connections.
+//!
+//! A client's own task notices its end, but may read first what the client has sent before. Other
+//! parts of the front ask here, before they say that all who have gone are known.
+
+use crate::upstream::is_ended;
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+/// How often, and how many times, it is looked whether tasks have noticed that their clients ended.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 50;
+
+/// A client's connection, as its task and others share it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// While it is not lent.
+    stream: RefCell<Option<TcpStream>>,
+    /// The client has said that it sends nothing more.
+    is_leaving: Cell<bool>,
+    /// Of its task.
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Socket {
+    pub fn new(stream: TcpStream) -> Rc<Self> {
+        let stream = RefCell::new(Some(stream));
+        Rc::new(Self { stream, is_leaving: Cell::default(), waker: RefCell::default() })
+    }
+
+    /// The stream, while it is not lent. It must not be held while anything is waited for.
+    pub fn stream(&self) -> RefMut<'_, Option<TcpStream>> {
+        self.stream.borrow_mut()
+    }
+
+    /// Notes that the client has asked to disconnect: what it has sent before is served.
+    pub fn leave(&self) {
+        self.is_leaving.set(true);
+    }
+
+    /// Whether the client has asked to disconnect.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.get()
+    }
+
+    /// Whether the client has ended the connection, also behind what is not read, and is not known
+    /// to have asked for it.
+    pub fn has_gone(&self) -> bool {
+        !self.is_leaving() && self.stream.borrow().as_ref().is_some_and(is_ended)
+    }
+
+    /// Has the client's task be woken if others see that the client has gone.
+    pub fn wake(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+}
+
+/// Clients by the numbers of their sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    by_session: RefCell<BTreeMap<u128, Weak<Socket>>>,
+}
+
+impl Clients {
+    pub fn add(&self, session: u128, socket: Weak<Socket>) {
+        self.by_session.borrow_mut().insert(session, socket);
+    }
+
+    pub fn remove(&self, session: u128) {
+        self.by_session.borrow_mut().remove(&session);
+    }
+
+    /// Returns when the task of each client that has gone by now has noticed it, or after a tenth
+    /// of a second: the clients that have gone of which none has noticed it.
+    pub async fn gone(&self) -> Vec<u128> {
+        let mut gone = self.look();
+        for _ in 0..LOOKS {
+            if gone.is_empty() {
+                break;
+            }
+            sleep(LOOK).await;
+            let now = self.look();
+            gone.retain(|session| now.contains(session));
+        }
+        gone
+    }
+
+    /// The clients that have gone; their tasks are woken.
+    fn look(&self) -> Vec<u128> {
+        let clients = self.by_session.borrow();
+        let sockets = clients.iter().filter_map(|(session, at)| Some((*session, at.upgrade()?)));
+        let gone = sockets.filter(|(_, socket)| socket.has_gone());
+        let woken = gone.inspect(|(_, socket)| {
+            if let Some(waker) = &*socket.waker.borrow() {
+                waker.wake_by_ref();
+            }
+        });
+        woken.map(|(session, _)| session).collect()
+    }
+}
