@@ -198,10 +198,11 @@ pub fn run(
         let load_ms = u64::from(volume.workload.duration_s) * 1_000;
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
         let start_us = start_us(&measurement).unwrap_or(0);
-        let lost = observed.during(start_us, load_ms * 1_000).lost();
+        let seen_of_load = observed.during(start_us, load_ms * 1_000);
+        let lost = seen_of_load.lost();
         let recorded = record.as_ref().zip(volume.provisioned.as_ref()).map(|(record, of)| {
             let queue_depth = volume.workload.queue_depth;
-            record.checks(of, &observed.lost_by_server(), measurement.ios_total, queue_depth)
+            record.checks(of, &observed, measurement.ios_total, queue_depth)
         });
         let of_record = match recorded {
             Some(Ok(recorded)) => Some(recorded),
@@ -221,7 +222,7 @@ pub fn run(
         let seen = Seen {
             series: &measurement.series,
             lost: &lost,
-            idle: &idle,
+            doubtful: &idle.and(&seen_of_load.steal),
             error: measurement.error.as_deref(),
             gone_after_ms: measurement.gone_after_ms,
             has_record,

@@ -367,7 +367,7 @@ fn judge(one: &Measured, bands: &Bands) -> Result<Verdict, LabError> {
     let seen = Seen {
         series: &measurement.series,
         lost: &observed.lost(),
-        idle: &Stalls::NONE,
+        doubtful: &observed.steal,
         error: measurement.error.as_deref(),
         gone_after_ms: measurement.gone_after_ms,
         has_record: false,

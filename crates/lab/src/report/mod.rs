@@ -209,8 +209,9 @@ impl Report {
     /// What to know of the machine's own pauses, in a sentence a run.
     fn stalls_sentences(&self) -> Vec<String> {
         let kept = self.is_kept();
-        let of_run =
-            |observed: &Observed| [observed.sentence(kept), observed.sentence_of_threads()];
+        let of_run = |observed: &Observed| {
+            [observed.sentence(kept), observed.sentence_of_threads(), observed.sentence_of_steal()]
+        };
         let mut sentences: Vec<String> = self.stalls.iter().flat_map(of_run).flatten().collect();
         // What stood in the way of one run did so in all.
         sentences.dedup();
