@@ -185,6 +185,7 @@ pub fn run(
         workload: volume.workload,
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
+    let is_elsewhere = matches!(serving, Serving::Elsewhere);
     let watch = Watch::start(serving.server(volumes));
     let run = fio::run(&jobs, Detail::EveryIo, Standing::RealTime, folder, progress)?;
     let record = serving.end_record();
@@ -237,7 +238,9 @@ pub fn run(
         reports.push(VolumeReport::new(facts, measurement, lost, verdict));
     }
     let environment = Environment::read(run.version);
-    Ok(Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings))
+    let report =
+        Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings);
+    Ok(report.with_note(is_elsewhere.then(|| bands.sentence_of_ceilings())))
 }
 
 /// What to know of a volume whose limits had nothing to hold back for some time; nothing where
@@ -267,7 +270,7 @@ pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Obs
 }
 
 /// The stalls while the load ran, counted from the start of the volume that began first.
-fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
+pub(crate) fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
     let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
     let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
     let length_us = u64::from(length_s.unwrap_or(0)) * 1_000_000;
