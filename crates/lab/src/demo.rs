@@ -200,7 +200,6 @@ pub fn run(
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
         let start_us = start_us(&measurement).unwrap_or(0);
         let seen_of_load = observed.during(start_us, load_ms * 1_000);
-        let lost = seen_of_load.lost();
         let recorded = record.as_ref().zip(volume.provisioned.as_ref()).map(|(record, of)| {
             let queue_depth = volume.workload.queue_depth;
             record.checks(of, &observed, measurement.ios_total, queue_depth)
@@ -222,7 +221,7 @@ pub fn run(
         warnings.extend(late_store(&volume.name, &idle));
         let seen = Seen {
             series: &measurement.series,
-            lost: &lost,
+            lost: &seen_of_load.lost(),
             doubtful: &idle.and(&seen_of_load.steal),
             error: measurement.error.as_deref(),
             gone_after_ms: measurement.gone_after_ms,
@@ -235,7 +234,7 @@ pub fn run(
             size_gib: volume.size_gib,
             promise: volume.promise.to_string(),
         };
-        reports.push(VolumeReport::new(facts, measurement, lost, verdict));
+        reports.push(VolumeReport::new(facts, measurement, seen_of_load.lost(), verdict));
     }
     let environment = Environment::read(run.version);
     let report =

@@ -39,8 +39,9 @@
 //!
 //! What the measured time does not explain, but three times as much would, is **undecided**: the
 //! watch may have missed some, or what piled up behind it took as long again. So is what only steal
-//! explains of which no thread is known. A few seconds of a run may be undecided. Where more than a twentieth of a run was lost, it excuses nothing, and
-//! what it would have excused is undecided. **Broken** is what no such time explains.
+//! explains of which no thread is known. A few seconds of a run may be undecided. Where more than
+//! a twentieth of a run was lost, it excuses nothing, and what it would have excused is undecided.
+//! **Broken** is what no such time explains.
 //!
 //! Where the server's own record of dispatches is at hand, limits are judged by that
 //! (`record`), because nothing between it and the scheduler can be late. Then a client's log is

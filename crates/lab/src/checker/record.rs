@@ -22,9 +22,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Judges one volume: what any window, each second and each credit carried. `observed` says when
-    /// the server did not run although it had work, in microseconds since 1970. A client counted
-    /// `ios` requests, and had at most `queue_depth` under way.
+    /// Judges one volume: what any window, each second and each credit carried. `observed` says
+    /// when the server did not run although it had work, in microseconds since 1970. A client
+    /// counted `ios` requests, and had at most `queue_depth` under way.
     ///
     /// # Errors
     /// If the record does not allow a verdict.

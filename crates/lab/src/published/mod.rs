@@ -115,8 +115,8 @@ impl Bench<'_> {
             progress(&demo::progress_line(volumes));
         });
         let measurements = run?.measurements;
-        let observed =
-            demo::during_load(&demo::placeable(watch.finish(), &measurements), &measurements);
+        let observed = demo::placeable(watch.finish(), &measurements);
+        let observed = demo::during_load(&observed, &measurements);
         Ok((measurements, observed))
     }
 }

@@ -15,8 +15,8 @@
 //!
 //! A client's log is also late when the client or the server waited for a processor that other
 //! programs had, or was stopped. A verdict about a limiter has to know of these times as well, so
-//! the watch follows the threads of both sides (`threads`). What the host took in pieces that neither
-//! shows is in the kernel's counter of steal (`steal`).
+//! the watch follows the threads of both sides (`threads`). What the host took in pieces that
+//! neither shows is in the kernel's counter of steal (`steal`).
 
 mod steal;
 mod threads;
