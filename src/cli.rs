@@ -64,8 +64,7 @@ pub use volume::{
 };
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused by admission, 5 timeout,
-6 undecided.
+Exit codes: 0 ok, 1 failed check or error, 2 usage, 3 not found, 4 refused, 5 timeout, 6 undecided.
 Settings: flag, then environment variable, then ./evenkeel.toml (or --config), then default.";
 
 /// Block storage with provisioned IOPS that you run yourself.

@@ -101,6 +101,7 @@ impl From<LabError> for Failure {
         let failure = Self::new(error.to_string());
         match error {
             LabError::NotFound(_) => failure.exit(Exit::NotFound),
+            LabError::Unjudgeable(_) => failure.exit(Exit::Undecided),
             LabError::Failed { hint: Some(hint), .. } => failure.hint(hint),
             LabError::Api(error) => error.downcast().map_or(failure, |failure| *failure),
             _ => failure,
@@ -301,5 +302,18 @@ mod tests {
         let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
         assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
         assert_eq!(Exit::Undecided.code(), 6);
+        let page = include_str!("../docs/reference/exit_codes.md");
+        for code in 0..=6 {
+            assert!(page.contains(&format!("\n| {code} | ")), "{code}");
+        }
+    }
+
+    /// What says "no verdict is possible" ends with the exit code of that.
+    #[test]
+    fn a_measurement_without_a_verdict_is_undecided() {
+        let failure = Failure::from(LabError::Unjudgeable("3 s are too short".to_owned()));
+        assert_eq!(failure.exit, Exit::Undecided);
+        assert!(failure.message.starts_with("no verdict is possible"), "{failure}");
+        assert_eq!(Failure::from(LabError::Chart("x".to_owned())).exit, Exit::Failed);
     }
 }

@@ -242,8 +242,7 @@ evenkeel() {
 }
 # Its figures are printed, whatever this machine makes of them.
 measured() {
-    command evenkeel "$@" >figures 2>errors || test $? = 6 || test -s figures \
-        || grep -q 'no verdict is possible' errors
+    command evenkeel "$@" >figures 2>errors || test $? = 6 || test -s figures
     cat figures errors
 }
 stand() {

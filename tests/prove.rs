@@ -35,7 +35,8 @@ fn came(proof: &Value) -> Came {
 
 /// Whether a proof says that it could not judge, because the machine stood still.
 fn undecided(output: &Output) -> Option<Came> {
-    let stood_still = output.stdout.contains("the machine itself stood still");
+    let lost = ["the machine itself stood still", "The machine's host took"];
+    let stood_still = lost.iter().any(|said| output.stdout.contains(said));
     (output.status.code() == Some(6) && stood_still).then_some(Came::Undecided)
 }
 
@@ -251,6 +252,19 @@ fn a_server_that_dies_is_said_to_be_gone() {
     assert!(proof.stdout.ends_with("The promise: server gone\n"), "{proof}");
     assert!(proof.stderr.contains(" is gone"), "{proof}");
     assert!(!proof.stdout.contains("why:") && !proof.stdout.contains("4294967295"), "{proof}");
+}
+
+/// Too few seconds allow no verdict: the same exit code in each verb that judges.
+#[test]
+fn a_measurement_without_a_verdict_ends_as_undecided() {
+    if absent(&["fio"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(evenkeel(folder.path()).args(["bench", "limits", "--time", "2s"]));
+    assert_eq!(output.status.code(), Some(6), "{output}");
+    let told = "no verdict is possible: 2 full seconds were measured; run for at least 3 s";
+    assert!(output.stderr.contains(told), "{output}");
 }
 
 /// A measurement that is killed leaves the server that it has started. The next one stops it.

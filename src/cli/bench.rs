@@ -28,19 +28,20 @@ pub enum BenchVerb {
     /// same fio jobs.
     Nbd(BenchNbd),
     /// Run one volume after another at its limit, from 100 to 16,000 IOPS, then ten at once, and
-    /// judge each as strictly as the published figures.
+    /// judge each as strictly as the published figures; exit code 0: kept; 1: broken; 6: undecided.
     Limits(BenchLimits),
     /// Measure how much longer the durable writes of a log writer take beside large neighbours: on
     /// a device of known speed, and on this disk in comparison with nbdkit and qemu-storage-daemon.
     Isolation(BenchIsolation),
     /// Check on a fully sold device with greedy neighbours that every reserved volume gets its IOPS
-    /// in every second.
+    /// in every second; exit code 0: kept; 1: broken, or the server is gone; 6: undecided.
     Reservation(BenchReservation),
     /// Check `evenkeel prove` itself: on volumes that must keep their promise, on one without the
-    /// guarantee that cannot, and on other servers' limited disks.
+    /// guarantee that cannot, and on other servers' limited disks; exit code 1 if a verdict is
+    /// wrong, 6 if one is undecided.
     Prove(BenchProve),
     /// Check that ten volumes of an instance, provisioned with more than its limit, get that limit,
-    /// shared evenly.
+    /// shared evenly; exit code 1 if they do not, 6 if the machine may be the reason.
     Instance(BenchInstance),
     /// Measure what unused attached volumes cost in memory and processor time, and how long a
     /// server with them takes to start.

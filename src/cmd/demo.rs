@@ -1,10 +1,11 @@
 //! `evenkeel demo`: runs a server on a temporary folder with real fio clients, and prints a verdict
 //! per volume.
 
+use super::verdict::{AGAIN, Says};
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, VolumeModify, Wait};
-use crate::message::{self, Exit, Failure, failed};
+use crate::message::{self, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
@@ -12,10 +13,9 @@ use evenkeel_control::{Settings, SpaceOversell};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_engine::{Recorder, UnixAccess};
-use evenkeel_lab::LabError;
 use evenkeel_lab::bench::NbdUri;
 use evenkeel_lab::bench::fio::VolumeProgress;
-use evenkeel_lab::checker::{Bands, Outcome, Promise};
+use evenkeel_lab::checker::{Bands, Promise};
 use evenkeel_lab::demo::{self, DemoVolume, Recording, Serving};
 use evenkeel_lab::files;
 use evenkeel_lab::report::Report;
@@ -124,15 +124,13 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
     let text = report.to_text();
     let (figures, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
     message::print(&format!("{figures}\nreport: {}\n{last}\n", shown.display()))?;
-    let hint = "`evenkeel doctor` checks whether the machine is suitable";
-    match report.outcome {
-        Outcome::Kept => Ok(()),
-        Outcome::Undecided => Err(Failure::new("no verdict could be reached")
-            .exit(Exit::Undecided)
-            .hint("run it again when less runs beside it, or for longer with --time")),
-        Outcome::ServerGone => Err(Failure::new("the server is gone").hint(hint)),
-        Outcome::Broken => Err(Failure::new("a promise was broken").hint(hint)),
-    }
+    let says = Says {
+        broken: "a promise was broken",
+        gone: "the server is gone",
+        hint: Some("`evenkeel doctor` checks whether the machine is suitable"),
+        again: AGAIN,
+    };
+    says.of(report.outcome)
 }
 
 /// Creates the volumes through the API, then runs and judges their load.
@@ -179,10 +177,7 @@ fn drive(
     let report = demo::run(title, &volumes, &Bands::PROMISE, &logs, serving, show);
     progress.bar.finish_and_clear();
     raise.finish()?;
-    report.map_err(|error| match error {
-        LabError::Unjudgeable(_) => failed(error).exit(Exit::Undecided),
-        other => failed(other),
-    })
+    Ok(report?)
 }
 
 impl Plan {

@@ -33,6 +33,7 @@ mod sim;
 pub mod snapshot;
 mod store;
 mod top;
+mod verdict;
 pub mod volume;
 
 /// The prefix of the name of every [`folder_of_a_run`].

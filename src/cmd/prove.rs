@@ -2,6 +2,7 @@
 //! broken, 6 undecided.
 
 use super::progress::{Progress, Stages, second};
+use super::verdict::{AGAIN, Says};
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::api::capacity::Capacity;
@@ -49,7 +50,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     };
     let proof = prove::run(&subject, &plan, &mut *insight, folder.path(), &mut progress);
     bar.done();
-    let mut proof = proof.map_err(failed)?;
+    let mut proof = proof?;
     proof.report.commands.insert(0, super::this_call());
     if let Some(path) = &arguments.html {
         write(path, &proof.to_html().map_err(failed)?)?;
@@ -62,15 +63,14 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
         Format::Csv => proof.to_csv(),
         Format::Text => proof.to_text(),
     })?;
-    match proof.outcome {
-        Outcome::Kept => Ok(()),
-        Outcome::Broken => Err(Failure::new(format!("{} does not keep its promise", subject.name))),
-        Outcome::ServerGone => Err(Failure::new(format!("the server of {} is gone", subject.name))
-            .hint("look at its log, start it, and prove it again")),
-        Outcome::Undecided => Err(Failure::new("no verdict could be reached")
-            .exit(Exit::Undecided)
-            .hint("prove it again on a quiet machine, or for longer with --time")),
-    }
+    let is_gone = proof.outcome == Outcome::ServerGone;
+    let says = Says {
+        broken: &format!("{} does not keep its promise", subject.name),
+        gone: &format!("the server of {} is gone", subject.name),
+        hint: is_gone.then_some("look at its log, start it, and prove it again"),
+        again: AGAIN,
+    };
+    says.of(proof.outcome)
 }
 
 fn plan(arguments: &Prove) -> Result<Plan, Failure> {

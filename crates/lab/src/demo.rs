@@ -185,6 +185,7 @@ pub fn run(
         workload: volume.workload,
     };
     let jobs: Vec<Job> = volumes.iter().map(job).collect();
+    let is_elsewhere = matches!(serving, Serving::Elsewhere);
     let watch = Watch::start(serving.server(volumes));
     let run = fio::run(&jobs, Detail::EveryIo, Standing::RealTime, folder, progress)?;
     let record = serving.end_record();
@@ -198,10 +199,10 @@ pub fn run(
         let load_ms = u64::from(volume.workload.duration_s) * 1_000;
         let promise = volume.promise.started_within(elapsed_ms.saturating_sub(load_ms));
         let start_us = start_us(&measurement).unwrap_or(0);
-        let lost = observed.during(start_us, load_ms * 1_000).lost();
+        let seen_of_load = observed.during(start_us, load_ms * 1_000);
         let recorded = record.as_ref().zip(volume.provisioned.as_ref()).map(|(record, of)| {
             let queue_depth = volume.workload.queue_depth;
-            record.checks(of, &observed.lost_by_server(), measurement.ios_total, queue_depth)
+            record.checks(of, &observed, measurement.ios_total, queue_depth)
         });
         let of_record = match recorded {
             Some(Ok(recorded)) => Some(recorded),
@@ -220,8 +221,8 @@ pub fn run(
         warnings.extend(late_store(&volume.name, &idle));
         let seen = Seen {
             series: &measurement.series,
-            lost: &lost,
-            idle: &idle,
+            lost: &seen_of_load.lost(),
+            doubtful: &idle.and(&seen_of_load.steal),
             error: measurement.error.as_deref(),
             gone_after_ms: measurement.gone_after_ms,
             has_record,
@@ -233,10 +234,12 @@ pub fn run(
             size_gib: volume.size_gib,
             promise: volume.promise.to_string(),
         };
-        reports.push(VolumeReport::new(facts, measurement, lost, verdict));
+        reports.push(VolumeReport::new(facts, measurement, seen_of_load.lost(), verdict));
     }
     let environment = Environment::read(run.version);
-    Ok(Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings))
+    let report =
+        Report::new(title, environment, vec![during_load], reports, vec![run.command], warnings);
+    Ok(report.with_note(is_elsewhere.then(|| bands.sentence_of_ceilings())))
 }
 
 /// What to know of a volume whose limits had nothing to hold back for some time; nothing where
@@ -266,7 +269,7 @@ pub(crate) fn placeable(observed: Observed, measurements: &[Measurement]) -> Obs
 }
 
 /// The stalls while the load ran, counted from the start of the volume that began first.
-fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
+pub(crate) fn during_load(observed: &Observed, measurements: &[Measurement]) -> Observed {
     let from_us = measurements.iter().filter_map(start_us).min().unwrap_or(0);
     let length_s = measurements.iter().map(|measurement| measurement.workload.duration_s).max();
     let length_us = u64::from(length_s.unwrap_or(0)) * 1_000_000;

@@ -8,6 +8,7 @@ mod plan;
 mod results;
 mod suite;
 
+use super::verdict::{AGAIN, Says};
 use super::{folder_of_a_run, serve};
 use crate::cli::{
     BenchCluster, BenchIsolation, BenchVerb, Bytes, ClusterFigure, Output, StoreKind,
@@ -155,7 +156,8 @@ fn measure_in(
         progress: &mut |line| eprintln!("{line}"),
     })?;
     print(output, &found.json, |_| found.text.clone())?;
-    found.failure.map_or(Ok(()), |why| Err(Failure::new(why)))
+    Says { broken: &found.why, gone: "the server is gone", hint: None, again: AGAIN }
+        .of(found.verdict)
 }
 
 /// Logs what goes wrong, and makes a folder that is gone when it is dropped or Ctrl-C ends the

@@ -1,6 +1,7 @@
 //! `evenkeel bench run`: a published experiment again, live and in virtual time.
 
 use super::super::progress::{Progress, Stages, left, second};
+use super::super::verdict::Says;
 use super::super::{folder_of_a_run, serve, this_call};
 use super::{print, results};
 use crate::cli::BenchRun;
@@ -8,6 +9,7 @@ use crate::clock::Stopwatch;
 use crate::message::{Exit, Failure};
 use evenkeel_lab::bench::fio::VolumeProgress;
 use evenkeel_lab::bench::{live, mounts, stop};
+use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::suite::rerun::{self, Prepared, Rerun};
 use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Suite};
@@ -48,13 +50,14 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     print(&arguments.output, &result, SuiteResult::to_text)?;
     eprintln!("result: {}\nreport: {}", json.display(), html.display());
     driven?;
-    match result.pass {
-        true => Ok(()),
-        false if result.is_undecided() => Err(Failure::new(result.headline())
-            .exit(Exit::Undecided)
-            .hint("run it again on a quiet machine")),
-        false => Err(Failure::new(result.headline())),
-    }
+    let outcome = match result.pass {
+        true => Outcome::Kept,
+        false if result.is_undecided() => Outcome::Undecided,
+        false => Outcome::Broken,
+    };
+    let headline = &result.headline();
+    let again = "run it again when less runs beside it";
+    Says { broken: headline, gone: headline, hint: None, again }.of(outcome)
 }
 
 /// Runs the workload in virtual time.

@@ -37,6 +37,19 @@ impl Bands {
         second_slack_ms: 5,
     };
 
+    /// What a reader should know of ceilings that are judged without the data plane's own record of
+    /// dispatches.
+    #[must_use]
+    pub fn sentence_of_ceilings(&self) -> String {
+        // A window can look shorter by the millisecond in which it begins.
+        let ms = self.window_slack_ms + 1;
+        format!(
+            "Ceilings are judged by the client's log, for the server's record of dispatches is in \
+             another process: any window may have {ms} ms more than its tolerance, and what the \
+             time that was lost explains."
+        )
+    }
+
     /// The same, and a limiter may give so much more.
     #[must_use]
     pub const fn with_over(self, over_ppm: u32) -> Self {

@@ -74,11 +74,11 @@ pub(super) enum Answer {
 }
 
 impl Lost {
-    /// What was lost of the first `length_us` of a run, and what may have been as well because no
-    /// request waited (`idle`).
-    pub(crate) fn of(stalls: &Stalls, idle: &Stalls, length_us: u64) -> Self {
+    /// What was lost of the first `length_us` of a run, and what something else may have been the
+    /// cause of (`others`).
+    pub(crate) fn of(stalls: &Stalls, others: &Stalls, length_us: u64) -> Self {
         let known = stalls.during(0, length_us);
-        let doubtful = known.doubtful().and(&idle.during(0, length_us));
+        let doubtful = known.doubtful().and(&others.during(0, length_us));
         let excuses = known.total_us() * LOST_PARTS_MAX <= length_us;
         Self { known, doubtful, excuses }
     }

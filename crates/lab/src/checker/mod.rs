@@ -38,9 +38,10 @@
 //!   ms before them, are left out.
 //!
 //! What the measured time does not explain, but three times as much would, is **undecided**: the
-//! watch may have missed some, or what piled up behind it took as long again. A few seconds of a
-//! run may be undecided. Where more than a twentieth of a run was lost, it excuses nothing, and
-//! what it would have excused is undecided. **Broken** is what no such time explains.
+//! watch may have missed some, or what piled up behind it took as long again. So is what only steal
+//! explains of which no thread is known. A few seconds of a run may be undecided. Where more than
+//! a twentieth of a run was lost, it excuses nothing, and what it would have excused is undecided.
+//! **Broken** is what no such time explains.
 //!
 //! Where the server's own record of dispatches is at hand, limits are judged by that
 //! (`record`), because nothing between it and the scheduler can be late. Then a client's log is
@@ -135,9 +136,10 @@ pub struct Seen<'a> {
     pub series: &'a Series,
     /// When the machine, the server or the client did not run, counted from time 0 of the series.
     pub lost: &'a Stalls,
-    /// When no request waited for the volume's limits, by the server's record, counted from time 0
-    /// of the series: what is short then is not the limiter's doing, and may be the disk's.
-    pub idle: &'a Stalls,
+    /// When something else may have been the cause, counted from time 0 of the series: by the
+    /// server's record no request waited for the volume's limits, or the machine's host took time
+    /// of a processor (steal). What is short then is undecided.
+    pub doubtful: &'a Stalls,
     /// What failed, if anything did.
     pub error: Option<&'a str>,
     /// After how many milliseconds the server closed the connection, if it did: the full seconds
@@ -170,7 +172,7 @@ pub fn check(
         Some(_) => Check::new(CONNECTION, "until the end of the load", error, false),
         None => Check::new("I/O errors", "none", error, seen.error.is_none()),
     });
-    let lost = &Lost::of(seen.lost, seen.idle, seconds.len() as u64 * 1_000_000);
+    let lost = &Lost::of(seen.lost, seen.doubtful, seconds.len() as u64 * 1_000_000);
     if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);

@@ -3,7 +3,7 @@
 use evenkeel_core::qos::trace::Trace;
 
 use super::Check;
-use crate::stalls::{Stall, Stalls};
+use crate::stalls::{Observed, Stall, Stalls};
 use evenkeel_sim::oracle::recorded::{self, Judged, NotJudged, Provisioned, Span};
 use evenkeel_sim::oracle::{Finding, Rule};
 use evenkeel_sim::text::thousands;
@@ -22,26 +22,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// Judges one volume: what any window, each second and each credit carried. `lost` are the
-    /// spans in which the server did not run although it had work, in microseconds since 1970. A
-    /// client counted `ios` requests, and had at most `queue_depth` under way.
+    /// Judges one volume: what any window, each second and each credit carried. `observed` says
+    /// when the server did not run although it had work, in microseconds since 1970. A client
+    /// counted `ios` requests, and had at most `queue_depth` under way.
     ///
     /// # Errors
     /// If the record does not allow a verdict.
     pub fn checks(
         &self,
         volume: &Provisioned,
-        lost: &Stalls,
+        observed: &Observed,
         ios: u64,
         queue_depth: u32,
     ) -> Result<Recorded, NotJudged> {
+        let lost = observed.lost_by_server();
         let judge = |stalls: &Stalls| recorded::judge(&self.traces, volume, &self.spans(stalls));
-        let known = judge(lost)?;
+        let known = judge(&lost)?;
         let judged = known.report.findings.iter().filter(|finding| finding.judged > 0);
         let mut checks: Vec<Check> = judged.map(|finding| check(finding, known.span)).collect();
         for rule in LATE {
             let Some(finding) = violated(&known, rule) else { continue };
-            let doubtful = judge(&lost.doubtful())?;
+            let doubtful = judge(&lost.doubtful().and(&observed.steal))?;
             let unexplained = violated(&doubtful, rule);
             // What no lost time explains is shown rather than what some does.
             let shown = check(unexplained.unwrap_or(finding), known.span);

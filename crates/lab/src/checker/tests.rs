@@ -51,8 +51,8 @@ fn check(
     error: Option<&str>,
     bands: &Bands,
 ) -> Result<Verdict, LabError> {
-    let idle = &Stalls::NONE;
-    let seen = Seen { series, lost, idle, error, gone_after_ms: None, has_record: false };
+    let doubtful = &Stalls::NONE;
+    let seen = Seen { series, lost, doubtful, error, gone_after_ms: None, has_record: false };
     super::check(promise, workload, &seen, bands)
 }
 

@@ -66,12 +66,13 @@ fn fullest_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) 
     lengths_ms.extend(stalls.as_slice().iter().map(|stall| held_up_ms(stalls, stall)));
     lengths_ms.sort_unstable();
     lengths_ms.dedup();
+    // Looked up for each of many buckets: on a busy machine there are hundreds of them, and as many
+    // stalls near each millisecond.
+    let near_ms: Vec<u64> =
+        (0..series.per_ms().len() as u64).map(|ms| worst_near_ms(stalls, ms)).collect();
     let mut fullest = Fullest { most: 1, ..Fullest::default() };
     for stall_ms in lengths_ms {
-        let closed = |ms: u64| {
-            let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
-            stalls.touching(near).iter().any(|stall| held_up_ms(stalls, stall) > stall_ms)
-        };
+        let closed = |ms: u64| usize::try_from(ms).is_ok_and(|index| near_ms[index] > stall_ms);
         let level = highest_level(load, load.rate + bands.over(load.rate), series, closed);
         let most = load.rate * (slack_ms + u128::from(stall_ms)) + load.cost * 1_000;
         if level * fullest.most > fullest.level * most {
@@ -79,6 +80,13 @@ fn fullest_window(load: &Load, bands: &Bands, series: &Series, stalls: &Stalls) 
         }
     }
     fullest
+}
+
+/// For how long the worst stall held requests up that a millisecond lies in the wake of.
+fn worst_near_ms(stalls: &Stalls, ms: u64) -> u64 {
+    let near = (ms * 1_000).saturating_sub(CATCH_UP_US)..(ms + 1) * 1_000;
+    let held = stalls.touching(near).iter().map(|stall| held_up_ms(stalls, stall));
+    held.max().unwrap_or(0)
 }
 
 /// Time's worth that any window may be ahead, in milliseconds.

@@ -87,7 +87,8 @@ pub(super) fn busy(
     measured: &[Measured],
 ) -> Option<Caution> {
     let seconds: u64 = measured.iter().map(|one| u64::from(one.step.workload.duration_s)).sum();
-    let lost_us: u64 = measured.iter().map(|one| one.observed.stalls.total_us()).sum();
+    let stood = |one: &Measured| one.observed.stalls.and(&one.observed.steal).total_us();
+    let lost_us: u64 = measured.iter().map(stood).sum();
     let stood_still = lost_us * 100 > seconds * 1_000_000 * LOST_PERCENT;
     let mut said: Vec<String> = warnings.iter().cloned().chain(others).collect();
     if !stood_still && said.is_empty() {

@@ -29,7 +29,7 @@ use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent
 use crate::demo;
 use crate::environment::{self, Environment};
 use crate::report::{Report, VolumeFacts, VolumeReport};
-use crate::stalls::{Observed, Server, Stalls, Watch};
+use crate::stalls::{Observed, Server, Watch};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 
@@ -346,6 +346,7 @@ impl Prover<'_> {
         let title = format!("{} held to {promise}", subject.name);
         let report = Report::new(title, environment, observed, volumes, self.commands, warnings)
             .without_verdict_on(unjudged.len())
+            .with_note(Some(self.bands.sentence_of_ceilings()))
             .with_load_since(self.load_before_hundredths);
         Proof {
             schema: SCHEMA.to_owned(),
@@ -367,7 +368,7 @@ fn judge(one: &Measured, bands: &Bands) -> Result<Verdict, LabError> {
     let seen = Seen {
         series: &measurement.series,
         lost: &observed.lost(),
-        idle: &Stalls::NONE,
+        doubtful: &observed.steal,
         error: measurement.error.as_deref(),
         gone_after_ms: measurement.gone_after_ms,
         has_record: false,

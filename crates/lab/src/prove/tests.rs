@@ -181,6 +181,24 @@ fn a_machine_that_stands_still_leaves_it_undecided() {
     assert_eq!(proof(promise, vec![]).outcome, Outcome::Undecided);
 }
 
+/// Steal of which no thread is known leaves it undecided, and the proof says so.
+#[test]
+fn a_host_that_takes_processors_leaves_it_undecided() {
+    let promise = Promise::iops(1_000);
+    let mut seconds = [1_000; 10];
+    (2..6).for_each(|second| seconds[second] = 950);
+    let mut short = measured(promise, step("reads", 100, 10), &seconds);
+    let taken = |second: u64| Stall { start_us: second * 1_000_000, length_us: 60_000 };
+    short.observed.steal = Stalls::merged((2..6).map(taken).collect());
+    let busy = cautions::busy(&[], None, std::slice::from_ref(&short)).unwrap();
+    assert!(busy.text.contains("stood still for 240 ms of 10 s"), "{}", busy.text);
+    let undecided = proof(promise, vec![short]);
+    assert_eq!(undecided.outcome, Outcome::Undecided, "{}", undecided.to_text());
+    assert!(undecided.to_text().contains("host took 240 ms more"), "{}", undecided.to_text());
+    let alone = measured(promise, step("reads", 100, 10), &seconds);
+    assert_eq!(proof(promise, vec![alone]).outcome, Outcome::Broken);
+}
+
 /// The seconds before the end are judged, nothing is said of speed, and the outcome has a word of
 /// its own.
 #[test]
@@ -291,4 +309,19 @@ fn every_form_holds_the_same() {
     let text = broken.to_text();
     assert!(text.contains("reads: mean 966.7 IOPS, with 95 % confidence "), "{text}");
     assert!(broken.to_html().unwrap().contains("</html>"));
+}
+
+/// The server's record of dispatches is not at hand, and the proof says by what ceilings are judged
+/// instead, in each of its forms.
+#[test]
+fn a_proof_says_by_which_record_ceilings_are_judged() {
+    let promise = Promise::iops(1_000);
+    let proof = proof(promise, vec![measured(promise, step("reads", 100, 10), &[1_000; 10])]);
+    let said = "Ceilings are judged by the client's log";
+    assert!(proof.to_text().contains(said), "{}", proof.to_text());
+    assert!(proof.to_text().contains("6 ms more than its tolerance"), "{}", proof.to_text());
+    assert!(proof.to_json().unwrap().contains(said));
+    assert!(proof.to_html().unwrap().contains("Ceilings are judged by the client"));
+    // It is no reason to doubt a promise that is kept.
+    assert!(proof.report.warnings.is_empty(), "{:?}", proof.report.warnings);
 }

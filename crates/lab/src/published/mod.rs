@@ -22,9 +22,10 @@ use crate::LabError;
 use crate::bench::Export;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
 use crate::bench::served::{Connect, Served};
-use crate::checker::{Bands, Promise};
+use crate::checker::{self, Bands, Promise};
 use crate::demo::{self, DemoVolume, Serving};
 use crate::report::Report;
+use crate::stalls::{Observed, Server, Watch};
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_sim::workload::Workload;
@@ -48,18 +49,32 @@ pub struct Outcome {
     pub json: serde_json::Value,
     /// In words, with a line's end.
     pub text: String,
-    /// Why the figure is not met; none if it is.
-    pub failure: Option<String>,
+    /// Whether the figure is met.
+    pub verdict: checker::Outcome,
+    /// What it means if it is not.
+    pub why: String,
 }
 
 impl Outcome {
     fn new(found: &impl Serialize, text: String, pass: bool, why: &str) -> Result<Self, LabError> {
+        let verdict = if pass { checker::Outcome::Kept } else { checker::Outcome::Broken };
+        Self::judged(found, text, verdict, why)
+    }
+
+    /// What came out of a measurement that can be undecided.
+    fn judged(
+        found: &impl Serialize,
+        text: String,
+        verdict: checker::Outcome,
+        why: &str,
+    ) -> Result<Self, LabError> {
         let json = serde_json::to_value(found).map_err(LabError::Json)?;
-        Ok(Self { json, text, failure: (!pass).then(|| why.to_owned()) })
+        Ok(Self { json, text, verdict, why: why.to_owned() })
     }
 
     fn of_report(report: &Report, why: &str) -> Result<Self, LabError> {
-        Self::new(report, format!("{}\n", report.to_text().trim_end()), report.is_kept(), why)
+        let text = format!("{}\n", report.to_text().trim_end());
+        Self::judged(report, text, report.outcome, why)
     }
 }
 
@@ -87,13 +102,22 @@ impl Bench<'_> {
         })
     }
 
-    /// Drives volumes all at once, and counts what each does in all.
-    fn totals(&mut self, jobs: &[Job]) -> Result<Vec<Measurement>, LabError> {
+    /// Drives volumes all at once, and counts what each does in all; with the time that was lost
+    /// meanwhile by the machine, the clients and this server.
+    fn totals(
+        &mut self,
+        jobs: &[Job],
+        server: Server,
+    ) -> Result<(Vec<Measurement>, Observed), LabError> {
         let progress = &mut *self.progress;
+        let watch = Watch::start(server);
         let run = fio::run(jobs, Detail::Totals, Standing::Same, self.folder, &mut |volumes| {
             progress(&demo::progress_line(volumes));
         });
-        Ok(run?.measurements)
+        let measurements = run?.measurements;
+        let observed = demo::placeable(watch.finish(), &measurements);
+        let observed = demo::during_load(&observed, &measurements);
+        Ok((measurements, observed))
     }
 }
 

@@ -63,10 +63,21 @@ pub fn measure(bench: Bench<'_>) -> Result<Measured, LabError> {
     }
     proofs.disks_of_others()?;
     let rows = proofs.rows;
-    let as_expected = |row: &Row| row.expected.is_none_or(|expected| row.proof.outcome == expected);
-    let pass = rows.iter().all(as_expected);
+    let judged = rows.iter().map(|row| as_it_must(row.expected, row.proof.outcome));
+    let verdict = judged.max().unwrap_or(Outcome::Kept);
+    let pass = verdict == Outcome::Kept;
     let found = Found { schema: "evenkeel.bench-prove/1", rows, pass };
-    Measured::new(&found, shown(&found), pass, "a proof did not come out as it must")
+    Measured::judged(&found, shown(&found), verdict, "a proof did not come out as it must")
+}
+
+/// Whether a proof came out as it must: undecided if it is.
+fn as_it_must(expected: Option<Outcome>, is: Outcome) -> Outcome {
+    match (expected, is) {
+        (None, _) => Outcome::Kept,
+        (Some(expected), is) if is == expected => Outcome::Kept,
+        (_, Outcome::Undecided | Outcome::ServerGone) => is,
+        (_, Outcome::Kept | Outcome::Broken) => Outcome::Broken,
+    }
 }
 
 /// A volume of each kind of promise; of the one that is provisioned, with so many IOPS.
@@ -229,4 +240,27 @@ fn why(proof: &Proof) -> String {
     // The greedy neighbours of a proof are at work on this machine, too.
     let caution = || proof.cautions.iter().find(|of| of.kind != CautionKind::HostBusy);
     broken.or_else(|| Some(caution()?.text.clone())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_that_is_undecided_leaves_the_judge_undecided() {
+        use Outcome::{Broken, Kept, ServerGone, Undecided};
+        for (expected, is, verdict) in [
+            (Some(Kept), Kept, Kept),
+            (Some(Broken), Broken, Kept),
+            (Some(Kept), Broken, Broken),
+            (Some(Broken), Kept, Broken),
+            (Some(Kept), Undecided, Undecided),
+            (Some(Broken), Undecided, Undecided),
+            (Some(Kept), ServerGone, ServerGone),
+            (None, Broken, Kept),
+            (None, Undecided, Kept),
+        ] {
+            assert_eq!(as_it_must(expected, is), verdict, "{expected:?} {is:?}");
+        }
+    }
 }

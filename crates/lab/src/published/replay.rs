@@ -7,6 +7,7 @@ use super::{Bench, Outcome};
 use crate::LabError;
 use crate::bench::fio::Job;
 use crate::bench::{NbdUri, data_plane};
+use crate::stalls::Server;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::trace::Detail;
@@ -67,7 +68,7 @@ pub fn measure(mut bench: Bench<'_>, io: IoMode) -> Result<Outcome, LabError> {
         let target = NbdUri::unix(&socket, &id.to_string()).into();
         jobs.push(Job { name: name.to_owned(), target, workload });
     }
-    bench.totals(&jobs)?;
+    bench.totals(&jobs, Server::Here)?;
     let noted = recorder.end().pop();
     let trace = noted.ok_or_else(|| LabError::failed("the core recorded nothing"))?;
     engine.shutdown();

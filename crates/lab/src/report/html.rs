@@ -73,7 +73,7 @@ fn head(page: &mut String, report: &Report) {
         escape(&report.environment.fio),
         escape(&headline(report)),
     );
-    for sentence in report.stalls_sentences() {
+    for sentence in report.sentences() {
         let _ = writeln!(page, "<p class=\"note stalls\">{}</p>", escape(&sentence));
     }
     for warning in &report.warnings {

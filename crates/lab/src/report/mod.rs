@@ -52,6 +52,9 @@ pub struct Report {
     pub commands: Vec<String>,
     /// What a reader should know before believing the figures.
     pub warnings: Vec<String>,
+    /// By which record, and how finely, it was judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Load average of the last minute before the first run, in hundredths, where it was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_before_hundredths: Option<u64>,
@@ -167,6 +170,7 @@ impl Report {
             volumes,
             commands,
             warnings,
+            notes: Vec::new(),
             load_before_hundredths: None,
             load_after_hundredths: None,
         }
@@ -177,6 +181,13 @@ impl Report {
     pub fn with_load_since(self, load_before_hundredths: Option<u64>) -> Self {
         let load_after_hundredths = crate::environment::load_hundredths();
         Self { load_before_hundredths, load_after_hundredths, ..self }
+    }
+
+    /// Adds what to know of how it was judged.
+    #[must_use]
+    pub fn with_note(mut self, note: Option<String>) -> Self {
+        self.notes.extend(note);
+        self
     }
 
     /// Adds loads that could not be judged: then nothing is better than undecided.
@@ -201,19 +212,23 @@ impl Report {
         self.volumes.extend(next.volumes);
         self.commands.extend(next.commands);
         self.warnings.extend(next.warnings);
+        self.notes.extend(next.notes);
+        self.notes.dedup();
         self.load_before_hundredths = self.load_before_hundredths.or(next.load_before_hundredths);
         self.load_after_hundredths = next.load_after_hundredths.or(self.load_after_hundredths);
         self
     }
 
-    /// What to know of the machine's own pauses, in a sentence a run.
-    fn stalls_sentences(&self) -> Vec<String> {
+    /// What to know of the machine's own pauses, in a sentence a run, and of how it was judged.
+    fn sentences(&self) -> Vec<String> {
         let kept = self.is_kept();
-        let of_run =
-            |observed: &Observed| [observed.sentence(kept), observed.sentence_of_threads()];
+        let of_run = |observed: &Observed| {
+            [observed.sentence(kept), observed.sentence_of_threads(), observed.sentence_of_steal()]
+        };
         let mut sentences: Vec<String> = self.stalls.iter().flat_map(of_run).flatten().collect();
         // What stood in the way of one run did so in all.
         sentences.dedup();
+        sentences.extend(self.notes.iter().cloned());
         sentences
     }
 

@@ -57,7 +57,7 @@ fn volume(
     let seen = Seen {
         series: &measurement.series,
         lost: &stalls(),
-        idle: &Stalls::NONE,
+        doubtful: &Stalls::NONE,
         error: None,
         gone_after_ms: None,
         has_record: false,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Report, VolumeReport};
 use crate::checker::{Outcome, PhaseSummary};
-use crate::stalls::whole_ms;
+use crate::stalls::{Observed, whole_ms};
 use evenkeel_sim::text;
 
 const HEADINGS: [&str; 9] =
@@ -42,7 +42,7 @@ pub(super) fn figures_and_faults(report: &Report) -> String {
             );
         }
     }
-    for sentence in report.stalls_sentences() {
+    for sentence in report.sentences() {
         let _ = writeln!(out, "{sentence}");
     }
     out
@@ -82,7 +82,8 @@ pub(super) fn headline(report: &Report) -> String {
 
 /// For how long something did not run, as a clause; empty where that is known of no run.
 fn lost(report: &Report) -> String {
-    let lost_us = report.stalls.iter().map(|observed| observed.lost().total_us()).max();
+    let of_run = |observed: &Observed| observed.lost().and(&observed.steal).total_us();
+    let lost_us = report.stalls.iter().map(of_run).max();
     match lost_us.map(whole_ms) {
         None | Some(0) => String::new(),
         Some(ms) => format!(

@@ -15,8 +15,10 @@
 //!
 //! A client's log is also late when the client or the server waited for a processor that other
 //! programs had, or was stopped. A verdict about a limiter has to know of these times as well, so
-//! the watch follows the threads of both sides (`threads`).
+//! the watch follows the threads of both sides (`threads`). What the host took in pieces that
+//! neither shows is in the kernel's counter of steal (`steal`).
 
+mod steal;
 mod threads;
 mod watch;
 
@@ -64,6 +66,10 @@ pub struct Observed {
     /// When threads of the clients had work and did not run.
     #[serde(default)]
     pub client: Stalls,
+    /// Steal time of a virtual machine beyond all of these: its host took it, and no counter says
+    /// from which thread. It may explain what is short, and decides nothing.
+    #[serde(default)]
+    pub steal: Stalls,
     /// Why the machine was not watched; `None` when it was.
     pub unwatched: Option<String>,
     /// Whether the watch had real-time priority. Without it, stalls are missed on a busy machine.
@@ -213,6 +219,7 @@ impl Observed {
             stalls: self.stalls.during(origin_us, length_us),
             server: self.server.during(origin_us, length_us),
             client: self.client.during(origin_us, length_us),
+            steal: self.steal.during(origin_us, length_us),
             ..self.clone()
         }
     }
@@ -235,6 +242,20 @@ impl Observed {
                  not held against the volumes.",
                 whole_ms(server_us),
                 whole_ms(client_us),
+            )
+        })
+    }
+
+    /// What a reader should know of the steal that no stall and no thread shows; `None` where that
+    /// is too little to matter.
+    #[must_use]
+    pub fn sentence_of_steal(&self) -> Option<String> {
+        let steal_us = self.steal.total_us();
+        (steal_us >= WORTH_A_WORD_US).then(|| {
+            format!(
+                "The machine's host took {} ms more from its processors, in short pieces (steal in \
+                 /proc/stat): what is short by that is undecided.",
+                whole_ms(steal_us),
             )
         })
     }
@@ -365,6 +386,18 @@ mod tests {
         let all = Observed { stalls: stalls(&[(9_000, 6_000)]), ..quiet };
         assert_eq!((all.lost().total_us(), all.lost_by_server().total_us()), (14_995, 14_995));
         assert_eq!(all.during(9_000, 1_000_000).lost(), stalls(&[(0, 6_000)]));
+    }
+
+    #[test]
+    fn steal_is_told_if_it_matters_and_lies_in_its_run() {
+        let run = |list| Observed { steal: stalls(list), ..Observed::default() };
+        assert_eq!(run(&[(5, 19_000)]).sentence_of_steal(), None);
+        let much = run(&[(5, 19_000), (50_000, 30_000)]);
+        let text = much.sentence_of_steal().unwrap();
+        assert!(text.contains("took 49 ms more"), "{text}");
+        assert_eq!(much.during(60_000, 10_000).steal, stalls(&[(0, 10_000)]));
+        // It may have been lost; nothing says that it was.
+        assert!(much.lost().is_empty() && much.lost_by_server().is_empty());
     }
 
     #[test]

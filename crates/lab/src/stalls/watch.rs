@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use evenkeel_engine::priority;
+use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::steal::{self, Steal};
 use super::threads::{self, Follower};
 use super::{Observed, Server, Stall, Stalls};
 use crate::clock;
@@ -27,6 +29,9 @@ const STALLS_MAX: usize = 1 << 16;
 /// The kernel's books about the calling thread: time on a processor, time in line for one, turns.
 const BOOKS: &str = "/proc/thread-self/schedstat";
 
+/// The kernel's counters of each processor; steal is one of them.
+const STAT: &str = "/proc/stat";
+
 /// The real-time priority of the watch, so that it never waits: above that of servers and clients.
 /// What is subtracted as time in line may hide a stall: on a busy machine a watch without this
 /// privilege misses some, and excuses too little rather than too much.
@@ -38,7 +43,7 @@ const PRIORITY: i32 = priority::REAL_TIME + 1;
 pub struct Watch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<Vec<Stall>, String>>>,
-    follower: Option<JoinHandle<Follower>>,
+    follower: Option<JoinHandle<(Follower, Steal)>>,
     real_time: bool,
     failed: Option<String>,
 }
@@ -70,7 +75,9 @@ impl Watch {
                 return watch;
             }
         };
+        let mut processors = Vec::new();
         for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)) {
+            processors.extend(u32::try_from(cpu));
             let stop = Arc::clone(&watch.stop);
             let thread = thread::Builder::new().name(format!("stalls-{cpu}"));
             match thread.spawn(move || watch_processor(cpu, &stop)) {
@@ -80,7 +87,7 @@ impl Watch {
         }
         let stop = Arc::clone(&watch.stop);
         let thread = thread::Builder::new().name("stalls-threads".to_owned());
-        match thread.spawn(move || follow(server, &stop)) {
+        match thread.spawn(move || follow(server, &processors, &stop)) {
             Ok(follower) => watch.follower = Some(follower),
             Err(error) => watch.failed = Some(format!("no thread for it: {error}")),
         }
@@ -103,21 +110,17 @@ impl Watch {
             }
         }
         let followed = self.follower.take().map(JoinHandle::join);
-        let (server, client) = match followed {
-            Some(Ok(follower)) => follower.finish(),
-            Some(Err(_)) | None => {
-                failed.get_or_insert_with(|| "no thread was followed".to_owned());
-                (Stalls::NONE, Stalls::NONE)
-            }
+        let Some(Ok((follower, steal))) = followed else {
+            return Observed::unwatched(failed.unwrap_or("no thread was followed".to_owned()));
         };
-        let stalls = Stalls::merged(stalls);
-        match failed {
-            Some(why) => Observed::unwatched(why),
-            None => {
-                let real_time = self.real_time;
-                Observed { stalls, server, client, unwatched: None, real_time }
-            }
+        if let Some(why) = failed {
+            return Observed::unwatched(why);
         }
+        let (server, client) = follower.finish();
+        let stalls = Stalls::merged(stalls);
+        let (taken, steal) = steal.beyond(&stalls.and(&server).and(&client));
+        let (stalls, real_time) = (stalls.and(&taken), self.real_time);
+        Observed { stalls, server, client, steal, unwatched: None, real_time }
     }
 }
 
@@ -128,14 +131,25 @@ impl Drop for Watch {
     }
 }
 
-/// Looks at the threads of the server and its clients until it is stopped.
-fn follow(server: Server, stop: &AtomicBool) -> Follower {
-    let mut follower = Follower::new(server, clock::unix_us());
+/// Looks at the threads of the server and its clients, and at the steal of these processors, until
+/// it is stopped.
+fn follow(server: Server, processors: &[u32], stop: &AtomicBool) -> (Follower, Steal) {
+    // Without the file nothing is known of steal, and nothing is excused by it.
+    let stat = || std::fs::read_to_string(STAT).unwrap_or_default();
+    let now_us = clock::unix_us();
+    let mut follower = Follower::new(server, now_us);
+    let mut steal = Steal::new(&stat(), processors, clock_ticks_per_second(), now_us);
+    let mut looks = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         clock::sleep_until_ns(clock::monotonic_ns() + threads::PERIOD_NS);
-        follower.look(clock::unix_us());
+        let now_us = clock::unix_us();
+        follower.look(now_us);
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(steal::LOOKS_PER_READING) {
+            steal.read(&stat(), now_us);
+        }
     }
-    follower
+    (follower, steal)
 }
 
 fn watch_processor(cpu: usize, stop: &AtomicBool) -> Result<Vec<Stall>, String> {

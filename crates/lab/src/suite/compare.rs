@@ -61,8 +61,9 @@ impl Compared {
 /// When they are of different suites, or have nothing in common.
 pub fn compare(a: &SuiteResult, b: &SuiteResult) -> Result<Comparison, LabError> {
     if a.suite != b.suite {
-        let what = format!("one is of {}, the other of {}", a.suite, b.suite);
-        return Err(LabError::Unjudgeable(what));
+        let [a, b] = [&a.suite, &b.suite];
+        let what = format!("the results cannot be compared: one is of {a}, the other of {b}");
+        return Err(LabError::failed(what));
     }
     let mut rows = Vec::new();
     for (part, a, b) in [("live", &a.live, &b.live), ("simulated", &a.simulated, &b.simulated)] {
@@ -72,7 +73,7 @@ pub fn compare(a: &SuiteResult, b: &SuiteResult) -> Result<Comparison, LabError>
     }
     if rows.is_empty() {
         let what = format!("the two results of {} have no configuration in common", a.suite);
-        return Err(LabError::Unjudgeable(what));
+        return Err(LabError::failed(what));
     }
     Ok(Comparison { schema: "evenkeel-comparison/1", suite: a.suite.clone(), rows })
 }

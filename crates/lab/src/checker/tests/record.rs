@@ -9,7 +9,7 @@ use evenkeel_sim::oracle::recorded::Provisioned;
 
 use super::*;
 use crate::checker::record::Record;
-use crate::stalls::Stall;
+use crate::stalls::{Observed, Stall};
 
 const MS: u64 = 1_000_000;
 /// The volume is modified at this time, and the server does nothing for a while.
@@ -63,13 +63,15 @@ fn recorded(held_ms: u64) -> (Record, u64) {
 }
 
 /// What becomes of the modification when the server is late by `held_ms`, of which `known_ms` were
-/// seen as lost.
-fn modification(held_ms: u64, known_ms: u64) -> Outcome {
+/// seen as lost, and `steal_ms` from the same moment on taken by the machine's host.
+fn modification(held_ms: u64, known_ms: u64, steal_ms: u64) -> Outcome {
     let (record, ios) = recorded(held_ms);
     let volume = Provisioned { id: id(), pacings: pacings(), balances: Balances::default() };
     let start_us = (MODIFIED_MS + (held_ms - known_ms) / 2) * 1_000;
-    let lost = Stalls::merged(vec![Stall { start_us, length_us: known_ms * 1_000 }]);
-    let checks = record.checks(&volume, &lost, ios, QUEUE_DEPTH).unwrap().checks;
+    let server = Stalls::merged(vec![Stall { start_us, length_us: known_ms * 1_000 }]);
+    let steal = Stalls::merged(vec![Stall { start_us, length_us: steal_ms * 1_000 }]);
+    let observed = Observed { server, steal, ..Observed::default() };
+    let checks = record.checks(&volume, &observed, ios, QUEUE_DEPTH).unwrap().checks;
     let of = |name: &str| checks.iter().find(|check| check.name.starts_with(name)).unwrap();
     assert!(of("ceiling").pass && of("requests").pass, "{checks:?}");
     Outcome::of_check(of("modify"))
@@ -78,10 +80,18 @@ fn modification(held_ms: u64, known_ms: u64) -> Outcome {
 /// A host halts a machine for a tenth of a second at a time, and the watch does not see all of it.
 #[test]
 fn a_modification_that_lost_time_delays_is_not_broken() {
-    assert_eq!(modification(0, 0), Outcome::Kept);
-    assert_eq!(modification(90, 0), Outcome::Kept);
-    assert_eq!(modification(190, 100), Outcome::Kept);
-    assert_eq!(modification(190, 65), Outcome::Undecided);
-    assert_eq!(modification(190, 10), Outcome::Broken);
-    assert_eq!(modification(190, 0), Outcome::Broken);
+    assert_eq!(modification(0, 0, 0), Outcome::Kept);
+    assert_eq!(modification(90, 0, 0), Outcome::Kept);
+    assert_eq!(modification(190, 100, 0), Outcome::Kept);
+    assert_eq!(modification(190, 65, 0), Outcome::Undecided);
+    assert_eq!(modification(190, 10, 0), Outcome::Broken);
+    assert_eq!(modification(190, 0, 0), Outcome::Broken);
+}
+
+/// Steal of which no thread is known explains what is late, and decides nothing.
+#[test]
+fn a_modification_that_steal_delays_is_undecided() {
+    assert_eq!(modification(190, 10, 150), Outcome::Undecided);
+    assert_eq!(modification(190, 10, 20), Outcome::Broken);
+    assert_eq!(modification(90, 0, 90), Outcome::Kept);
 }

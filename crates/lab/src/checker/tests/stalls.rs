@@ -119,7 +119,7 @@ fn what_is_short_while_nothing_waits_is_undecided() {
         let seen = Seen {
             series: &series,
             lost: &Stalls::NONE,
-            idle: &stalls(idle),
+            doubtful: &stalls(idle),
             error: None,
             gone_after_ms: None,
             has_record: true,
@@ -131,6 +131,33 @@ fn what_is_short_while_nothing_waits_is_undecided() {
     assert_eq!(failed(&verdict), NONE);
     assert_eq!(failed(&judged(&[(7_290, 90)])), ["every second"]);
     assert_eq!(failed(&judged(&[])), ["every second", "mean"]);
+}
+
+/// Steal of which no thread is known may explain a second that is short, by as much as was taken
+/// in it; a limiter that lets too much through stays broken.
+#[test]
+fn what_only_steal_explains_is_undecided() {
+    let workload = Workload::random_read(16 << 10, 32, 10);
+    let judged = |series: &Series, steal: &[(u64, u64)]| {
+        let seen = Seen {
+            series,
+            lost: &Stalls::NONE,
+            doubtful: &stalls(steal),
+            error: None,
+            gone_after_ms: None,
+            has_record: false,
+        };
+        super::super::check(&Promise::iops(3_000), &workload, &seen, &STRICT).unwrap()
+    };
+    let gaps = [(2_300, 2_380), (4_300, 4_380)];
+    let short = without(&even(3_000, 10), &gaps);
+    let taken = [(2_300, 90), (4_200, 90)];
+    assert_eq!(named(&judged(&short, &taken), Outcome::Undecided), ["every second", "mean"]);
+    assert_eq!(failed(&judged(&short, &taken)), NONE);
+    assert_eq!(failed(&judged(&short, &[(2_300, 20), (4_200, 20)])), ["every second", "mean"]);
+    assert_eq!(failed(&judged(&short, &[(7_300, 200)])), ["every second"]);
+    let fast = judged(&even(3_045, 10), &taken);
+    assert!(failed(&fast).contains(&"mean"), "{:?}", fast.checks);
 }
 
 /// A second may be undecided, and the run is kept; more of them leave the run undecided.
