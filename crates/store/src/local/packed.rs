@@ -152,7 +152,7 @@ impl PackedDevice {
         self.contents().writes
     }
 
-    /// Makes the capacity larger by so many bytes.
+    /// Makes the capacity larger by this number of bytes.
     pub fn extend(&self, bytes: u64) {
         self.contents().capacity += bytes;
     }
