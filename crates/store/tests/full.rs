@@ -1,7 +1,8 @@
 //! Histories of pools that are full for most of their life: volumes are overwritten, discarded,
-//! grown, made of snapshots and deleted, the process is killed, the power fails, and single
-//! operations of the disk fail. What is there can always be replaced, discarded and deleted, new
-//! blocks find no space, and nothing else changes. A failure prints its seed:
+//! grown, made of snapshots and deleted, snapshots are made in sets and imported, the disk becomes
+//! larger, the process is killed, the power fails, a second server opens the pool, and sectors of
+//! metadata cannot be read. What is there can always be replaced, discarded and deleted, new blocks
+//! find no space, and nothing else changes. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test full
@@ -17,11 +18,13 @@ use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
-use evenkeel_store::disk::{Disk, DiskOp};
+use evenkeel_store::disk::{Disk, DiskAction, DiskOp};
 use evenkeel_store::local::check::check;
+use evenkeel_store::local::device::Device;
 use evenkeel_store::local::packed::PackedDevice;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::volume::Bounds;
+use evenkeel_store::snapshots::{Making, Snapshots, UNIT_BYTES};
 use evenkeel_store::{Completion, Pool, Store, Submission};
 use seeds::seeds;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,16 +36,22 @@ const BLOCK: u64 = 4_096;
 const CASES: u64 = 40;
 const STEPS: u64 = 60;
 const MIB_BLOCKS: u64 = 256;
+/// Chunks with the superblocks and both copies of each of the two tables.
+const TABLE_CHUNKS: u64 = 5;
+const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK;
 
 /// Operations that wait, and are answered in any order.
 struct Queue {
     device: PackedDevice,
     waiting: Vec<DiskOp>,
+    /// Writes that were submitted.
+    writes: u64,
     random: Random,
 }
 
 impl Disk for Queue {
     fn submit(&mut self, op: DiskOp) {
+        self.writes += u64::from(matches!(op.action, DiskAction::Write { .. }));
         self.waiting.push(op);
     }
 }
@@ -61,8 +70,23 @@ struct Volume {
 }
 
 struct Snapshot {
-    of: VolumeId,
+    /// The volume that it was made of; `None` for one that was imported.
+    of: Option<VolumeId>,
     versions: Vec<Version>,
+}
+
+/// A snapshot that is being filled.
+struct Import {
+    versions: Vec<Version>,
+    /// It begins as another snapshot is, and shares blocks with that.
+    has_parent: bool,
+}
+
+/// How a server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Stopped,
+    Killed,
 }
 
 struct World {
@@ -73,7 +97,12 @@ struct World {
     bounds: Bounds,
     volumes: BTreeMap<VolumeId, Volume>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
+    imports: BTreeMap<SnapshotId, Import>,
     next: u32,
+    /// Bytes by which the disk may still become larger.
+    to_come: u64,
+    /// The disk has all of its bytes at any time, as a block device has. A file is made longer.
+    is_fixed: bool,
 }
 
 /// The bytes of a block, as one word.
@@ -90,7 +119,53 @@ fn bounds(random: &mut Random) -> Bounds {
     }
 }
 
+/// The bytes of blocks from this one on, all of this version.
+fn fill(block: u64, version: Version, bytes: &mut [u8]) {
+    for (at, bytes) in (block..).zip(bytes.chunks_mut(BLOCK as usize)) {
+        bytes.as_chunks_mut::<8>().0.fill(word(at, version).to_le_bytes());
+    }
+}
+
+/// A read of one block.
+fn read_of(block: u64) -> Submission {
+    let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
+    Submission { ticket: 0, operation, offset: block * BLOCK, length: BLOCK as u32, buffer }
+}
+
+/// The first word of what was read, as [`word`] says it.
+fn word_of(done: &Completion) -> Result<u64, Failure> {
+    let buffer = done.buffer.as_ref().unwrap();
+    done.result.map(|()| u64::from_le_bytes(buffer.bytes()[..8].try_into().unwrap()))
+}
+
 impl Queue {
+    fn new(device: &PackedDevice, random: &mut Random) -> Self {
+        let random = Random::new(random.next_u64(), 1);
+        Self { device: device.clone(), waiting: Vec::new(), writes: 0, random }
+    }
+
+    /// Carries out requests that are under way together. Those that ended.
+    fn run(&mut self, store: &mut dyn Store, requests: Vec<Submission>) -> Vec<Completion> {
+        let mut ended = Vec::new();
+        for request in requests {
+            store.submit(request, self);
+        }
+        loop {
+            while let Some(done) = store.poll() {
+                ended.push(done);
+            }
+            if !self.answer(store) {
+                return ended;
+            }
+        }
+    }
+
+    /// The store does what its pool wants of it.
+    fn attend(&mut self, store: &mut dyn Store) {
+        store.attend(self);
+        while self.answer(store) {}
+    }
+
     /// Answers one of the operations that wait; whether there was one.
     fn answer(&mut self, store: &mut dyn Store) -> bool {
         if self.waiting.is_empty() {
@@ -109,13 +184,31 @@ impl World {
         let mut random = Random::new(seed, 9);
         let large = random.one_in(40) && std::env::var("EVENKEEL_FUZZ_CASES").is_ok();
         let mib = if large { 1_000 + random.below(7_000) } else { 40 + random.below(300) };
-        let device = PackedDevice::new((mib + 64) << 20);
+        // A full disk that becomes larger, and a pool that is as large as it may be.
+        let to_come = if random.one_in(2) { (mib / 2) << 20 } else { 0 };
+        let capacity = ((mib + 64) << 20) - to_come;
+        let (device, is_fixed) = (PackedDevice::new(capacity), random.one_in(3));
+        if is_fixed {
+            device.grow(capacity).unwrap();
+        }
         let layout = Layout { identity: u128::from(seed), chunks_max: mib as u32, nodes: 63 };
         LocalPool::init(&device, &layout).unwrap();
         let bounds = bounds(&mut random);
         let pool = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
-        let (volumes, snapshots) = (BTreeMap::new(), BTreeMap::new());
-        Self { seed, random, device, pool, bounds, volumes, snapshots, next: 1 }
+        let (volumes, snapshots, imports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self {
+            seed,
+            random,
+            device,
+            pool,
+            bounds,
+            volumes,
+            snapshots,
+            imports,
+            next: 1,
+            to_come,
+            is_fixed,
+        }
     }
 
     fn fail(&self, what: &str) -> ! {
@@ -137,14 +230,14 @@ impl World {
             self.step();
             self.sample();
         }
-        self.restart(false);
+        self.restart(End::Stopped);
         self.prove();
     }
 
     fn step(&mut self) {
         let Some(id) = self.some_volume() else { return self.make_volume() };
-        match self.random.below(24) {
-            0..=2 => self.fill(id),
+        match self.random.below(30) {
+            0..=2 => self.write_until_full(id),
             3..=10 => self.write_some(id),
             11..=13 => self.clear_some(id),
             14 | 15 => self.snapshot(id),
@@ -154,7 +247,11 @@ impl World {
             20 if self.random.one_in(2) => self.delete_volume(id),
             21 => self.grow(id),
             22 => self.reopen(id),
-            23 => self.restart(true),
+            23 => self.restart(End::Killed),
+            24 => self.snapshot_set(),
+            25..=27 => self.import(),
+            28 => self.extend(),
+            29 => self.be_taken_over(id),
             _ => self.flush(id),
         }
     }
@@ -167,21 +264,9 @@ impl World {
     /// Carries out requests that are under way together, answered in any order.
     fn carry_out(&mut self, id: VolumeId, requests: Vec<Submission>) -> Vec<Completion> {
         let count = requests.len();
-        let random = Random::new(self.random.next_u64(), 1);
-        let mut queue = Queue { device: self.device.clone(), waiting: Vec::new(), random };
+        let mut queue = Queue::new(&self.device, &mut self.random);
         let store = self.volumes.get_mut(&id).unwrap().store.as_mut().unwrap();
-        let mut ended = Vec::new();
-        for request in requests {
-            store.submit(request, &mut queue);
-        }
-        loop {
-            while let Some(done) = store.poll() {
-                ended.push(done);
-            }
-            if !queue.answer(store.as_mut()) {
-                break;
-            }
-        }
+        let ended = queue.run(store.as_mut(), requests);
         if store.must_reopen() {
             self.fail(&format!("{id} must be opened again, and nothing has failed"));
         }
@@ -193,12 +278,10 @@ impl World {
 
     /// The store does what its pool wants of it.
     fn attend(&mut self, id: VolumeId) {
+        let mut queue = Queue::new(&self.device, &mut self.random);
         let Some(volume) = self.volumes.get_mut(&id) else { return };
         let Some(store) = volume.store.as_mut() else { return };
-        let random = Random::new(self.random.next_u64(), 1);
-        let mut queue = Queue { device: self.device.clone(), waiting: Vec::new(), random };
-        store.attend(&mut queue);
-        while queue.answer(store.as_mut()) {}
+        queue.attend(store.as_mut());
         if store.must_reopen() {
             self.fail(&format!("{id} must be opened again, and nothing has failed"));
         }
@@ -210,9 +293,7 @@ impl World {
     fn write(&mut self, ticket: u64, block: u64, count: u64, version: Version) -> Submission {
         let length = (count * BLOCK) as usize;
         let mut buffer = Buffer::new(length);
-        for (at, bytes) in (block..).zip(buffer.bytes_mut()[..length].chunks_mut(BLOCK as usize)) {
-            bytes.as_chunks_mut::<8>().0.fill(word(at, version).to_le_bytes());
-        }
+        fill(block, version, &mut buffer.bytes_mut()[..length]);
         let operation = Operation::Write { fua: self.random.one_in(20) };
         let (offset, length, buffer) = (block * BLOCK, length as u32, Some(buffer));
         Submission { ticket, operation, offset, length, buffer }
@@ -235,7 +316,7 @@ impl World {
     }
 
     /// Writes from the beginning until there is no space.
-    fn fill(&mut self, id: VolumeId) {
+    fn write_until_full(&mut self, id: VolumeId) {
         let (mut at, count) = (0, 64);
         while at < self.volumes[&id].blocks {
             let requests = (0..8).map(|part| at + part * count);
@@ -273,7 +354,7 @@ impl World {
 
     fn write_some(&mut self, id: VolumeId) {
         for _ in 0..self.random.below(12) {
-            let count = self.random.among(&[1, 1, 3, 16, 64, 256]);
+            let count = self.random.among(&[1, 1, 3, 16, 64, 256]).min(self.volumes[&id].blocks);
             let units = self.volumes[&id].blocks / count;
             let depth = self.random.among(&[1, 4, 32]);
             let starts: BTreeSet<u64> =
@@ -337,14 +418,8 @@ impl World {
 
     /// The first word of a block.
     fn read(&mut self, id: VolumeId, block: u64) -> u64 {
-        let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
-        let (offset, length) = (block * BLOCK, BLOCK as u32);
-        let read = Submission { ticket: 0, operation, offset, length, buffer };
-        let done = self.carry_out(id, vec![read]).remove(0);
-        if done.result.is_err() {
-            self.fail(&format!("{id}: block {block}: {:?}", done.result));
-        }
-        u64::from_le_bytes(done.buffer.unwrap().bytes()[..8].try_into().unwrap())
+        let done = self.carry_out(id, vec![read_of(block)]).remove(0);
+        word_of(&done).unwrap_or_else(|why| self.fail(&format!("{id}: block {block}: {why:?}")))
     }
 
     /// Some blocks of some volumes and snapshots hold what they should.
@@ -409,7 +484,7 @@ impl World {
                 self.volumes.insert(id, Volume { blocks, versions, before, store, shares });
             }
             Err(error) if error.is_no_space() => {
-                self.pool.delete(id).unwrap_or_else(|error| self.fail(&error.to_string()));
+                Pool::delete(&self.pool, id).unwrap_or_else(|error| self.fail(&error.to_string()));
             }
             Err(error) => self.fail(&format!("{id} does not open: {error}")),
         }
@@ -425,14 +500,146 @@ impl World {
             Err(error) => self.fail(&format!("{id} of {of}: {error}")),
         };
         self.attend(of);
+        self.must_be_made(of, id, &making);
+        self.note_snapshot(of, id);
+    }
+
+    fn must_be_made(&self, of: VolumeId, id: SnapshotId, making: &Making) {
         if making.made.try_recv() != Ok(true) {
             self.fail(&format!("{id} of {of} is not made"));
         }
+    }
+
+    /// A snapshot holds what its volume holds, and shares all of it.
+    fn note_snapshot(&mut self, of: VolumeId, id: SnapshotId) {
         let volume = self.volumes.get_mut(&of).unwrap();
         volume.shares = true;
         volume.before.clear();
         let versions = volume.versions.clone();
-        self.snapshots.insert(id, Snapshot { of, versions });
+        self.snapshots.insert(id, Snapshot { of: Some(of), versions });
+    }
+
+    /// Snapshots of several volumes, all or none: also if the server ends before all are made.
+    fn snapshot_set(&mut self) {
+        if self.volumes.len() < 2 || self.snapshots.len() >= 6 {
+            return;
+        }
+        let mut set = Vec::new();
+        for of in Vec::from_iter(self.volumes.keys().copied()) {
+            set.push((of, SnapshotId::from_bits(u128::from(self.number()))));
+        }
+        let makings = match self.pool.begin_set(&set) {
+            Ok(makings) => makings,
+            Err(error) => self.fail(&format!("the snapshots {set:?}: {error}")),
+        };
+        let is_cut = self.random.one_in(3);
+        for &(of, _) in &set {
+            if !is_cut || self.random.one_in(2) {
+                self.attend(of);
+            }
+        }
+        if !is_cut {
+            for (&(of, id), making) in set.iter().zip(&makings) {
+                self.must_be_made(of, id, making);
+                self.note_snapshot(of, id);
+            }
+            return;
+        }
+        // What they hold, should they be there after the end.
+        let versions = |(of, _): &(VolumeId, SnapshotId)| self.volumes[of].versions.clone();
+        let versions: Vec<_> = set.iter().map(versions).collect();
+        self.restart(End::Killed);
+        let listed = self.pool.snapshots();
+        let is_made = |id: SnapshotId| listed.iter().any(|it| it.id == id && it.is_complete);
+        let made = set.iter().filter(|(_, id)| is_made(*id)).count();
+        let left = set.iter().filter(|(_, id)| listed.iter().any(|it| it.id == *id)).count();
+        if made != left || made != 0 && made != set.len() {
+            self.fail(&format!("{made} of {} snapshots of a set, {left} are left", set.len()));
+        }
+        if made > 0 {
+            for (&(of, id), versions) in set.iter().zip(versions) {
+                self.volumes.get_mut(&of).unwrap().shares = true;
+                self.snapshots.insert(id, Snapshot { of: Some(of), versions });
+            }
+        }
+    }
+
+    /// Begins, continues, completes or deletes a snapshot that is filled unit by unit.
+    fn import(&mut self) {
+        let ids: Vec<SnapshotId> = self.imports.keys().copied().collect();
+        if ids.len() < 2 && (ids.is_empty() || self.random.one_in(4)) {
+            return self.begin_import();
+        }
+        let id = self.random.among(&ids);
+        for _ in 0..self.random.below(6) {
+            self.put_unit(id);
+        }
+        match self.random.below(6) {
+            0 | 1 if self.snapshots.len() < 6 => self.complete_import(id),
+            2 => {
+                self.imports.remove(&id);
+                if let Err(error) = self.pool.delete_snapshot(id) {
+                    self.fail(&format!("{id}, which is filled, cannot be deleted: {error}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_import(&mut self) {
+        let id = SnapshotId::from_bits(u128::from(self.number()));
+        let ids: Vec<SnapshotId> = self.snapshots.keys().copied().collect();
+        let parent = (!ids.is_empty() && self.random.one_in(2)).then(|| self.random.among(&ids));
+        let mut versions = parent.map_or(Vec::new(), |id| self.snapshots[&id].versions.clone());
+        // The last unit of some is a part of one.
+        let blocks = self.random.among(&[1, 700, 5_000]);
+        versions.resize(versions.len() + blocks, 0);
+        let size = ByteCount(versions.len() as u64 * BLOCK);
+        if let Err(error) = self.pool.start(id, size, parent, false) {
+            self.fail(&format!("{id} cannot be begun: {error}"));
+        }
+        self.imports.insert(id, Import { versions, has_parent: parent.is_some() });
+    }
+
+    /// Fills a unit: it is durable, or there was no space and it is as it was.
+    fn put_unit(&mut self, id: SnapshotId) {
+        let version = self.number();
+        let import = &self.imports[&id];
+        let blocks = import.versions.len() as u64;
+        let unit = self.random.below(blocks.div_ceil(UNIT_BLOCKS));
+        let first = unit * UNIT_BLOCKS;
+        let range = first as usize..(first + UNIT_BLOCKS).min(blocks) as usize;
+        let mut bytes = vec![0; range.len() * BLOCK as usize];
+        fill(first, version, &mut bytes);
+        let is_held = import.versions[range.clone()].iter().all(|version| *version != 0);
+        match self.pool.put(id, unit, &bytes) {
+            Ok(()) => self.imports.get_mut(&id).unwrap().versions[range].fill(version),
+            Err(error) if error.is_no_space() && (import.has_parent || !is_held) => {}
+            Err(error) => self.fail(&format!("unit {unit} of {id}: {error}")),
+        }
+    }
+
+    fn complete_import(&mut self, id: SnapshotId) {
+        match self.pool.complete(id) {
+            Ok(()) => {
+                let versions = self.imports.remove(&id).unwrap().versions;
+                self.snapshots.insert(id, Snapshot { of: None, versions });
+            }
+            // It has no chunk yet.
+            Err(error) if error.is_no_space() => {}
+            Err(error) => self.fail(&format!("{id} cannot be completed: {error}")),
+        }
+    }
+
+    /// The disk becomes larger.
+    fn extend(&mut self) {
+        let bytes = (self.random.below(64) << 20).min(self.to_come);
+        self.to_come -= bytes;
+        self.device.extend(bytes);
+        if self.is_fixed {
+            let size = self.device.size().unwrap();
+            self.device.grow(size + bytes).unwrap();
+        }
     }
 
     fn delete_snapshot(&mut self) {
@@ -445,7 +652,9 @@ impl World {
         if let Err(error) = self.pool.delete_snapshot(id) {
             self.fail(&format!("{id} cannot be deleted: {error}"));
         }
-        self.attend(of);
+        if let Some(of) = of {
+            self.attend(of);
+        }
     }
 
     fn make_clone(&mut self) {
@@ -465,7 +674,7 @@ impl World {
 
     fn delete_volume(&mut self, id: VolumeId) {
         drop(self.volumes.remove(&id));
-        if let Err(error) = self.pool.delete(id) {
+        if let Err(error) = Pool::delete(&self.pool, id) {
             self.fail(&format!("{id} cannot be deleted: {error}"));
         }
     }
@@ -496,9 +705,9 @@ impl World {
     }
 
     /// The process is killed or stopped, or the power fails, and everything is opened again.
-    fn restart(&mut self, is_killed: bool) {
+    fn restart(&mut self, end: End) {
         let stores: Vec<_> = self.volumes.values_mut().map(|volume| volume.store.take()).collect();
-        if !is_killed {
+        if end == End::Stopped {
             drop(stores);
         } else {
             // What the process had is gone, and nothing of it writes any more.
@@ -513,8 +722,16 @@ impl World {
             Ok(pool) => self.pool = pool,
             Err(error) => self.fail(&format!("the pool does not open: {error}")),
         }
-        let ids: Vec<VolumeId> = self.volumes.keys().copied().collect();
-        for id in ids {
+        self.open_all();
+        if self.random.one_in(3) {
+            let sector = self.some_sector();
+            self.lose_sector(sector);
+        }
+    }
+
+    /// Opens all volumes of a pool that was just opened, and finds out what they hold.
+    fn open_all(&mut self) {
+        for id in Vec::from_iter(self.volumes.keys().copied()) {
             self.open(id);
             self.attend(id);
             self.settle(id);
@@ -559,9 +776,267 @@ impl World {
     }
 }
 
+/// A second server opens the pool.
+impl World {
+    /// A second server opens the pool while requests of a volume are under way, as it can on
+    /// storage that several machines share. The first one writes nothing more once it has looked,
+    /// and what it has made durable is there.
+    fn be_taken_over(&mut self, id: VolumeId) {
+        let mut queue = Queue::new(&self.device, &mut self.random);
+        let mut store = self.volumes.get_mut(&id).unwrap().store.take().unwrap();
+        let requests = self.begin_some(id, &mut queue, store.as_mut());
+        for _ in 0..self.random.below(30) {
+            if !queue.answer(store.as_mut()) {
+                break;
+            }
+        }
+        // The rest of what was submitted arrives before the second server comes, or never.
+        let arrived: Vec<_> = std::mem::take(&mut queue.waiting)
+            .into_iter()
+            .map(|op| self.device.answer(op))
+            .collect();
+        let bounds = bounds(&mut self.random);
+        let second = match LocalPool::open(Arc::new(self.device.clone()), bounds) {
+            Ok(second) => second,
+            Err(error) => self.fail(&format!("a second server cannot open the pool: {error}")),
+        };
+        self.pool.look();
+        if !self.pool.is_taken_over() {
+            self.fail("the first server does not see that another one has opened the pool");
+        }
+        let before = (self.device.writes(), queue.writes);
+        for done in arrived {
+            store.disk_done(done, &mut queue);
+        }
+        while queue.answer(store.as_mut()) {}
+        self.volumes.get_mut(&id).unwrap().store = Some(store);
+        self.must_refuse_everything(&mut queue);
+        let stores: Vec<_> = self.volumes.values_mut().map(|volume| volume.store.take()).collect();
+        drop(stores);
+        if before != (self.device.writes(), queue.writes) {
+            self.fail("a server whose pool another one has opened writes to it");
+        }
+        self.note_begun(id, requests);
+        (self.pool, self.bounds) = (second, bounds);
+        self.open_all();
+    }
+
+    /// Begins writes, and perhaps a snapshot, and does not wait for them: where they are.
+    fn begin_some(
+        &mut self,
+        id: VolumeId,
+        queue: &mut Queue,
+        store: &mut dyn Store,
+    ) -> Vec<(u64, Version)> {
+        let mut begun = Vec::new();
+        for _ in 0..self.random.below(40) {
+            let block = self.random.below(self.volumes[&id].blocks);
+            let version = self.number();
+            let request = self.write(u64::from(version), block, 1, version);
+            begun.push((block, version));
+            store.submit(request, queue);
+        }
+        begun
+    }
+
+    /// What writes were to write may be there or not.
+    fn note_begun(&mut self, id: VolumeId, begun: Vec<(u64, Version)>) {
+        let before = &mut self.volumes.get_mut(&id).unwrap().before;
+        for (block, version) in begun {
+            before.entry(block).or_default().insert(version);
+        }
+    }
+
+    /// Whatever is asked of a server whose pool another one has opened is an error.
+    fn must_refuse_everything(&mut self, queue: &mut Queue) {
+        let id = VolumeId::from_bits(u128::from(self.number()));
+        let snapshot = SnapshotId::from_bits(u128::from(self.number()));
+        let size = ByteCount(1 << 20);
+        let is_refused = self.pool.create(id, size).is_err()
+            && self.imports.iter().all(|(id, import)| {
+                let blocks = import.versions.len().min(UNIT_BLOCKS as usize);
+                self.pool.put(*id, 0, &vec![1; blocks * BLOCK as usize]).is_err()
+            })
+            && self.snapshots.keys().all(|id| self.pool.delete_snapshot(*id).is_err())
+            && self.pool.start(snapshot, size, None, false).is_err();
+        if !is_refused {
+            self.fail("a server changes a pool that another one has opened");
+        }
+        for of in Vec::from_iter(self.volumes.keys().copied()) {
+            let version = self.number();
+            let write = self.write(1, 0, 1, version);
+            let volume = self.volumes.get_mut(&of).unwrap();
+            let size = ByteCount(volume.blocks * BLOCK);
+            let store = volume.store.as_mut().unwrap();
+            let ended = queue.run(store.as_mut(), vec![write]);
+            let is_done = ended.iter().any(|done| done.ticket == 1 && done.result.is_ok());
+            queue.attend(store.as_mut());
+            store.close(queue);
+            let is_changed = self.pool.snapshot(of, snapshot).is_ok()
+                || self.pool.resize(of, size, ByteCount(size.0 + (1 << 20))).is_ok();
+            if is_done || is_changed {
+                self.fail(&format!("{of} is changed in a pool that another server has opened"));
+            }
+        }
+    }
+}
+
+/// A sector of metadata cannot be read.
+impl World {
+    /// Sectors that may hold metadata: both superblocks, the tables, and whatever is no data.
+    fn sectors(&self) -> Vec<u64> {
+        let tables = (0..TABLE_CHUNKS).flat_map(|chunk| chunk * MIB_BLOCKS..chunk * MIB_BLOCKS + 8);
+        let blocks: BTreeSet<u64> = tables.chain(self.device.irregular()).collect();
+        blocks.into_iter().flat_map(|block| block * 8..(block + 1) * 8).collect()
+    }
+
+    fn some_sector(&mut self) -> u64 {
+        let sectors = self.sectors();
+        self.random.among(&sectors)
+    }
+
+    /// A server is started while a sector cannot be read. That is an error of one volume at most,
+    /// nothing else is read, and when the sector can be read again, all is there.
+    fn lose_sector(&mut self, sector: u64) {
+        let device = self.device.copy();
+        device.spoil(sector, self.random.one_in(2));
+        let when = format!("sector {sector} cannot be read");
+        let open = || LocalPool::open(Arc::new(device.clone()), self.bounds);
+        let pool = match open() {
+            Ok(pool) => pool,
+            Err(error) => self.fail(&format!("{when}, and the pool does not open: {error}")),
+        };
+        let mut random = Random::new(self.random.next_u64(), 3);
+        let mut refused = 0;
+        let mut changed = BTreeMap::new();
+        for (&id, volume) in &self.volumes {
+            let Ok(mut store) = pool.open(id, ByteCount(volume.blocks * BLOCK)) else {
+                refused += 1;
+                continue;
+            };
+            let mut queue = Queue::new(&device, &mut random);
+            queue.attend(store.as_mut());
+            self.read_some(id, store.as_mut(), &mut queue, &when);
+            let version = self.next + 1;
+            for _ in 0..20 {
+                let block = queue.random.below(volume.blocks);
+                let buffer = Some(Buffer::new(BLOCK as usize));
+                let (operation, offset) = (Operation::Write { fua: true }, block * BLOCK);
+                let length = BLOCK as u32;
+                let mut write = Submission { ticket: 0, operation, offset, length, buffer };
+                fill(block, version, write.buffer.as_mut().unwrap().bytes_mut());
+                let ended = queue.run(store.as_mut(), vec![write]);
+                let Some(done) = ended.first() else {
+                    self.fail(&format!("{when}, and a write of {id} hangs"));
+                };
+                let held = volume.versions[block as usize];
+                let may_be = if done.result.is_ok() { [version; 2] } else { [held, version] };
+                changed.insert((id, block), may_be);
+            }
+        }
+        if refused > 1 {
+            self.fail(&format!("{when}, and {refused} volumes do not open"));
+        }
+        drop(pool);
+        device.heal();
+        match open() {
+            Ok(pool) => self.compare(&device, &pool, &changed, &when),
+            Err(error) => self.fail(&format!("{when} and can again: {error}")),
+        }
+    }
+
+    /// What is read is right, or an error.
+    fn read_some(&self, id: VolumeId, store: &mut dyn Store, queue: &mut Queue, when: &str) {
+        for _ in 0..30 {
+            let block = queue.random.below(self.volumes[&id].blocks);
+            let expected = word(block, self.volumes[&id].versions[block as usize]);
+            let ended = queue.run(store, vec![read_of(block)]);
+            match ended.first().map(word_of) {
+                Some(Ok(found)) if found != expected => {
+                    let text = format!("{id} block {block} is {found:#x}, not {expected:#x}");
+                    self.fail(&format!("{when}: {text}"));
+                }
+                Some(_) => {}
+                None => self.fail(&format!("{when}, and a read of {id} hangs")),
+            }
+        }
+    }
+
+    /// A pool of which every sector can be read again holds all that it held, and what was changed
+    /// meanwhile.
+    fn compare(
+        &self,
+        device: &PackedDevice,
+        pool: &LocalPool,
+        changed: &BTreeMap<(VolumeId, u64), [Version; 2]>,
+        when: &str,
+    ) {
+        let fail = |what: String| -> ! { self.fail(&format!("{when} and can again: {what}")) };
+        let mut random = Random::new(self.seed, 4);
+        for (&id, volume) in &self.volumes {
+            let mut store = match pool.open(id, ByteCount(volume.blocks * BLOCK)) {
+                Ok(store) => store,
+                Err(error) => fail(format!("{id} does not open: {error}")),
+            };
+            let mut queue = Queue::new(device, &mut random);
+            let touched = changed.keys().filter(|(of, _)| *of == id).map(|(_, block)| *block);
+            let some = (0..volume.blocks).step_by(97);
+            for block in Vec::from_iter(touched.chain(some)) {
+                let held = volume.versions[block as usize];
+                let may_be = changed.get(&(id, block)).copied().unwrap_or([held; 2]);
+                let ended = queue.run(store.as_mut(), vec![read_of(block)]);
+                let found = ended.first().map(word_of);
+                let is_right = |version: &Version| Some(Ok(word(block, *version))) == found;
+                if !may_be.iter().any(is_right) {
+                    fail(format!("{id} block {block} is {found:x?}, not one of {may_be:?}"));
+                }
+            }
+        }
+        for (&id, snapshot) in &self.snapshots {
+            let mut reader = match pool.read_snapshot(id) {
+                Ok(reader) => reader,
+                Err(error) => fail(format!("{id} cannot be read: {error}")),
+            };
+            for block in (0..snapshot.versions.len() as u64).step_by(997) {
+                let expected = word(block, snapshot.versions[block as usize]);
+                let found = reader.read(block).map(|bytes| {
+                    bytes.map_or(0, |it| u64::from_le_bytes(it[..8].try_into().unwrap()))
+                });
+                if found.as_ref().ok() != Some(&expected) {
+                    fail(format!("{id} block {block} is {found:x?}, not {expected:#x}"));
+                }
+            }
+        }
+        let report = check(device, false).unwrap();
+        if report.problems_total > 0 {
+            fail(report.problems.join("\n  "));
+        }
+    }
+}
+
 #[test]
 fn histories() {
     for seed in seeds(CASES) {
         World::new(seed).run();
+    }
+}
+
+/// Every sector of the tables of a full pool cannot be read, one after the other, and one sector of
+/// each other block of metadata.
+#[test]
+fn each_sector_of_metadata_that_cannot_be_read_costs_nothing_else() {
+    let mut world = World::new(3);
+    world.make_volume();
+    for _ in 0..12 {
+        world.step();
+    }
+    world.restart(End::Killed);
+    let end_of_tables = TABLE_CHUNKS * MIB_BLOCKS * 8;
+    let offset = world.random.below(8);
+    let is_chosen = |sector: &u64| *sector < end_of_tables || sector % 8 == offset;
+    let sectors = Vec::from_iter(world.sectors().into_iter().filter(is_chosen));
+    assert!(sectors.len() > 330, "{} sectors", sectors.len());
+    for sector in sectors {
+        world.lose_sector(sector);
     }
 }

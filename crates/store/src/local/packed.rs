@@ -1,6 +1,6 @@
 //! A large disk in little memory, for tests: a block that repeats one word is kept as that word. It
-//! answers at once, loses what was not flushed when its power fails, and fails at any operation
-//! that a test names.
+//! answers at once, loses what was not flushed when its power fails, fails at any operation that a
+//! test names, and cannot read the sectors that a test names.
 
 use super::BLOCK_BYTES;
 use super::device::Device;
@@ -8,7 +8,7 @@ use super::table::SECTOR_BYTES;
 use super::volume::recover::run;
 use crate::disk::{DiskDone, DiskOp};
 use evenkeel_core::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -55,6 +55,14 @@ struct Contents {
     operations: u64,
     /// Those that fail.
     failing: Range<u64>,
+    /// Writes so far.
+    writes: u64,
+    /// Bytes to which the disk can grow.
+    capacity: u64,
+    /// Sectors of 512 bytes whose reads fail until they are written, and whether only one read of
+    /// each fails.
+    unreadable: BTreeSet<u64>,
+    are_unreadable_once: bool,
 }
 
 impl Contents {
@@ -65,20 +73,34 @@ impl Contents {
             false => Ok(()),
         }
     }
+
+    /// Fails if a sector of these bytes is unreadable.
+    fn look_for_unreadable(&mut self, offset: u64, length: usize) -> io::Result<()> {
+        let sector = SECTOR_BYTES as u64;
+        let sectors = offset / sector..(offset + length as u64).div_ceil(sector);
+        let Some(found) = self.unreadable.range(sectors).next().copied() else { return Ok(()) };
+        if self.are_unreadable_once {
+            self.unreadable.remove(&found);
+        }
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()))
+    }
 }
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct PackedDevice {
     contents: Arc<Mutex<Contents>>,
-    capacity: u64,
 }
 
 impl PackedDevice {
     /// An empty disk that can grow to `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
-        Self { contents: Arc::default(), capacity }
+        Self::with(Contents { capacity, ..Contents::default() })
+    }
+
+    fn with(contents: Contents) -> Self {
+        Self { contents: Arc::new(Mutex::new(contents)) }
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
@@ -88,8 +110,7 @@ impl PackedDevice {
     /// A disk of its own that holds the same, flushed or not.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let contents = Contents { before: BTreeMap::new(), ..self.contents().clone() };
-        Self { contents: Arc::new(Mutex::new(contents)), capacity: self.capacity }
+        Self::with(Contents { before: BTreeMap::new(), ..self.contents().clone() })
     }
 
     /// The disk after a power failure: each block that was written since the last flush is new, or
@@ -124,6 +145,38 @@ impl PackedDevice {
         let first = contents.operations + after + 1;
         contents.failing = first..first + count;
     }
+
+    /// Writes so far.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.contents().writes
+    }
+
+    /// Makes the capacity larger by this number of bytes.
+    pub fn extend(&self, bytes: u64) {
+        self.contents().capacity += bytes;
+    }
+
+    /// Reads of this sector of 512 bytes fail from now on: one read if `is_once`, or else all until
+    /// it is written. All other sectors can be read again.
+    pub fn spoil(&self, sector: u64, is_once: bool) {
+        let mut contents = self.contents();
+        contents.unreadable = BTreeSet::from([sector]);
+        contents.are_unreadable_once = is_once;
+    }
+
+    /// All sectors can be read again.
+    pub fn heal(&self) {
+        self.contents().unreadable.clear();
+    }
+
+    /// Blocks that do not repeat one word. Where data does so, these are metadata.
+    #[must_use]
+    pub fn irregular(&self) -> Vec<u64> {
+        let contents = self.contents();
+        let slots = (0..).zip(&contents.slots);
+        slots.filter(|(_, slot)| matches!(slot, Slot::Bytes(_))).map(|(block, _)| block).collect()
+    }
 }
 
 impl Device for PackedDevice {
@@ -141,14 +194,15 @@ impl Device for PackedDevice {
     }
 
     fn room(&self) -> io::Result<u64> {
-        Ok(self.capacity - self.size()?)
+        let size = self.size()?;
+        Ok(self.contents().capacity - size)
     }
 
     fn grow(&self, len: u64) -> io::Result<()> {
-        if len > self.capacity {
+        let mut contents = self.contents();
+        if len > contents.capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let mut contents = self.contents();
         let blocks = (len as usize / BLOCK_BYTES).max(contents.slots.len());
         contents.slots.resize_with(blocks, Slot::default);
         Ok(())
@@ -158,6 +212,7 @@ impl Device for PackedDevice {
         assert!(offset.is_multiple_of(SECTOR_BYTES as u64), "an unaligned read");
         let mut contents = self.contents();
         contents.begin()?;
+        contents.look_for_unreadable(offset, bytes.len())?;
         let (first, inner) = (offset as usize / BLOCK_BYTES, offset as usize % BLOCK_BYTES);
         let count = (inner + bytes.len()).div_ceil(BLOCK_BYTES);
         let mut whole = vec![0; count * BLOCK_BYTES];
@@ -172,6 +227,9 @@ impl Device for PackedDevice {
         assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "an unaligned write");
         let mut contents = self.contents();
         contents.begin()?;
+        contents.writes += 1;
+        let written = [offset, offset + bytes.len() as u64].map(|at| at / SECTOR_BYTES as u64);
+        contents.unreadable.retain(|sector| !(written[0]..written[1]).contains(sector));
         for (block, bytes) in (offset as usize / BLOCK_BYTES..).zip(bytes.chunks(BLOCK_BYTES)) {
             let before = std::mem::replace(&mut contents.slots[block], Slot::of(bytes));
             contents.before.entry(block).or_insert(before);

@@ -292,6 +292,8 @@ impl Space {
     /// # Errors
     /// What must be there first.
     pub fn take(&mut self, wanted: u32, floor: u64, may_grow: bool) -> Result<Run, Lacking> {
+        // No run is longer than a chunk.
+        let wanted = wanted.min(CHUNK_BLOCKS);
         let is_large = usize::from(wanted >= LARGE);
         while self.total_free < u64::from(wanted) + floor {
             self.know_more()?;

@@ -8,6 +8,7 @@ mod full;
 mod fuzzed;
 mod holes;
 mod killed;
+mod openers;
 mod rotten;
 mod salvaged;
 mod scrubbed;

@@ -162,6 +162,10 @@ impl Tables for PoolTables {
     fn mended(&mut self, copies: u64) {
         self.shared.mended.fetch_add(copies, Ordering::Relaxed);
     }
+
+    fn is_lost(&self) -> bool {
+        self.shared.claim.is_lost()
+    }
 }
 
 /// Strikes a node out of those that are open when it is dropped.
@@ -190,7 +194,7 @@ impl Drop for Closed {
 }
 
 /// A volume of the pool, which counts as open while this lives. Once another server has the pool,
-/// nothing more of it is written, not even as it is closed.
+/// all requests are refused: reads would find what that server has written.
 pub(super) struct OpenVolume {
     pub volume: Volume,
     /// What came after another server was found to have the pool.
@@ -203,15 +207,11 @@ impl OpenVolume {
     pub fn new(volume: Volume, closed: Closed) -> Self {
         Self { volume, refused: VecDeque::new(), closed }
     }
-
-    fn is_lost(&self) -> bool {
-        self.closed.shared.claim.is_lost()
-    }
 }
 
 impl Drop for OpenVolume {
     fn drop(&mut self) {
-        if self.volume.is_idle() && !self.volume.is_closed() && !self.is_lost() {
+        if self.volume.is_idle() && !self.volume.is_closed() {
             self.volume.close_now();
         }
     }
@@ -223,7 +223,7 @@ impl Store for OpenVolume {
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
-        if self.is_lost() {
+        if self.closed.shared.claim.is_lost() {
             let Submission { ticket, buffer, .. } = submission;
             let (result, extents) = (Err(Failure::Io), Vec::new());
             return self.refused.push_back(Completion { ticket, result, buffer, extents });
@@ -252,15 +252,11 @@ impl Store for OpenVolume {
     }
 
     fn close(&mut self, disk: &mut dyn Disk) {
-        if !self.is_lost() {
-            self.volume.close(disk);
-        }
+        self.volume.close(disk);
     }
 
     fn attend(&mut self, disk: &mut dyn Disk) {
-        if !self.is_lost() {
-            self.volume.attend(disk);
-        }
+        self.volume.attend(disk);
     }
 
     fn rest(&mut self, disk: &mut dyn Disk) {

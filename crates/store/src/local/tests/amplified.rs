@@ -9,12 +9,13 @@ const ID: VolumeId = VolumeId::from_bits(7);
 const SIZE: ByteCount = ByteCount(200 << 20);
 
 /// Bytes that the device writes for each byte of writes of 4 KiB at random places, in a volume that
-/// was written at random before.
-fn bytes_written_per_byte(fua: bool, depth: usize) -> f64 {
+/// was written at random before. A checkpoint comes with each `log_blocks` blocks of the log.
+fn bytes_written_per_byte(fua: bool, depth: usize, log_blocks: u32) -> f64 {
     const WRITES: u64 = 10_000;
     let device = SimulatedDevice::new(600 << 20);
     LocalPool::init(&device, &Layout { chunks_max: 500, nodes: 63, ..LAYOUT }).unwrap();
-    let pool = LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap();
+    let bounds = Bounds { log_blocks, ..Bounds::default() };
+    let pool = LocalPool::open(Arc::new(device.clone()), bounds).unwrap();
     pool.create(ID, SIZE).unwrap();
     let mut store = pool.open(ID, SIZE).unwrap();
     let mut queue = SimulatedQueue::new(device.clone(), 1);
@@ -40,8 +41,16 @@ fn bytes_written_per_byte(fua: bool, depth: usize) -> f64 {
 
 #[test]
 fn a_write_costs_a_hundredth_more_than_its_bytes_and_with_a_flush_a_log_block() {
-    let plain = bytes_written_per_byte(false, 32);
+    let log_blocks = Bounds::default().log_blocks;
+    let plain = bytes_written_per_byte(false, 32, log_blocks);
     assert!((0.99..1.02).contains(&plain), "{plain}");
-    let durable = bytes_written_per_byte(true, 1);
+    let durable = bytes_written_per_byte(true, 1, log_blocks);
     assert!((1.99..2.07).contains(&durable), "{durable}");
+}
+
+/// A flush for each write costs the data and one log block. What comes on top is checkpoints.
+#[test]
+fn a_write_with_a_flush_costs_two_blocks_without_checkpoints() {
+    let durable = bytes_written_per_byte(true, 1, u32::MAX);
+    assert!((1.999..2.006).contains(&durable), "{durable}");
 }

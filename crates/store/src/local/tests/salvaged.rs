@@ -213,3 +213,78 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
     }
     assert!(seeds(SEEDS).len() == 1 || total.lost_blocks > 0, "no place was taken again");
 }
+
+/// Blocks that fill a chunk of the pool, and the only one of them that is not discarded.
+const TOGETHER: std::ops::Range<u64> = 512..512 + CHUNK_BLOCKS as u64;
+const MOVED: u64 = TOGETHER.start;
+
+/// Fills a chunk with data, and gives up all of it: the first block moves to another place, and the
+/// others are discarded. Then the log enters that chunk. The log block that says where the first
+/// block went is damaged. `is_in_map` says whether a checkpoint knows of the chunk, or only the log
+/// does. The disk after a power failure.
+fn log_in_a_chunk_that_had_data(is_in_map: bool) -> SimulatedDevice {
+    let device = simulated();
+    LocalPool::init(&device, &LAYOUT).unwrap();
+    let pool = opened(&device);
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut held = Held::new(&device);
+    // The blocks behind the chunk keep another one from being filled up later.
+    let length = (CHUNK_BLOCKS as usize + 16) * BLOCK_BYTES;
+    let mut buffer = Buffer::new(length);
+    buffer.bytes_mut().fill(1);
+    let (operation, offset) = (Operation::Write { fua: true }, MOVED * BLOCK_BYTES as u64);
+    let length = length as u32;
+    let write = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
+    store.submit(write, &mut held);
+    while !held.ops.is_empty() {
+        held.answer(store.as_mut(), 0);
+    }
+    assert_eq!(store.poll().unwrap().result, Ok(()));
+    if is_in_map {
+        drop(store);
+        store = pool.open(ID, SIZE).unwrap();
+    }
+    let durable = Operation::Write { fua: true };
+    held.carry_out(store.as_mut(), (durable, MOVED, 2));
+    for block in TOGETHER.skip(1) {
+        held.carry_out(store.as_mut(), (Operation::Discard { fua: true }, block, 0));
+    }
+    for value in 0..1_000 {
+        held.carry_out(store.as_mut(), (durable, 0, value as u8));
+    }
+    let device = device.crash(&mut Random::new(1, 1));
+    let log = log_of(&device);
+    let is_of_moved = |(_, block): &(u32, LogBlock)| named(block) == BTreeSet::from([MOVED]);
+    let (at, _) = log.into_iter().rfind(is_of_moved).unwrap();
+    let mut bytes = block_of(&shared(&device), at);
+    bytes[100] ^= 1;
+    put(&shared(&device), at, &bytes);
+    device
+}
+
+/// A chunk that the log has entered was free as a whole. A block of the volume that was there
+/// before, by the map or by an earlier change, has lost its place.
+#[test]
+fn a_block_in_a_chunk_that_the_log_has_entered_since_is_lost() {
+    for is_in_map in [false, true] {
+        let when = format!("a checkpoint knows of the chunk: {is_in_map}");
+        let device = log_in_a_chunk_that_had_data(is_in_map);
+        let pool = opened(&device);
+        let salvaged = pool.salvage(ID).unwrap();
+        assert_eq!((salvaged.log_blocks, salvaged.lost_blocks), (1, 1), "{when}");
+        let mut store = pool.open(ID, SIZE).unwrap();
+        let mut held = Held::new(&device);
+        let lost = held.try_out(store.as_mut(), (Operation::Read, MOVED, 0));
+        assert_eq!(lost, Err(Failure::Rotten), "{when}");
+        let durable = Operation::Write { fua: true };
+        held.carry_out(store.as_mut(), (durable, MOVED, 3));
+        for block in 0..1_500 {
+            held.carry_out(store.as_mut(), (durable, block % 400, 4));
+        }
+        assert_eq!(held.carry_out(store.as_mut(), (Operation::Read, MOVED, 0)), 3, "{when}");
+        drop((store, pool));
+        let report = check(&device, true).unwrap();
+        assert_eq!((report.problems, report.leaked), (vec![], 0), "{when}");
+    }
+}

@@ -316,6 +316,7 @@ impl Volume {
     }
 
     fn write_pages(&mut self, disk: &mut dyn Disk) {
+        self.checkpoint.has_failed |= self.has_failed;
         while self.checkpoint.under_way < WRITES_MAX && !self.checkpoint.has_failed {
             let Some(first) = self.checkpoint.pages.pop() else { break };
             let mut group = vec![first];
@@ -357,7 +358,7 @@ impl Volume {
                 self.checkpoint.under_way -= 1;
                 self.write_pages(disk);
             }
-            _ if result.is_err() => self.fail_checkpoint(),
+            _ if result.is_err() || self.has_failed => self.fail_checkpoint(),
             Stage::Synced => self.hold_pool(disk),
             Stage::First => {
                 self.checkpoint.stage = Stage::Anchored;

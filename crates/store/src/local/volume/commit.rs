@@ -319,7 +319,7 @@ impl Volume {
         if is_flushing || !wants_flush || log_ops > 0 || unapplied > 0 {
             return;
         }
-        if self.commit.has_failed {
+        if self.commit.has_failed || self.has_failed {
             return self.fail();
         }
         if self.commit.must_seal {

@@ -107,6 +107,9 @@ pub trait Tables: Send {
 
     /// Counts damaged copies of the volume's anchor that were written anew.
     fn mended(&mut self, copies: u64);
+
+    /// Whether another server was found to have the pool.
+    fn is_lost(&self) -> bool;
 }
 
 /// What a volume has to tell of nodes.
@@ -656,6 +659,14 @@ impl Volume {
         self.give_up_snapshots();
     }
 
+    /// Writes nothing more once another server was found to have the pool: blocks that are free
+    /// here may be that server's.
+    fn heed_loss(&mut self) {
+        if !self.has_failed && self.tables.is_lost() {
+            self.fail();
+        }
+    }
+
     fn end(&mut self, request: usize, result: Result<(), Failure>) {
         let Some(request) = self.take_request(request) else { return };
         let (ticket, buffer, extents) = request.into_parts();
@@ -736,6 +747,7 @@ impl Store for Volume {
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
+        self.heed_loss();
         let request = self.free_requests.pop().unwrap_or_else(|| {
             self.requests.push(None);
             self.requests.len() - 1
@@ -751,6 +763,7 @@ impl Store for Volume {
     }
 
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
+        self.heed_loss();
         self.op_done(done, disk);
         if self.commit.must_seal() {
             // A write that failed may have been the last that a flush waited for.
@@ -796,6 +809,7 @@ impl Store for Volume {
     }
 
     fn close(&mut self, disk: &mut dyn Disk) {
+        self.heed_loss();
         if self.closing == Closing::Open && !self.has_failed {
             self.closing = Closing::Flushing;
             self.advance_closing(disk);
@@ -807,6 +821,7 @@ impl Store for Volume {
     }
 
     fn attend(&mut self, disk: &mut dyn Disk) {
+        self.heed_loss();
         while let Some(task) = self.tables.task() {
             match task {
                 Task::Snapshot(node) => self.begin_snapshot(node, disk),
@@ -817,6 +832,7 @@ impl Store for Volume {
     }
 
     fn rest(&mut self, disk: &mut dyn Disk) {
+        self.heed_loss();
         self.confirm(disk);
     }
 }
