@@ -13,8 +13,10 @@ pub(crate) struct Listener(Mutex<Option<Tell>>);
 impl Listener {
     /// Sets the callback, and calls it once for news from before.
     pub(crate) fn set(&self, tell: Tell) {
+        // Locked, so that news which come meanwhile are not lost.
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tell();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+        *place = Some(tell);
     }
 
     /// Calls the callback.
@@ -28,5 +30,32 @@ impl Listener {
 impl fmt::Debug for Listener {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Listener")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_listener_calls_what_was_set_last_and_at_once() {
+        let listener = Listener::default();
+        listener.call();
+        let calls = Arc::new(AtomicU32::new(0));
+        let first = Arc::clone(&calls);
+        listener.set(Box::new(move || {
+            first.fetch_add(1, Ordering::Relaxed);
+        }));
+        listener.call();
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+        let second = Arc::clone(&calls);
+        listener.set(Box::new(move || {
+            second.fetch_add(10, Ordering::Relaxed);
+        }));
+        listener.call();
+        assert_eq!(calls.load(Ordering::Relaxed), 22);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! etcd keeps leases and compares revisions. Requests and answers take time; some are lost, and a
 //! request that its sender has given up may be applied later all the same. The fleet is a model: a
-//! leader fences nodes whose key is gone, gives their volumes to others, and moves volumes off nodes
-//! that leave.
+//! leader fences nodes whose key is gone, gives their volumes to others, and moves volumes off
+//! nodes that leave.
 
 use core::time::Duration;
 use std::cmp::Reverse;
