@@ -66,7 +66,7 @@ fn taken_over_after(answered: usize) {
     let arrived: Vec<_> = disk.ops.drain(..).map(|op| device.answer(op)).collect();
 
     let second = open(&device);
-    first.look();
+    first.look().unwrap_err();
     assert!(first.is_taken_over());
     let before = (disk.writes, device.writes());
     for done in arrived {
@@ -99,7 +99,7 @@ fn a_unit_of_a_snapshot_is_not_put_into_a_pool_of_another_server() {
     snapshots::Snapshots::start(&first, SNAPSHOT, SIZE, None, false).unwrap();
     snapshots::Snapshots::put(&first, SNAPSHOT, 0, &unit).unwrap();
     let second = open(&device);
-    first.look();
+    first.look().unwrap_err();
     let before = device.writes();
     snapshots::Snapshots::put(&first, SNAPSHOT, 1, &unit).unwrap_err();
     snapshots::Snapshots::complete(&first, SNAPSHOT).unwrap_err();
