@@ -117,7 +117,7 @@ fn host(number: u8) -> Host {
         registered: UnixMs(7),
         state: HostState::Running,
         tags: [("k".to_owned(), number.to_string())].into(),
-        zone: (number % 2 == 0).then(|| format!("local-1{number}")),
+        zone: number.is_multiple_of(2).then(|| format!("local-1{number}")),
     }
 }
 
