@@ -5,8 +5,8 @@
 //! | key | value |
 //! | --- | --- |
 //! | `format` | [`FORMAT`] |
-//! | `owner` | the id of the data folder's cluster; or `etcd:` and the name of the servers' cluster |
-//! | `number` | the number of the cluster of servers, which is in its etcd |
+//! | `owner` | the id of the data folder's cluster; or `etcd:` and the name of the cluster |
+//! | `number` | the number of the cluster, which is in its etcd |
 //! | `v/<volume>` | [`VolumeRecord`] |
 //! | `s/<snapshot>` | [`SnapshotRecord`] |
 //! | `g/<image>` | an image that is to be removed when nothing needs it |
