@@ -1020,6 +1020,15 @@ fn histories() {
     }
 }
 
+/// Seeds that have found something, beyond those of a short run: an opening after a crash gave away
+/// the last chunk that the log could go on in.
+#[test]
+fn histories_that_have_found_something() {
+    for seed in [125, 244] {
+        World::new(seed).run();
+    }
+}
+
 /// Every sector of the tables of a full pool cannot be read, one after the other, and one sector of
 /// each other block of metadata.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::packed::PackedDevice;
 use super::*;
-use crate::disk::{Disk, DiskOp};
+use crate::disk::{Disk, DiskAction, DiskOp};
 use evenkeel_core::random::Random;
 use std::ops::Range;
 
@@ -254,11 +254,99 @@ impl Rig {
     }
 }
 
+/// A full pool whose server is killed in the midst of a flush: the volume has used its free blocks
+/// several times since the last checkpoint. What each block may hold.
+fn killed_while_full() -> (Rig, Vec<[u8; 2]>) {
+    let (mut rig, pool) = Rig::new(24);
+    pool.create(ID, LARGE).unwrap();
+    let mut opened = pool.open(ID, LARGE).unwrap();
+    let store = opened.as_mut();
+    let mut blocks = vec![[1; 2]; rig.fill(store) as usize];
+    let mut writes = Random::new(2, 2);
+    for value in 2..=90 {
+        for _ in 0..30 {
+            let at = writes.below(blocks.len() as u64);
+            assert_eq!(rig.run(store, WRITE, at..at + 1, value), Ok(value), "block {at}");
+            blocks[at as usize][1] = value;
+        }
+        store.submit(request(Operation::Flush, 0..0, 0), &mut rig);
+        if value == 90 {
+            while let Some(at) = rig.waiting.iter().position(|op| op.action != DiskAction::Sync) {
+                let op = rig.waiting.swap_remove(at);
+                let done = rig.device.answer(op);
+                store.disk_done(done, &mut rig);
+            }
+            assert_eq!(rig.waiting.len(), 1, "the flush is under way");
+            break;
+        }
+        while rig.answer(store) {}
+        assert_eq!(store.poll().map(|done| done.result), Some(Ok(())));
+        blocks.iter_mut().for_each(|values| values[0] = values[1]);
+    }
+    rig.waiting.clear();
+    std::mem::forget((opened, pool));
+    (rig, blocks)
+}
+
+/// The blocks hold what they may.
+fn must_hold(rig: &mut Rig, store: &mut dyn Store, blocks: &[[u8; 2]], when: &str) {
+    for (at, may_be) in (0..).zip(blocks) {
+        let found = rig.run(store, Operation::Read, at..at + 1, 0);
+        let is_right = found.is_ok_and(|found| may_be.contains(&found));
+        assert!(is_right, "{when}: block {at} is {found:?}, not one of {may_be:?}");
+    }
+}
+
+/// The blocks that a log has replaced are free for the checkpoint of the opening, as they were
+/// before: it takes none of the chunks that the log needs.
+#[test]
+fn a_full_volume_of_a_killed_server_can_be_overwritten() {
+    let (mut rig, blocks) = killed_while_full();
+    let pool = rig.open();
+    let mut store = pool.open(ID, LARGE).unwrap();
+    must_hold(&mut rig, store.as_mut(), &blocks, "killed");
+    rig.overwrite(store.as_mut(), blocks.len() as u64, 32, 1);
+    drop((store, pool));
+    rig.prove();
+}
+
+/// The opening overwrites what the log has replaced. When the power fails in its midst, the log is
+/// replayed once more, and all that was durable is there.
+#[test]
+fn an_opening_of_a_full_volume_can_be_cut_short() {
+    let mut was_cut = true;
+    for power in 0.. {
+        if !was_cut {
+            return assert!(power > 20, "{power} operations");
+        }
+        let (mut rig, blocks) = killed_while_full();
+        let (before, when) = (rig.device.operations(), format!("the power fails after {power}"));
+        rig.device.fail(power, u64::MAX >> 1);
+        let opened = LocalPool::open(Arc::new(rig.device.clone()), Bounds::default())
+            .map(|pool| pool.open(ID, LARGE).map(std::mem::forget));
+        drop(opened);
+        was_cut = rig.device.operations() > before + power;
+        rig.device.fail(0, 0);
+        rig.device = rig.device.crash(&mut Random::new(power, 5));
+        let report = check(&rig.device, true).unwrap();
+        assert_eq!(report.problems, [""; 0], "{when}");
+        let pool = rig.open();
+        let mut store = pool.open(ID, LARGE).unwrap_or_else(|error| panic!("{when}: {error}"));
+        must_hold(&mut rig, store.as_mut(), &blocks, &when);
+        let done = rig.run(store.as_mut(), WRITE, 0..1, 91);
+        assert_eq!(done, Ok(91), "{when}");
+        drop((store, pool));
+        rig.prove();
+    }
+}
+
 /// What a scenario leaves alone, what it writes over, and what it discards.
 const KEPT: Range<u64> = 1_000..2_000;
 const REPLACED: Range<u64> = 0..40;
 const CLEARED: Range<u64> = 100..140;
 const SMALL: ByteCount = ByteCount(12 << 20);
+/// More than the smaller pools have.
+const LARGE: ByteCount = ByteCount(256 << 20);
 
 /// Everything that a full pool does. Errors are let pass: one operation of the disk fails.
 fn live(rig: &mut Rig) {

@@ -256,19 +256,18 @@ impl Volume {
             ["read the space tree", "note the snapshots", "replay the log", "write a checkpoint"]
                 .map(|doing| opening.failed(doing));
         let (anchor, anchors) = opening.read_anchor()?;
-        let (mut blocks, tail) = read_log(opening.device.as_ref(), &anchor, &opening.owned)
+        let (blocks, tail) = read_log(opening.device.as_ref(), &anchor, &opening.owned)
             .map_err(opening.failed("read the log"))?
             .filter(|(blocks, tail)| is_possible(blocks, tail, &opening.owned, opening.size))
             .ok_or_else(|| opening.rotten("the log"))?;
         let left = opening.answered_behind(&tail)?;
         let is_closed = tail.is_closed && left.is_none();
-        blocks.extend(left);
         let (session, (mut volume, answered)) = (opening.session, Self::begin(opening, &anchor));
         volume.damage.anchors = anchors;
         volume.note_anchored(&anchor).map_err(note)?;
         volume.fit_space().map_err(&read_space)?;
         volume.hold_log(&tail, anchor.log).map_err(&read_space)?;
-        volume.replay_log(&blocks, &tail).map_err(replay)?;
+        volume.replay_log(&blocks, left, &tail).map_err(replay)?;
         let has_snapshots = volume.space.epoch() > anchor.epoch;
         let retired = volume.end_replay(&tail, session).map_err(&read_space)?;
         if is_closed && !has_snapshots {
@@ -284,9 +283,6 @@ impl Volume {
         volume.batch.retired = retired;
         volume.reserve_spares().map_err(&read_space)?;
         volume.checkpoint_now().map_err(checkpoint)?;
-        if has_snapshots {
-            blocks.iter().flat_map(LogBlock::runs).for_each(|run| volume.space.release(run));
-        }
         volume.note_from_now_on(answered);
         Ok(volume)
     }
@@ -324,43 +320,84 @@ impl Volume {
         }
     }
 
-    /// Does again what the log says. What it says of snapshots, too: each is the state at its place
-    /// in the log, and gets a checkpoint of its own.
-    fn replay_log(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
+    /// Does again what the log says, and then the changes that are left over. What it says of
+    /// snapshots, too: each is the state at its place in the log, and gets a checkpoint of its own.
+    fn replay_log(
+        &mut self,
+        blocks: &[LogBlock],
+        left: Option<LogBlock>,
+        tail: &Tail,
+    ) -> io::Result<()> {
         let is_snapshot = |record: &Record| matches!(record, Record::Snapshot { .. });
-        if blocks.iter().flat_map(|block| &block.records).any(is_snapshot) {
-            // Its checkpoint writes neither to what later records name, nor to the chunk that
-            // follows.
-            let following = (tail.following != 0).then_some(chunk_run(tail.following));
-            for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
-                self.repeat(|volume| {
-                    volume.space.hold(run).map_err(|page| {
-                        Refused::Next(Next::Wait(Wanted { which: Which::Space, page }))
-                    })
-                })?;
-            }
+        let has_snapshots = blocks.iter().flat_map(|block| &block.records).any(is_snapshot);
+        if has_snapshots {
+            self.hold_named(blocks, tail)?;
         }
         for block in blocks {
-            let is_durable = block.head.sequence <= tail.durable;
-            for record in &block.records {
-                match record {
-                    Record::Snapshot { node } => self.wanted_snapshots.push(*node),
-                    record => self.replay(record.clone(), is_durable)?,
-                }
-            }
-            if !self.wanted_snapshots.is_empty() {
-                self.log.sequence = block.head.sequence + 1;
-                self.log.durable = block.head.sequence;
-                // The blocks that follow are of this session or a later one, and not of the present
-                // one: they are found again after a crash.
-                self.session = block.head.session;
-                self.go_on_at(block.head.next, tail);
-                self.checkpoint_now()?;
-                self.hold_log(tail, block.head.next)?;
-            }
+            self.replay_block(block, tail)?;
+        }
+        self.release_replaced(tail)?;
+        if has_snapshots {
+            blocks.iter().flat_map(LogBlock::runs).for_each(|run| self.space.release(run));
+        }
+        if let Some(left) = left {
+            self.replay_block(&left, tail)?;
         }
         let first = self.log.chunks.front().map_or(tail.next, |chunk| chunk * CHUNK_BLOCKS);
         self.hold_log(tail, first)
+    }
+
+    /// Sees to it that the checkpoint of a snapshot writes neither to what later records name, nor
+    /// to the chunk that follows.
+    fn hold_named(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
+        let following = (tail.following != 0).then_some(chunk_run(tail.following));
+        for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
+            self.repeat(|volume| {
+                volume
+                    .space
+                    .hold(run)
+                    .map_err(|page| Refused::Next(Next::Wait(Wanted { which: Which::Space, page })))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn replay_block(&mut self, block: &LogBlock, tail: &Tail) -> io::Result<()> {
+        let is_durable = block.head.sequence <= tail.durable;
+        for record in &block.records {
+            match record {
+                Record::Snapshot { node } => self.wanted_snapshots.push(*node),
+                record => self.replay(record.clone(), is_durable)?,
+            }
+        }
+        if !self.wanted_snapshots.is_empty() {
+            self.log.sequence = block.head.sequence + 1;
+            self.log.durable = block.head.sequence;
+            // The blocks that follow are of this session or a later one, and not of the present
+            // one: they are found again after a crash.
+            self.session = block.head.session;
+            self.go_on_at(block.head.next, tail);
+            self.checkpoint_now()?;
+            self.hold_log(tail, block.head.next)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks that the log has replaced, once all of it is durable. Before the crash most
+    /// of them were free, and on a full pool the checkpoint of the opening finds no others.
+    ///
+    /// What overwrites them may be there when the same log is replayed once more. A record that
+    /// does not fit its data is passed over then, and the map ends the same: each of these blocks
+    /// is replaced by a later record of the log. No other record names a block that an unconfirmed
+    /// one has replaced, since its own log block would confirm that.
+    fn release_replaced(&mut self, tail: &Tail) -> io::Result<()> {
+        let retired = std::mem::take(&mut self.batch.retired);
+        // A log that was closed was flushed before its last block.
+        if !retired.is_empty() && !tail.is_closed {
+            self.device.sync()?;
+        }
+        retired.into_iter().for_each(|run| self.space.release(run));
+        Ok(())
     }
 
     /// The node table may not know yet of which snapshots the anchor says that they have its map.
