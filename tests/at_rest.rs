@@ -232,6 +232,55 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
     assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 0.0);
 }
 
+/// The device counts its flushes anew in each process: the first one after a start succeeds if the
+/// failure is forgotten.
+#[test]
+fn a_failed_flush_is_remembered_by_the_next_process() {
+    for below in ["local", "files"] {
+        let faulty = "channels=4,read_us=10,fail_flush=2";
+        let mut server = Server::start(&format!("--store faulty:{below},{faulty}"));
+        let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+        let mut client = Client::open(server.nbd, &volume).expect("attached");
+        client.write(0, &[1; 4_096]).expect("written");
+        client.flush().expect("the first flush");
+        let error = |result: std::io::Result<()>| result.expect_err("it fails").raw_os_error();
+        assert_eq!(error(client.flush()), Some(EIO));
+        drop(client);
+        let mark = server.data_dir().join("failed-flushes").join(&volume);
+        Deadline::after(PATIENCE).ask("the mark", || mark.exists());
+        server.kill_9();
+        for is_killed in [false, true] {
+            server.restart();
+            let mut client = Client::open(server.nbd, &volume).expect("attached");
+            assert_eq!(error(client.flush()), Some(EIO), "{below}, {is_killed}");
+            assert_eq!(error(client.write(0, &[2; 4_096])), Some(EIO));
+            assert_eq!(client.read(0, 4_096).expect("read"), [1; 4_096]);
+            assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 1.0);
+            Client::open(server.nbd, &other).expect("attached").flush().expect("none failed");
+            drop(client);
+            if is_killed {
+                server.kill_9();
+            } else {
+                server.stop();
+            }
+        }
+        server.restart();
+        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+        server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+        assert!(!mark.exists(), "{below}");
+        Client::open(server.nbd, &volume).expect("attached").flush().expect("it begins anew");
+        server.kill_9();
+        server.restart();
+        Client::open(server.nbd, &volume).expect("attached").flush().expect("it has begun anew");
+        let mut client = Client::open(server.nbd, &volume).expect("attached");
+        assert_eq!(error(client.flush()), Some(EIO));
+        Deadline::after(PATIENCE).ask("the mark", || mark.exists());
+        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+        server.evenkeel(&format!("volume rm {volume}")).ok();
+        assert!(!mark.exists(), "the volume is gone");
+    }
+}
+
 /// A file that is longer than its volume by something is never cut by the server.
 #[test]
 fn an_end_with_data_stays_as_it_is() {

@@ -12,6 +12,7 @@ mod snapshots;
 
 use crate::clock::Clock;
 use crate::directory::{Directory, Entry};
+use crate::flush_marks::FlushMarks;
 use crate::placement::{Group, Placement};
 use crate::reactor::{Inbox, LatencyPage, Message, Newcomers, Party, Released};
 use crate::shared_device::SharedDevice;
@@ -44,6 +45,7 @@ pub(crate) struct EngineAgent {
     inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     shared_device: Arc<SharedDevice>,
+    flush_marks: Arc<FlushMarks>,
     clock: Clock,
     /// Which hosts have limits, and where they are. Held while a volume or a host gets a place, is
     /// changed or goes, but not while the pool works.
@@ -89,7 +91,7 @@ impl EngineAgent {
         pool: Arc<dyn Pool>,
         inboxes: Arc<[Inbox]>,
         directory: Arc<Directory>,
-        shared_device: Arc<SharedDevice>,
+        (shared_device, flush_marks): (Arc<SharedDevice>, Arc<FlushMarks>),
         clock: Clock,
     ) -> Self {
         Self {
@@ -97,6 +99,7 @@ impl EngineAgent {
             inboxes,
             directory,
             shared_device,
+            flush_marks,
             clock,
             placement: Mutex::default(),
             turns: VolumeTurns::default(),
@@ -205,11 +208,17 @@ impl EngineAgent {
             AtRest::From(snapshot) => self.create_from(id, state.size, snapshot)?,
             AtRest::Growing(from) => self.pool.resize(id, from, state.size).map_err(failed)?,
         }
-        let store = self.pool.open(id, state.size).map_err(failed)?;
+        let store = self.open_store(id, state.size)?;
         let mut placement = self.placement();
         let home = self.prepare(&mut placement, None, &state)?;
         self.settle_hosts(&mut placement, home, &state)?;
         self.bring(home, anywhere::served(store.geometry()), state, Held::Opened(store))
+    }
+
+    /// Opens a volume's store, and learns whether a flush of the volume has failed before.
+    fn open_store(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, Failed> {
+        self.flush_marks.recall(self.pool.as_ref(), id).map_err(failed)?;
+        self.pool.open(id, size).map_err(failed)
     }
 
     fn change(&self, entry: Entry, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
@@ -259,7 +268,13 @@ impl EngineAgent {
             }
             Some(released) => Held::Released(released),
             // It was released to somebody who no longer waited, and so closed.
-            None => Held::Opened(self.pool.open(id, state.size).map_err(failed)?),
+            None => {
+                let store = self.open_store(id, state.size)?;
+                if is_anew {
+                    self.flush_marks.begin_anew(id);
+                }
+                Held::Opened(store)
+            }
         };
         self.bring(home, geometry, state, held)
     }
@@ -502,6 +517,12 @@ impl EngineAgent {
                 self.ask(home, |ack| Message::Remove(id, ack))?;
                 self.directory.remove(id);
             }
+        }
+        if !self.flush_marks.leave(id, self.answer_max) {
+            return Err(self.no_answer());
+        }
+        if let Err(error) = self.pool.forget_failed_flush(id) {
+            warn!(volume = %id, %error, "the note is left that a flush of a deleted volume failed");
         }
         let deleted = self.pool.delete(id).map_err(failed);
         // The snapshot that it was made of may be free to go.
@@ -777,8 +798,9 @@ mod tests {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let (pool, directory) = (Arc::new(MemoryPool::new()), Arc::new(Directory::default()));
         let (shared_device, messages) = (Arc::new(SharedDevice::new(1)), Arc::clone(&inboxes));
+        let shared = (shared_device, Arc::default());
         let mut agent =
-            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared_device, Clock::new());
+            EngineAgent::new(pool, inboxes, Arc::clone(&directory), shared, Clock::new());
         agent.answer_max = Duration::from_millis(1);
         let (id, size) = (VolumeId::from_bits(1), ByteCount(1 << 20));
         let geometry = Geometry { size, block_bytes_min: 512, block_bytes_preferred: 4_096 };

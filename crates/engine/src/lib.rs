@@ -11,6 +11,7 @@ pub mod directory;
 pub mod driver;
 mod entrance;
 mod fate;
+pub mod flush_marks;
 pub mod lending;
 mod listener;
 pub mod notices;
@@ -40,6 +41,7 @@ pub use entrance::{Entrance, Inside};
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
 use fate::Fate;
+use flush_marks::{FlushMarks, Writer};
 use listener::{Listeners, Reception, hand_over};
 use priority::raised::{Raised, Standing};
 use priority::{Granted, Priority, Refused};
@@ -177,6 +179,8 @@ pub struct Engine {
     stop_listening: Waker,
     listener: Mutex<Option<JoinHandle<()>>>,
     reactors: Vec<JoinHandle<()>>,
+    /// Writes marks of failed flushes; `None` before the start and after the end.
+    flush_marks: Option<Writer>,
 }
 
 impl Engine {
@@ -207,13 +211,14 @@ impl Engine {
         let bounds = Bounds::new(inboxes.len() as u16, files);
         let directory = Arc::new(Directory::new(bounds));
         let (pool, agent_directory) = (config.pool, Arc::clone(&directory));
+        let flush_marks = Arc::new(FlushMarks::default());
         let shared_device = Arc::new(SharedDevice::new(inboxes.len() as u16));
         let clock = Clock::new();
         let agent = EngineAgent::new(
-            pool,
+            Arc::clone(&pool),
             Arc::clone(&inboxes),
             agent_directory,
-            Arc::clone(&shared_device),
+            (Arc::clone(&shared_device), Arc::clone(&flush_marks)),
             clock,
         );
         let mut engine = Self {
@@ -228,10 +233,14 @@ impl Engine {
             begin_listening: Waker::new().map_err(EngineError::Resources)?,
             listener: Mutex::default(),
             reactors: Vec::new(),
+            flush_marks: None,
         };
+        let writer = Writer::start(&flush_marks, pool).map_err(EngineError::Resources)?;
+        engine.flush_marks = Some(writer);
         let kind = (choose(config.io)?, granted(config.priority)?);
         for core in 0..inboxes.len() as u16 {
-            engine.start_reactor(core, kind, (&directory, &shared_device), clock)?;
+            let shared = (&directory, &shared_device, &flush_marks);
+            engine.start_reactor(core, kind, shared, clock)?;
         }
         let (begin, stop) = (engine.begin_listening.clone(), engine.stop_listening.clone());
         let thread = std::thread::Builder::new().name("listener".to_owned());
@@ -275,11 +284,11 @@ impl Engine {
         &mut self,
         core: u16,
         (io, granted): (IoMode, Granted),
-        (directory, shared_device): (&Arc<Directory>, &Arc<SharedDevice>),
+        (directory, device, marks): (&Arc<Directory>, &Arc<SharedDevice>, &Arc<FlushMarks>),
         clock: Clock,
     ) -> Result<(), EngineError> {
         let inboxes = Arc::clone(&self.inboxes);
-        let shared = (Arc::clone(directory), Arc::clone(shared_device));
+        let shared = (Arc::clone(directory), Arc::clone(device), Arc::clone(marks));
         let (started, start) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("core-{core}"));
         let mut watch = self.fate.watch(format!("core-{core}"));
@@ -385,6 +394,8 @@ impl Drop for Engine {
                 tracing::error!("a thread of the data plane panicked");
             }
         }
+        // Nothing fails any more that would have to be noted.
+        drop(self.flush_marks.take());
     }
 }
 

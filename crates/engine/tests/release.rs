@@ -46,7 +46,7 @@ fn release(served: &Served, id: VolumeId) -> CreditReport {
     }
 }
 
-/// That a flush has failed stands until the volume is detached, and is known at its home only.
+/// That a flush has failed stands until the volume is detached; another pool may not know it.
 #[test]
 fn a_volume_whose_flush_has_failed_is_not_given_up_while_it_is_attached() {
     let setup = "channels=1,read_us=1,fail_flush=1".parse().unwrap();

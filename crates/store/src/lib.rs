@@ -29,6 +29,7 @@ pub mod disk;
 pub mod encryption;
 pub mod faulty;
 pub mod files;
+mod flush_marks;
 pub mod folder;
 pub mod layout;
 pub mod local;
@@ -317,6 +318,31 @@ pub trait Pool: Send + Sync {
     /// [`StoreError::Open`] if it is open; [`StoreError::Closing`] if what is below does not answer
     /// in time: asked again, it waits on.
     fn wait_closed(&self, _: VolumeId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Notes durably that a flush of a volume has failed, for the next process that opens it. A
+    /// store whose bytes end with the process notes nothing.
+    ///
+    /// # Errors
+    /// When the store below fails. It may be noted all the same.
+    fn note_failed_flush(&self, _: VolumeId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Whether that was noted, and not forgotten since.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn has_failed_flush(&self, _: VolumeId) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Removes that note. Done if there is none.
+    ///
+    /// # Errors
+    /// When the store below fails.
+    fn forget_failed_flush(&self, _: VolumeId) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -30,12 +30,16 @@ impl EngineAgent {
         }
         let report = given_up.map_or_else(|| self.give_up(id), Ok)?;
         self.pool.wait_closed(id).map_err(failed)?;
+        // A mark that is written later would outlive what another data plane ends.
+        if !self.flush_marks.leave(id, self.answer_max) {
+            return Err(self.no_answer());
+        }
         self.releases().remove(&id);
         Ok(report)
     }
 
-    /// Refuses to give up an attached volume of which a flush has failed. Only this data plane
-    /// knows of it; another one would report flushes as successful again.
+    /// Refuses to give up an attached volume of which a flush has failed. Its mark may not be
+    /// written; another data plane would report flushes as successful again.
     fn keep_failed(&self, id: VolumeId) -> Result<(), Failed> {
         let entry = self.directory.get(id);
         if entry.is_none_or(|entry| entry.attachments.is_empty()) {
@@ -182,9 +186,9 @@ mod tests {
         let directory = Arc::new(Directory::default());
         let geometry = Geometry { size: SIZE, block_bytes_min: 512, block_bytes_preferred: 4_096 };
         directory.insert(ID, Entry { home: 0, geometry, attachments: Vec::new() });
-        let shared_device = Arc::new(SharedDevice::new(1));
+        let shared = (Arc::new(SharedDevice::new(1)), Arc::default());
         let (messages, lines) = (Arc::clone(&inboxes), Arc::clone(&directory));
-        let mut agent = EngineAgent::new(pool, inboxes, directory, shared_device, Clock::new());
+        let mut agent = EngineAgent::new(pool, inboxes, directory, shared, Clock::new());
         agent.answer_max = Duration::from_millis(1);
         (agent, messages, lines)
     }

@@ -6,9 +6,11 @@
 //! every connection, until the volume is detached from all its hosts and attached again: whoever
 //! uses it then has seen the failure, and begins with what is at rest. Until then flushes fail, and
 //! so does what changes the volume: nothing of it could become durable, and what is written behind
-//! a gap makes the damage larger. A file system ends at the first such error, and a database stops.
+//! a gap makes the damage larger. A mark in the pool has the next process know it
+//! (`flush_marks.rs`). A file system ends at the first such error, and a database stops.
 //! What is there can be read.
 
+use crate::flush_marks::FlushMarks;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_wire::agent::IoErrors;
@@ -18,6 +20,11 @@ use evenkeel_wire::agent::IoErrors;
 pub(super) struct Errors(IoErrors);
 
 impl Errors {
+    /// Of a volume that is opened: a flush may have failed before, in this process or another one.
+    pub(super) fn of(id: VolumeId, marks: &FlushMarks) -> Self {
+        Self(IoErrors { flush_failed: marks.has(id), ..IoErrors::default() })
+    }
+
     /// Whether an operation fails without being begun, because a flush has failed.
     pub(super) fn refuses(&self, operation: Operation) -> bool {
         self.0.flush_failed && (operation.is_write() || operation.is_durable())
@@ -27,28 +34,33 @@ impl Errors {
     /// says of itself.
     pub(super) fn seen(
         &mut self,
-        id: VolumeId,
+        (id, marks): (VolumeId, &FlushMarks),
         operation: Operation,
         result: Result<(), Failure>,
         must_reopen: bool,
     ) -> Result<(), Failure> {
         match (operation, result) {
             // It could not make durable what it had to by itself.
-            (_, Err(Failure::Io)) if must_reopen => self.flush_failed(id, result),
+            (_, Err(Failure::Io)) if must_reopen => self.flush_failed((id, marks), result),
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
             // Another server has the volume, and what was acknowledged: nothing is lost.
             (Operation::Flush, Err(Failure::ShuttingDown)) => result,
-            (Operation::Flush, Err(_)) => self.flush_failed(id, result),
+            (Operation::Flush, Err(_)) => self.flush_failed((id, marks), result),
             // It is made durable by the same means as a flush.
             (operation, Err(Failure::Io | Failure::Rotten)) if operation.is_durable() => {
-                self.flush_failed(id, result)
+                self.flush_failed((id, marks), result)
             }
             _ => result,
         }
     }
 
-    fn flush_failed(&mut self, id: VolumeId, result: Result<(), Failure>) -> Result<(), Failure> {
+    fn flush_failed(
+        &mut self,
+        (id, marks): (VolumeId, &FlushMarks),
+        result: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.0.flush_failed, true) {
+            marks.note(id);
             tracing::error!(
                 volume = %id,
                 "a flush failed: what was acknowledged since the last one may be lost; flushes \
@@ -83,7 +95,8 @@ impl Errors {
     }
 
     /// The volume is attached anew: who uses it from now on has read nothing of it yet.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self, id: VolumeId, marks: &FlushMarks) {
+        marks.begin_anew(id);
         self.0.flush_failed = false;
         self.0.is_rotten = false;
     }
@@ -107,21 +120,25 @@ mod tests {
             (Operation::Write { fua: true }, Failure::Io),
             (Operation::Discard { fua: true }, Failure::Io),
         ] {
-            let mut errors = Errors::default();
-            let mut seen = |operation, result| errors.seen(id, operation, result, false);
+            let (mut errors, marks) = (Errors::default(), FlushMarks::default());
+            let mut seen = |operation, result| errors.seen((id, &marks), operation, result, false);
             assert_eq!(seen(write, Err(Failure::Io)), Err(Failure::Io));
             assert_eq!(seen(flush, Ok(())), Ok(()), "a failed write is no failed flush");
             let elsewhere = Err(Failure::ShuttingDown);
             assert_eq!(seen(failing, elsewhere), elsewhere);
             assert_eq!(seen(flush, Ok(())), Ok(()), "it is served elsewhere");
+            assert!(!marks.has(id));
             assert_eq!(seen(failing, Err(failure)), Err(failure));
+            assert!(marks.has(id));
             for _ in 0..3 {
                 assert_eq!(seen(flush, Ok(())), Err(Failure::Io));
                 assert_eq!(seen(write, Ok(())), Ok(()), "it was under way");
             }
             refuses_changes(&errors);
-            errors.begin_anew();
-            assert_eq!(errors.seen(id, flush, Ok(()), false), Ok(()));
+            refuses_changes(&Errors::of(id, &marks));
+            errors.begin_anew(id, &marks);
+            assert!(!marks.has(id));
+            assert_eq!(errors.seen((id, &marks), flush, Ok(()), false), Ok(()));
             assert!(!errors.refuses(write) && !errors.refuses(flush));
         }
     }
@@ -142,10 +159,11 @@ mod tests {
     #[test]
     fn a_store_that_must_be_opened_anew_counts_as_a_failed_flush() {
         let (id, write) = (VolumeId::from_bits(1), Operation::Write { fua: false });
-        let mut errors = Errors::default();
-        assert_eq!(errors.seen(id, write, Err(Failure::NoSpace), true), Err(Failure::NoSpace));
-        assert!(!errors.report().flush_failed);
-        assert_eq!(errors.seen(id, write, Err(Failure::Io), true), Err(Failure::Io));
+        let (mut errors, marks) = (Errors::default(), FlushMarks::default());
+        let mut seen = |result| errors.seen((id, &marks), write, result, true);
+        assert_eq!(seen(Err(Failure::NoSpace)), Err(Failure::NoSpace));
+        assert!(!marks.has(id));
+        assert_eq!(seen(Err(Failure::Io)), Err(Failure::Io));
         assert!(errors.report().flush_failed);
         refuses_changes(&errors);
     }

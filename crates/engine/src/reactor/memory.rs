@@ -348,8 +348,8 @@ mod tests {
     /// A core with one volume, whose loop nobody runs.
     fn reactor() -> Reactor<Threads> {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
-        let (shared, driver) =
-            ((Arc::default(), Arc::new(SharedDevice::new(1))), Threads::new(inboxes[0].waker()));
+        let shared = (Arc::default(), Arc::new(SharedDevice::new(1)), Arc::default());
+        let driver = Threads::new(inboxes[0].waker());
         let mut core = Reactor::new(0, inboxes, shared, Clock::new(), driver.unwrap());
         let (id, size, pool) = (VolumeId::from_bits(1), ByteCount(1 << 30), MemoryPool::new());
         pool.create(id, size).unwrap();

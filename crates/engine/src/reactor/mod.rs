@@ -40,6 +40,7 @@ use crate::buffers::BufferPool;
 use crate::clock::Clock;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
+use crate::flush_marks::FlushMarks;
 use crate::lending::Kept;
 use crate::notices::Notices;
 use crate::session::{Connection, Session};
@@ -208,12 +209,16 @@ fn note(trace: &mut Option<Box<Trace>>, now: Instant, call: Call) {
     }
 }
 
+/// What the reactors of a data plane and its agent share.
+pub type Shared = (Arc<Directory>, Arc<SharedDevice>, Arc<FlushMarks>);
+
 /// The loop of one core.
 pub struct Reactor<D: Driver> {
     core: u16,
     inboxes: Arc<[Inbox]>,
     directory: Arc<Directory>,
     shared_device: Arc<SharedDevice>,
+    flush_marks: Arc<FlushMarks>,
     clock: Clock,
     /// When this turn of the loop began.
     now: Instant,
@@ -276,7 +281,7 @@ impl<D: Driver> Reactor<D> {
     pub fn new(
         core: u16,
         inboxes: Arc<[Inbox]>,
-        (directory, shared_device): (Arc<Directory>, Arc<SharedDevice>),
+        (directory, shared_device, flush_marks): Shared,
         clock: Clock,
         driver: D,
     ) -> Self {
@@ -288,6 +293,7 @@ impl<D: Driver> Reactor<D> {
             inboxes,
             directory,
             shared_device,
+            flush_marks,
             clock,
             now,
             driver,

@@ -397,7 +397,8 @@ impl<D: Driver> Reactor<D> {
         }
         let must_reopen = completion.result.is_err() && volume.store.must_reopen();
         let (id, result) = (volume.state.id, completion.result);
-        let seen = volume.errors.seen(id, active.request.operation, result, must_reopen);
+        let of = (id, self.flush_marks.as_ref());
+        let seen = volume.errors.seen(of, active.request.operation, result, must_reopen);
         if let Err(failure) = seen {
             active.failure.get_or_insert(failure);
         }

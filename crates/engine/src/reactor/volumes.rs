@@ -222,7 +222,7 @@ impl<D: Driver> Reactor<D> {
             volume.store.resized(state.size);
         }
         if volume.state.attachments.is_empty() && !state.attachments.is_empty() {
-            volume.errors.begin_anew();
+            volume.errors.begin_anew(state.id, &self.flush_marks);
         }
         volume.state = state;
         self.stir(slot);
@@ -257,7 +257,7 @@ impl<D: Driver> Reactor<D> {
             is_held: false,
             changes: Changes::default(),
             flushes: 0,
-            errors: Errors::default(),
+            errors: Errors::of(state.id, &self.flush_marks),
             dirty: true,
             judged: Judged::default(),
             waiters: VecDeque::new(),

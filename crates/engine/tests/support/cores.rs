@@ -143,7 +143,7 @@ impl Cores {
             let watch = Watch(Arc::new((Mutex::new(Rest::Awake), Condvar::new())), Arc::default());
             watches.push(watch.clone());
             let inboxes = Arc::clone(&inboxes);
-            let shared = (Arc::clone(&directory), Arc::clone(&shared_device));
+            let shared = (Arc::clone(&directory), Arc::clone(&shared_device), Arc::default());
             threads.push(std::thread::spawn(move || {
                 let driver = driver(inboxes[usize::from(core)].waker(), clock)?;
                 let driver = Watched { driver, watch, idle_turns: 0 };

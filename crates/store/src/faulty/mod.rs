@@ -124,6 +124,18 @@ impl Pool for FaultyPool {
         self.below.wait_closed(id)
     }
 
+    fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.below.note_failed_flush(id)
+    }
+
+    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
+        self.below.has_failed_flush(id)
+    }
+
+    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.below.forget_failed_flush(id)
+    }
+
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         self.below.snapshots()
     }

@@ -10,6 +10,7 @@ mod volume;
 pub use single::SingleFile;
 
 use crate::disk::{DiskAction, DiskOp};
+use crate::flush_marks::FlushMarks;
 use crate::folder::{self, Folder};
 use crate::{Pool, Space, Store, StoreError};
 use evenkeel_core::ids::VolumeId;
@@ -70,6 +71,7 @@ pub struct FilePool {
     volumes: PathBuf,
     abilities: Abilities,
     open: OpenVolumes,
+    flush_marks: FlushMarks,
 }
 
 impl FilePool {
@@ -87,7 +89,8 @@ impl FilePool {
             .and_then(|()| folder::sync_folder(path))
             .map_err(|e| StoreError::io(format!("make the folder {}", volumes.display()), e))?;
         let abilities = probe(&volumes)?;
-        Ok(Self { folder, volumes, abilities, open: OpenVolumes::default() })
+        let (open, flush_marks) = (OpenVolumes::default(), FlushMarks::new(path));
+        Ok(Self { folder, volumes, abilities, open, flush_marks })
     }
 
     /// From now on the data folder is that of another kind of store.
@@ -246,6 +249,18 @@ impl Pool for FilePool {
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let (total, free) = (ByteCount(filled.saturating_add(free)), ByteCount(free));
         Ok(Some(Space { total, free }))
+    }
+
+    fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.flush_marks.note(id)
+    }
+
+    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
+        self.flush_marks.has(id)
+    }
+
+    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.flush_marks.forget(id)
     }
 }
 

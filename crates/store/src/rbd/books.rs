@@ -12,6 +12,7 @@
 //! | `g/<image>` | an image that is to be removed when nothing needs it |
 //! | `i/<address>` | [`InstanceRecord`]: a process that may hold locks |
 //! | `f/<address>` | [`InstanceRecord`]: one that was fenced |
+//! | `u/<volume>` | `true`: a flush of the volume has failed, and it was not attached anew since |
 
 use super::cluster::{Cluster, check, text};
 use super::library::{Handle, Library};

@@ -96,6 +96,10 @@ fn snapshot_key(id: SnapshotId) -> String {
     format!("s/{id}")
 }
 
+fn flush_key(id: VolumeId) -> String {
+    format!("u/{id}")
+}
+
 fn gone_key(image: &str) -> String {
     format!("g/{image}")
 }
@@ -549,6 +553,18 @@ impl Pool for RbdPool {
 
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
         self.shared.wait_closed(id)
+    }
+
+    fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.shared.books.set(&flush_key(id), &true)
+    }
+
+    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
+        Ok(self.shared.books.get::<bool>(&flush_key(id))?.unwrap_or(false))
+    }
+
+    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.shared.books.remove(&flush_key(id))
     }
 
     fn is_taken_over(&self) -> bool {

@@ -28,6 +28,7 @@ use super::{BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::encryption::NO_KEY;
 use crate::encryption::crypt::{Cipher, DataKey};
 use crate::encryption::keys::Keys;
+use crate::flush_marks::FlushMarks;
 use crate::folder::Folder;
 use crate::snapshots::Snapshots;
 use crate::{Looked, Pool, PoolHealth, Salvaged, Space, Store, StoreError};
@@ -168,8 +169,8 @@ pub struct LocalPool {
     shared: Arc<Shared>,
     clerk: Option<SyncSender<Ask>>,
     desk: Arc<Desk>,
-    /// The lock of the data folder.
-    _folder: Option<Arc<Folder>>,
+    /// The data folder, locked.
+    folder: Option<Arc<Folder>>,
 }
 
 impl LocalPool {
@@ -305,7 +306,7 @@ impl LocalPool {
 
     /// A pool that answers in the caller's thread.
     fn without_clerk(shared: Arc<Shared>) -> Self {
-        Self { shared, clerk: None, desk: Arc::default(), _folder: None }
+        Self { shared, clerk: None, desk: Arc::default(), folder: None }
     }
 
     /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
@@ -345,7 +346,12 @@ impl LocalPool {
     /// The data folder is locked as long as this pool is open.
     #[must_use]
     pub fn holding(self, folder: Folder) -> Self {
-        Self { _folder: Some(Arc::new(folder)), ..self }
+        Self { folder: Some(Arc::new(folder)), ..self }
+    }
+
+    /// Marks of failed flushes, where there is a data folder that keeps them.
+    fn flush_marks(&self) -> Option<FlushMarks> {
+        self.folder.as_deref().map(|folder| FlushMarks::new(folder.path()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -801,6 +807,18 @@ impl Pool for LocalPool {
             without_space: without_space as u64,
             damaged_sectors: self.shared.damaged_sectors,
         }
+    }
+
+    fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.flush_marks().map_or(Ok(()), |marks| marks.note(id))
+    }
+
+    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
+        self.flush_marks().map_or(Ok(false), |marks| marks.has(id))
+    }
+
+    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
+        self.flush_marks().map_or(Ok(()), |marks| marks.forget(id))
     }
 
     fn is_taken_over(&self) -> bool {
