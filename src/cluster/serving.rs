@@ -326,7 +326,10 @@ fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmatio
                 return;
             };
             let question = confirmation.newest();
-            match pool.look() {
+            let looked = pool.look();
+            // A node that closes waits for the last owner of the pool.
+            drop(pool);
+            match looked {
                 Ok(()) => confirmation.confirm(question),
                 Err(error) => {
                     tracing::debug!(%error, "whether this process is fenced is not known");
