@@ -41,6 +41,9 @@ const GENERATION_FILE: &str = "agent-generation";
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 /// Time until the store is asked again after an answer that says nothing.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// How long a node that closes waits for threads that ask its store, and how often it looks.
+const OWNERS_MAX: Duration = Duration::from_secs(20);
+const OWNERS_LOOK: Duration = Duration::from_millis(5);
 /// The rest of the name of the leader's key.
 const LEADER: &str = "leader";
 
@@ -263,12 +266,14 @@ impl Serving {
     pub fn close(self) {
         self.is_over.store(true, Ordering::Release);
         let Self { front, agent, engine, leaves, nodes, homes, pool, presence, upkeep, .. } = self;
-        drop((front, agent));
+        drop((front, agent, self.confirmation));
         engine.shutdown();
         if leaves.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that announces the end of this node panicked");
         }
-        drop((nodes, homes, pool));
+        drop((nodes, homes));
+        await_other_owners(&pool);
+        drop(pool);
         drop((presence, upkeep));
     }
 }
@@ -296,6 +301,18 @@ impl Opened {
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
         Ok(Self { nodes, homes, leader, pool, presence, folder })
+    }
+}
+
+/// Returns when no thread of this process uses the pool any more: a node that joins again opens it
+/// anew, and the data folder has one owner.
+fn await_other_owners(pool: &Arc<dyn Pool>) {
+    let deadline = Deadline::after(OWNERS_MAX);
+    while Arc::strong_count(pool) > 1 {
+        if !deadline.pause(OWNERS_LOOK) {
+            tracing::warn!(seconds = OWNERS_MAX.as_secs(), "the store is still in use");
+            return;
+        }
     }
 }
 
