@@ -19,9 +19,9 @@ use tokio::time::timeout;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// What is passed on at once. Two of them for each connection.
 const PART_BYTES: usize = 8 << 10;
-/// The bytes by which a request is known that asks whether this node is alive.
+/// How a request begins that asks whether this node is alive.
 const ALIVE: &[u8] = b"GET /healthz ";
-/// The same, whether changes can be made. The leader knows that, if this node does its part.
+/// How a request begins that asks whether changes can be made. A ready node relays it.
 const READY: &[u8] = b"GET /readyz ";
 /// What the first is answered with by a node that is well.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\

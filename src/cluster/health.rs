@@ -114,8 +114,8 @@ impl Health {
     }
 }
 
-/// Asks again and again, until it is over. Nobody waits for the thread: a part that does not answer
-/// holds it up.
+/// Starts a thread that calls `ask` at an interval until `is_over`. No other thread waits for it,
+/// so a call that hangs delays this part alone.
 fn ask_often(
     name: &str,
     every: Duration,

@@ -26,7 +26,7 @@ const DONE: Answer = Answer::Done(Vec::new());
 const EIO: Answer = Answer::Failed(ErrorCode::Io);
 
 /// Files, behind a device that fails the second flush of each volume after its opening. A failed
-/// flush is noted when the test says so, and the test is told.
+/// flush is noted only after the test has sent a message; `noted` then sends one to the test.
 struct Gated {
     below: FaultyPool,
     may_note: Mutex<Receiver<()>>,

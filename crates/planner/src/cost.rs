@@ -98,7 +98,7 @@ impl Line {
         }
     }
 
-    /// A snapshot with so many bytes of data in these tiers at list price, rounded half up.
+    /// The monthly list price of a snapshot with `bytes` of data in a tier, rounded half up.
     #[must_use]
     pub fn snapshot(prices: &PriceList, bytes: u64, tier: Tier) -> Self {
         let price = prices.snapshot().map(|prices| match tier {

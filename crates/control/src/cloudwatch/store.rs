@@ -487,7 +487,7 @@ fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
     Ok(Contents { volumes: listed(connection)?, hours: hours(connection)? })
 }
 
-/// The stored hours. Each is found by a search behind the one before, without reading all minutes.
+/// Returns the hours that have stored minutes. Each is one search of the index, not a scan.
 fn hours(connection: &Connection) -> rusqlite::Result<BTreeSet<u64>> {
     let mut find = connection.prepare("SELECT min(hour) FROM minutes WHERE hour > ?")?;
     let (mut hours, mut last) = (BTreeSet::new(), -1);

@@ -15,8 +15,8 @@ use crate::space::{Level, level};
 pub const PROMISE_MS: u64 = 5 * 60_000;
 /// Milliseconds between two looks at all volumes.
 const CLOSER_MS: u64 = 10_000;
-/// Of each kind of trouble of the store, and of mended copies, at most one event is told in this
-/// many milliseconds.
+/// Milliseconds between two events of one kind of trouble of the store, at least; also between two
+/// events of mended copies.
 const STORE_MS: u64 = 60_000;
 
 /// What was told of a volume that had something to tell.
@@ -29,15 +29,15 @@ struct Told {
     promise: Option<UnixMs>,
 }
 
-/// What was told of one kind of trouble of the store.
+/// The last event of one kind of trouble of the store.
 #[derive(Debug, Default)]
 struct TroubleTold {
     is_on: bool,
-    /// When it was told last.
+    /// When the last event was sent.
     at: Option<UnixMs>,
 }
 
-/// What was told of the store itself.
+/// The last events of the store.
 #[derive(Debug, Default)]
 struct StoreTold {
     troubles: BTreeMap<&'static str, TroubleTold>,
@@ -46,7 +46,7 @@ struct StoreTold {
     copies_at: Option<UnixMs>,
 }
 
-/// Whether an event of the store was told less than [`STORE_MS`] ago.
+/// Whether the last event of a kind was sent less than [`STORE_MS`] ago.
 fn is_recent(told: Option<UnixMs>, now: UnixMs) -> bool {
     told.is_some_and(|at| now >= at && now.ms_since(at) < STORE_MS)
 }

@@ -108,8 +108,8 @@ impl Model {
         Ok(changed(Snapshot { tiering: Some(tiering), ..snapshot.clone() }))
     }
 
-    /// Restores a snapshot from the archive, for so many days or for good. One that is restored for
-    /// some days can be restored again: the days then count from now.
+    /// Restores a snapshot from the archive, for a number of days or permanently. A temporary
+    /// restore can be repeated: the days then count from now.
     pub(super) fn restore_tier(
         &self,
         id: SnapshotId,

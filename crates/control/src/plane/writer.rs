@@ -75,7 +75,7 @@ impl Plane {
     }
 
     /// Stores events and balances in the journal, then applies them in memory. The server's time is
-    /// stored with them: whoever leads next refuses what was signed until then.
+    /// stored with them: the next leader refuses changes that were signed before it.
     pub(super) fn commit(
         &self,
         writer: &mut Writer,

@@ -51,7 +51,7 @@ pub struct Outcome {
     pub text: String,
     /// Whether the figure is met.
     pub verdict: checker::Outcome,
-    /// What it means if it is not.
+    /// What a figure that is not met means.
     pub why: String,
 }
 

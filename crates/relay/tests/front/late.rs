@@ -14,7 +14,7 @@ struct State {
     connections: AtomicUsize,
     /// Bytes on their way to the target that are kept.
     kept_bytes: AtomicUsize,
-    /// The same bytes when they are passed on.
+    /// How many of the kept bytes have been passed on since.
     passed_bytes: AtomicUsize,
     keeps_ends: AtomicBool,
     resets: AtomicUsize,

@@ -195,7 +195,7 @@ fn an_expression_may_use_others_but_not_its_own_result() {
     assert_eq!(order(&references(&[&[1, 2], &[2], &[]])), Ok(vec![2, 1, 0]));
     assert_eq!(order(&references(&[&[], &[2], &[1]])), Err(1));
     assert_eq!(order(&references(&[&[0]])), Err(0));
-    // Each expression uses the one before. Evaluating the last one needs no deep recursion.
+    // Each of the 500 expressions refers to the previous one. `order` does not recurse over them.
     let chain: Vec<BTreeSet<usize>> =
         (0..500_usize).map(|place| place.checked_sub(1).into_iter().collect()).collect();
     assert_eq!(order(&chain), Ok((0..500).collect()));

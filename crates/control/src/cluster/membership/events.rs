@@ -68,9 +68,9 @@ pub struct Seen {
 /// What this node asks about the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// Who leads; this node, if no other one does.
+    /// Become the leader if there is none; otherwise return the leader.
     Campaign,
-    /// Who leads.
+    /// Return the leader, and do not become it.
     Leader,
 }
 

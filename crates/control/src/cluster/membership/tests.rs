@@ -185,7 +185,7 @@ fn a_follower_that_is_elected_frees_the_address_before_it_leads() {
         Action::Lead(Question(2)),
     ];
     assert_eq!(node.handle(won.clone(), s(1))[..4], expected);
-    // The same answer once more is no other leadership.
+    // A repeated answer starts no second term.
     assert_eq!(node.handle(won, s(1)), []);
     // While it leads it does not ask.
     assert_eq!(node.handle(Event::LeaderChanged, s(1)), []);

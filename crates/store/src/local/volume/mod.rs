@@ -139,7 +139,7 @@ pub enum Task {
 /// What a volume is to write anew from memory, with a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rewrite {
-    /// Both copies of its anchor, of which so many are damaged. Its log begins anew, too.
+    /// Both copies of its anchor; the number is that of damaged copies. Its log begins anew, too.
     Anchors(u64),
     /// A page of its map, which is above these leaves or one of them.
     Map(Range<u64>),
