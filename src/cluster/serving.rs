@@ -68,17 +68,12 @@ pub struct Serving {
     /// Whether the storage lets this process serve.
     confirmation: Arc<Confirmation>,
     leaves: Option<JoinHandle<()>>,
-    nodes: Nodes,
-    homes: Mirror<NodeId>,
-    _leader: Mirror<()>,
-    pool: Arc<dyn Pool>,
-    presence: Arc<Presence>,
+    opened: Opened,
     upkeep: Arc<Upkeep>,
     /// Whether another node runs the control plane.
     follows: Arc<AtomicBool>,
     /// Ends the threads that watch the node's health.
     is_over: Arc<AtomicBool>,
-    _folder: Option<Folder>,
 }
 
 /// What is open before the data plane is.
@@ -88,7 +83,7 @@ struct Opened {
     leader: Mirror<()>,
     pool: Arc<dyn Pool>,
     presence: Arc<Presence>,
-    folder: Option<Folder>,
+    _folder: Option<Folder>,
 }
 
 impl Serving {
@@ -103,23 +98,23 @@ impl Serving {
     ) -> Result<Self, Failure> {
         let incarnation = shared::random_number()?;
         let opened = Opened::open(config, cluster, &joined, incarnation)?;
-        let Opened { nodes, homes, leader, pool, presence, folder } = opened;
+        let pool = &opened.pool;
         let Joined { kv, here, .. } = &joined;
         let follows = Arc::<AtomicBool>::default();
         let of_upkeep = Arc::clone(&follows);
         let acts = move || !of_upkeep.load(Ordering::Acquire);
         let upkeep = Upkeep::start(kv.client.clone(), here.0, acts).map_err(failed)?;
         let upkeep = Arc::new(upkeep);
-        let calibration = shared::calibration(kv, *here, config, &*pool, is_stopped)?;
+        let calibration = shared::calibration(kv, *here, config, &**pool, is_stopped)?;
         let local = Config { nbd_listen: Vec::new(), ..config.clone() };
-        let engine = server::data_plane(&local, Arc::clone(&pool), calibration)?;
+        let engine = server::data_plane(&local, Arc::clone(pool), calibration)?;
         server::share_with_nodes(&engine);
         let agent = agent_config(config, cluster, &joined, incarnation);
         let agent = AgentServer::start(agent, engine.agent()).map_err(failed)?;
-        let confirmation = ask_when_woken(&pool, inbox)?;
+        let confirmation = ask_when_woken(pool, inbox)?;
         let directions = Arc::new(Directions {
-            homes: homes.clone(),
-            nodes: nodes.clone(),
+            homes: opened.homes.clone(),
+            nodes: opened.nodes.clone(),
             here: *here,
             entrance: engine.entrance(),
             confirmation: Arc::clone(&confirmation),
@@ -127,7 +122,6 @@ impl Serving {
         let front = front_config(config, cluster, &joined, directions);
         let front = Front::start(front).map_err(failed)?;
         let addresses = Addresses { api: config.listen, nbd: front.client_addresses() };
-        let leaves = None;
         let serving = Self {
             joined,
             incarnation,
@@ -136,16 +130,11 @@ impl Serving {
             agent,
             engine,
             confirmation,
-            leaves,
-            nodes,
-            homes,
-            _leader: leader,
-            pool,
-            presence,
+            leaves: None,
+            opened,
             upkeep,
             follows,
             is_over: Arc::default(),
-            _folder: folder,
         };
         serving.open_doors(cluster);
         serving.report_to(inbox);
@@ -158,7 +147,7 @@ impl Serving {
         let Addresses { api, nbd } = &self.addresses;
         server::warn_of_exposure(nbd, *api);
         let inst = Inst {
-            store: self.pool.instance().unwrap_or_default(),
+            store: self.opened.pool.instance().unwrap_or_default(),
             agent: self.agent.address(),
             relay: self.front.node_address(),
             api: reachable(*api, cluster.listen[0]),
@@ -166,7 +155,7 @@ impl Serving {
             is_leaving: false,
             ..unreachable_yet(self.incarnation)
         };
-        if let Err(error) = self.presence.update(inst) {
+        if let Err(error) = self.opened.presence.update(inst) {
             tracing::warn!(%error, "the other nodes hear of this one when etcd answers");
         }
     }
@@ -176,21 +165,21 @@ impl Serving {
         self.engine.when_failed(move |what| to.send(Note::Event(Event::DataPlaneFailed(what))));
         let to = inbox.clone();
         let fenced = move || to.send(Note::Event(Event::Fenced));
-        self.pool.when_taken_over(Box::new(fenced));
+        self.opened.pool.when_taken_over(Box::new(fenced));
         let to = inbox.clone();
-        self.nodes.when_changed(move || to.send(Note::ClusterChanged));
+        self.opened.nodes.when_changed(move || to.send(Note::ClusterChanged));
         let to = inbox.clone();
-        self.homes.when_changed(move || to.send(Note::ClusterChanged));
+        self.opened.homes.when_changed(move || to.send(Note::ClusterChanged));
         let to = inbox.clone();
-        self._leader.when_changed(move || to.send(Note::Event(Event::LeaderChanged)));
+        self.opened.leader.when_changed(move || to.send(Note::Event(Event::LeaderChanged)));
     }
 
     /// What this node sees of the others.
     pub fn seen(&self) -> Seen {
         let here = self.joined.here;
-        let all = members(&self.nodes.values());
+        let all = members(&self.opened.nodes.values());
         let has_others = all.iter().any(|member| member.number != here && member.takes_volumes());
-        let is_empty = self.homes.values().values().all(|home| *home != here);
+        let is_empty = self.opened.homes.values().values().all(|home| *home != here);
         Seen { has_others, is_empty }
     }
 
@@ -217,7 +206,7 @@ impl Serving {
 
     /// Says in etcd that this node is about to stop, on a thread of its own.
     pub fn announce_leaving(&mut self, inbox: &Inbox) {
-        let (presence, to) = (Arc::clone(&self.presence), inbox.clone());
+        let (presence, to) = (Arc::clone(&self.opened.presence), inbox.clone());
         let leave = move || {
             if let Err(error) = presence.leave() {
                 tracing::warn!(%error, "the other nodes do not know that this one stops");
@@ -249,9 +238,9 @@ impl Serving {
     pub fn around(&self, cluster: &Cluster, leadership: &Leadership) -> Around {
         Around {
             kv: self.joined.kv.clone(),
-            nodes: self.nodes.clone(),
+            nodes: self.opened.nodes.clone(),
             leadership: leadership.clone(),
-            pool: Arc::clone(&self.pool),
+            pool: Arc::clone(&self.opened.pool),
             here: self.joined.here,
             cluster: self.joined.id,
             secret: self.joined.secret.clone(),
@@ -265,7 +254,8 @@ impl Serving {
     /// Closes the data plane and the store, then takes the node's name back.
     pub fn close(self) {
         self.is_over.store(true, Ordering::Release);
-        let Self { front, agent, engine, leaves, nodes, homes, pool, presence, upkeep, .. } = self;
+        let Self { front, agent, engine, leaves, opened, upkeep, .. } = self;
+        let Opened { nodes, homes, pool, presence, _folder, .. } = opened;
         drop((front, agent, self.confirmation));
         engine.shutdown();
         if leaves.is_some_and(|thread| thread.join().is_err()) {
@@ -300,7 +290,7 @@ impl Opened {
         // The store makes the folder, and refuses one that is occupied.
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
-        Ok(Self { nodes, homes, leader, pool, presence, folder })
+        Ok(Self { nodes, homes, leader, pool, presence, _folder: folder })
     }
 }
 
