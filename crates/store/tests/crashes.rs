@@ -834,8 +834,9 @@ impl World {
         drop(open);
         match is_kill {
             true if self.random.one_in(8) => {
-                // Somebody has put back the files as they were some time before.
-                self.go_on(self.older.clone());
+                // The files are put back as they were some time before. The machine has the number
+                // of its present run all the same.
+                self.go_on(self.older.in_run_of(&self.lasting));
                 self.was_killed = false;
             }
             true => self.go_on(lasting),

@@ -352,6 +352,12 @@ impl SimulatedLasting {
         Self { files: Arc::new(Mutex::new(copies.collect())), run: self.run }
     }
 
+    /// What it holds, on a machine that has not failed since it had the other one.
+    #[must_use]
+    pub fn in_run_of(&self, present: &Self) -> Self {
+        Self { run: present.run, ..self.killed() }
+    }
+
     /// What it holds after the machine has failed. Nothing of it may be used.
     #[must_use]
     pub fn failed(&self) -> Self {

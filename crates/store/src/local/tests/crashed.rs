@@ -2,7 +2,8 @@
 //! `tests/crashes.rs` and `tests/snapshots.rs` show.
 
 use super::super::format::LogHead;
-use super::super::simulated::SimulatedDevice;
+use super::super::lasting::Lasting;
+use super::super::simulated::{SimulatedDevice, SimulatedLasting};
 use super::super::volume::recover;
 use super::*;
 use crate::Completion;
@@ -382,6 +383,84 @@ fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
             assert_eq!(reader.read(0).unwrap().unwrap()[0], 1, "{when}");
             drop((store, reader, pool));
             prove(&device, &when);
+        }
+    }
+}
+
+/// A volume with the value 1 in block 0, durably, whose log ends with the last but one block of its
+/// chunk: that block has a write of the value 2, and the flush of it is under way.
+fn written_to_the_end_of_a_chunk(device: &SimulatedDevice, lasting: &SimulatedLasting) {
+    let pool = open_noting(device, lasting).unwrap();
+    pool.create(ID, SIZE).unwrap();
+    let mut store = pool.open(ID, SIZE).unwrap();
+    let mut held = Held::new(device);
+    held.carry_out(store.as_mut(), (DURABLE, 0, 1));
+    let (_, anchor) = anchor_of(&(Arc::new(device.clone()) as Arc<dyn Device>));
+    // Each takes a block of the log, as the one before.
+    for _ in anchor.log % CHUNK_BLOCKS + 1..CHUNK_BLOCKS - 2 {
+        held.carry_out(store.as_mut(), (DURABLE, 1, 1));
+    }
+    held.carry_out(store.as_mut(), (WRITE, 0, 2));
+    held.begin(store.as_mut(), Operation::Flush, 0, 0);
+    held.answer(store.as_mut(), 0);
+    assert_eq!(held.ops.len(), 1, "the flush");
+    let log = log_of(device, anchor.identity);
+    assert_eq!(log[log.len() - 1].1 % CHUNK_BLOCKS, CHUNK_BLOCKS - 2);
+    // In no block of the log.
+    held.ops.clear();
+    held.begin(store.as_mut(), WRITE, 2, 3);
+    held.answer(store.as_mut(), 0);
+    assert_eq!(store.poll().map(|done| done.result), Some(Ok(())));
+    std::mem::forget((store, pool));
+}
+
+fn open_noting(
+    device: &SimulatedDevice,
+    lasting: &SimulatedLasting,
+) -> Result<LocalPool, StoreError> {
+    let lasting: Arc<dyn Lasting> = Arc::new(lasting.clone());
+    LocalPool::open_noting(Arc::new(device.clone()), Bounds::default(), Some(lasting))
+}
+
+/// An opening writes nothing to the log before its checkpoint: the last block of a chunk would say
+/// that what a power failure has left of the log was flushed, data included.
+#[test]
+fn an_opening_that_the_power_cuts_short_takes_nothing_for_flushed() {
+    let lasting = SimulatedLasting::default();
+    let device = empty();
+    written_to_the_end_of_a_chunk(&device, &lasting);
+    for seed in 0..100 {
+        let failed = device.crash(&mut Random::new(seed, 0));
+        for power in 0..8 {
+            let cut = failed.crash(&mut Random::new(0, 0));
+            cut.cut_power_after(power);
+            let _ = open(&cut).map(|pool| pool.open(ID, SIZE).map(drop));
+            let device = cut.crash(&mut Random::new(seed, 1));
+            let pool = open(&device).unwrap();
+            let mut store = pool.open(ID, SIZE).unwrap();
+            let found = Held::new(&device).try_out(store.as_mut(), (Operation::Read, 0, 0));
+            assert!(matches!(found, Ok(1 | 2)), "seed {seed}, power {power}: {found:?}");
+        }
+    }
+}
+
+/// The same: another block would hide from the next opening what a killed server has answered.
+#[test]
+fn an_opening_that_is_killed_keeps_what_was_answered_before() {
+    for power in 0..12 {
+        let lasting = SimulatedLasting::default();
+        let device = empty();
+        written_to_the_end_of_a_chunk(&device, &lasting);
+        device.cut_power_after(power);
+        let (first, killed) = (lasting.killed(), lasting.killed());
+        let opened = open_noting(&device, &first).map(|pool| pool.open(ID, SIZE).map(drop));
+        device.go_on();
+        // Of an opening that has ended, the file is that of the volume that was closed.
+        let left = if matches!(opened, Ok(Ok(()))) { first } else { killed };
+        let pool = open_noting(&device, &left).unwrap();
+        let mut store = pool.open(ID, SIZE).unwrap();
+        for (block, value) in [(0, 2), (1, 1), (2, 3)] {
+            assert_eq!(read(store.as_mut(), &device, block), value, "block {block}, {power}");
         }
     }
 }

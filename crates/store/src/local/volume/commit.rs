@@ -125,9 +125,14 @@ impl Log {
         let Some(chunk) = self.spares.pop_front() else {
             unreachable!("the log has reached the end of its last chunk");
         };
+        self.enter(chunk);
+        (at, Some(chunk))
+    }
+
+    /// The log continues at the beginning of this chunk.
+    pub fn enter(&mut self, chunk: u32) {
         self.chunks.push_back(chunk);
         self.next = chunk * CHUNK_BLOCKS;
-        (at, Some(chunk))
     }
 }
 
@@ -403,11 +408,16 @@ impl Volume {
         let sequence = self.log.sequence;
         let (at, entered) = self.log.advance();
         if let Some(chunk) = entered {
-            let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
-            let known = self.space.commit(run);
-            debug_assert_eq!(known, Ok(()), "what was reserved is known");
+            self.commit_entered(chunk);
         }
         (at, self.log_block(sequence, records))
+    }
+
+    /// A chunk that was reserved for the log is in use as a whole: the log has entered it.
+    pub(super) fn commit_entered(&mut self, chunk: u32) {
+        let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+        let known = self.space.commit(run);
+        debug_assert_eq!(known, Ok(()), "what was reserved is known");
     }
 
     /// Whether the batch is committed although nobody asked for it.

@@ -271,8 +271,6 @@ impl Volume {
         let has_snapshots = volume.space.epoch() > anchor.epoch;
         let retired = volume.end_replay(&tail, session).map_err(&read_space)?;
         if is_closed && !has_snapshots {
-            // The block that says so was not flushed itself: a later one must not confirm it.
-            volume.log.durable = tail.durable;
             for run in retired {
                 volume.space.release(run);
             }
@@ -282,6 +280,7 @@ impl Volume {
         }
         volume.batch.retired = retired;
         volume.reserve_spares().map_err(&read_space)?;
+        volume.leave_last_block();
         volume.checkpoint_now().map_err(checkpoint)?;
         volume.note_from_now_on(answered);
         Ok(volume)
@@ -308,8 +307,23 @@ impl Volume {
         self.space.keep_whole(SPARES.saturating_sub(self.log.spares.len()));
         self.log.blocks = tail.blocks;
         self.log.sequence = tail.sequence;
-        self.log.durable = tail.sequence - 1;
+        // Not up to the end: what is behind was not flushed, or nothing says so. A later block must
+        // not confirm it before that is done.
+        self.log.durable = tail.durable;
         Ok(retired)
+    }
+
+    /// The log continues in the chunk that follows if nothing but the last block of its present one
+    /// is left, which then stays unused: an opening writes no log before its checkpoint is durable,
+    /// and no log begins with the last block of a chunk.
+    pub(super) fn leave_last_block(&mut self) {
+        if self.log.left() > 1 {
+            return;
+        }
+        if let Some(chunk) = self.log.spares.pop_front() {
+            self.log.enter(chunk);
+            self.commit_entered(chunk);
+        }
     }
 
     /// What was left over is durable: what is answered from now on is noted.

@@ -53,6 +53,7 @@ impl Volume {
         let retired = volume.end_replay(&log.tail, session).map_err(&read_space)?;
         volume.batch.retired = retired;
         volume.lose(&changes, &lost, &mut salvaged).map_err(&change_map)?;
+        volume.leave_last_block();
         volume.checkpoint_now().map_err(checkpoint)?;
         volume.note_from_now_on(answered);
         Ok((volume, salvaged))
