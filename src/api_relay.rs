@@ -19,9 +19,9 @@ use tokio::time::timeout;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// What is passed on at once. Two of them for each connection.
 const PART_BYTES: usize = 8 << 10;
-/// How a request begins that asks whether this node is alive.
+/// The first bytes of a request for the liveness of this node.
 const ALIVE: &[u8] = b"GET /healthz ";
-/// How a request begins that asks whether changes can be made. A ready node relays it.
+/// The first bytes of a request for readiness. A ready node relays it to the leader.
 const READY: &[u8] = b"GET /readyz ";
 /// What the first is answered with by a node that is well.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\

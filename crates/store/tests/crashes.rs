@@ -834,8 +834,8 @@ impl World {
         drop(open);
         match is_kill {
             true if self.random.one_in(8) => {
-                // The files are put back as they were some time before. The machine has the number
-                // of its present run all the same.
+                // An older copy of the files is put back. The run number is the machine's, and
+                // stays.
                 self.go_on(self.older.in_run_of(&self.lasting));
                 self.was_killed = false;
             }

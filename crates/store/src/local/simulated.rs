@@ -352,7 +352,8 @@ impl SimulatedLasting {
         Self { files: Arc::new(Mutex::new(copies.collect())), run: self.run }
     }
 
-    /// What it holds, on a machine that has not failed since it had the other one.
+    /// Returns a copy of these files with the run number of `present`: they are put back on a
+    /// machine that has not restarted since.
     #[must_use]
     pub fn in_run_of(&self, present: &Self) -> Self {
         Self { run: present.run, ..self.killed() }

@@ -3,6 +3,7 @@
 //! the next.
 
 use super::reclaim::Reclaim;
+use super::recover::chunk_run;
 use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
@@ -129,7 +130,7 @@ impl Log {
         (at, Some(chunk))
     }
 
-    /// The log continues at the beginning of this chunk.
+    /// Continues the log at the beginning of this chunk.
     pub fn enter(&mut self, chunk: u32) {
         self.chunks.push_back(chunk);
         self.next = chunk * CHUNK_BLOCKS;
@@ -399,7 +400,7 @@ impl Volume {
             return true;
         }
         let Some(chunk) = self.log.spares.pop_back() else { return false };
-        self.space.release(Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS });
+        self.space.release(chunk_run(chunk));
         true
     }
 
@@ -413,10 +414,9 @@ impl Volume {
         (at, self.log_block(sequence, records))
     }
 
-    /// A chunk that was reserved for the log is in use as a whole: the log has entered it.
+    /// Marks all blocks of a chunk that was reserved for the log as used: the log has entered it.
     pub(super) fn commit_entered(&mut self, chunk: u32) {
-        let run = Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
-        let known = self.space.commit(run);
+        let known = self.space.commit(chunk_run(chunk));
         debug_assert_eq!(known, Ok(()), "what was reserved is known");
     }
 

@@ -237,7 +237,8 @@ fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -
     Ok(mended)
 }
 
-fn chunk_run(chunk: u32) -> Run {
+/// All blocks of a chunk.
+pub(super) fn chunk_run(chunk: u32) -> Run {
     Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS }
 }
 
@@ -307,15 +308,15 @@ impl Volume {
         self.space.keep_whole(SPARES.saturating_sub(self.log.spares.len()));
         self.log.blocks = tail.blocks;
         self.log.sequence = tail.sequence;
-        // Not up to the end: what is behind was not flushed, or nothing says so. A later block must
-        // not confirm it before that is done.
+        // Log blocks behind this one may not have been flushed, nor the data that they name. A
+        // block that is written now must not say that they were.
         self.log.durable = tail.durable;
         Ok(retired)
     }
 
-    /// The log continues in the chunk that follows if nothing but the last block of its present one
-    /// is left, which then stays unused: an opening writes no log before its checkpoint is durable,
-    /// and no log begins with the last block of a chunk.
+    /// Continues the log in the next chunk if only the last block of the present one is left. That
+    /// block stays unused: no log begins with the last block of a chunk, and an opening does not
+    /// write to the log before its checkpoint is durable. Without a reserved chunk nothing changes.
     pub(super) fn leave_last_block(&mut self) {
         if self.log.left() > 1 {
             return;
