@@ -366,7 +366,8 @@ pub struct Serve {
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
     /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph
     /// cluster), `memory` (lost when the process ends), or one of them behind a simulated device,
-    /// such as `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
+    /// such as `faulty:memory,channels=8,read_us=80`; docs/operating/configuration.md has its
+    /// parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,

@@ -302,7 +302,7 @@ mod tests {
         let exits = [Exit::Failed, Exit::Usage, Exit::NotFound, Exit::Refused, Exit::Timeout];
         assert_eq!(exits.map(Exit::code), [1, 2, 3, 4, 5]);
         assert_eq!(Exit::Undecided.code(), 6);
-        let page = include_str!("../docs/reference/exit_codes.md");
+        let page = include_str!("../docs/operating/configuration.md");
         for code in 0..=6 {
             assert!(page.contains(&format!("\n| {code} | ")), "{code}");
         }

@@ -13,7 +13,7 @@ pub fn load(path: &Path) -> Result<PriceBook, Failure> {
     let failed = |why: String| {
         Failure::new(format!("{}: {why}", path.display()))
             .exit(Exit::Usage)
-            .hint("docs/reference/price_book.md describes price books")
+            .hint("docs/operating/capacity_plan.md describes price books")
     };
     let mut text = String::new();
     let read =
@@ -50,7 +50,7 @@ mod tests {
     /// The example of the reference is a book that is read, and says what the page says of it.
     #[test]
     fn the_example_of_the_reference_is_read() {
-        let page = include_str!("../docs/reference/price_book.md");
+        let page = include_str!("../docs/operating/capacity_plan.md");
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
         let book = written(example.unwrap()).unwrap();
         assert_eq!((book.currency(), book.monthly().total()), ("EUR", 619_440_000));

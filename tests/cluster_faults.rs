@@ -1,6 +1,6 @@
 //! What may happen to a cluster: nodes, etcd and Ceph are killed, stopped and cut off under load, a
 //! clock is set, a pool is full, volumes move. Each row of the fault table in
-//! `docs/internals/cluster_faults.md` is a test here. Clients write through NBD all the time; in
+//! `docs/internals/benchmarks.md` is a test here. Clients write through NBD all the time; in
 //! the end each volume holds what was acknowledged, and nobody was told an error.
 //!
 //! What is measured is printed. What is demanded of it only tells a cluster that works from one

@@ -79,7 +79,6 @@ const PAGES: &[Page] = &[
         ..on("docs/internals/benchmarks.md", On::Long(""))
     },
     on("docs/internals/checkers.md", On::Long("")),
-    on("docs/internals/cluster_faults.md", On::Sources),
     on("docs/internals/fencing.md", On::Sources),
     on("docs/internals/peers.md", On::Long("")),
     on("docs/internals/store_mutations.md", On::Sources),
@@ -96,13 +95,17 @@ const PAGES: &[Page] = &[
         // It reserves so little that it fits on whatever machine.
         before: "evenkeel volume create --type gp2 --size 1
             evenkeel calibrate a --quick && cp -r a b
-            first_toml $ROOT/docs/reference/price_book.md >book.toml",
+            first_toml $ROOT/docs/operating/capacity_plan.md >book.toml",
         ..on("docs/operating/capacity_plan.md", On::Server(""))
     },
     Page {
         instead: &[("/etc/ceph/ceph.client", "./ceph.client")],
         ..on("docs/operating/ceph.md", On::Cluster)
     },
+    on(
+        "docs/operating/clients.md",
+        On::Test("tests/reconnect.rs::a_mounted_file_system_lives_through_restarts_behind_nbdkit"),
+    ),
     Page {
         before: "evenkeel volume create --type gp3 --size 1 --attach
             stand target serve --store local
@@ -120,6 +123,7 @@ const PAGES: &[Page] = &[
         ],
         ..on("docs/operating/cluster.md", On::Cluster)
     },
+    on("docs/operating/configuration.md", On::Server("")),
     on("docs/operating/durability.md", On::Sources),
     on("docs/operating/monitoring.md", On::Server("")),
     Page {
@@ -130,10 +134,6 @@ const PAGES: &[Page] = &[
         instead: &[("10809/disk", "10809/$(latest)"), ("/dev/nvme1n1", "$DISK")],
         ..on("docs/operating/prove.md", On::Long(""))
     },
-    on(
-        "docs/operating/reconnect.md",
-        On::Test("tests/reconnect.rs::a_mounted_file_system_lives_through_restarts_behind_nbdkit"),
-    ),
     Page {
         before: "evenkeel volume create --size 1 --attach
             evenkeel volume create --size 1 --attach
@@ -172,12 +172,9 @@ const PAGES: &[Page] = &[
         ],
         ..on("docs/operating/store.md", On::Server("--store local"))
     },
-    on("docs/operating/watching.md", On::Server("")),
     on("docs/reference/api_matrix.md", On::Sources),
     Page { before: A_VOLUME, ..on("docs/reference/cloudwatch.md", On::Server("")) },
-    Page { before: A_VOLUME, ..on("docs/reference/cost.md", On::Server("")) },
     Page { before: A_VOLUME, ..on("docs/reference/events.md", On::Server("")) },
-    on("docs/reference/faulty.md", On::Server("")),
     Page {
         before: "evenkeel volume create --size 8 --attach && mkdir metrics
             cd metrics && sed s/vol-0123456789abcdef0/$(latest)/g >one.json \\
@@ -188,7 +185,6 @@ const PAGES: &[Page] = &[
         "docs/reference/plan.md",
         On::Test("tests/plan_answers.rs::the_examples_of_the_documentation_are_what_is_printed"),
     ),
-    on("docs/reference/plan_articles.md", On::Server("")),
     Page {
         before: "first_toml $ROOT/docs/reference/scenarios.md >my.toml",
         ..on("docs/reference/scenarios.md", On::Server(""))

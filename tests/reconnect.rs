@@ -1,5 +1,5 @@
 //! The server ends and comes back: what its clients see, and what they have to do. In words:
-//! docs/operating/reconnect.md.
+//! docs/operating/clients.md.
 
 mod support;
 
@@ -198,7 +198,7 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
         guest.run(&format!("echo {round} > /mnt/synced && sync")).ok();
         end(&mut server, signal);
         server.restart();
-        // What docs/operating/reconnect.md says.
+        // What docs/operating/clients.md says.
         guest.run("umount -l /mnt; nbd-client -d /dev/nbd0 >/dev/null 2>&1; true").ok();
         guest.run("while cat /sys/block/nbd0/pid; do sleep 0.1; done >/dev/null 2>&1").ok();
         connect(&mut guest, port, &volume, "-nonetlink");
@@ -209,7 +209,7 @@ fn the_kernel_s_client_alone_is_connected_anew_by_hand_and_finds_what_was_synced
 }
 
 /// The kernel's client with nbd-client's default, netlink, keeps what was in flight for ever; each
-/// of the two options of docs/operating/reconnect.md ends it with an error.
+/// of the two options of docs/operating/clients.md ends it with an error.
 #[test]
 fn the_kernel_s_client_ends_requests_in_flight_with_the_options_of_the_page() {
     if has_no_guest() {

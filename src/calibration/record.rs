@@ -1,5 +1,5 @@
 //! The calibration record: results, device, method and time of a measurement, as a file in the data
-//! folder. docs/reference/calibration.md explains every field. Reading fails if the file is
+//! folder. docs/operating/calibrate.md explains every field. Reading fails if the file is
 //! malformed or was edited.
 
 use super::identity::Identity;

@@ -261,7 +261,7 @@ pub struct PlanRules {
     pub as_of: Option<Date>,
 
     /// A price book of your own hardware: its costs, in its currency, in place of list prices.
-    /// docs/reference/price_book.md describes it.
+    /// docs/operating/capacity_plan.md describes it.
     #[arg(long, value_name = "BOOK", value_hint = ValueHint::FilePath)]
     pub prices: Option<PathBuf>,
 

@@ -54,7 +54,7 @@ mod tests {
             [Outcome::Kept, Outcome::Undecided, Outcome::ServerGone, Outcome::Broken].map(code);
         assert_eq!(outcomes, [0, 6, 1, 1]);
         // What each is called, and its code, are in the page as well.
-        let page = include_str!("../../docs/reference/exit_codes.md");
+        let page = include_str!("../../docs/operating/configuration.md");
         for (word, code) in [("kept", 0), ("undecided", 6), ("server gone", 1), ("broken", 1)] {
             assert!(page.contains(&format!("\n| {word} | {code} | ")), "{word} {code}");
         }

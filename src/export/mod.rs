@@ -3,7 +3,7 @@
 //! An export is a *manifest*, which lists the units that have data with their SHA-256, and *packs*,
 //! which hold the units. The manifest is written last and names the packs of earlier exports that
 //! it shares, so an incremental export is small and every import needs one manifest only. See
-//! docs/reference/export.md for the bytes.
+//! docs/operating/snapshots.md for the bytes.
 //!
 //! | file | what it does |
 //! | --- | --- |

@@ -9,7 +9,7 @@ use crate::cmd::{snapshot, volume};
 use crate::message::{Exit, Failure};
 use std::time::Duration;
 
-/// Pause between two looks at a volume that somebody is to detach.
+/// Time between two polls of a volume that the operator is to detach.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Migration<'_> {

@@ -53,7 +53,7 @@ pub(crate) struct EngineAgent {
     /// Which volumes have a command under way.
     turns: VolumeTurns,
     background: background::Background,
-    /// What may be sold; unknown until somebody has measured it.
+    /// The capacity that may be sold; unknown before a calibration.
     capacity: Mutex<Capacity>,
     /// What was posted to volumes' cores and is not answered yet: one answer a volume.
     unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
@@ -709,7 +709,7 @@ fn apart(
     ))
 }
 
-/// Why something failed with a volume that is served, and goes on being served.
+/// Converts a store's error of a volume that is still served.
 fn failed_while_open(error: StoreError) -> Failed {
     let Failed { kind, message } = failed(error);
     // Damaged are the bytes of a volume that is not served.

@@ -65,7 +65,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// No volumes yet, and so many connections.
+    /// Creates an empty directory with these bounds on connections.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { lines: RwLock::default(), slots: Arc::new(Slots::new(bounds)) }

@@ -1,5 +1,5 @@
-//! Whether all threads of the data plane run. None can take over what another served, so when one
-//! ends that was not told to, whoever runs the data plane has to know.
+//! Whether all threads of the data plane run. No thread can serve the volumes of another one. So if
+//! a thread ends without a request to stop, the process that runs the data plane is notified.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) struct Fate(Arc<Mutex<State>>);
 
 enum State {
     Running(Option<Tell>),
-    /// Threads end because they were told to.
+    /// Threads end on request.
     Stopping,
     /// One has ended: which, and why.
     Failed(String),

@@ -1,9 +1,9 @@
-//! Clients whose connections are lent to the data plane by who accepted them and agreed with them,
-//! and who goes on with them once the data plane gives their volume up.
+//! Clients whose connections a lender passes to the data plane.
 //!
-//! Whoever lends first has a connection of its own here, through the [`crate::Entrance`], on which
-//! everything was agreed on that the client was told. The client's socket then takes that one's
-//! place: it keeps its slot, its terms and its volume, so nothing is counted or checked twice.
+//! The lender has accepted them and completed their handshakes, and serves them again when the data
+//! plane gives their volume up. It first opens a connection of its own here, through the
+//! [`crate::Entrance`], with the same terms. The client's socket then replaces that connection: it
+//! keeps its slot, its terms and its volume, so nothing is counted or checked twice.
 //!
 //! The socket lies ready at a desk that both sides know. The end of the first connection is the
 //! signal to take it: it comes after all that was sent there, on whichever core the connection is.
@@ -14,7 +14,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who goes on with a client that was lent.
+/// Returns a client to its lender.
 pub type Back = Box<dyn FnOnce(Returned) + Send>;
 
 /// A client's connection that is lent.
@@ -128,7 +128,7 @@ impl Kept {
         self.back.is_some()
     }
 
-    /// Who goes on with the client: it is lent no more.
+    /// Takes the way back to the lender. The client is not lent any more.
     pub fn take_back(&mut self) -> Option<Back> {
         self.back.take()
     }

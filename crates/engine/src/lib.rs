@@ -261,9 +261,9 @@ impl Engine {
         self.begin_listening.wake();
     }
 
-    /// Accepts nobody any more, for good: who connects is refused by the system, and tries again;
-    /// who has agreed on nothing yet is sent away. Connections to volumes stay. To be called before
-    /// volumes are closed: the answer "no such export" makes most clients give up for good.
+    /// Stops accepting connections until the process ends. The system refuses new ones, and their
+    /// clients try again. Connections in a handshake are closed; those to volumes stay. Call this
+    /// before volumes are closed: most clients do not try again after the answer "no such export".
     pub fn close_doors(&self) {
         self.doors.close();
         self.stop_listening.wake();

@@ -4,10 +4,10 @@
 //! after one another, they are watched for; where they do not, nothing is spent. The rule is the
 //! one by which KVM waits for halted processors (Documentation/virt/kvm/halt-polling.rst), with one
 //! more: a client that the system has put on the same processor cannot ask while it is watched for.
-//! There the event comes right after the watcher has gone to sleep, and not before. So who has
-//! watched for the longest time in vain, several times in a row, goes to sleep at once for a while,
-//! and for twice as long when it happens again. Once proves nothing: what a client waits for itself
-//! takes longer now and then.
+//! There the event comes right after the sleep has begun, and not before. So a watcher that
+//! has watched for the longest time in vain, several times in a row, does not watch for a while,
+//! and not for twice as long when it happens again. A single time proves nothing: a client's own
+//! work takes longer now and then.
 
 use evenkeel_core::time::Duration;
 

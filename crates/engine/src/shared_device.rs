@@ -67,7 +67,7 @@ impl Node {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line {
-    /// When somebody last waited, in nanoseconds of the engine's clock; 0 is never.
+    /// Time at which a request last waited, in nanoseconds of the engine's clock; 0 if none has.
     wanted_at: AtomicU64,
     /// When the core's part of the device served an urgent request last; 0 is never.
     urgent_at: AtomicU64,

@@ -1,11 +1,11 @@
 //! Who may have how many connections, over all cores. Asked when a connection is accepted, when it
 //! agrees on a volume and when it ends; never for an I/O.
 //!
-//! A client that has agreed on nothing yet holds a place among the handshakes. Those are short: who
-//! comes when there are too many takes the place of the oldest one of whoever has the most. A
-//! client of a volume is never put out; its host may hold no more connections than it leaves free,
-//! and the volume no more of what its host may hold than that leaves free. However many are greedy,
-//! one more finds room.
+//! A client that has not chosen a volume yet holds a place among the handshakes. Handshakes are
+//! short. If all places are taken, a new client replaces the oldest handshake of the peer with the
+//! most handshakes. A client of a volume is never evicted. Its host may hold no more connections
+//! than it leaves free, and the volume no more of its host's share than it leaves free. So a new
+//! client finds room, however many connections the others hold.
 
 use crate::lending::Kept;
 use evenkeel_core::ids::VolumeId;
@@ -51,11 +51,11 @@ impl Bounds {
 /// Why there is no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoPlace {
-    /// All connections of the server are taken: so many.
+    /// The server has this number of connections, its maximum.
     Server(usize),
-    /// The host has so many, which is as many as it leaves free.
+    /// The host has this number of connections, as many as it leaves free.
     Host(usize),
-    /// The volume has so many from this host, which is as many as it may.
+    /// The volume has this number of connections from this host, its maximum.
     Volume(usize),
     /// The place among the handshakes was given to another.
     Taken,
@@ -136,17 +136,17 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// Nobody is connected yet.
+    /// Creates a table without connections.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { bounds, table: Mutex::default() }
     }
 
-    /// A place among the handshakes for a client of `peer` whose connection `core` will have; and
-    /// who has to leave for it.
+    /// Takes a place among the handshakes for a client of `peer` on `core`. Returns it, and the
+    /// handshake that the caller must close to make room.
     ///
     /// # Errors
-    /// [`NoPlace::Server`], while what was put out is not closed yet.
+    /// [`NoPlace::Server`], while an evicted handshake is not closed yet.
     pub fn greet(
         self: &Arc<Self>,
         peer: HostAddress,

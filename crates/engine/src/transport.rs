@@ -189,7 +189,7 @@ impl Transport {
         (&self.input[self.start..self.end], &mut self.output)
     }
 
-    /// Takes note that so many bytes of what has arrived are done with.
+    /// Removes the first `count` bytes of the input.
     #[inline]
     pub fn consume(&mut self, count: usize) {
         debug_assert!(self.start + count <= self.end, "more than there is");

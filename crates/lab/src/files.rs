@@ -1,4 +1,4 @@
-//! Files that somebody else reads: reports, results, records.
+//! Files for other programs and for users: reports, results, records.
 
 use std::fs::{self, File};
 use std::io::Write;

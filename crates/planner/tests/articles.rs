@@ -1,5 +1,5 @@
 //! Published articles about provisioned IOPS, recomputed: their credits, prices and durability, the
-//! slips in them, and their conclusions as plans. `docs/reference/plan_articles.md` tells them.
+//! slips in them, and their conclusions as plans. `docs/experiments/README.md` describes them.
 #![allow(clippy::unwrap_used)] // a test may panic
 #![allow(clippy::inconsistent_digit_grouping)] // dollars and cents
 

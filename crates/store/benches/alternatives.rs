@@ -1,6 +1,6 @@
 //! What three ways of keeping a checksum with every 4 KiB block ask of a device, counted and timed:
-//! the evidence of docs/adr/0009. Each way is reduced to the device operations that it makes for a
-//! load; nothing here stores anything that could be read back.
+//! the evidence of decision 9 in docs/decisions.md. Each way is reduced to the device operations
+//! that it makes for a load; nothing here stores anything that could be read back.
 //!
 //! `cargo bench -p evenkeel-store --bench alternatives [-- FOLDER]` writes a file of 3 GiB into the
 //! folder (the system's temporary one by default), and removes it.

@@ -149,7 +149,7 @@ const PROMISE: Group = Group {
                   visible in the latency that clients measure.",
             remedy: "Give the server more `cores`, take other programs off the machine, or move \
                      volumes to another server. See \
-                     [what the time goes to](../operating/watching.md#what-to-do-about-it).",
+                     [what the time goes to](../operating/monitoring.md#what-to-do-about-it).",
         },
     ],
 };
@@ -323,7 +323,7 @@ const LIMITS: Group = Group {
             why: "A volume at its limit is what was sold and no fault. Four fifths of the time \
                   for 45 minutes is no backup or batch job of moments: somebody should buy more.",
             remedy: "`evenkeel volume modify` raises IOPS or throughput at once. See \
-                     [what the time goes to](../operating/watching.md#what-to-do-about-it).",
+                     [what the time goes to](../operating/monitoring.md#what-to-do-about-it).",
         },
         Alert {
             name: "EvenkeelHostAtLimit",
@@ -605,7 +605,8 @@ const SERVER: Group = Group {
                   restart takes.",
             remedy: "`curl` its `/healthz` and `/metrics`. If the first is `ok` and the second \
                      503, the data plane hangs: read the log. If neither answers, start the \
-                     server; clients [reconnect](../operating/reconnect.md).",
+                     server; clients \
+                     [reconnect](../operating/clients.md#when-the-server-starts-again).",
         },
         Alert {
             name: "EvenkeelNotScraped",
@@ -670,7 +671,7 @@ const SERVER: Group = Group {
                   that was off for more than an hour looks the same.",
             remedy: "Run `timedatectl` on the machine. If the clock is wrong, set it: deadlines \
                      move back with it. If the machine was off, nothing is to be done; see \
-                     [the clock](../operating/watching.md#the-clock). The alert ends an hour \
+                     [the clock](../operating/monitoring.md#the-clock). The alert ends an hour \
                      after the step.",
         },
         Alert {

@@ -1,6 +1,6 @@
 //! The bytes of a recording: intervals of one volume, in blocks that stand alone. Pure.
 //!
-//! docs/internals/recording.md describes them. An interval is written as its difference from what
+//! docs/internals/disk_format.md describes them. An interval is written as its difference from what
 //! the one before it lets expect, so that a steady load takes few bytes; what happens in a volume
 //! at rest is one interval for as long as it rests. Each block begins with nothing to expect, and
 //! has a checksum: a damaged one is passed over, and the next one is found again.

@@ -1,14 +1,13 @@
 //! What went wrong with a volume's requests: counted, and remembered where acknowledged data may be
 //! gone.
 //!
-//! A kernel tells of a failed fsync once, and may drop what it could not write: the next one
-//! succeeds, and what it is taken to make durable is not there. So the first failure stands, for
-//! every connection, until the volume is detached from all its hosts and attached again: whoever
-//! uses it then has seen the failure, and begins with what is at rest. Until then flushes fail, and
-//! so does what changes the volume: nothing of it could become durable, and what is written behind
-//! a gap makes the damage larger. A mark in the pool has the next process know it
-//! (`flush_marks.rs`). A file system ends at the first such error, and a database stops.
-//! What is there can be read.
+//! A kernel reports a failed fsync once, and may drop the data that it could not write. The next
+//! fsync succeeds although that data is lost. So the first failure counts for every connection
+//! until the volume is detached from all its hosts and attached again: its users have seen the
+//! failure then, and begin with the data on the disk. Until then flushes and all changes of the
+//! volume fail: no change could become durable, and writes behind a gap make the damage larger.
+//! Reads succeed. A mark in the pool tells the next process (`flush_marks.rs`). A file system ends
+//! at the first such error, and a database stops.
 
 use crate::flush_marks::FlushMarks;
 use evenkeel_core::ids::VolumeId;

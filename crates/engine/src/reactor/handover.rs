@@ -1,9 +1,9 @@
 //! Volumes that are given up, so that another data plane can serve them.
 //!
-//! A client that hears nothing asks again where the volume is served next; one that gets an error
-//! passes it on to whoever uses its disk. So what was not begun is not answered, and what the store
-//! works on is finished and answered before the connection is closed. A client that was lent is not
-//! disconnected: it goes back to who has lent it, with all that was not begun.
+//! A client without an answer repeats its request at the volume's next home. A client with an error
+//! reports it to the user of its disk. So requests that were not begun get no reply, and requests
+//! in the store are completed and answered before the connection is closed. A client that was lent
+//! is not disconnected: it returns to its lender, with all requests that were not begun.
 
 use super::Reactor;
 use super::volumes::Farewell;

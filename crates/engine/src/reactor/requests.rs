@@ -284,7 +284,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// There is room in a volume's queue for whoever has waited longest.
+    /// Wakes the connection that has waited longest for room in the volume's queue.
     pub(super) fn wake_waiter(&mut self, slot: u32) {
         let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
         while let Some(id) = volume.waiters.pop_front() {

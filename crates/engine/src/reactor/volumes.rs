@@ -366,7 +366,7 @@ impl<D: Driver> Reactor<D> {
         at_rest
     }
 
-    /// Gives up a volume that nobody is connected to: to whoever asked first for all of it.
+    /// Gives up a volume without connections. The first caller that moves it gets its state.
     fn let_go(&mut self, slot: u32) {
         let credits = self.last_credits(slot);
         let (released, farewells) = self.take_out(slot);

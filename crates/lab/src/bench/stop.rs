@@ -1,11 +1,11 @@
-//! What a process measures ends when it is told to: whatever runs for long looks here, and what is
-//! cut short gives an error instead of a figure.
+//! The request to stop a process that measures. Long measurements check it, and return an error
+//! instead of a figure if it is set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::LabError;
 
-/// Whether this process is told to stop.
+/// Whether this process is to stop.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Ends everything that this process measures at its next look: whoever runs it gets an error, and
