@@ -125,7 +125,15 @@ const PAGES: &[Page] = &[
     },
     on("docs/operating/configuration.md", On::Server("")),
     on("docs/operating/durability.md", On::Sources),
-    on("docs/operating/monitoring.md", On::Server("")),
+    Page {
+        before: "cp $ROOT/deploy/prometheus/* .",
+        instead: &[(
+            "prometheus --config.file=prometheus.yml",
+            "timeout 5 prometheus --config.file=prometheus.yml \
+                --web.listen-address=127.0.0.1:0 || test $? = 124",
+        )],
+        ..on("docs/operating/monitoring.md", On::Server(""))
+    },
     Page {
         before: "evenkeel volume create --type io2 --size 4 --iops 1000 --attach
             echo 'type = \"io2\"\nsize = 4\niops = 1000' >promise.toml

@@ -70,6 +70,41 @@ fn metrics_agree_with_what_clients_did() {
     assert_eq!(samples["evenkeel_volumes{state=\"available\"}"], 1.0);
 }
 
+/// Prometheus itself accepts the rules, and they fire when they should and not otherwise.
+#[test]
+fn the_rules_for_prometheus_fire_when_they_should() {
+    if absent(&["promtool"]) {
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
+    for words in [["check", "rules", "evenkeel.rules.yml"], ["test", "rules", "evenkeel.test.yml"]]
+    {
+        println!("{}", run(Command::new("promtool").current_dir(folder).args(words)).ok());
+    }
+}
+
+/// Each group of alerts has a case in which it fires and one in which it does not.
+#[test]
+fn each_group_of_alerts_has_cases() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).expect(name);
+    let cases = read("evenkeel.test.yml");
+    let cases: Vec<&str> = cases.split("- alertname: ").skip(1).collect();
+    for group in read("evenkeel.rules.yml").split("  - name: ").skip(1) {
+        let alerts = group.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+        let alerts: Vec<&str> = alerts.collect();
+        if alerts.is_empty() {
+            continue; // what is recorded for the dashboard
+        }
+        let name = group.lines().next().expect("a name");
+        let is_of_group =
+            |case: &&&str| case.lines().next().is_some_and(|name| alerts.contains(&name));
+        let has = |text| cases.iter().filter(is_of_group).any(|case| case.contains(text));
+        assert!(has("exp_labels:"), "{name} never fires");
+        assert!(has("exp_alerts: []"), "{name} always fires");
+    }
+}
+
 /// Another reader of YAML than the one that stands beside the metrics finds the same rules.
 #[test]
 fn the_rules_for_prometheus_are_yaml() {

@@ -44,7 +44,7 @@ pub struct SimSwarm {
 #[derive(Args, Debug)]
 pub struct SimRun {
     /// A name from `evenkeel sim ls`, or the path of a file as docs/reference/scenarios.md
-    /// describes. `limiters` and `isolation` print other schedulers beside this one.
+    /// describes.
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenario: String,
 

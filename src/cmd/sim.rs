@@ -6,7 +6,6 @@ use evenkeel_lab::clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
 use evenkeel_sim::oracle::Rule;
-use evenkeel_sim::peers;
 use evenkeel_sim::scenario::catalogue;
 use evenkeel_sim::scenario::{self, Files, NamedText, Scenario, ScenarioError, Source};
 use evenkeel_sim::text::{self, nearest};
@@ -18,10 +17,7 @@ use std::path::{Path, PathBuf};
 /// Executes one of the verbs.
 pub fn run(arguments: &Sim) -> Result<(), Failure> {
     match &arguments.verb {
-        SimVerb::Run(run) => match comparison(&run.scenario) {
-            Some(compare) => compare_peers(run, compare, arguments.output.format),
-            None => run_scenario(run, arguments.output.format),
-        },
+        SimVerb::Run(run) => run_scenario(run, arguments.output.format),
         SimVerb::Swarm(swarm) => run_swarm(swarm, arguments.output.format),
         SimVerb::Ls => list(arguments.output.format),
     }
@@ -53,53 +49,12 @@ impl Item for Listed {
 
 fn list(format: Format) -> Result<(), Failure> {
     let mut items = Vec::new();
-    for (name, title, _) in COMPARISONS {
-        items.push(Listed { name, title: title.to_owned(), runs: 1, simulated_s: COMPARED_S });
-    }
     for (name, _) in catalogue::SCENARIOS {
         let Scenario { title, cases, .. } = read(name, None)?;
         let simulated_s = cases.iter().map(|case| case.setup.duration_ns / 1_000_000_000).sum();
         items.push(Listed { name, title, runs: cases.len(), simulated_s });
     }
     message::print(&message::listing(&items, format, "no scenarios"))
-}
-
-/// Virtual time of each row of a comparison, in seconds.
-const COMPARED_S: u64 = 62;
-
-/// The tables with other schedulers for comparison.
-type Comparison = fn(u64) -> peers::Table;
-
-const COMPARISONS: [(&str, &str, Comparison); 2] = [
-    ("limiters", "This limiter beside other programs' at one volume's limit", peers::limiters),
-    ("isolation", "This scheduler beside others under noisy neighbours", peers::isolation),
-];
-
-fn comparison(name: &str) -> Option<Comparison> {
-    COMPARISONS.iter().find(|(called, ..)| *called == name).map(|(_, _, compare)| *compare)
-}
-
-fn compare_peers(arguments: &SimRun, compare: Comparison, format: Format) -> Result<(), Failure> {
-    for (flag, is_there) in [
-        ("--as-of", arguments.as_of.is_some()),
-        ("--html", arguments.html.is_some()),
-        ("--stepwise", arguments.stepwise),
-    ] {
-        if is_there {
-            let name = &arguments.scenario;
-            let failure = Failure::new(format!("{flag} says nothing to `{name}`, a fixed table"));
-            return Err(failure.exit(Exit::Usage).hint("leave it out; --seed and -o are heeded"));
-        }
-    }
-    let table = compare(arguments.seed.unwrap_or(1));
-    message::print(&match format {
-        Format::Text => table.to_text(),
-        Format::Json => {
-            let schema = "evenkeel.comparison/1";
-            message::json(&serde_json::json!({ "schema": schema, "comparison": table }))
-        }
-        Format::Csv => table.to_csv(),
-    })
 }
 
 /// The results for a rule of the promise in a swarm.

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 mod ci;
 mod clock;
-mod deploy;
 mod go;
 mod guest;
 mod instructions;
@@ -26,7 +25,6 @@ usage: cargo x <verb>
   setup demo|clients|bench  install what `make demo` needs (fio), what the first pages call
                    (also nbdinfo and an aws-cli), or the programs of `make bench`
   docs             regenerate docs/reference/cli.md and docs/reference/evenkeel.1
-  deploy           regenerate deploy/ (Prometheus rules, a dashboard) and docs/reference/alerts.md
   fuzz [CASES]     the seed-driven tests with more seeds (default 20000 per test)
   fuzz scheduler [RUNS]  random calls to the scheduler under the checkers (default 1000 runs)
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
@@ -63,7 +61,6 @@ fn main() -> ExitCode {
         ["setup", "clients"] => setup::run(&root, setup::Purpose::Clients),
         ["setup", "bench"] => setup::run(&root, setup::Purpose::Bench),
         ["docs"] => tidy::reference::regenerate(&root),
-        ["deploy"] => deploy::regenerate(&root),
         ["fuzz"] => ci::fuzz(&root, ci::FUZZ_CASES),
         ["fuzz", what, runs @ ..] => fuzz(&root, what, runs),
         ["demo-trust"] => trust::run(&root, 1),

@@ -73,7 +73,7 @@ enum What {
 }
 
 /// Debian 12's packages; qemu-storage-daemon is in qemu-system-common, nbdsh in python3-libnbd.
-const NEEDS: [Need; 41] = [
+const NEEDS: [Need; 42] = [
     Need { what: What::Program("fio"), package: "fio" },
     Need { what: What::Program("nbdinfo"), package: "libnbd-bin" },
     Need { what: What::Program("nbdcopy"), package: "libnbd-bin" },
@@ -113,6 +113,7 @@ const NEEDS: [Need; 41] = [
     Need { what: What::Program("etcd"), package: "etcd-server" },
     Need { what: What::Program("etcdctl"), package: "etcd-client" },
     Need { what: What::Program("openssl"), package: "openssl" },
+    Need { what: What::Program("promtool"), package: "prometheus" },
     Need { what: What::PythonModule("venv"), package: VENV },
     Need { what: What::PythonModule("ensurepip"), package: VENV },
 ];
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(missing_packages(Purpose::Tests, |_| true), [""; 0]);
         let only_nbd = |what| !matches!(what, What::Program("nbdinfo" | "nbdcopy"));
         assert_eq!(missing_packages(Purpose::Tests, only_nbd), ["libnbd-bin"]);
-        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 33);
+        assert_eq!(missing_packages(Purpose::Tests, |_| false).len(), 34);
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Virtual time: the product's own scheduler, and models of others, in a world where an hour takes
-//! seconds and every run with the same seed is the same run.
+//! Virtual time: the product's own scheduler in a world where an hour takes seconds and every run
+//! with the same seed is the same run.
 //!
 //! The reading order is the order of the data. A text becomes a [`scenario`]: volumes, clients, a
 //! device, what is expected. A [`world`] runs it, event by event, and records [`figures`]. The
-//! [`oracle`] watches the events and restates the promise without the scheduler's code. [`peers`]
-//! are models of other schedulers; they run in the same world, or in a smaller [`closed_loop`] that
-//! tests of the scheduler use, too. [`workload`], [`promise`] and [`check`] are the words that live
-//! measurements share with all of this.
+//! [`oracle`] watches the events and restates the promise without the scheduler's code. The
+//! [`closed_loop`] is a smaller world for tests of the scheduler. [`workload`], [`promise`] and
+//! [`check`] are the words that live measurements share with all of this.
 //!
 //! Absent on purpose: a clock, threads, files, processes, sockets, unseeded randomness. The caller
 //! reads files and gives their text.
@@ -18,7 +17,6 @@ pub mod closed_loop;
 pub mod fencing;
 pub mod figures;
 pub mod oracle;
-pub mod peers;
 pub mod promise;
 pub mod scenario;
 pub mod text;

@@ -148,13 +148,12 @@ const WITH_FILES: [&str; 6] = [
 
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
 /// number of their own, too, and get a twentieth of the others'.
-const LONG: [&str; 10] = [
+const LONG: [&str; 9] = [
     "cluster::fleet::tests::",
     "exact::tests::",
     "fleet::judge::tests::",
     "oracle::tests::mutations::",
     "packing::tests::",
-    "peers::tests::",
     "search::sharpen::tests::",
     "search::tests::",
     "world::steady::tests::",

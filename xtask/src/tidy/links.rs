@@ -60,7 +60,7 @@ fn prose(text: &str) -> Vec<(usize, String)> {
 
 /// The anchors that a Markdown reader makes of the headings: lower case, punctuation gone, blanks
 /// hyphens.
-pub fn headings(text: &str) -> Vec<String> {
+fn headings(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut anchors = Vec::new();
     for line in text.lines() {

@@ -8,7 +8,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 mod black_box;
-mod deploy;
 mod edges;
 mod kept_for_full;
 mod length;
@@ -65,7 +64,6 @@ pub fn run(root: &Path) -> Result<(), String> {
     faults.extend(kept_for_full::check(&tree, &ignored));
     faults.extend(specification::check(&tree, &ignored));
     faults.extend(unused::check(&tree));
-    faults.extend(deploy::check(root, &tree));
     faults.extend(reference::check(root, &tree));
     for fault in &faults {
         println!("{fault}");

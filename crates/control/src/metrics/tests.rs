@@ -11,7 +11,7 @@ use evenkeel_wire::agent::{Answered, IoErrors};
 use std::collections::BTreeSet;
 
 mod deploy;
-mod promql;
+mod names;
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
 

@@ -37,6 +37,7 @@ macro_rules! part {
 }
 
 scenarios! {
+    "adaptive-window": adaptive_window(all),
     "batch-beside-oltp": batch_beside_oltp(all),
     "batch-beside-oltp-short": batch_beside_oltp_short(all),
     // Thirty million I/Os.
@@ -44,6 +45,7 @@ scenarios! {
     "desktop-suite-short": desktop_suite_short(all),
     "fio-40": fio_40(all),
     "fio-4000": fio_4000(first 1),
+    "first-second": first_second(all),
     // Four weeks are hundreds of millions of I/Os: at full length only.
     "five-minute-job",
     "five-minute-job-short": five_minute_job_short(all),

@@ -1,4 +1,4 @@
-//! What a scheduler is to the simulator: the product's own and the models of others, behind one
+//! What a scheduler is to the simulator: the product's own, alone, watched or recorded, behind one
 //! trait, driven in the same way.
 
 use evenkeel_core::qos::Phase;

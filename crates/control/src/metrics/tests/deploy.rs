@@ -1,6 +1,7 @@
 //! The rules and the dashboard in `deploy/` ask for what `/metrics` reports, and for nothing else.
+//! Each alert has its runbook, and each runbook its alert.
 
-use super::promql::{is_range, parse, wants_counter};
+use super::names::names;
 use super::*;
 use crate::model::VolumeState;
 use crate::space::{CRITICAL_PERCENT, LOW_PERCENT};
@@ -9,6 +10,13 @@ use evenkeel_core::limits::CONNECTIONS_PER_VOLUME_MAX;
 const RULES: &str = include_str!("../../../../../deploy/prometheus/evenkeel.rules.yml");
 const SCRAPE: &str = include_str!("../../../../../deploy/prometheus/prometheus.yml");
 const DASHBOARD: &str = include_str!("../../../../../deploy/grafana/evenkeel.json");
+const RUNBOOKS: &str = include_str!("../../../../../docs/reference/alerts.md");
+const MANIFEST: &str = include_str!("../../../../../Cargo.toml");
+
+/// Functions of a counter over a range.
+const OF_COUNTERS: [&str; 3] = ["increase", "rate", "resets"];
+/// Functions of anything else over a range.
+const OF_GAUGES: [&str; 4] = ["changes", "min_over_time", "predict_linear", "sum_over_time"];
 
 /// What Prometheus adds to each sample.
 const TARGET_LABELS: [&str; 2] = ["instance", "job"];
@@ -38,7 +46,7 @@ fn known() -> Known {
     let mut known = Known::new();
     let own = ["up", "scrape_duration_seconds"].map(|name| format!("{name}{{job=\"{}\"}}", job()));
     for series in Read::of(&text).samples.keys().chain(&own) {
-        let selectors = parse(series).expect("as PromQL writes it").selectors;
+        let selectors = names(series).selectors;
         let [selector] = selectors.as_slice() else { panic!("{series}") };
         let labels = known.entry(selector.name.clone()).or_default();
         for (label, value) in &selector.matchers {
@@ -58,10 +66,7 @@ fn job() -> &'static str {
 
 /// What is wrong with an expression.
 fn faults(text: &str, known: &Known) -> Vec<String> {
-    let query = match parse(text) {
-        Ok(query) => query,
-        Err(message) => return vec![message],
-    };
+    let query = names(text);
     let mut faults = Vec::new();
     let mut all = BTreeSet::new();
     for selector in &query.selectors {
@@ -72,8 +77,9 @@ fn faults(text: &str, known: &Known) -> Vec<String> {
         };
         all.extend(labels.keys());
         let is_counter = ["_total", "_bucket", "_sum", "_count"].iter().any(|s| name.ends_with(s));
-        if selector.function.as_ref().is_some_and(|it| wants_counter(it) != is_counter) {
-            faults.push(format!("{} of {name}", selector.function.clone().unwrap_or_default()));
+        let wrong = if is_counter { OF_GAUGES.as_slice() } else { OF_COUNTERS.as_slice() };
+        if let Some(function) = selector.function.as_deref().filter(|name| wrong.contains(name)) {
+            faults.push(format!("{function} of {name}"));
         }
         for (label, value) in &selector.matchers {
             match labels.get(label) {
@@ -94,7 +100,7 @@ fn faults(text: &str, known: &Known) -> Vec<String> {
 
 /// The labels that the result has.
 fn labels_of_result(text: &str, known: &Known) -> BTreeSet<String> {
-    let query = parse(text).expect("parsed before");
+    let query = names(text);
     let first = &query.selectors[0];
     // `absent` has the labels that it was asked for.
     if text.starts_with("absent(") {
@@ -121,8 +127,8 @@ struct Rule {
     annotations: BTreeMap<String, String>,
 }
 
-/// Reads the part of YAML that the generator writes: each key on a line, with the expression as a
-/// literal block.
+/// Reads the YAML of the rules: each key on a line, with the expression as a literal block. A test
+/// in `tests/metrics.rs` compares this with what a full reader finds.
 fn rules() -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut in_expression = false;
@@ -178,7 +184,6 @@ fn alerts_ask_for_what_is_reported() {
         if !rule.is_alert {
             continue;
         }
-        assert!(is_range(&rule.hold), "{name}: {}", rule.hold);
         assert!(["critical", "warning", "info"].contains(&rule.severity.as_str()), "{name}");
         let keys: Vec<&str> = rule.annotations.keys().map(String::as_str).collect();
         assert_eq!(keys, ["description", "runbook_url", "summary"], "{name}");
@@ -223,6 +228,37 @@ fn panels_ask_for_what_is_reported() {
         }
     }
     assert!(queries > 40, "{queries}");
+}
+
+/// A section of the runbooks: its heading, the expression, and the line of severity and time.
+fn runbooks() -> Vec<(String, String, String)> {
+    let sections = RUNBOOKS.split("\n### ").skip(1);
+    let runbook = |section: &str| {
+        let (heading, text) = section.split_once("\n\n```promql\n").expect("an expression");
+        let (expression, text) = text.split_once("```\n\n").expect("its end");
+        let severity = text.lines().next().expect("a severity");
+        (heading.to_owned(), expression.to_owned(), severity.to_owned())
+    };
+    sections.map(runbook).collect()
+}
+
+#[test]
+fn each_alert_has_its_runbook_and_each_runbook_its_alert() {
+    let home = MANIFEST.lines().find_map(|line| line.strip_prefix("repository = "));
+    let home = home.expect("a home").trim_matches('"');
+    let alerts: Vec<Rule> = rules().into_iter().filter(|rule| rule.is_alert).collect();
+    let written: Vec<_> = alerts
+        .iter()
+        .map(|rule| {
+            let severity = format!("- Severity `{}`, after `{}`.", rule.severity, rule.hold);
+            (rule.name.clone(), rule.expression.clone(), severity)
+        })
+        .collect();
+    assert_eq!(runbooks(), written);
+    for rule in &alerts {
+        let page = format!("{home}/docs/reference/alerts.md#{}", rule.name.to_lowercase());
+        assert_eq!(rule.annotations["runbook_url"], page);
+    }
 }
 
 /// A threshold that repeats a bound of the server changes with it.
