@@ -73,7 +73,7 @@ impl<P: Copy> Timeline<P> {
         self.now = self.now.max(at);
     }
 
-    /// Has [`ClosedLoop::send`] called with this number at `at`.
+    /// Schedules a call of [`ClosedLoop::send`] with this number at `at`. For tests and benchmarks.
     pub fn send_at(&mut self, at: Instant, number: u32) {
         self.events.push(at.ns, Event::Send(number));
     }
@@ -94,7 +94,7 @@ impl<P: Copy> Timeline<P> {
     }
 }
 
-/// An experiment in a closed loop; see the module's text. The required methods are called by the
+/// An experiment in a closed loop, for tests and benchmarks; see the module's text. The required methods are called by the
 /// loop, the provided ones from `dispatch` on by the experiment and its owner.
 pub trait ClosedLoop {
     /// What the device serves: a request, or a piece of one.
