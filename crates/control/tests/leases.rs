@@ -24,7 +24,7 @@ impl Suspicious {
     /// The volume's credits on disk, as a start after a crash finds them.
     fn on_disk(&self) -> Option<u64> {
         let database = rusqlite::Connection::open(&self.database).unwrap();
-        let row = "SELECT operations FROM credits WHERE volume_id = ?";
+        let row = "SELECT operations FROM credits WHERE id = ?";
         let found = database.query_row(row, [self.volume.to_string()], |row| row.get::<_, i64>(0));
         found.ok().map(i64::unsigned_abs)
     }

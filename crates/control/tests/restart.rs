@@ -574,15 +574,18 @@ fn a_start_without_the_data_plane_is_refused() {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_not_touched() {
+fn a_server_refuses_a_database_of_another_form() {
     let folder = tempfile::tempdir().unwrap();
     Server::start(folder.path()).stop().unwrap();
     let path = folder.path().join(DATABASE_FILE_NAME);
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch("PRAGMA user_version = 99").unwrap();
     drop(db);
+    let before = std::fs::read(&path).unwrap();
     let refused = Server::start_with(config(folder.path()), Arc::default()).err().unwrap();
-    assert!(refused.to_string().contains("newer version"), "{refused}");
+    let words = "written in form 99, and this program reads form 1";
+    assert!(refused.to_string().contains(words), "{refused}");
+    assert!(std::fs::read(&path).unwrap() == before);
 }
 
 #[test]
