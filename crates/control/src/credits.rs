@@ -67,20 +67,16 @@ pub enum Stop {
     Clean(Moment),
     /// Not cleanly; the disk has the unleased part of the balances.
     Crash,
-    /// Not cleanly, by a version without leases: the balances on disk were a moment old.
-    CrashBeforeLeases,
 }
 
 /// The balances with which a volume starts, by its stored ones.
 #[must_use]
 pub fn after_stop(pacing: &Pacing, stored: Balances, stop: &Stop, now: &Moment) -> Balances {
-    let tolerance_ns = pacing.tolerance.ns;
-    each(pacing, stored, |limit, credit, stored| {
+    each(pacing, stored, |_, credit, stored| {
         let balance = stored.unwrap_or(0);
         let balance = match stop {
             Stop::Clean(stopped) => refilled(balance, credit, now.ms_since(stopped)),
             Stop::Crash => balance,
-            Stop::CrashBeforeLeases => balance.saturating_sub(lease(limit, credit, tolerance_ns)),
         };
         balance.min(credit.capacity)
     })
@@ -201,9 +197,6 @@ mod tests {
         assert_eq!(unleased(&pacing, operations(5_400_000)), operations(5_400_000 - LEASE));
         assert_eq!(after(operations(5_400_000), Stop::Crash), operations(5_400_000));
         assert_eq!(after(Balances::default(), Stop::Crash), operations(0));
-        let old = after(operations(5_400_000), Stop::CrashBeforeLeases);
-        assert_eq!(old, operations(5_400_000 - LEASE));
-        assert_eq!(after(operations(5_000), Stop::CrashBeforeLeases), operations(0));
     }
 
     #[test]

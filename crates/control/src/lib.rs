@@ -10,7 +10,9 @@
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
 //! | [`server_time`] | the time by which durations are counted; pure |
 //! | `retention` | which stored hour or day is deleted first; pure |
+//! | `varint` | the numbers of records and recordings; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
+//! | [`counters`] | what volumes did between two looks at their counters; pure |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
@@ -33,6 +35,7 @@ pub mod capacity;
 mod clock;
 pub mod cloudwatch;
 pub mod cluster;
+pub mod counters;
 pub mod credentials;
 pub mod credits;
 mod direct;
@@ -54,6 +57,7 @@ pub mod scrub;
 pub mod server_time;
 mod space;
 pub mod sts;
+mod varint;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -63,18 +63,11 @@ impl Moments {
 }
 
 /// A store that outlives the server: it does nothing that a server after its end would ask for.
-struct Store {
-    inner: FakeAgent,
-    moments: Arc<Moments>,
-}
-
-impl Agent for Store {
-    fn call(&self, command: Command) -> Reply {
-        let gone = || {
-            let message = "the server is gone".to_owned();
-            Reply::Failed(Failed { kind: FailedKind::Down, message })
-        };
-        if self.moments.is_over() || !self.moments.pass() {
+fn store(moments: Arc<Moments>) -> Arc<FakeAgent> {
+    FakeAgent::scripted(move |agent, command| {
+        let failed = |kind, message: &str| Reply::Failed(Failed { kind, message: message.into() });
+        let gone = || failed(FailedKind::Down, "the server is gone");
+        if moments.is_over() || !moments.pass() {
             return gone();
         }
         let of = match &command {
@@ -82,13 +75,12 @@ impl Agent for Store {
             _ => None,
         };
         // Only what was created has bytes.
-        if of.is_some_and(|id| self.inner.with(|state| !state.unowned.contains_key(&id))) {
-            let message = "it has no bytes".to_owned();
-            return Reply::Failed(Failed { kind: FailedKind::Damaged, message });
+        if of.is_some_and(|id| agent.with(|state| !state.unowned.contains_key(&id))) {
+            return failed(FailedKind::Damaged, "it has no bytes");
         }
-        let reply = self.inner.call(command.clone());
+        let reply = agent.execute(command.clone());
         if reply == Reply::Done {
-            self.inner.with(|state| match &command {
+            agent.with(|state| match &command {
                 Command::Create(new) | Command::CreateFrom(new, _) | Command::Grow(new, _) => {
                     state.unowned.insert(new.id, new.size);
                 }
@@ -96,8 +88,8 @@ impl Agent for Store {
                 _ => {}
             });
         }
-        if self.moments.pass() { reply } else { gone() }
-    }
+        if moments.pass() { reply } else { gone() }
+    })
 }
 
 /// A journal that stores nothing after the end of its server.
@@ -130,7 +122,7 @@ struct World {
     /// Where its journal is; without a folder it is in memory, which takes a tenth of the time.
     folder: Option<tempfile::TempDir>,
     in_memory: MemoryJournal,
-    store: Arc<Store>,
+    store: Arc<FakeAgent>,
     moments: Arc<Moments>,
     bin_days: u32,
     plane: Option<Arc<Plane>>,
@@ -139,8 +131,7 @@ struct World {
 impl World {
     fn new(bin_days: u32, folder: Option<tempfile::TempDir>) -> Self {
         let moments = Arc::<Moments>::default();
-        let (inner, its) = (FakeAgent::default(), Arc::clone(&moments));
-        let store = Arc::new(Store { inner, moments: its });
+        let store = store(Arc::clone(&moments));
         let in_memory = MemoryJournal::default();
         let mut world = Self { folder, in_memory, store, moments, bin_days, plane: None };
         world.begin(u64::MAX - 1).unwrap();
@@ -151,7 +142,7 @@ impl World {
     fn begin(&mut self, moments: u64) -> Result<(), PlaneError> {
         self.plane = None;
         // What a data plane holds is gone with it; the bytes stay.
-        self.store.inner.with(|state| {
+        self.store.with(|state| {
             state.volumes.clear();
             state.hosts.clear();
         });
@@ -200,7 +191,7 @@ impl World {
                 && !matches!(snapshot.phase, SnapshotPhase::Copying { .. });
             assert!(is_at_rest, "{why}: {snapshot:?}");
         }
-        let has_bytes = self.store.inner.with(|state| {
+        let has_bytes = self.store.with(|state| {
             let volumes: BTreeSet<VolumeId> = state.unowned.keys().copied().collect();
             (volumes, state.snapshots.keys().copied().collect::<BTreeSet<SnapshotId>>())
         });

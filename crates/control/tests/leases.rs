@@ -4,48 +4,24 @@
 
 mod support;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::Path;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
-use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
+use evenkeel_wire::agent::FailedKind;
 use proptest::prelude::*;
-use support::{FakeAgent, gp2, plane_over};
+use support::{FakeAgent, gp2, plane};
 
-/// A data plane that reads the database at every command about credits.
-struct Suspicious {
-    inner: Arc<FakeAgent>,
-    database: PathBuf,
-    volume: VolumeId,
-}
-
-impl Suspicious {
-    /// The volume's credits on disk, as a start after a crash finds them.
-    fn on_disk(&self) -> Option<u64> {
-        let database = rusqlite::Connection::open(&self.database).unwrap();
-        let row = "SELECT operations FROM credits WHERE volume_id = ?";
-        let found = database.query_row(row, [self.volume.to_string()], |row| row.get::<_, i64>(0));
-        found.ok().map(i64::unsigned_abs)
-    }
-
-    fn check(&self) {
-        let held = self.inner.with(|state| state.volumes.get(&self.volume).cloned());
-        if let Some(held) = held {
-            let (disk, unleased) = (self.on_disk().unwrap_or(0), held.unleased.operations.unwrap());
-            assert!(disk <= unleased, "{disk} is on disk, and all but {unleased} may be spent");
-            assert!(unleased <= held.balances.operations.unwrap());
-        }
-    }
-}
-
-impl Agent for Suspicious {
-    fn call(&self, command: Command) -> Reply {
-        self.check();
-        let reply = self.inner.call(command);
-        self.check();
-        reply
-    }
+/// Checks the volume's credits on disk, as a start after a crash finds them.
+fn check(agent: &FakeAgent, database: &Path, volume: VolumeId) {
+    let Some(held) = agent.with(|state| state.volumes.get(&volume).cloned()) else { return };
+    let database = rusqlite::Connection::open(database).unwrap();
+    let row = "SELECT operations FROM credits WHERE id = ?";
+    let found = database.query_row(row, [volume.to_string()], |row| row.get::<_, i64>(0));
+    let disk = found.ok().map_or(0, i64::unsigned_abs);
+    let unleased = held.unleased.operations.unwrap();
+    assert!(disk <= unleased, "{disk} is on disk, and all but {unleased} may be spent");
+    assert!(unleased <= held.balances.operations.unwrap());
 }
 
 proptest! {
@@ -58,10 +34,14 @@ proptest! {
         steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let (inner, database) = (Arc::new(FakeAgent::default()), folder.path().join("control.db"));
-        let volume = VolumeId::from_bits(7);
-        let agent = Suspicious { inner: Arc::clone(&inner), database, volume };
-        let plane = plane_over(folder.path(), Arc::new(agent));
+        let (database, volume) = (folder.path().join("control.db"), VolumeId::from_bits(7));
+        let inner = FakeAgent::scripted(move |agent, command| {
+            check(agent, &database, volume);
+            let reply = agent.execute(command);
+            check(agent, &database, volume);
+            reply
+        });
+        let plane = plane(folder.path(), &inner);
         gp2(&plane);
         let change = |change: &dyn Fn(u64, u64) -> u64| inner.with(|state| {
             let held = state.volumes.get_mut(&volume).unwrap();

@@ -9,9 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_control::Settings;
+use evenkeel_control::counters::{self, Counters};
 use evenkeel_control::model::UnixMs;
-use evenkeel_control::recording::{Look, Recorder, Requests, Sample, Throttled, Work};
+use evenkeel_control::recording::{Look, Recorder, Sample};
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::Exceeded;
+use evenkeel_wire::agent::Answered;
 use support::{Client, Server, config_with, text};
 
 const ID: VolumeId = VolumeId::from_bits(7);
@@ -24,11 +27,12 @@ fn record(folder: &Path) {
     let recorder = Recorder::start(folder, 15);
     let inbox = recorder.inbox().unwrap();
     for (second, count, operations_us) in [(0, 0, 0), (1, 0, 0), (2, 12, 0), (3, 15, 400_000)] {
-        let reads = Requests { count, bytes: count * 4_096, us: count * 300 };
-        let throttled = Throttled { operations_us, ..Throttled::default() };
-        let total = Work { reads, throttled, ..Work::default() };
-        let balance_ppm = Some(1_000_000);
-        let sample = Sample { id: ID, total, queued: 0, balance_ppm, created: UnixMs(0) };
+        let answered = Answered { reads: count, read_ns: count * 300_000, ..Answered::default() };
+        let exceeded = Exceeded { operations_ns: operations_us * 1_000, ..Exceeded::default() };
+        let read_bytes = count * 4_096;
+        let total = Counters { read_bytes, answered, exceeded, ..Counters::default() };
+        let volume = counters::Sample { id: ID, total, queued: 0, created: UnixMs(0) };
+        let sample = Sample { volume, balance_ppm: Some(1_000_000) };
         inbox.offer(Look { now: UnixMs(T0 + second * 1_000), samples: vec![sample] });
     }
 }

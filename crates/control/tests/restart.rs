@@ -21,7 +21,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeChange, VolumeType};
-use evenkeel_wire::agent::{Agent, Command, FailedKind, Reply};
+use evenkeel_wire::agent::{Agent, Command, FailedKind};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, FakeAgent, Server, config, create, gp2, local_instance, plane, text};
 
@@ -30,34 +30,21 @@ const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
 /// The prefix of the address in the child's output.
 const READY: &str = "ready at ";
 
-/// A data plane that never answers its nth change.
-struct Hanging {
-    inner: FakeAgent,
-    changes_left: AtomicU32,
-}
-
-impl Agent for Hanging {
-    fn call(&self, command: Command) -> Reply {
-        let asks = matches!(
-            command,
-            Command::Report
-                | Command::ReportOf(_)
-                | Command::Balances
-                | Command::Capacity
-                | Command::Stored
-                | Command::Space
-                | Command::Filled(_)
-                | Command::Snapshots
-                | Command::SnapshotsOf(_)
-                | Command::Lease(_)
-        );
-        if !asks && self.changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            loop {
-                std::thread::park();
-            }
-        }
-        self.inner.call(command)
-    }
+/// Whether a command changes nothing in the data plane but leases.
+const fn is_question(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Report
+            | Command::ReportOf(_)
+            | Command::Balances
+            | Command::Capacity
+            | Command::Stored
+            | Command::Space
+            | Command::Filled(_)
+            | Command::Snapshots
+            | Command::SnapshotsOf(_)
+            | Command::Lease(_)
+    )
 }
 
 /// Not a test: the server that the tests below run in a separate process, to kill it.
@@ -66,11 +53,19 @@ fn child() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let hang_at = std::env::var(HANG_AT).map_or(u32::MAX, |n| n.parse().unwrap());
     let changes_left = AtomicU32::new(hang_at);
-    let agent = Hanging { inner: FakeAgent::default(), changes_left };
+    // The nth change is never answered.
+    let agent = FakeAgent::scripted(move |agent, command| {
+        if !is_question(&command) && changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            loop {
+                std::thread::park();
+            }
+        }
+        agent.execute(command)
+    });
     let ready = |address| println!("{READY}{address}");
     let run = evenkeel_control::run(
         config(Path::new(&folder)),
-        Arc::new(agent),
+        agent,
         || {},
         ready,
         std::future::pending(),
@@ -412,19 +407,16 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let server = Server::start(folder.path());
     let id = create(&server.client(), &[]);
     server.stop().unwrap();
-    let (inner, fails) = (Arc::<FakeAgent>::default(), Arc::new(AtomicBool::new(true)));
-    let failing = FailApply { inner: Arc::clone(&inner), fails: Arc::clone(&fails) };
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let folder_path = folder.path().to_owned();
-    let (ready, address) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        let ready = move |address| ready.send(address).unwrap();
-        evenkeel_control::run(config(&folder_path), Arc::new(failing), || {}, ready, async {
-            stopped.await.unwrap_or(());
-        })
+    let fails = Arc::new(AtomicBool::new(true));
+    let still_fails = Arc::clone(&fails);
+    let inner = FakeAgent::scripted(move |agent, command| {
+        if matches!(command, Command::Apply(_)) && still_fails.load(Ordering::SeqCst) {
+            agent.with(|state| state.fail_next = Some(FailedKind::Internal));
+        }
+        agent.execute(command)
     });
-    let credentials = credentials::load(folder.path()).unwrap();
-    let client = Client { address: address.recv().unwrap(), credentials };
+    let server = Server::start_with(config(folder.path()), Arc::clone(&inner)).unwrap();
+    let client = server.client();
     assert_eq!(status(&client, &id), "error");
     let reply = client.call("DescribeVolumeStatus", &[]).unwrap();
     let checked = reply.items("volumeStatusSet")[0].child("volumeStatus").unwrap();
@@ -456,8 +448,7 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     }
     fails.store(false, Ordering::SeqCst);
     becomes(&client, &id, "available");
-    drop(stop);
-    thread.join().unwrap().unwrap();
+    server.stop().unwrap();
 }
 
 fn status(client: &Client, id: &str) -> String {
@@ -547,20 +538,6 @@ fn a_volume_without_its_bytes_is_in_error_and_comes_back_as_it_was() {
     assert!(client.call("DescribeVolumes", &[("VolumeId.1", &id)]).is_err());
 }
 
-struct FailApply {
-    inner: Arc<FakeAgent>,
-    fails: Arc<AtomicBool>,
-}
-
-impl Agent for FailApply {
-    fn call(&self, command: Command) -> Reply {
-        if matches!(command, Command::Apply(_)) && self.fails.load(Ordering::SeqCst) {
-            self.inner.with(|state| state.fail_next = Some(FailedKind::Internal));
-        }
-        self.inner.call(command)
-    }
-}
-
 #[test]
 fn a_start_without_the_data_plane_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -574,15 +551,18 @@ fn a_start_without_the_data_plane_is_refused() {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_not_touched() {
+fn a_server_refuses_a_database_of_another_form() {
     let folder = tempfile::tempdir().unwrap();
     Server::start(folder.path()).stop().unwrap();
     let path = folder.path().join(DATABASE_FILE_NAME);
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch("PRAGMA user_version = 99").unwrap();
     drop(db);
+    let before = std::fs::read(&path).unwrap();
     let refused = Server::start_with(config(folder.path()), Arc::default()).err().unwrap();
-    assert!(refused.to_string().contains("newer version"), "{refused}");
+    let words = "written in form 99, and this program reads form 1";
+    assert!(refused.to_string().contains(words), "{refused}");
+    assert!(std::fs::read(&path).unwrap() == before);
 }
 
 #[test]

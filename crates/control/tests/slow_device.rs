@@ -4,33 +4,15 @@
 
 mod support;
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 
 use evenkeel_control::model::{Begins, Command as Change, Tagged, Tags};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::volume::{VolumeChange, VolumeRequest, VolumeType};
-use evenkeel_wire::agent::{Agent, Command, Reply};
-use support::{FakeAgent, gp2, plane_over};
-
-/// A data plane that creates one volume's bytes only when the test allows it.
-struct Slow {
-    inner: Arc<FakeAgent>,
-    volume: VolumeId,
-    begun: Mutex<Sender<()>>,
-    let_on: Mutex<Receiver<()>>,
-}
-
-impl Agent for Slow {
-    fn call(&self, command: Command) -> Reply {
-        if matches!(&command, Command::Create(state) if state.id == self.volume) {
-            self.begun.lock().unwrap().send(()).unwrap();
-            self.let_on.lock().unwrap().recv().unwrap();
-        }
-        self.inner.call(command)
-    }
-}
+use evenkeel_wire::agent::Command;
+use support::{FakeAgent, gp2, plane};
 
 fn create(id: VolumeId) -> Change {
     let request = VolumeRequest {
@@ -47,12 +29,18 @@ fn create(id: VolumeId) -> Change {
 #[test]
 fn others_are_changed_and_leases_renewed_while_one_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let inner = Arc::new(FakeAgent::default());
     let slow = VolumeId::from_bits(8);
     let ((begun, begins), (go, let_on)) = (channel(), channel());
     let (begun, let_on) = (Mutex::new(begun), Mutex::new(let_on));
-    let agent = Slow { inner: Arc::clone(&inner), volume: slow, begun, let_on };
-    let plane = plane_over(folder.path(), Arc::new(agent));
+    // Creates the slow volume's bytes only when the test allows it.
+    let agent = FakeAgent::scripted(move |agent, command| {
+        if matches!(&command, Command::Create(state) if state.id == slow) {
+            begun.lock().unwrap().send(()).unwrap();
+            let_on.lock().unwrap().recv().unwrap();
+        }
+        agent.execute(command)
+    });
+    let plane = plane(folder.path(), &agent);
     let other = gp2(&plane);
     let order = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -76,12 +64,12 @@ fn others_are_changed_and_leases_renewed_while_one_is_made() {
         let instance = *plane.model().hosts.keys().next().unwrap();
         let device = "/dev/sdf".into();
         plane.execute(&Change::AttachVolume { id: other, instance, device }, false).unwrap();
-        let before = inner.with(|state| state.volumes[&other].unleased);
-        inner.with(|state| {
+        let before = agent.with(|state| state.volumes[&other].unleased);
+        agent.with(|state| {
             state.volumes.get_mut(&other).unwrap().balances.operations = Some(980_000);
         });
         plane.tick();
-        let after = inner.with(|state| state.volumes[&other].unleased);
+        let after = agent.with(|state| state.volumes[&other].unleased);
         assert!(after.operations < before.operations, "not renewed: {after:?}");
         plane.execute(&Change::DeleteVolume { id: third }, false).unwrap();
         order.lock().unwrap().push("others");
@@ -93,5 +81,5 @@ fn others_are_changed_and_leases_renewed_while_one_is_made() {
         let of = |c: &&Command| matches!(c, Command::Create(state) if state.id == slow);
         state.log.iter().filter(of).count()
     };
-    assert_eq!(inner.with(made), 1, "the tick leaves it alone");
+    assert_eq!(agent.with(made), 1, "the tick leaves it alone");
 }

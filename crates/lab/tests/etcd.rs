@@ -411,7 +411,7 @@ fn commit_on(
             }
             // Neither said to be stored nor not to be.
             Err(JournalError::Unknown(_)) => {}
-            Err(error @ JournalError::TooNew(_)) => panic!("{error}"),
+            Err(error @ JournalError::OtherForm(_)) => panic!("{error}"),
             Err(_) => _ = not_stored.insert(number),
         }
         drop(_held);

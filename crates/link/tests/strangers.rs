@@ -94,7 +94,7 @@ fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
     let cluster = Hello { cluster: 1, ..good }.encode();
     let node = Hello { node: NodeId(8), ..good }.encode();
     for (bytes, verdict, text) in [
-        (other_session, Verdict::Version, "version 9 is unknown, 2 is spoken here"),
+        (other_session, Verdict::Version, "version 9 is unknown, 1 is spoken here"),
         (no_hello, Verdict::Version, "these bytes are no agent message"),
         (cluster, Verdict::Cluster, "control is not of the cluster of node 7"),
         (node, Verdict::Node, "control looks for node 8, this is node 7; look at the address"),
@@ -120,11 +120,11 @@ fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
     let mut told = Vec::new();
     let _ = wrong.read_to_end(&mut told);
     assert_eq!(told, b"", "the node says nothing");
-    // A hello of version 1, and bytes of anything.
-    let version_1 = [b"EVKH\0\x01", &before[6..]].concat();
+    // A hello of another version, and bytes of anything.
+    let version_2 = [b"EVKH\0\x02", &before[6..]].concat();
     let other = Opening { agent_version: 7, nonce: [1; NONCE_BYTES] }.encode();
     for (bytes, text) in [
-        (version_1, "version 1 is unknown, 2 is spoken here"),
+        (version_2, "version 2 is unknown, 1 is spoken here"),
         (other, "control speaks version 7 of the agent protocol, this node speaks"),
         (vec![0x55; OPENING_BYTES], "these bytes are no agent message"),
     ] {

@@ -11,8 +11,7 @@
 //! ```
 //!
 //! The proofs are those of [`evenkeel_wire::agent::proof`]: a front that does not know the
-//! cluster's secret names no client. An opening has the length of version 1's preamble, which a
-//! node of that version reads. Numbers are big-endian.
+//! cluster's secret names no client. Numbers are big-endian.
 //!
 //! The session names the client's connection: of two relayed connections with the same session the
 //! later one is served when nothing of the earlier one is under way. A client is served as long as
@@ -30,8 +29,8 @@ pub const PREAMBLE_BYTES: usize = 80;
 pub const OPENING_BYTES: usize = 63;
 /// Length of a verdict.
 pub const VERDICT_BYTES: usize = 4;
-/// Any change of the bytes needs a new version.
-pub const VERSION: u16 = 2;
+/// After the first release, any change of the bytes needs a new version: docs/internals/forms.md.
+pub const VERSION: u16 = 1;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
 /// Who is relayed, and where to.
@@ -276,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_has_a_nonce_and_is_no_preamble_of_version_1() {
+    fn an_opening_has_a_nonce_and_its_version() {
         let nonce = [0xab; NONCE_BYTES];
         let bytes = opening(&nonce);
         assert_eq!(opened(&bytes), Ok(nonce));
         let mut longer = bytes;
         longer[OPENING_BYTES - 1] = 1;
         assert_eq!(opened(&longer), Err(Malformed::Noise));
-        let mut older = bytes;
-        older[9] = 1;
-        assert_eq!(opened(&older), Err(Malformed::Version(1)));
+        let mut other = bytes;
+        other[9] = 2;
+        assert_eq!(opened(&other), Err(Malformed::Version(2)));
     }
 }

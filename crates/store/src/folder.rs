@@ -20,15 +20,9 @@ const CREDENTIALS: &str = "credentials";
 const CREDENTIALS_KEY: &str = "access_key_id";
 /// The most bytes of such a file that are looked at.
 const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
-/// The first line of the marker file; the second is `store` and the kind of store.
-pub const FORMAT: &str = "evenkeel data folder, format 3";
-/// The first line of the format before, in which the store of files was named `local`.
-const FORMAT_2: &str = "evenkeel data folder, format 2";
-const FORMAT_2_FILES: &str = "local";
-/// The whole marker of the format before, which did not name the kind of store.
-const FORMAT_1_TEXT: &str = "evenkeel data folder, format 1\n";
-/// Where the only store of format 1 that outlived its process kept its volumes.
-const FORMAT_1_VOLUMES: &str = "volumes";
+/// The first line of the marker file; the second is `store` and the kind of store. How it changes
+/// after the first release: docs/internals/forms.md.
+pub const FORMAT: &str = "evenkeel data folder, format 1";
 
 /// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
 /// later, and a child that was just forked holds them until it becomes another program.
@@ -58,32 +52,14 @@ impl Folder {
             write_marker(path, &marker, store)?;
         }
         let (lock, text) = locked(path, &marker)?;
-        let held = if text == FORMAT_1_TEXT && !path.join(FORMAT_1_VOLUMES).exists() {
-            // Only volumes in memory were made in it, if any.
-            Some(store)
-        } else if text == FORMAT_1_TEXT {
-            Some(crate::files::KIND)
-        } else {
-            kind(&text).map(|(_, store)| store)
-        };
-        let is_old = text == FORMAT_1_TEXT || kind(&text).is_some_and(|(is_old, _)| is_old);
-        match held {
-            Some(held) if held == store => {}
+        match kind(&text) {
+            Some(held) if held == store => Ok(Self { path: path.to_owned(), _lock: lock }),
             Some(held) => {
                 let (present, asked) = (held.to_owned(), store);
-                return Err(StoreError::OtherKind { path: marker, present, asked });
+                Err(StoreError::OtherKind { path: marker, present, asked })
             }
-            None => {
-                return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
-            }
+            None => Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() }),
         }
-        if !is_old {
-            return Ok(Self { path: path.to_owned(), _lock: lock });
-        }
-        write_marker(path, &marker, store)?;
-        // The new marker is another file: whoever is faster has it, and the old one ends here.
-        let (lock, _) = locked(path, &marker)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Whether [`Self::claim`] would take the folder `path`, which exists: it is ours, or empty.
@@ -118,10 +94,7 @@ impl Folder {
 #[must_use]
 pub fn kind_of(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path.join(MARKER)).ok()?;
-    if text == FORMAT_1_TEXT {
-        return path.join(FORMAT_1_VOLUMES).exists().then(|| crate::files::KIND.to_owned());
-    }
-    kind(&text).map(|(_, store)| store.to_owned())
+    kind(&text).map(str::to_owned)
 }
 
 /// Locks the marker and reads it.
@@ -147,16 +120,10 @@ fn marker_text(store: &str) -> String {
     format!("{FORMAT}\nstore {store}\n")
 }
 
-/// The kind of store that a marker names, and whether it does so in the format before; `None` if it
-/// is of another format.
-fn kind(text: &str) -> Option<(bool, &str)> {
-    let (is_old, rest) = match text.strip_prefix(FORMAT_2) {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix(FORMAT)?),
-    };
-    let store = rest.strip_prefix("\nstore ")?.strip_suffix('\n')?;
-    let store = if is_old && store == FORMAT_2_FILES { crate::files::KIND } else { store };
-    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some((is_old, store))
+/// The kind of store that a marker names; `None` if it is of another format.
+fn kind(text: &str) -> Option<&str> {
+    let store = text.strip_prefix(FORMAT)?.strip_prefix("\nstore ")?.strip_suffix('\n')?;
+    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some(store)
 }
 
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
@@ -276,14 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_refused() {
+    fn another_format_is_refused_and_left_alone() {
         let parent = tempfile::tempdir().unwrap();
-        fs::write(parent.path().join(MARKER), "evenkeel data folder, format 9\n").unwrap();
-        let error = Folder::claim(parent.path(), "local").unwrap_err();
-        assert!(error.to_string().contains("format 9"), "{error}");
-        fs::write(parent.path().join(MARKER), format!("{FORMAT}\nstore \n")).unwrap();
-        let error = Folder::claim(parent.path(), "local").unwrap_err();
-        assert!(matches!(error, StoreError::Format { .. }), "{error}");
+        let marker = parent.path().join(MARKER);
+        for (text, words) in [
+            ("evenkeel data folder, format 9\n".to_owned(), "format 9"),
+            ("evenkeel data folder, format 3\nstore local\n".to_owned(), "format 3"),
+            (format!("{FORMAT}\n"), FORMAT),
+            (format!("{FORMAT}\nstore \n"), FORMAT),
+        ] {
+            fs::write(&marker, &text).unwrap();
+            let error = Folder::claim(parent.path(), "local").unwrap_err();
+            assert!(matches!(error, StoreError::Format { .. }), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(fs::read_to_string(&marker).unwrap(), text);
+        }
     }
 
     #[test]
@@ -293,43 +267,5 @@ mod tests {
         drop(Folder::claim(parent.path(), "memory").unwrap());
         let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
         assert!(error.contains("serve with --store memory"), "{error}");
-    }
-
-    #[test]
-    fn a_folder_of_format_1_is_of_the_kind_it_was_used_for() {
-        let parent = tempfile::tempdir().unwrap();
-        let old = || fs::write(parent.path().join(MARKER), FORMAT_1_TEXT).unwrap();
-        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
-        old();
-        let held = Folder::claim(parent.path(), "memory").unwrap();
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
-        let error = Folder::claim(parent.path(), "memory").unwrap_err();
-        assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-        drop(held);
-        old();
-        fs::create_dir(parent.path().join("volumes")).unwrap();
-        let error = Folder::claim(parent.path(), "memory").unwrap_err().to_string();
-        assert!(error.contains("serve with --store files"), "{error}");
-        assert_eq!(marker(), FORMAT_1_TEXT);
-        drop(Folder::claim(parent.path(), "files").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
-    }
-
-    #[test]
-    fn a_folder_of_format_2_is_of_the_store_that_was_named_local_then() {
-        let parent = tempfile::tempdir().unwrap();
-        let old = |store: &str| {
-            let text = format!("evenkeel data folder, format 2\nstore {store}\n");
-            fs::write(parent.path().join(MARKER), text).unwrap();
-        };
-        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
-        old("local");
-        let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
-        assert!(error.contains("serve with --store files"), "{error}");
-        drop(Folder::claim(parent.path(), "files").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
-        old("memory");
-        drop(Folder::claim(parent.path(), "memory").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
     }
 }

@@ -373,8 +373,8 @@ fn what_is_wrong_is_named_with_its_field_and_offset() {
     for (error, words) in [
         (change(&delete, 0, b'X'), "field magic at byte 0: these bytes are no agent message"),
         (
-            change(&delete, 5, 1),
-            "field version at byte 4: version 1 is unknown, 13 is spoken here; update one side",
+            change(&delete, 5, 2),
+            "field version at byte 4: version 2 is unknown, 1 is spoken here; update one side",
         ),
         (change(&delete, 6, 0x7f), "field kind at byte 6: kind 127 is unknown"),
         (change(&delete, 7, 1), "field reserved at byte 7: the value is out of range"),

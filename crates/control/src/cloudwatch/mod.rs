@@ -237,13 +237,8 @@ fn look(
 
 fn sample_of(report: &VolumeReport, known: &Known) -> Sample {
     let ppm = known.capacity.and_then(|capacity| sampler::balance_ppm(report, capacity));
-    Sample {
-        id: report.id,
-        total: report.into(),
-        queued: report.queued,
-        balance_ppm: ppm.and_then(|ppm| u32::try_from(ppm).ok()),
-        created: known.created,
-    }
+    let balance_ppm = ppm.and_then(|ppm| u32::try_from(ppm).ok());
+    Sample { volume: sampler::sample(report, known), balance_ppm }
 }
 
 fn known(plane: &Plane, volume: &Volume) -> Known {

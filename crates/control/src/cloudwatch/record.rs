@@ -7,10 +7,12 @@
 
 use evenkeel_core::volume::VolumeType;
 
+use crate::varint;
+
 /// Numbers of a record, each with its bit in the mask.
 const FIELDS: usize = 16;
 /// The most bytes of a record: its kind, the mask, and ten bytes for each number.
-pub const RECORD_BYTES_MAX: usize = 3 + 10 * FIELDS;
+pub const RECORD_BYTES_MAX: usize = 3 + varint::BYTES_MAX * FIELDS;
 
 const MULTI_ATTACH: u8 = 1 << 3;
 const IDLE_IS_KNOWN: u8 = 1 << 4;
@@ -160,12 +162,8 @@ impl Record {
         let mask = set.fold(0_u16, |mask, (at, _)| mask | 1 << at);
         bytes.push(flags);
         bytes.extend(mask.to_le_bytes());
-        for mut value in fields.into_iter().filter(|value| *value > 0) {
-            while value > 0x7f {
-                bytes.push(0x80 | (value & 0x7f) as u8);
-                value >>= 7;
-            }
-            bytes.push(value as u8);
+        for value in fields.into_iter().filter(|value| *value > 0) {
+            varint::put(bytes, value);
         }
     }
 
@@ -179,7 +177,7 @@ impl Record {
         let mut fields = [0; FIELDS];
         for (at, field) in fields.iter_mut().enumerate() {
             if mask & 1 << at != 0 {
-                *field = number(&mut rest)?;
+                *field = varint::take(&mut rest)?;
             }
         }
         if !rest.is_empty() {
@@ -223,24 +221,6 @@ impl Record {
             balance_ppm: (flags & HAS_BALANCE != 0).then_some(balance),
         })
     }
-}
-
-/// Takes a number of seven-bit groups, the lowest first.
-fn number(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        let group = u64::from(byte & 0x7f);
-        if group << shift >> shift != group {
-            return None;
-        }
-        value |= group << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// The records of one volume in a span: the minutes of an hour, or the steps of a minute. Each

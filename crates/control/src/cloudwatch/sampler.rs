@@ -1,14 +1,16 @@
-//! Differences of the data plane's counters, look by look: records of steps and of minutes. Pure.
+//! Records of steps and of minutes, from the differences between looks. Pure.
 //!
 //! What happened between two looks belongs to the step in which most of that time lies.
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::Exceeded;
 use evenkeel_wire::agent::VolumeReport;
 
 use super::record::{Kind, Record};
 use super::{MINUTE_MS, STEP_MS};
+use crate::counters::{Counters, Looks, Sample};
 use crate::model::UnixMs;
 
 /// Looks that are further apart than this, in milliseconds, are not compared: the server was
@@ -35,59 +37,9 @@ pub struct Known {
     pub capacity: Option<u64>,
 }
 
-/// Requests started, delayed and answered since the server's start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Counters {
-    operations: u64,
-    read_bytes: u64,
-    write_bytes: u64,
-    iops_exceeded_ns: u64,
-    bytes_exceeded_ns: u64,
-    reads: u64,
-    writes: u64,
-    read_ns: u64,
-    write_ns: u64,
-}
-
-impl From<&VolumeReport> for Counters {
-    fn from(report: &VolumeReport) -> Self {
-        Self {
-            operations: report.operations,
-            read_bytes: report.bytes_read,
-            write_bytes: report.bytes_written,
-            iops_exceeded_ns: report.exceeded.operations_ns,
-            bytes_exceeded_ns: report.exceeded.bytes_ns,
-            reads: report.answered.reads,
-            writes: report.answered.writes,
-            read_ns: report.answered.read_ns,
-            write_ns: report.answered.write_ns,
-        }
-    }
-}
-
-impl Counters {
-    /// What was added since `before`; `None` if a counter went back.
-    fn since(&self, before: &Self) -> Option<Self> {
-        Some(Self {
-            operations: self.operations.checked_sub(before.operations)?,
-            read_bytes: self.read_bytes.checked_sub(before.read_bytes)?,
-            write_bytes: self.write_bytes.checked_sub(before.write_bytes)?,
-            iops_exceeded_ns: self.iops_exceeded_ns.checked_sub(before.iops_exceeded_ns)?,
-            bytes_exceeded_ns: self.bytes_exceeded_ns.checked_sub(before.bytes_exceeded_ns)?,
-            reads: self.reads.checked_sub(before.reads)?,
-            writes: self.writes.checked_sub(before.writes)?,
-            read_ns: self.read_ns.checked_sub(before.read_ns)?,
-            write_ns: self.write_ns.checked_sub(before.write_ns)?,
-        })
-    }
-}
-
-/// A volume, as it was at the last look.
+/// What is open of a volume: the step, and the minute.
 #[derive(Default, Debug)]
-struct Seen {
-    counters: Counters,
-    queued: u32,
-    /// The step that is open, and the minute that is.
+struct Open {
     step: Option<Record>,
     minute: Option<Record>,
 }
@@ -102,12 +54,18 @@ pub struct Ended {
 }
 
 /// Looks at the data plane from time to time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sampler {
-    looked: Option<UnixMs>,
+    looks: Looks,
     /// Number of the open step since 1970.
-    open: u64,
-    seen: BTreeMap<VolumeId, Seen>,
+    step: u64,
+    open: BTreeMap<VolumeId, Open>,
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { looks: Looks::new(GAP_MS), step: 0, open: BTreeMap::new() }
+    }
 }
 
 impl Sampler {
@@ -119,104 +77,91 @@ impl Sampler {
         known: &BTreeMap<VolumeId, Known>,
     ) -> Ended {
         let mut ended = Ended::default();
-        let before = self.looked.replace(now);
-        let is_gap = |before: UnixMs| now < before || now.ms_since(before) > GAP_MS;
-        let Some(before) = before.filter(|before| !is_gap(*before)) else {
-            self.begin(now, reports);
-            return ended;
-        };
-        self.seen.retain(|id, _| known.contains_key(id));
-        let elapsed_ms = now.ms_since(before);
-        let step = before.plus_ms(elapsed_ms / 2).0 / STEP_MS;
-        if step > self.open {
-            self.close(step, &mut ended);
+        self.open.retain(|id, _| known.contains_key(id));
+        match self.looks.begin(now) {
+            // The time between the two looks belongs to the step in which most of it lies.
+            Some(before) => {
+                let step = before.plus_ms(now.ms_since(before) / 2).0 / STEP_MS;
+                if step > self.step {
+                    self.close(step, &mut ended);
+                }
+            }
+            // Nothing before this look counts.
+            None => {
+                self.step = now.0 / STEP_MS;
+                self.open.clear();
+            }
         }
         for report in reports {
-            let Some(known) = known.get(&report.id) else { continue };
-            self.note(report, known, (before, elapsed_ms));
+            if let Some(known) = known.get(&report.id) {
+                self.note(report, known);
+            }
         }
         let next = now.0 / STEP_MS;
-        if next > self.open {
+        if next > self.step {
             self.close(next, &mut ended);
         }
         ended
     }
 
-    /// Begins anew: nothing before this look counts.
-    fn begin(&mut self, now: UnixMs, reports: &[VolumeReport]) {
-        self.open = now.0 / STEP_MS;
-        let seen = |report: &VolumeReport| (report.id, Seen::first(report));
-        self.seen = reports.iter().map(seen).collect();
-    }
-
     /// Adds what a volume did since the last look to the open step.
-    fn note(&mut self, report: &VolumeReport, known: &Known, (before, elapsed_ms): (UnixMs, u64)) {
-        let counters = Counters::from(report);
-        // It may have been on its way to the data plane at the last look.
-        let is_new = known.created.plus_ms(GAP_MS) >= before;
-        let seen = self.seen.entry(report.id).or_insert_with(|| match is_new {
-            // All its counters have begun at zero since.
-            true => Seen::default(),
-            false => Seen::first(report),
-        });
-        let Some(added) = counters.since(&seen.counters) else {
-            // The data plane began anew.
-            let (step, minute) = (seen.step, seen.minute);
-            *seen = Seen { step, minute, ..Seen::first(report) };
-            return;
-        };
-        let has_moved = added != Counters::default() || report.queued > 0 || seen.queued > 0;
-        (seen.counters, seen.queued) = (counters, report.queued);
+    fn note(&mut self, report: &VolumeReport, known: &Known) {
+        let Some(found) = self.looks.difference(&sample(report, known)) else { return };
         if !known.is_attached {
             return;
         }
-        let is_known = elapsed_ms <= IDLE_LOOK_MS_MAX;
+        let Counters { operations, read_bytes, write_bytes, answered, exceeded } = found.added;
+        // A flush that the device delays is no I/O.
+        let Exceeded { operations_ns, bytes_ns, .. } = exceeded;
+        let of_limits = Exceeded { operations_ns, bytes_ns, ..Exceeded::default() };
+        let moved = Counters { exceeded: of_limits, ..found.added };
+        let has_moved = moved != Counters::default() || found.has_queued;
+        let is_known = found.length_ms <= IDLE_LOOK_MS_MAX;
         let record = Record {
-            span_ms: elapsed_ms,
-            reads: added.reads,
-            writes: added.writes,
-            read_ns: added.read_ns,
-            write_ns: added.write_ns,
-            read_bytes: added.read_bytes,
-            write_bytes: added.write_bytes,
-            operations: added.operations,
-            iops_exceeded_ns: added.iops_exceeded_ns,
-            bytes_exceeded_ns: added.bytes_exceeded_ns,
+            span_ms: found.length_ms,
+            reads: answered.reads,
+            writes: answered.writes,
+            read_ns: answered.read_ns,
+            write_ns: answered.write_ns,
+            read_bytes,
+            write_bytes,
+            operations,
+            iops_exceeded_ns: operations_ns,
+            bytes_exceeded_ns: bytes_ns,
             provisioned_iops: known.provisioned_iops,
             looks: 1,
             queued: report.queued.into(),
             busy_looks: (report.queued > 0).into(),
-            idle_ms: is_known.then_some(if has_moved { 0 } else { elapsed_ms }),
+            idle_ms: is_known.then_some(if has_moved { 0 } else { found.length_ms }),
             balance_ppm: known.capacity.and_then(|capacity| balance_ppm(report, capacity)),
             ..Record::empty(known.kind)
         };
-        add(&mut seen.step, &record);
+        add(&mut self.open.entry(report.id).or_default().step, &record);
     }
 
     /// Ends the open step, and its minute if the next step is in another one.
     fn close(&mut self, next: u64, ended: &mut Ended) {
         const STEPS: u64 = MINUTE_MS / STEP_MS;
-        let (step_start, minute) = (self.open * STEP_MS / 1_000, self.open / STEPS);
-        for (id, seen) in &mut self.seen {
-            if let Some(record) = seen.step.take() {
-                add(&mut seen.minute, &record);
+        let (step_start, minute) = (self.step * STEP_MS / 1_000, self.step / STEPS);
+        for (id, open) in &mut self.open {
+            if let Some(record) = open.step.take() {
+                add(&mut open.minute, &record);
                 ended.steps.push((step_start, *id, record));
             }
             if next / STEPS > minute
-                && let Some(record) = seen.minute.take()
+                && let Some(record) = open.minute.take()
             {
                 ended.minutes.push((minute * MINUTE_MS / 1_000, *id, record));
             }
         }
-        self.open = next;
+        self.step = next;
     }
 }
 
-impl Seen {
-    /// A volume of which nothing before this report counts.
-    fn first(report: &VolumeReport) -> Self {
-        Self { counters: report.into(), queued: report.queued, step: None, minute: None }
-    }
+/// A volume's counters at a look.
+pub fn sample(report: &VolumeReport, known: &Known) -> Sample {
+    let Known { created, .. } = *known;
+    Sample { id: report.id, total: report.into(), queued: report.queued, created }
 }
 
 /// What a volume has saved of what it may save, in millionths; `None` without credits.
@@ -236,7 +181,6 @@ fn add(sum: &mut Option<Record>, record: &Record) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_core::qos::Exceeded;
     use evenkeel_core::qos::contract::Contract;
     use evenkeel_core::qos::pacing::Balances;
     use evenkeel_core::volume::VolumeType;

@@ -1,22 +1,19 @@
-//! The byte form of an [`Event`], for journals that store bytes. Pure.
+//! The JSON of an [`Event`], which every journal stores. Pure.
 //!
 //! JSON, in this order and without spaces:
 //!
 //! ```text
-//! {"version":6,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
+//! {"version":1,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}
 //! ```
 //!
 //! The types below exist for this form only. So renaming a field of the model does not change the
 //! bytes, and a field that is added here by mistake fails a golden test. The rules:
 //!
 //! - The bytes of an event depend on the event only.
-//! - A change of any golden byte needs a new [`VERSION`]. Earlier versions stay readable.
-//!   Version 1 has no snapshots: neither of them, nor of volumes made of them. Version 2 has none
-//!   that are filled. Version 3 has no copies, no encryption, no recycle bin, no locks, no sharing,
-//!   no fast restore, no states of hosts and no account. Version 4 has no public access.
-//!   Version 5 has no storage tiers and no zones of hosts.
-//! - An unknown version, kind or field is an error. Nothing is ignored or guessed: an older program
-//!   that ignored a field would write the volume back without it.
+//! - After the first release, a change of any golden byte needs a new [`FORM`]:
+//!   docs/internals/forms.md has the rule.
+//! - An unknown form, kind or field is an error. Nothing is ignored or guessed: a program that
+//!   ignored a field would write the volume back without it.
 //!
 //! Times are milliseconds of Unix time. Ids and types have the form of the API.
 
@@ -29,8 +26,10 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_wire::agent::HostAddress;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
+use super::JournalError;
+use crate::credits::Moment;
 use crate::model::{
     Account, Attachment, AttachmentState, Event, FastRestore, Filled, Host, HostState, Lock,
     LockMode, Modification, ModificationPhase, Phase, PublicAccess, Snapshot, SnapshotPhase,
@@ -38,45 +37,56 @@ use crate::model::{
 };
 
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
-/// The version that is written, and the newest that can be read.
-pub const VERSION: u64 = 6;
+/// The form of the control plane's state, in events, in SQLite's file and in etcd: the one that is
+/// written, and the only one that is read.
+pub const FORM: u64 = 1;
 
-/// Why bytes are not an event.
+/// Why bytes are not an event or a moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatError {
-    /// Not the JSON of an event; the text has the error and its position.
+    /// Not the JSON of one; the text has the error and its position.
     Malformed(String),
-    /// Written by a newer version of this program.
-    Version(u64),
-    /// The version has no event of this kind.
+    /// Written in another form, this one.
+    Form(u64),
+    /// The form has no event of this kind.
     Kind(String),
 }
 
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(reason) => write!(f, "the bytes are no event: {reason}"),
-            Self::Version(version) => write!(
+            Self::Malformed(reason) => write!(f, "the value cannot be read: {reason}"),
+            Self::Form(found) => write!(
                 f,
-                "the event was written by a newer version (form {version}, known up to \
-                 {VERSION}); run that version"
+                "written in form {found}, and this program reads form {FORM}; run the version of \
+                 evenkeel that wrote it"
             ),
-            Self::Kind(kind) => {
-                write!(f, "the form of version {VERSION} has no event of the kind '{kind}'")
-            }
+            Self::Kind(kind) => write!(f, "form {FORM} has no event of the kind '{kind}'"),
         }
     }
 }
 
 impl std::error::Error for FormatError {}
 
+impl FormatError {
+    /// The journal's error for a value at this place.
+    #[must_use]
+    pub fn at(&self, place: &str) -> JournalError {
+        let text = format!("{place}: {self}");
+        match self {
+            Self::Form(_) => JournalError::OtherForm(text),
+            Self::Malformed(_) | Self::Kind(_) => JournalError::Failed(text),
+        }
+    }
+}
+
 /// Encodes an event.
 ///
 /// # Errors
 /// [`FormatError::Malformed`]; no event of the model is known to cause it.
-pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
+pub fn encode(event: &Event) -> Result<String, FormatError> {
     match event {
         Event::Volume(volume) => whole("volume", VolumeForm::from(volume)),
         Event::VolumeGone(id) => whole("volume_gone", VolumeGoneForm { id: *id }),
@@ -93,14 +103,14 @@ pub fn encode(event: &Event) -> Result<Vec<u8>, FormatError> {
     }
 }
 
-fn whole(kind: &str, event: impl Serialize) -> Result<Vec<u8>, FormatError> {
+fn whole(kind: &str, event: impl Serialize) -> Result<String, FormatError> {
     #[derive(Serialize)]
     struct Whole<'a, T> {
         version: u64,
         kind: &'a str,
         event: T,
     }
-    serde_json::to_vec(&Whole { version: VERSION, kind, event }).map_err(malformed)
+    serde_json::to_string(&Whole { version: FORM, kind, event }).map_err(malformed)
 }
 
 /// Decodes an event.
@@ -110,35 +120,16 @@ fn whole(kind: &str, event: impl Serialize) -> Result<Vec<u8>, FormatError> {
 pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Whole {
+    struct Whole<'a> {
         // Checked first, because the other fields depend on it.
         #[serde(rename = "version")]
         _version: u64,
         kind: String,
-        event: Value,
+        #[serde(borrow)]
+        event: &'a RawValue,
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(malformed)?;
-    let version = match value.get("version").and_then(Value::as_u64) {
-        Some(known @ 1..=VERSION) => known,
-        Some(newer) if newer > VERSION => return Err(FormatError::Version(newer)),
-        _ => return Err(FormatError::Malformed("it has no version".into())),
-    };
-    let Whole { kind, mut event, .. } = serde_json::from_value(value).map_err(malformed)?;
-    if version == 1 {
-        from_1(&kind, &mut event)?;
-    }
-    if version <= 2 {
-        from_2(&kind, &mut event)?;
-    }
-    if version <= 3 {
-        from_3(&kind, &mut event)?;
-    }
-    if version <= 4 {
-        from_4(&kind, &mut event)?;
-    }
-    if version <= 5 {
-        from_5(&kind, &mut event)?;
-    }
+    check_form(bytes)?;
+    let Whole { kind, event, .. } = serde_json::from_slice(bytes).map_err(malformed)?;
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -159,111 +150,49 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     })
 }
 
-/// Converts the form of version 1 to that of version 2.
-fn from_1(kind: &str, event: &mut Value) -> Result<(), FormatError> {
-    match (kind, event) {
-        ("snapshot" | "snapshot_gone", _) => Err(FormatError::Kind(kind.into())),
-        ("volume", Value::Object(fields)) => match fields.insert("snapshot".into(), Value::Null) {
-            None => Ok(()),
-            Some(_) => Err(FormatError::Malformed("unknown field `snapshot`".into())),
-        },
-        _ => Ok(()),
+/// Checks the form of an event, before anything else of it is read.
+fn check_form(bytes: &[u8]) -> Result<(), FormatError> {
+    #[derive(Deserialize)]
+    struct Numbered {
+        version: u64,
+    }
+    // A JSON array would pass for the fields of an object.
+    if bytes.first() != Some(&b'{') {
+        return Err(FormatError::Malformed("it is no JSON object".into()));
+    }
+    match serde_json::from_slice(bytes).map_err(malformed)? {
+        Numbered { version: FORM } => Ok(()),
+        Numbered { version } => Err(FormatError::Form(version)),
     }
 }
 
-/// Converts the form of version 2 to that of version 3.
-fn from_2(kind: &str, event: &mut Value) -> Result<(), FormatError> {
-    let ("snapshot", Value::Object(fields)) = (kind, event) else { return Ok(()) };
-    let phase = fields.get("phase").and_then(|phase| phase.get("name"));
-    if phase.and_then(Value::as_str) == Some("filling") {
-        return Err(FormatError::Malformed("unknown variant `filling`".into()));
-    }
-    match fields.insert("filled".into(), Value::Null) {
-        None => Ok(()),
-        Some(_) => Err(FormatError::Malformed("unknown field `filled`".into())),
-    }
+/// Encodes a point in time.
+///
+/// # Errors
+/// [`FormatError::Malformed`]; no moment is known to cause it.
+pub fn encode_moment(moment: &Moment) -> Result<String, FormatError> {
+    let form = MomentForm { unix_ms: moment.unix.0, boot: moment.boot.clone() };
+    serde_json::to_string(&form).map_err(malformed)
 }
 
-/// Converts the form of version 3 to that of version 4.
-fn from_3(kind: &str, event: &mut Value) -> Result<(), FormatError> {
-    let unknown =
-        |what: &str, name: &str| FormatError::Malformed(format!("unknown {what} `{name}`"));
-    let add = |fields: &mut Map<String, Value>, new: &[(&str, Value)]| {
-        for (name, value) in new {
-            if fields.insert((*name).into(), value.clone()).is_some() {
-                return Err(unknown("field", name));
-            }
-        }
-        Ok(())
-    };
-    let phase = event.get("phase").and_then(|phase| phase.get("name")).and_then(Value::as_str);
-    if let Some(name @ ("binned" | "copying")) = phase {
-        return Err(unknown("variant", name));
-    }
-    match (kind, event) {
-        ("account", _) => Err(FormatError::Kind(kind.into())),
-        ("volume", Value::Object(fields)) => {
-            if let Some(Value::Array(attachments)) = fields.get_mut("attachments") {
-                for attachment in attachments {
-                    if let Value::Object(fields) = attachment {
-                        add(fields, &[("delete_on_termination", false.into())])?;
-                    }
-                }
-            }
-            add(
-                fields,
-                &[
-                    ("source", Value::Null),
-                    ("through", Value::Null),
-                    ("encrypted", false.into()),
-                    ("fast_restored", false.into()),
-                    ("auto_enable_io", false.into()),
-                ],
-            )
-        }
-        ("host", Value::Object(fields)) => {
-            add(fields, &[("state", serde_json::json!({ "name": "running" }))])
-        }
-        ("snapshot", Value::Object(fields)) => add(
-            fields,
-            &[
-                ("copy_of", Value::Null),
-                ("for_volume", Value::Null),
-                ("encrypted", false.into()),
-                ("lock", Value::Null),
-                ("shared_with", Value::Array(vec![])),
-                ("fast_restore", Value::Null),
-            ],
-        ),
-        _ => Ok(()),
-    }
+/// Decodes a point in time.
+///
+/// # Errors
+/// [`FormatError::Malformed`].
+pub fn decode_moment(bytes: &[u8]) -> Result<Moment, FormatError> {
+    let MomentForm { unix_ms, boot } = serde_json::from_slice(bytes).map_err(malformed)?;
+    Ok(Moment { unix: UnixMs(unix_ms), boot })
 }
 
-/// Converts the form of version 4 to that of version 5.
-fn from_4(kind: &str, event: &mut Value) -> Result<(), FormatError> {
-    let ("account", Value::Object(fields)) = (kind, event) else { return Ok(()) };
-    match fields.insert("public_access".into(), PublicAccess::default().to_string().into()) {
-        None => Ok(()),
-        Some(_) => Err(FormatError::Malformed("unknown field `public_access`".into())),
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MomentForm {
+    unix_ms: u64,
+    boot: Option<(String, u64)>,
 }
 
-/// Converts the form of version 5 to that of version 6.
-fn from_5(kind: &str, event: &mut Value) -> Result<(), FormatError> {
-    let (name, Value::Object(fields)) = (kind, event) else { return Ok(()) };
-    let new = match name {
-        "snapshot" => "tiering",
-        "host" => "zone",
-        _ => return Ok(()),
-    };
-    match fields.insert(new.into(), Value::Null) {
-        None => Ok(()),
-        Some(_) => Err(FormatError::Malformed(format!("unknown field `{new}`"))),
-    }
-}
-
-fn form<T: for<'a> Deserialize<'a>>(event: Value) -> Result<T, FormatError> {
-    serde_json::from_value(event).map_err(malformed)
+fn form<'a, T: Deserialize<'a>>(event: &'a RawValue) -> Result<T, FormatError> {
+    serde_json::from_str(event.get()).map_err(malformed)
 }
 
 fn malformed(error: serde_json::Error) -> FormatError {

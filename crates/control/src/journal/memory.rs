@@ -1,5 +1,5 @@
-//! A journal in memory, for tests. Its content is lost with the process. Like a key-value store it
-//! keeps the bytes of [`mod@format`], so everything read from it has passed through them.
+//! A journal in memory, for tests. Its content is lost with the process. Like every journal it
+//! stores the JSON of [`mod@format`].
 //!
 //! Clones share their content: cloning corresponds to opening the same journal again.
 
@@ -21,7 +21,7 @@ pub struct MemoryJournal(Arc<Mutex<Kept>>);
 #[derive(Debug, Default)]
 struct Kept {
     /// The last event of each existing object.
-    things: BTreeMap<Subject, Vec<u8>>,
+    things: BTreeMap<Subject, String>,
     credits: Credits,
     stop: Option<Stop>,
     clock: Option<Moment>,
@@ -35,7 +35,7 @@ struct Kept {
 #[derive(Debug)]
 struct Past {
     revision: Revision,
-    events: Vec<Vec<u8>>,
+    events: Vec<String>,
     /// The rest of the change.
     change: Change,
 }
@@ -54,16 +54,13 @@ impl MemoryJournal {
     }
 }
 
-fn malformed(error: format::FormatError) -> JournalError {
-    match error {
-        format::FormatError::Version(_) => JournalError::TooNew(error.to_string()),
-        _ => JournalError::Failed(error.to_string()),
-    }
+fn failed(error: format::FormatError) -> JournalError {
+    error.at("the journal in memory")
 }
 
 impl Kept {
-    /// The bytes of the events, if they can be stored.
-    fn checked(&self, events: &[Event]) -> Result<Vec<Vec<u8>>, JournalError> {
+    /// The JSON of the events, if they can be stored.
+    fn checked(&self, events: &[Event]) -> Result<Vec<String>, JournalError> {
         let mut tokens = BTreeMap::new();
         let mut all = Vec::with_capacity(events.len());
         for event in events {
@@ -74,15 +71,15 @@ impl Kept {
                     return Err(JournalError::TokenTaken(name.clone()));
                 }
             }
-            all.push(format::encode(event).map_err(malformed)?);
+            all.push(format::encode(event).map_err(failed)?);
         }
         Ok(all)
     }
 
     /// Applies an event.
-    fn apply(&mut self, event: &Event, bytes: &[u8]) {
+    fn apply(&mut self, event: &Event, json: &str) {
         match Subject::of(event) {
-            (key, true) => _ = self.things.insert(key, bytes.to_vec()),
+            (key, true) => _ = self.things.insert(key, json.to_owned()),
             (key, false) => _ = self.things.remove(&key),
         }
         self.credits.apply(event);
@@ -93,8 +90,8 @@ impl Journal for MemoryJournal {
     fn load(&mut self) -> Result<Loaded, JournalError> {
         let kept = self.kept();
         let mut model = Model::default();
-        for bytes in kept.things.values() {
-            model.apply(format::decode(bytes).map_err(malformed)?);
+        for json in kept.things.values() {
+            model.apply(format::decode(json.as_bytes()).map_err(failed)?);
         }
         let (credits, revision) = (kept.credits.clone(), kept.revision);
         let stop = kept.stop.clone().unwrap_or(Stop::Crash);
@@ -112,8 +109,8 @@ impl Journal for MemoryJournal {
             return Err(JournalError::NoRoom("the journal in memory is full".into()));
         }
         let events = kept.checked(&change.events)?;
-        for (event, bytes) in change.events.iter().zip(&events) {
-            kept.apply(event, bytes);
+        for (event, json) in change.events.iter().zip(&events) {
+            kept.apply(event, json);
         }
         kept.credits.extend(&change.unleased);
         kept.stop = change.stopped.clone().map(Stop::Clean);
@@ -140,7 +137,8 @@ impl Journal for MemoryJournal {
         }
         let mut missed = Vec::new();
         for past in kept.history.iter().filter(|past| past.revision > after) {
-            let events = past.events.iter().map(|bytes| format::decode(bytes).map_err(malformed));
+            let events =
+                past.events.iter().map(|json| format::decode(json.as_bytes()).map_err(failed));
             let events = events.collect::<Result<_, _>>()?;
             let change = Change { events, ..past.change.clone() };
             missed.push(Arc::new(Committed { revision: past.revision, change }));

@@ -2,15 +2,15 @@
 //!
 //! A [`Journal`] is given [`Change`]s, each of which it stores completely or not at all, and
 //! returns [`Loaded`], the state after all changes. The rest of the control plane uses this trait
-//! only. Files, SQL, full disks and migrations are left to the implementations.
+//! only. Files, SQL and full disks are left to the implementations.
 //!
 //! | file | contents |
 //! | --- | --- |
 //! | [`sqlite`] | one file on this machine, for one server |
 //! | [`etcd`] | keys in etcd, for several servers of which one is elected to write |
 //! | [`memory`] | bytes in memory, for tests |
-//! | [`mod@format`] | the byte form of an event, for journals that keep bytes |
-//! | `subject` | what an event is about, for journals with a key for each object |
+//! | [`mod@format`] | the JSON of an event, which every journal stores |
+//! | `subject` | the object that an event is about, under whose key a journal stores it |
 //! | `watch` | delivery of changes to watchers |
 //! | `conformance` | the tests that every journal must pass |
 //!
@@ -79,8 +79,9 @@ pub enum JournalError {
     },
     /// The watcher did not keep up, or the journal is closed: load again, and watch from there.
     Behind,
-    /// Written by a newer version of this program; the text names the version.
-    TooNew(String),
+    /// Written in another form than this program reads; the text names both forms. Nothing was
+    /// changed.
+    OtherForm(String),
     /// This server does not lead, or no longer: another one decides. The text says which.
     Deposed(String),
     /// It cannot be found out now whether the change is stored; the text has the reason. A later
@@ -109,7 +110,7 @@ impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom(text)
-            | Self::TooNew(text)
+            | Self::OtherForm(text)
             | Self::Deposed(text)
             | Self::Unknown(text)
             | Self::Failed(text) => f.write_str(text),
@@ -203,6 +204,22 @@ impl From<Vec<Event>> for Change {
     }
 }
 
+/// Adds a stored object to the model. The caller makes the model's index once, in the end.
+fn fill(model: &mut Model, event: Event) {
+    match event {
+        Event::Volume(volume) => _ = model.volumes.insert(volume.id, volume),
+        Event::Host(host) => _ = model.hosts.insert(host.id, host),
+        Event::Snapshot(snapshot) => _ = model.snapshots.insert(snapshot.id, snapshot),
+        Event::Token(name, token) => _ = model.tokens.insert(name, token),
+        Event::Account(account) => model.account = account,
+        // No key holds that an object is gone.
+        Event::VolumeGone(_)
+        | Event::HostGone(_)
+        | Event::SnapshotGone(_)
+        | Event::TokenGone(_) => {}
+    }
+}
+
 /// The state after all changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
@@ -223,7 +240,7 @@ pub trait Journal: Send {
     /// Reads the whole state.
     ///
     /// # Errors
-    /// [`JournalError::TooNew`], [`JournalError::Failed`].
+    /// [`JournalError::OtherForm`], [`JournalError::Failed`].
     fn load(&mut self) -> Result<Loaded, JournalError>;
 
     /// Stores a change that was decided at revision `expected` and returns the new revision. May

@@ -1,5 +1,8 @@
 //! The journal of one server on one machine: one SQLite file. Only this module and its submodules
-//! use SQL. `sqlite/schema.sql` has the tables, `sqlite/rows.rs` converts their rows.
+//! use SQL. `sqlite/schema.sql` has the tables, `sqlite/rows.rs` reads and writes their rows.
+//!
+//! The state is the last event of each object, as JSON, under its kind and id: what etcd has, too.
+//! Views show it in columns. A file of another form is refused and stays as it is.
 //!
 //! Every change is one transaction that is synced before the call returns. So every reply that a
 //! client has received survives kill -9 and power loss. Users may read the file with `sqlite3`
@@ -20,104 +23,20 @@ mod rows;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use self::ballast::Ballast;
+use super::format::{FORM, FormatError};
 use super::watch::{Watch, Watchers};
 use super::{Change, Journal, JournalError, Loaded, Revision};
 use crate::model::{Attachment, AttachmentState, Event, Phase, SnapshotPhase, Volume};
 use crate::private;
 
-/// Version of the tables, stored in the file's `user_version`.
-const SCHEMA_VERSION: i64 = 9;
-
 /// Room that log and database keep for some hundred changes on a full disk.
 const ROOM_BYTES: u64 = 512 << 10;
 
+/// The tables of form [`FORM`], whose number is in the file's `user_version`.
 const SCHEMA: &str = include_str!("sqlite/schema.sql");
-
-/// Upgrades a file of version 1 to version 2.
-const FROM_1: &str = "CREATE TABLE host_credits (
-    host_id TEXT PRIMARY KEY, operations INTEGER, bytes INTEGER, saved_ms INTEGER NOT NULL
-) STRICT;";
-
-/// Upgrades a file of version 2 to version 3. Its balances are not leased: `leased` has no row
-/// until they are.
-const FROM_2: &str = "ALTER TABLE credits DROP COLUMN saved_ms;
-ALTER TABLE host_credits DROP COLUMN saved_ms;
-ALTER TABLE clean_stop ADD COLUMN boot_id TEXT;
-ALTER TABLE clean_stop ADD COLUMN boot_ms INTEGER;
-CREATE TABLE leased (only INTEGER PRIMARY KEY CHECK (only = 1)) STRICT;";
-
-/// Upgrades a file of version 3 to version 4.
-const FROM_3: &str = "CREATE TABLE revision (
-    only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL
-) STRICT;
-INSERT INTO revision VALUES (1, 0);";
-
-/// Upgrades a file of version 4 to version 5.
-const FROM_4: &str = "ALTER TABLE volumes ADD COLUMN snapshot_id TEXT;
-CREATE TABLE snapshots (
-    id TEXT PRIMARY KEY, volume_id TEXT NOT NULL, volume_size_gib INTEGER NOT NULL,
-    description TEXT NOT NULL, started_ms INTEGER NOT NULL, phase TEXT NOT NULL,
-    data_bytes INTEGER, ended_ms INTEGER, reason TEXT
-) STRICT;";
-
-/// Upgrades a file of version 5 to version 6.
-const FROM_5: &str = "ALTER TABLE snapshots ADD COLUMN parent_id TEXT;
-ALTER TABLE snapshots ADD COLUMN timeout_min INTEGER;
-ALTER TABLE snapshots ADD COLUMN token TEXT;
-ALTER TABLE snapshots ADD COLUMN fingerprint TEXT;";
-
-/// Upgrades a file of version 6 to version 7.
-const FROM_6: &str = "ALTER TABLE volumes ADD COLUMN source_id TEXT;
-ALTER TABLE volumes ADD COLUMN through_id TEXT;
-ALTER TABLE volumes ADD COLUMN encrypted INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE volumes ADD COLUMN fast_restored INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE volumes ADD COLUMN auto_enable_io INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE volumes ADD COLUMN binned_ms INTEGER;
-ALTER TABLE volumes ADD COLUMN bin_until_ms INTEGER;
-ALTER TABLE attachments ADD COLUMN delete_on_termination INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE snapshots ADD COLUMN copy_of_id TEXT;
-ALTER TABLE snapshots ADD COLUMN for_volume_id TEXT;
-ALTER TABLE snapshots ADD COLUMN encrypted INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE snapshots ADD COLUMN lock_mode TEXT;
-ALTER TABLE snapshots ADD COLUMN lock_created_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN lock_cool_off_hours INTEGER;
-ALTER TABLE snapshots ADD COLUMN lock_days INTEGER;
-ALTER TABLE snapshots ADD COLUMN lock_until_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN fast_since_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN fast_credits_micro INTEGER;
-ALTER TABLE snapshots ADD COLUMN fast_counted_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN binned_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN bin_until_ms INTEGER;
-ALTER TABLE hosts ADD COLUMN state TEXT NOT NULL DEFAULT 'running';
-ALTER TABLE hosts ADD COLUMN terminated_ms INTEGER;
-CREATE TABLE snapshot_shares (
-    snapshot_id TEXT NOT NULL, account TEXT NOT NULL, PRIMARY KEY (snapshot_id, account)
-) STRICT;
-CREATE TABLE account (
-    only INTEGER PRIMARY KEY CHECK (only = 1), encrypt_by_default INTEGER
-) STRICT;";
-
-/// Upgrades a file of version 7 to version 8.
-const FROM_7: &str =
-    "ALTER TABLE account ADD COLUMN public_access TEXT NOT NULL DEFAULT 'unblocked';";
-
-/// Upgrades a file of version 8 to version 9.
-const FROM_8: &str = "ALTER TABLE snapshots ADD COLUMN tier_operation TEXT;
-ALTER TABLE snapshots ADD COLUMN tier_began_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN tier_archived_ms INTEGER;
-ALTER TABLE snapshots ADD COLUMN tier_until_ms INTEGER;
-ALTER TABLE hosts ADD COLUMN zone TEXT;";
-
-/// The server's time. The table is no part of a version: an older version can use a file that has
-/// it, and does not read it.
-const CLOCK: &str = "
-CREATE TABLE IF NOT EXISTS clock (
-    only INTEGER PRIMARY KEY CHECK (only = 1), unix_ms INTEGER NOT NULL,
-    boot_id TEXT, boot_ms INTEGER
-) STRICT;";
 
 /// Makes the file, and SQLite's files beside it, accessible to their owner only. Files that SQLite
 /// creates beside it later get the same mode.
@@ -152,6 +71,8 @@ enum Fault {
     /// The journal is at this revision, not at the expected one.
     Conflict(Revision),
     TokenTaken(String),
+    /// A record of this name cannot be read or written.
+    Format(String, FormatError),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -164,11 +85,20 @@ impl SqliteJournal {
     /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// [`JournalError::TooNew`], [`JournalError::NoRoom`], [`JournalError::Failed`].
+    /// [`JournalError::OtherForm`], [`JournalError::NoRoom`], [`JournalError::Failed`].
     pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let ballast = Ballast::released(path);
-        let connection = Connection::open(path).map_err(|error| failed(path, error))?;
-        let mut journal = Self::over(path, connection, Some(ballast))?;
+        let mut ballast = Ballast::released(path);
+        let connection = match Connection::open(path) {
+            Ok(connection) => connection,
+            Err(error) => return Err(failed(path, error)),
+        };
+        if let Err(error) = prepare(path, &connection) {
+            if let JournalError::OtherForm(_) = error {
+                ballast.keep();
+            }
+            return Err(error);
+        }
+        let mut journal = Self::over(path, connection, Some(ballast));
         journal.keep_room();
         Ok(journal)
     }
@@ -176,49 +106,14 @@ impl SqliteJournal {
     /// A database without a file.
     #[cfg(test)]
     pub fn in_memory() -> Self {
-        let connection = Connection::open_in_memory().unwrap();
-        Self::over(Path::new(":memory:"), connection, None).unwrap()
+        let (path, connection) = (Path::new(":memory:"), Connection::open_in_memory().unwrap());
+        prepare(path, &connection).unwrap();
+        Self::over(path, connection, None)
     }
 
-    fn over(
-        path: &Path,
-        connection: Connection,
-        ballast: Option<Ballast>,
-    ) -> Result<Self, JournalError> {
-        let failed = |error| failed(path, error);
-        // FULL: a commit is on the disk when it returns, in WAL mode too.
-        connection
-            .execute_batch(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 5000;",
-            )
-            .map_err(failed)?;
-        let version: i64 =
-            connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
-        let steps: &[&str] = match version {
-            SCHEMA_VERSION => &[],
-            0 => &[SCHEMA],
-            older @ 1..SCHEMA_VERSION => {
-                const UPGRADES: [&str; 8] =
-                    [FROM_1, FROM_2, FROM_3, FROM_4, FROM_5, FROM_6, FROM_7, FROM_8];
-                &UPGRADES[usize::try_from(older - 1).unwrap_or_default()..]
-            }
-            newer => return Err(too_new(path, newer)),
-        };
-        connection.execute_batch(CLOCK).map_err(failed)?;
-        // The log stays when the server stops, so the next start needs no room for a new one.
-        connection
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-            .map_err(failed)?;
-        if !steps.is_empty() {
-            let steps = steps.concat();
-            connection
-                .execute_batch(&format!(
-                    "BEGIN; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                ))
-                .map_err(failed)?;
-        }
+    fn over(path: &Path, connection: Connection, ballast: Option<Ballast>) -> Self {
         let (path, watchers) = (path.into(), Watchers::default());
-        Ok(Self { path, connection, ballast, has_committed: false, watchers })
+        Self { path, connection, ballast, has_committed: false, watchers }
     }
 
     /// Grows log and database to hold the changes that must be possible on a full disk: the log is
@@ -255,19 +150,13 @@ impl SqliteJournal {
             if counted == 0 {
                 return Err(Fault::Conflict(rows::revision(tx)?));
             }
-            match &change.stopped {
-                Some(moment) => rows::store_clean_stop(tx, moment)?,
-                None => {
-                    tx.execute("DELETE FROM clean_stop", [])?;
-                    tx.execute("INSERT OR IGNORE INTO leased VALUES (1)", [])?;
-                }
-            }
+            rows::store_stop(tx, change.stopped.as_ref())?;
             if let Some(moment) = &change.clock {
                 rows::store_clock(tx, moment)?;
             }
             for event in &change.events {
                 if let Event::Token(name, _) = event
-                    && is_taken(tx, name)?
+                    && rows::is_taken(tx, name)?
                 {
                     return Err(Fault::TokenTaken(name.clone()));
                 }
@@ -321,13 +210,14 @@ impl SqliteJournal {
             Fault::Sqlite(error) => failed(&self.path, error),
             Fault::Conflict(found) => JournalError::Conflict { expected, found },
             Fault::TokenTaken(name) => JournalError::TokenTaken(name),
+            Fault::Format(record, error) => error.at(&format!("{}: {record}", self.path.display())),
         }
     }
 }
 
 impl Journal for SqliteJournal {
     fn load(&mut self) -> Result<Loaded, JournalError> {
-        rows::load(&self.connection).map_err(|error| failed(&self.path, error))
+        rows::load(&self.connection).map_err(|fault| self.meaning(fault, Revision::default()))
     }
 
     fn commit(&mut self, change: &Change, expected: Revision) -> Result<Revision, JournalError> {
@@ -384,9 +274,29 @@ fn is_no_room<T>(result: &Result<T, JournalError>) -> bool {
     result.as_ref().is_err_and(JournalError::is_no_room)
 }
 
-fn is_taken(tx: &Transaction<'_>, token: &str) -> rusqlite::Result<bool> {
-    let found = "SELECT 1 FROM client_tokens WHERE token = ?";
-    tx.query_row(found, [token], |_| Ok(())).optional().map(|found| found.is_some())
+/// Checks the form of a database and sets how it is used. Creates the tables of an empty one.
+fn prepare(path: &Path, connection: &Connection) -> Result<(), JournalError> {
+    let failed = |error| failed(path, error);
+    // The log stays when the server stops, so the next start needs no room for a new one, and a
+    // file of another form stays as it is.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
+    connection.execute_batch("PRAGMA busy_timeout = 5000;").map_err(failed)?;
+    let number = |query| connection.query_row(query, [], |row| row.get::<_, u32>(0));
+    let form = number("PRAGMA user_version").map_err(failed)?;
+    let tables = number("SELECT count(*) FROM sqlite_schema").map_err(failed)?;
+    let is_new = (form, tables) == (0, 0);
+    if !is_new && u64::from(form) != FORM {
+        return Err(FormatError::Form(form.into()).at(&path.display().to_string()));
+    }
+    // FULL: a commit is on the disk when it returns, in WAL mode too.
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
+        .map_err(failed)?;
+    if is_new {
+        let create = format!("BEGIN; {SCHEMA} PRAGMA user_version = {FORM}; COMMIT;");
+        connection.execute_batch(&create).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, error: rusqlite::Error) -> JournalError {
@@ -397,40 +307,12 @@ fn failed(path: &Path, error: rusqlite::Error) -> JournalError {
     }
 }
 
-fn too_new(path: &Path, version: i64) -> JournalError {
-    JournalError::TooNew(format!(
-        "{}: written by a newer version (tables of version {version}, known up to \
-         {SCHEMA_VERSION}); run that version",
-        path.display()
-    ))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::credits::{Moment, Stop};
-    use crate::journal::conformance;
-    use crate::model::UnixMs;
-    use evenkeel_core::ids::VolumeId;
-
-    /// The tables of version 2, as that version created them.
-    const SCHEMA_2: &str = include_str!("../../tests/schema_2.sql");
-
-    fn of_version_2(path: &Path, rows: &str) {
-        let db = Connection::open(path).unwrap();
-        db.execute_batch(&format!("{SCHEMA_2} PRAGMA user_version = 2; {rows}")).unwrap();
-    }
-
-    fn tables(path: &Path) -> Vec<(String, String)> {
-        let db = Connection::open(path).unwrap();
-        let columns =
-            "SELECT t.name, group_concat(c.name || ' ' || c.type || c.\"notnull\" || c.pk)
-            FROM sqlite_schema t, pragma_table_info(t.name) c
-            WHERE t.type = 'table' GROUP BY t.name ORDER BY t.name";
-        let mut statement = db.prepare(columns).unwrap();
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-        rows.collect::<rusqlite::Result<_>>().unwrap()
-    }
+    use crate::journal::{Subject, conformance, format};
 
     #[test]
     fn conforms() {
@@ -443,25 +325,88 @@ mod tests {
         });
     }
 
+    /// The bytes of all files in a folder but for SQLite's index of its log, which every reader
+    /// makes.
+    fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read(entry.path()).unwrap())
+        });
+        files.filter(|(name, _)| !name.ends_with("-shm")).collect()
+    }
+
+    /// A number in the file's head, and a file of another program, with and without a log.
     #[test]
-    fn a_file_of_version_2_becomes_like_a_new_one_and_keeps_what_it_holds() {
-        let folder = tempfile::tempdir().unwrap();
-        let [old, new] = ["old.db", "new.db"].map(|name| folder.path().join(name));
-        let volume = VolumeId::from_bits(7);
-        of_version_2(&old, &format!("INSERT INTO credits VALUES ('{volume}', 5, NULL, 99);"));
-        let loaded = SqliteJournal::open(&old).unwrap().load().unwrap();
-        assert_eq!(loaded.credits.volume(volume).operations, Some(5));
-        // The balance was stored a moment before the crash: less may be left.
-        assert_eq!(loaded.stop, Stop::CrashBeforeLeases);
-        let mut journal = SqliteJournal::open(&old).unwrap();
-        journal.commit(&Change::default(), loaded.revision).unwrap();
-        assert_eq!(journal.load().unwrap().stop, Stop::Crash);
-        drop(SqliteJournal::open(&new).unwrap());
-        assert_eq!(tables(&old), tables(&new));
-        let clean = folder.path().join("clean.db");
-        of_version_2(&clean, "INSERT INTO clean_stop VALUES (1, 12345);");
-        let stopped = Moment { unix: UnixMs(12_345), boot: None };
-        let loaded = SqliteJournal::open(&clean).unwrap().load().unwrap();
-        assert_eq!(loaded.stop, Stop::Clean(stopped));
+    fn a_file_of_another_form_is_refused_and_stays_as_it_is() {
+        for mode in ["DELETE", "WAL"] {
+            for (form, table) in [(2, "records"), (9, "volumes"), (0, "t")] {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("control.db");
+                let db = Connection::open(&path).unwrap();
+                db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+                let create = format!(
+                    "PRAGMA journal_mode = {mode}; CREATE TABLE {table} (a); \
+                     INSERT INTO {table} VALUES (7); PRAGMA user_version = {form};"
+                );
+                db.execute_batch(&create).unwrap();
+                drop(db);
+                Ballast::released(&path).keep();
+                let before = bytes(folder.path());
+                let error = SqliteJournal::open(&path).unwrap_err();
+                assert!(matches!(error, JournalError::OtherForm(_)), "{error}");
+                let words = format!("written in form {form}, and this program reads form 1");
+                assert!(error.to_string().contains(&words), "{error}");
+                assert!(bytes(folder.path()) == before, "{mode} {form}");
+            }
+        }
+    }
+
+    /// A path of a view that does not fit to the JSON gives NULL, and no error.
+    #[test]
+    fn every_column_of_the_views_shows_the_records() {
+        let db = SqliteJournal::in_memory().connection;
+        for (number, event) in format::tests::events().iter().enumerate() {
+            let (subject, _) = Subject::of(event);
+            let (kind, _) = subject.kind_and_id();
+            // Several events are about the same object; each gets a record of its own.
+            let values = params![kind, number.to_string(), format::encode(event).unwrap()];
+            db.execute("INSERT INTO records VALUES (?, ?, ?)", values).unwrap();
+        }
+        let text = "SELECT name FROM sqlite_schema WHERE type = 'view'";
+        let mut find = db.prepare(text).unwrap();
+        let views = find.query_map([], |row| row.get(0)).unwrap();
+        let views: Vec<String> = views.map(Result::unwrap).collect();
+        assert_eq!(views.len(), 7);
+        for view in views {
+            let find = db.prepare(&format!("SELECT * FROM {view}")).unwrap();
+            for column in find.column_names() {
+                let count = format!("SELECT count({column}) FROM {view}");
+                let count: u32 = db.query_row(&count, [], |row| row.get(0)).unwrap();
+                assert!(count > 0, "{column} of {view} is always NULL");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_named() {
+        let volume = r#"{"version":2,"kind":"volume","event":{}}"#;
+        let gone = r#"{"version":1,"kind":"token_gone","event":{"name":"t"}}"#;
+        for (kind, id, json, words, is_other_form) in [
+            ("volume", "vol-00000000000000007", volume, "written in form 2", true),
+            ("token", "t", gone, "token t: the value cannot be read: its value is of", false),
+            ("stop", "", "{}", "stop: the value cannot be read: missing field `unix_ms`", false),
+        ] {
+            let mut journal = SqliteJournal::in_memory();
+            let row = params![kind, id, json];
+            journal.connection.execute("INSERT INTO records VALUES (?, ?, ?)", row).unwrap();
+            let error = journal.load().unwrap_err();
+            assert_eq!(matches!(error, JournalError::OtherForm(_)), is_other_form, "{error}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let mut journal = SqliteJournal::in_memory();
+        journal.connection.execute("INSERT INTO credits VALUES ('x', 1, 1)", []).unwrap();
+        let error = journal.load().unwrap_err().to_string();
+        assert!(error.contains("credits x: "), "{error}");
     }
 }

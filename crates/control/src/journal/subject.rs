@@ -36,6 +36,19 @@ impl Subject {
         }
     }
 
+    /// The kind of object, by which SQLite's records are named, and the object's id among those of
+    /// its kind.
+    #[must_use]
+    pub fn kind_and_id(&self) -> (&'static str, String) {
+        match self {
+            Self::Volume(id) => ("volume", id.to_string()),
+            Self::Host(id) => ("host", id.to_string()),
+            Self::Snapshot(id) => ("snapshot", id.to_string()),
+            Self::Token(name) => ("token", name.clone()),
+            Self::Account => ("account", String::new()),
+        }
+    }
+
     /// The event that says that it is gone, if there is one.
     #[must_use]
     pub fn gone(&self) -> Option<Event> {

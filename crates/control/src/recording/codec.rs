@@ -7,6 +7,8 @@
 
 use crc32c::{crc32c, crc32c_append};
 
+use crate::varint::{self, put};
+
 /// What a volume did between two looks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Interval {
@@ -68,8 +70,7 @@ const CONTENTS_BYTES_MAX: usize = 4_096;
 /// The most bytes of a whole block.
 pub const BLOCK_BYTES_MAX: usize = HEAD_BYTES + CONTENTS_BYTES_MAX;
 /// The most bytes of an interval: its form, and twelve numbers of ten bytes each.
-pub const INTERVAL_BYTES_MAX: usize = 1 + 12 * VARINT_BYTES_MAX;
-const VARINT_BYTES_MAX: usize = 10;
+pub const INTERVAL_BYTES_MAX: usize = 1 + 12 * varint::BYTES_MAX;
 /// The length that an interval has if nothing else is said.
 const USUAL_MS: u64 = 1_000;
 /// A volume at rest whose credits change has an interval of so many milliseconds at most, or of a
@@ -306,15 +307,6 @@ const fn differing(expected: u64, difference: u64) -> u64 {
     expected.wrapping_add(signed as u64)
 }
 
-/// Writes seven bits a byte, the lowest first; the highest bit says that more follow.
-fn put(to: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
 /// What is left of the contents of a block.
 struct Rest<'a>(&'a [u8]);
 
@@ -326,20 +318,7 @@ impl Rest<'_> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for place in 0..VARINT_BYTES_MAX {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            let shifted = bits << (7 * place);
-            if shifted >> (7 * place) != bits {
-                return None;
-            }
-            number |= shifted;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
+        varint::take(&mut self.0)
     }
 }
 

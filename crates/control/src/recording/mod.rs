@@ -7,7 +7,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `track` | what a volume did between two looks; pure |
+//! | `track` | intervals of the differences between looks; pure |
 //! | `codec` | intervals, and their bytes; pure |
 //! | `files` | the files, of bounded size and age |
 //! | `copies` | blocks that other servers take over |
@@ -145,7 +145,7 @@ impl Recording {
         let mut open = self.open();
         open.values_mut().for_each(|it| it.is_known = false);
         for sample in &look.samples {
-            open.entry(sample.id).or_default().is_known = true;
+            open.entry(sample.volume.id).or_default().is_known = true;
         }
         tracker.look(look.now, &look.samples, |id, interval| {
             let it = open.entry(id).or_default();

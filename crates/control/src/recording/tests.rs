@@ -3,6 +3,8 @@
 use std::fs;
 
 use super::*;
+use crate::counters::{self, Counters};
+use evenkeel_wire::agent::Answered;
 use proptest::prelude::*;
 
 /// A whole day, and some seconds before its end.
@@ -13,9 +15,10 @@ fn id(bits: u128) -> VolumeId {
 }
 
 fn sample(bits: u128, count: u64) -> Sample {
-    let writes = Requests { count, bytes: count * 8_192, us: count * 700 };
-    let total = Work { writes, ..Work::default() };
-    Sample { id: id(bits), total, queued: 0, balance_ppm: Some(1_000_000), created: UnixMs(0) }
+    let answered = Answered { writes: count, write_ns: count * 700_000, ..Answered::default() };
+    let total = Counters { write_bytes: count * 8_192, answered, ..Counters::default() };
+    let volume = counters::Sample { id: id(bits), total, queued: 0, created: UnixMs(0) };
+    Sample { volume, balance_ppm: Some(1_000_000) }
 }
 
 fn look(ms: u64, samples: Vec<Sample>) -> Look {
@@ -207,8 +210,9 @@ fn a_volume_takes_a_bounded_amount_of_memory() {
     for second in 0..100 {
         let mut worst = sample(1, 0);
         let most = u64::MAX / 100 * second;
-        let requests = Requests { count: most, bytes: most + second, us: most };
-        worst.total = Work { reads: requests, writes: requests, ..Work::default() };
+        let answered = Answered { reads: most, writes: most, read_ns: most, write_ns: most };
+        let (read_bytes, write_bytes) = (most + second, most + second);
+        worst.volume.total = Counters { read_bytes, write_bytes, answered, ..Counters::default() };
         still.take(&look(second * 1_000, vec![worst]), false);
         let open = still.recording.open();
         let it = open.get(&id(1)).unwrap();

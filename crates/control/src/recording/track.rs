@@ -1,12 +1,10 @@
-//! What a volume did between two looks at its counters. Pure.
-
-use std::collections::BTreeMap;
+//! Intervals of the differences between looks. Pure.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::Exceeded;
-use evenkeel_wire::agent::VolumeReport;
 
 use super::codec::{Interval, Requests, Throttled, Work};
+use crate::counters::{self, Counters, Looks};
 use crate::model::UnixMs;
 
 /// Looks that are further apart than this, in milliseconds, are not compared: what is between them
@@ -18,116 +16,85 @@ const NS_PER_US: u64 = 1_000;
 /// A volume at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// Which volume.
-    pub id: VolumeId,
-    /// What it has done since the server's start.
-    pub total: Work,
-    /// Requests that wait or are being executed.
-    pub queued: u32,
+    /// Its counters.
+    pub volume: counters::Sample,
     /// Credits, in millionths of what it may save; `None` without credits.
     pub balance_ppm: Option<u32>,
-    /// When it was created.
-    pub created: UnixMs,
 }
 
-impl From<&VolumeReport> for Work {
-    fn from(report: &VolumeReport) -> Self {
-        let VolumeReport { answered, exceeded, .. } = report;
-        let requests = |count, bytes, ns: u64| Requests { count, bytes, us: ns / NS_PER_US };
+impl From<&Counters> for Work {
+    fn from(added: &Counters) -> Self {
+        let Counters { answered, read_bytes, write_bytes, exceeded, .. } = *added;
+        let requests = |count, bytes, ns| Requests { count, bytes, us: us(ns) };
         Self {
-            reads: requests(answered.reads, report.bytes_read, answered.read_ns),
-            writes: requests(answered.writes, report.bytes_written, answered.write_ns),
-            throttled: exceeded.into(),
+            reads: requests(answered.reads, read_bytes, answered.read_ns),
+            writes: requests(answered.writes, write_bytes, answered.write_ns),
+            throttled: (&exceeded).into(),
         }
     }
 }
 
 impl From<&Exceeded> for Throttled {
     fn from(exceeded: &Exceeded) -> Self {
-        let us = |one: u64, other: u64| one.saturating_add(other) / NS_PER_US;
+        let both = |one: u64, other: u64| us(one.saturating_add(other));
         Self {
-            operations_us: us(exceeded.operations_ns, exceeded.guard_ns),
-            bytes_us: us(exceeded.bytes_ns, 0),
-            instance_us: us(exceeded.instance_operations_ns, exceeded.instance_bytes_ns),
-            device_us: us(exceeded.device_ns, 0),
+            operations_us: both(exceeded.operations_ns, exceeded.guard_ns),
+            bytes_us: us(exceeded.bytes_ns),
+            instance_us: both(exceeded.instance_operations_ns, exceeded.instance_bytes_ns),
+            device_us: us(exceeded.device_ns),
         }
     }
 }
 
-impl Work {
-    /// What was added since `before`; `None` if a counter went back.
-    fn since(&self, before: &Self) -> Option<Self> {
-        let requests = |now: &Requests, before: &Requests| {
-            Some(Requests {
-                count: now.count.checked_sub(before.count)?,
-                bytes: now.bytes.checked_sub(before.bytes)?,
-                us: now.us.checked_sub(before.us)?,
-            })
-        };
-        let (now, then) = (&self.throttled, &before.throttled);
-        Some(Self {
-            reads: requests(&self.reads, &before.reads)?,
-            writes: requests(&self.writes, &before.writes)?,
-            throttled: Throttled {
-                operations_us: now.operations_us.checked_sub(then.operations_us)?,
-                bytes_us: now.bytes_us.checked_sub(then.bytes_us)?,
-                instance_us: now.instance_us.checked_sub(then.instance_us)?,
-                device_us: now.device_us.checked_sub(then.device_us)?,
-            },
-        })
-    }
-}
-
-/// A volume at the last look that saw it.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    at: UnixMs,
-    total: Work,
-    queued: u32,
+/// The nearest number of microseconds, so that the sum over many intervals is right.
+const fn us(ns: u64) -> u64 {
+    ns.saturating_add(NS_PER_US / 2) / NS_PER_US
 }
 
 /// All volumes at the last look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tracker {
-    looked: Option<UnixMs>,
-    seen: BTreeMap<VolumeId, Seen>,
+    looks: Looks,
+}
+
+impl Default for Tracker {
+    fn default() -> Self {
+        Self { looks: Looks::new(INTERVAL_MS_MAX) }
+    }
 }
 
 impl Tracker {
-    /// Takes a look; `each` is told what each volume has done since the last one, if that is known.
+    /// Takes a look. `each` is called with what each volume has done since the last one, if that is
+    /// known.
     pub fn look(
         &mut self,
         now: UnixMs,
         samples: &[Sample],
         mut each: impl FnMut(VolumeId, Interval),
     ) {
-        let is_near = |then: UnixMs| then < now && now.ms_since(then) <= INTERVAL_MS_MAX;
-        let before = self.looked.replace(now).filter(|before| is_near(*before));
-        for sample in samples {
-            let present = Seen { at: now, total: sample.total, queued: sample.queued };
-            // All counters of a new one have begun at zero since the last look.
-            let new = before
-                .filter(|before| sample.created.plus_ms(INTERVAL_MS_MAX) >= *before)
-                .map(|at| Seen { at, total: Work::default(), queued: 0 });
-            let seen = self.seen.insert(sample.id, present).or(new);
-            let Some(then) = seen.filter(|seen| is_near(seen.at)) else { continue };
-            let Some(done) = sample.total.since(&then.total) else { continue };
-            let has_worked = done != Work::default() || sample.queued > 0 || then.queued > 0;
+        self.looks.begin(now);
+        for Sample { volume, balance_ppm } in samples {
+            let Some(found) = self.looks.difference(volume) else { continue };
+            if found.length_ms == 0 {
+                continue;
+            }
+            let done = Work::from(&found.added);
+            let has_worked = done != Work::default() || found.has_queued;
             let interval = Interval {
-                start_ms: then.at.0,
-                length_ms: now.ms_since(then.at),
+                start_ms: found.start.0,
+                length_ms: found.length_ms,
                 work: has_worked.then_some(done),
-                balance_ppm: sample.balance_ppm,
+                balance_ppm: *balance_ppm,
             };
-            each(sample.id, interval);
+            each(volume.id, interval);
         }
-        self.seen.retain(|_, seen| seen.at <= now && now.ms_since(seen.at) <= INTERVAL_MS_MAX);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_wire::agent::Answered;
     use proptest::prelude::*;
 
     const ID: VolumeId = VolumeId::from_bits(7);
@@ -135,9 +102,11 @@ mod tests {
 
     /// After so many requests of 4 KiB and a millisecond.
     fn sample(count: u64, queued: u32, created: u64) -> Sample {
-        let reads = Requests { count, bytes: count * 4_096, us: count * 1_000 };
-        let total = Work { reads, ..Work::default() };
-        Sample { id: ID, total, queued, balance_ppm: None, created: UnixMs(created) }
+        let answered = Answered { reads: count, read_ns: count * 1_000_000, ..Answered::default() };
+        let total = Counters { read_bytes: count * 4_096, answered, ..Counters::default() };
+        let created = UnixMs(created);
+        let volume = counters::Sample { id: ID, total, queued, created };
+        Sample { volume, balance_ppm: None }
     }
 
     /// `(start, length, reads)` after looks at `(time, reads since the start, requests that wait)`.

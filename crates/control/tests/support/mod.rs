@@ -39,11 +39,15 @@ use evenkeel_wire::aws::xml::Element;
 
 pub const REGION: &str = "local-1";
 
-/// The data plane: stores what it receives, and fails on request.
+/// The data plane: stores what it receives, fails on request, and follows a script if it has one.
 #[derive(Default)]
 pub struct FakeAgent {
     state: Mutex<FakeState>,
+    script: Option<Script>,
 }
+
+/// Answers a command in place of the agent. What it passes to [`FakeAgent::execute`] is executed.
+type Script = Box<dyn Fn(&FakeAgent, Command) -> Reply + Send + Sync>;
 
 #[derive(Default)]
 pub struct FakeState {
@@ -310,6 +314,11 @@ impl FakeAgent {
     pub fn with<T>(&self, work: impl FnOnce(&mut FakeState) -> T) -> T {
         work(&mut self.state.lock().unwrap())
     }
+
+    /// An agent that has a script answer every command.
+    pub fn scripted(script: impl Fn(&Self, Command) -> Reply + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { script: Some(Box::new(script)), ..Self::default() })
+    }
 }
 
 fn failed(kind: FailedKind) -> Reply {
@@ -341,6 +350,16 @@ fn clamped(balances: Balances, pacing: &Pacing, unnamed: u64) -> Balances {
 
 impl Agent for FakeAgent {
     fn call(&self, command: Command) -> Reply {
+        match &self.script {
+            Some(script) => script(self, command),
+            None => self.execute(command),
+        }
+    }
+}
+
+impl FakeAgent {
+    /// Executes a command, whatever the script.
+    pub fn execute(&self, command: Command) -> Reply {
         let mut state = self.state.lock().unwrap();
         if let Some(kind) = state.fail_always {
             return failed(kind);
@@ -431,12 +450,8 @@ pub fn config_with(data_dir: &Path, settings: Settings) -> ControlConfig {
 
 /// A control plane without its HTTP side.
 pub fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
-    plane_over(folder, Arc::clone(agent) as Arc<dyn Agent>)
-}
-
-/// The same over another data plane.
-pub fn plane_over(folder: &Path, agent: Arc<dyn Agent>) -> Plane {
     let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
+    let agent = Arc::clone(agent) as Arc<dyn Agent>;
     Plane::start(Box::new(journal), Settings::default(), agent, || {}).unwrap()
 }
 

@@ -127,8 +127,8 @@ fn a_front_without_the_secret_names_no_client_and_learns_nothing() {
         assert_eq!(verdict(&mut stream).is_some(), is_let_in);
     }
     // What is not proven, and what is no opening, ends without a word about the cluster.
-    let version_1 = [b"evkrelay\0\x01", &[0; 53][..]].concat();
-    for (bytes, told) in [(version_1, Some(Verdict::Version)), (vec![0x55; 63], None)] {
+    let version_2 = [b"evkrelay\0\x02", &[0; 53][..]].concat();
+    for (bytes, told) in [(version_2, Some(Verdict::Version)), (vec![0x55; 63], None)] {
         let mut stream = dial(address, &bytes);
         assert_eq!(verdict(&mut stream), told);
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "and is closed");

@@ -35,8 +35,9 @@ use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{DeviceModel, InstanceCounters, InstancePacing};
 use evenkeel_core::units::ByteCount;
 
-/// Version of the byte form, in every frame. Any change of a message's fields needs a new version.
-pub const VERSION: u16 = 13;
+/// Version of the byte form, in every frame. After the first release, any change of a message's
+/// fields needs a new version: docs/internals/forms.md.
+pub const VERSION: u16 = 1;
 
 /// The address from which a host may access its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

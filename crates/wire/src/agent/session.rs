@@ -32,9 +32,8 @@ use super::proof::{CHALLENGE_BYTES, Nonce};
 
 /// Version of the hello, its answer and the packets. Frames have their own
 /// ([`VERSION`](super::VERSION)).
-pub const SESSION_VERSION: u16 = 2;
-/// The length of an opening in bytes: that of version 1's hello, which a node of that version
-/// reads.
+pub const SESSION_VERSION: u16 = 1;
+/// The length of an opening in bytes.
 pub const OPENING_BYTES: usize = 48;
 /// The length of a challenge in bytes.
 pub const SESSION_CHALLENGE_BYTES: usize = 8 + CHALLENGE_BYTES;

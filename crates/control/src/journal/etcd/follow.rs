@@ -137,9 +137,7 @@ pub(super) fn event_of(
 ) -> Result<crate::model::Event, JournalError> {
     let key = String::from_utf8_lossy(key);
     let event = format::decode(value).map_err(|error| match error {
-        format::FormatError::Version(_) => {
-            JournalError::TooNew(format!("etcd's key '{key}': {error}"))
-        }
+        format::FormatError::Form(_) => error.at(&format!("etcd's key '{key}'")),
         other => values::malformed(&key, &other),
     })?;
     match Subject::of(&event) == (subject.clone(), true) {
@@ -196,7 +194,7 @@ mod tests {
             },
             crate::model::UnixMs(1),
         );
-        let value = format::encode(&Event::Volume(volume)).unwrap();
+        let value = format::encode(&Event::Volume(volume)).unwrap().into_bytes();
         let [right, wrong] = [one, two].map(Subject::Volume);
         let key = |subject: &Subject| keys.key(&Thing::Event(subject.clone()));
         assert!(event_of(&right, &key(&right), &value).is_ok());

@@ -49,7 +49,7 @@ use self::gateway::{Compare, KeyValue, Operation, RangeAnswer, Transaction, Tran
 use self::keys::{Keys, Thing};
 use self::plan::{Known, Outcome, Planned, Terms};
 use super::watch::{self, Watch, Watchers};
-use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject};
+use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, fill};
 use crate::clock;
 use crate::credits::{Moment, Stop};
 use crate::model::{Event, Model};
@@ -182,7 +182,7 @@ impl EtcdJournal {
         }
     }
 
-    /// Writes the version of the format, if there is none.
+    /// Writes the form of the keys, if there is none.
     fn write_meta(&self, leadership: &Leadership) -> Result<(), JournalError> {
         let transaction = Transaction {
             when: vec![
@@ -434,27 +434,10 @@ impl Reading {
                     let devices = volume.attachments.iter().map(|a| (a.instance, a.device.clone()));
                     self.known.devices.insert(volume.id, devices.collect());
                 }
-                self.fill(event);
+                fill(&mut self.model, event);
             }
         }
         Ok(())
-    }
-
-    /// The model's index is made once, in the end.
-    fn fill(&mut self, event: Event) {
-        let model = &mut self.model;
-        match event {
-            Event::Volume(volume) => _ = model.volumes.insert(volume.id, volume),
-            Event::Host(host) => _ = model.hosts.insert(host.id, host),
-            Event::Snapshot(snapshot) => _ = model.snapshots.insert(snapshot.id, snapshot),
-            Event::Token(name, token) => _ = model.tokens.insert(name, token),
-            Event::Account(account) => model.account = account,
-            // No key holds that something is gone.
-            Event::VolumeGone(_)
-            | Event::HostGone(_)
-            | Event::SnapshotGone(_)
-            | Event::TokenGone(_) => {}
-        }
     }
 
     fn done(mut self) -> Read {

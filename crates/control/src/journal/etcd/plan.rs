@@ -187,8 +187,8 @@ impl Draft<'_> {
         }
         let value = match is_there {
             true => {
-                let bytes = format::encode(event);
-                Some(bytes.map_err(|error| JournalError::Failed(error.to_string()))?)
+                let json = format::encode(event);
+                Some(json.map_err(|error| error.at("the change"))?.into_bytes())
             }
             false => None,
         };

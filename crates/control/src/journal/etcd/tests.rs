@@ -63,30 +63,63 @@ fn found(client: &Client, keys: &Keys) -> Result<(), EtcdError> {
     kv.once("id", number::text_of(NUMBER).as_bytes()).map(drop)
 }
 
+/// Is elected in a cluster of this name.
+fn lead(client: &Client, cluster: &str) -> (Keys, Leadership) {
+    let keys = Keys::of(cluster).unwrap();
+    let candidate =
+        Leader { node: "n".into(), incarnation: cluster.to_owned(), address: "127.0.0.1:1".into() };
+    let election = Election::new(client.clone(), keys.clone(), NUMBER, candidate);
+    // The first one waits until etcd has started.
+    let deadline = clock::since_boot() + Duration::from_secs(60);
+    loop {
+        match found(client, &keys).and_then(|()| election.wait(Duration::ZERO)) {
+            Ok(Some(leadership)) => return (keys, leadership),
+            other => assert!(clock::since_boot() < deadline, "{other:?}"),
+        }
+    }
+}
+
+fn client(etcd: &Etcd) -> Client {
+    let options = Options { endpoints: vec![etcd.url.clone()], ..Options::default() };
+    Client::new(&options).unwrap()
+}
+
 #[test]
 fn conforms() {
     let Some(etcd) = etcd() else { return };
-    let options = Options { endpoints: vec![etcd.url.clone()], ..Options::default() };
-    let client = Client::new(&options).unwrap();
+    let client = client(&etcd);
     let number = AtomicU32::new(0);
     conformance::check(&mut || {
         let cluster = format!("c{}", number.fetch_add(1, Ordering::Relaxed));
-        let keys = Keys::of(&cluster).unwrap();
-        let candidate =
-            Leader { node: "n".into(), incarnation: cluster, address: "127.0.0.1:1".into() };
-        let election = Election::new(client.clone(), keys.clone(), NUMBER, candidate);
-        // The first one waits until etcd has started.
-        let deadline = clock::since_boot() + Duration::from_secs(60);
-        let leadership = loop {
-            match found(&client, &keys).and_then(|()| election.wait(Duration::ZERO)) {
-                Ok(Some(leadership)) => break leadership,
-                other => assert!(clock::since_boot() < deadline, "{other:?}"),
-            }
-        };
+        let (keys, leadership) = lead(&client, &cluster);
         let client = client.clone();
         Box::new(move || {
             let (client, leadership) = (client.clone(), leadership.clone());
             Box::new(EtcdJournal::lead(client, keys.clone(), leadership))
         })
     });
+}
+
+#[test]
+fn keys_of_another_form_are_refused_and_stay_as_they_are() {
+    let Some(etcd) = etcd() else { return };
+    let client = client(&etcd);
+    let event = r#"{"version":6,"kind":"volume_gone","event":{"id":"vol-00000000000000007"}}"#;
+    for (cluster, meta, key, value, form) in [
+        ("keys", r#"{"format":2}"#, "clock", r#"{"a":1}"#, 2),
+        ("event", r#"{"format":1}"#, "v/vol-00000000000000007", event, 6),
+    ] {
+        let (keys, leadership) = lead(&client, cluster);
+        let kv = Kv { client: client.clone(), keys: keys.clone() };
+        kv.put("meta", meta.as_bytes(), 0).unwrap();
+        kv.put(key, value.as_bytes(), 0).unwrap();
+        let before = kv.all("").unwrap();
+        let mut journal = EtcdJournal::lead(client.clone(), keys, leadership);
+        let refused = journal.load().unwrap_err();
+        assert!(matches!(refused, JournalError::OtherForm(_)), "{refused}");
+        let words = format!("written in form {form}, and this program reads form 1");
+        assert!(refused.to_string().contains(&words), "{refused}");
+        assert_eq!(journal.commit(&Change::default(), Revision(0)), Err(refused));
+        assert_eq!(kv.all("").unwrap(), before);
+    }
 }

@@ -1,4 +1,4 @@
-//! The values of keys that hold no event: the format's version, balances, the mark of a clean stop
+//! The values of keys that hold no event: the form, balances, the mark of a clean stop
 //! and the leader. JSON; an unknown field is an error. Pure.
 
 use std::collections::BTreeMap;
@@ -8,11 +8,8 @@ use evenkeel_core::qos::pacing::Balances;
 use serde::{Deserialize, Serialize};
 
 use crate::credits::Moment;
+use crate::journal::format::{self, FORM, FormatError};
 use crate::journal::{Credits, JournalError};
-use crate::model::UnixMs;
-
-/// The version of keys and values that is written, and the newest that can be read.
-pub const FORMAT: u64 = 1;
 
 /// Balances are kept in so many values, so that a few that have changed are few bytes, and all of
 /// 100,000 volumes few operations.
@@ -24,30 +21,28 @@ pub fn part_of(bits: u128) -> usize {
     (bits % PARTS as u128) as usize
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MetaForm {
-    format: u64,
+    #[serde(rename = "format")]
+    _format: u64,
 }
 
 /// The value of `meta`.
 pub fn meta() -> Vec<u8> {
-    format!(r#"{{"format":{FORMAT}}}"#).into_bytes()
+    format!(r#"{{"format":{FORM}}}"#).into_bytes()
 }
 
-/// Whether keys of that format can be read.
+/// Whether keys of that form can be read.
 pub fn check_meta(bytes: &[u8]) -> Result<(), JournalError> {
     #[derive(Deserialize)]
-    struct Version {
+    struct Numbered {
         format: u64,
     }
-    let Version { format } =
+    let Numbered { format } =
         serde_json::from_slice(bytes).map_err(|error| malformed("meta", &error))?;
-    if format > FORMAT {
-        return Err(JournalError::TooNew(format!(
-            "etcd's keys were written by a newer version (format {format}, known up to {FORMAT}); \
-             run that version"
-        )));
+    if format != FORM {
+        return Err(FormatError::Form(format).at("etcd's keys"));
     }
     let MetaForm { .. } =
         serde_json::from_slice(bytes).map_err(|error| malformed("meta", &error))?;
@@ -91,24 +86,15 @@ pub fn read_credits(bytes: &[u8]) -> Result<Credits, JournalError> {
     Ok(credits)
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MomentForm {
-    unix_ms: u64,
-    boot: Option<(String, u64)>,
-}
-
 /// The value of a key that holds a point in time.
 pub fn moment(key: &str, moment: &Moment) -> Result<Vec<u8>, JournalError> {
-    let form = MomentForm { unix_ms: moment.unix.0, boot: moment.boot.clone() };
-    serde_json::to_vec(&form).map_err(|error| malformed(key, &error))
+    let json = format::encode_moment(moment).map_err(|error| malformed(key, &error))?;
+    Ok(json.into_bytes())
 }
 
 /// The point in time that a key holds.
 pub fn read_moment(key: &str, bytes: &[u8]) -> Result<Moment, JournalError> {
-    let MomentForm { unix_ms, boot } =
-        serde_json::from_slice(bytes).map_err(|error| malformed(key, &error))?;
-    Ok(Moment { unix: UnixMs(unix_ms), boot })
+    format::decode_moment(bytes).map_err(|error| malformed(key, &error))
 }
 
 /// A value that cannot be read, or written.
@@ -120,6 +106,7 @@ pub fn malformed(key: &str, why: &impl ToString) -> JournalError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::UnixMs;
 
     #[test]
     fn values_are_golden_and_read_back() {
@@ -137,15 +124,16 @@ mod tests {
         assert_eq!(part_of(volume.bits()), 1);
         let moment = Moment { unix: UnixMs(5), boot: Some(("b".into(), 7)) };
         let bytes = super::moment("stop", &moment).unwrap();
-        assert_eq!(bytes, br#"{"unix_ms":5,"boot":["b",7]}"#);
         assert_eq!(read_moment("stop", &bytes), Ok(moment));
         assert_eq!(check_meta(&meta()), Ok(()));
     }
 
     #[test]
-    fn what_is_newer_or_unknown_is_refused() {
-        let newer = check_meta(br#"{"format":2,"pool":"x"}"#).unwrap_err();
-        assert!(matches!(newer, JournalError::TooNew(_)), "{newer}");
+    fn another_form_and_an_unknown_value_are_refused() {
+        let other = check_meta(br#"{"format":2,"pool":"x"}"#).unwrap_err();
+        assert!(matches!(other, JournalError::OtherForm(_)), "{other}");
+        let words = "etcd's keys: written in form 2, and this program reads form 1";
+        assert!(other.to_string().starts_with(words), "{other}");
         for bytes in [&br#"{"format":1,"pool":"x"}"#[..], b"", b"[]"] {
             let error = check_meta(bytes).unwrap_err();
             assert!(matches!(error, JournalError::Failed(_)), "{error}");

@@ -1,0 +1,152 @@
+//! What volumes did between two looks at the data plane's counters. Pure.
+//!
+//! The metrics of CloudWatch and the recordings are both made of these differences. They differ in
+//! what they keep of them, and in how far apart two looks may be.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::qos::Exceeded;
+use evenkeel_wire::agent::{Answered, VolumeReport};
+
+use crate::model::UnixMs;
+
+/// What was asked of a volume: since the data plane's start, or between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// I/Os that were started, as the limit in IOPS counts them.
+    pub operations: u64,
+    /// Bytes of read requests that were started.
+    pub read_bytes: u64,
+    /// Bytes of write requests that were started.
+    pub write_bytes: u64,
+    /// Reads and writes that were answered.
+    pub answered: Answered,
+    /// The time for which requests were delayed, by cause.
+    pub exceeded: Exceeded,
+}
+
+impl From<&VolumeReport> for Counters {
+    fn from(report: &VolumeReport) -> Self {
+        Self {
+            operations: report.operations,
+            read_bytes: report.bytes_read,
+            write_bytes: report.bytes_written,
+            answered: report.answered,
+            exceeded: report.exceeded,
+        }
+    }
+}
+
+impl Counters {
+    /// What was added since `before`; `None` if a counter went back.
+    fn since(&self, before: &Self) -> Option<Self> {
+        let (now, then) = (&self.answered, &before.answered);
+        let answered = Answered {
+            reads: now.reads.checked_sub(then.reads)?,
+            writes: now.writes.checked_sub(then.writes)?,
+            read_ns: now.read_ns.checked_sub(then.read_ns)?,
+            write_ns: now.write_ns.checked_sub(then.write_ns)?,
+        };
+        let (now, then) = (&self.exceeded, &before.exceeded);
+        let exceeded = Exceeded {
+            operations_ns: now.operations_ns.checked_sub(then.operations_ns)?,
+            bytes_ns: now.bytes_ns.checked_sub(then.bytes_ns)?,
+            guard_ns: now.guard_ns.checked_sub(then.guard_ns)?,
+            instance_operations_ns: now
+                .instance_operations_ns
+                .checked_sub(then.instance_operations_ns)?,
+            instance_bytes_ns: now.instance_bytes_ns.checked_sub(then.instance_bytes_ns)?,
+            device_ns: now.device_ns.checked_sub(then.device_ns)?,
+        };
+        Some(Self {
+            operations: self.operations.checked_sub(before.operations)?,
+            read_bytes: self.read_bytes.checked_sub(before.read_bytes)?,
+            write_bytes: self.write_bytes.checked_sub(before.write_bytes)?,
+            answered,
+            exceeded,
+        })
+    }
+}
+
+/// A volume at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Which volume.
+    pub id: VolumeId,
+    /// What it has done since the data plane's start.
+    pub total: Counters,
+    /// Requests that wait or are being executed.
+    pub queued: u32,
+    /// When it was created.
+    pub created: UnixMs,
+}
+
+/// What a volume did between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// When the earlier look was.
+    pub start: UnixMs,
+    /// Milliseconds between the two.
+    pub length_ms: u64,
+    /// What was added.
+    pub added: Counters,
+    /// Whether requests waited or were being executed at either look.
+    pub has_queued: bool,
+}
+
+/// A volume at the last look that saw it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: UnixMs,
+    total: Counters,
+    queued: u32,
+}
+
+/// The last look at each volume.
+#[derive(Debug)]
+pub struct Looks {
+    /// Looks that are further apart are not compared.
+    gap_ms: u64,
+    now: Option<UnixMs>,
+    before: Option<UnixMs>,
+    seen: BTreeMap<VolumeId, Seen>,
+}
+
+impl Looks {
+    /// No look yet. Looks that are further apart than this are not compared: the server was
+    /// stopped, the data plane did not answer, or the clock was set.
+    #[must_use]
+    pub const fn new(gap_ms: u64) -> Self {
+        Self { gap_ms, now: None, before: None, seen: BTreeMap::new() }
+    }
+
+    /// Begins a look at this time. Returns when the last one was; `None` if that is no earlier time
+    /// or too far away.
+    pub fn begin(&mut self, now: UnixMs) -> Option<UnixMs> {
+        let gap_ms = self.gap_ms;
+        let is_near = |then: UnixMs| then <= now && now.ms_since(then) <= gap_ms;
+        self.seen.retain(|_, seen| is_near(seen.at));
+        self.before = self.now.replace(now).filter(|then| is_near(*then));
+        self.before
+    }
+
+    /// What a volume has done since the last look that saw it; `None` if that is not known.
+    pub fn difference(&mut self, sample: &Sample) -> Option<Difference> {
+        let now = self.now?;
+        let present = Seen { at: now, total: sample.total, queued: sample.queued };
+        // A new one may have been on its way to the data plane at the last look: all its counters
+        // have begun at zero since.
+        let new = self
+            .before
+            .filter(|before| sample.created.plus_ms(self.gap_ms) >= *before)
+            .map(|at| Seen { at, total: Counters::default(), queued: 0 });
+        let then = self.seen.insert(sample.id, present).or(new)?;
+        Some(Difference {
+            start: then.at,
+            length_ms: now.ms_since(then.at),
+            added: sample.total.since(&then.total)?,
+            has_queued: sample.queued > 0 || then.queued > 0,
+        })
+    }
+}
