@@ -3,7 +3,8 @@
 //! marker names the kind of store that holds the folder's volumes: another kind would find none of
 //! them.
 
-use crate::{StoreError, clock};
+use crate::local::place;
+use crate::{StoreError, clock, memory, rbd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,6 +24,9 @@ const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 /// The first line of the marker file; the second is `store` and the kind of store. How it changes
 /// after the first release: docs/internals/forms.md.
 pub const FORMAT: &str = "evenkeel data folder, format 1";
+
+/// The kinds of store that a marker of this version names.
+pub(crate) const KINDS: [&str; 3] = [place::KIND, rbd::KIND, memory::KIND];
 
 /// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
 /// later, and a child that was just forked holds them until it becomes another program.
@@ -55,8 +59,8 @@ impl Folder {
         match kind(&text) {
             Some(held) if held == store => Ok(Self { path: path.to_owned(), _lock: lock }),
             Some(held) => {
-                let (present, asked) = (held.to_owned(), store);
-                Err(StoreError::OtherKind { path: marker, present, asked })
+                let present = held.to_owned();
+                Err(StoreError::OtherKind { path: marker, present, asked: store })
             }
             None => Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() }),
         }
@@ -75,26 +79,11 @@ impl Folder {
         }
     }
 
-    /// Notes that the folder is that of another kind of store from now on.
-    ///
-    /// # Errors
-    /// When that cannot be written.
-    pub fn hand_over(self, store: &'static str) -> Result<(), StoreError> {
-        write_marker(&self.path, &self.path.join(MARKER), store)
-    }
-
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// The kind of store of a data folder; `None` if it is none, or of another format.
-#[must_use]
-pub fn kind_of(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path.join(MARKER)).ok()?;
-    kind(&text).map(str::to_owned)
 }
 
 /// Locks the marker and reads it.
@@ -267,5 +256,22 @@ mod tests {
         drop(Folder::claim(parent.path(), "memory").unwrap());
         let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
         assert!(error.contains("serve with --store memory"), "{error}");
+    }
+
+    /// Versions before the first release had the store `files`.
+    #[test]
+    fn a_folder_of_a_store_that_no_longer_exists_is_refused_and_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let marker = parent.path().join(MARKER);
+        for text in [format!("{FORMAT}\nstore files\n"), "evenkeel data folder, format 2\n".into()]
+        {
+            fs::write(&marker, &text).unwrap();
+            for store in KINDS {
+                let error = Folder::claim(parent.path(), store).unwrap_err().to_string();
+                assert!(error.contains("use the version that wrote the folder"), "{error}");
+                assert!(!error.contains("--store"), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&marker).unwrap(), text);
+        }
     }
 }
