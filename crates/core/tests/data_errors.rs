@@ -2,6 +2,9 @@
 //! sentence that names the file, the key and the value.
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
+#[allow(dead_code, reason = "the build needs a part of it")]
+#[path = "../src/volume/date.rs"]
+mod date;
 #[path = "../build/instances.rs"]
 mod instances;
 #[path = "../build/limits.rs"]
