@@ -28,7 +28,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let request = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         Ok::<_, ApiError>(Command::AdoptVolume { id, is_encrypted, request, zone, tags })
     })?;
-    let volume = outcome.settled.ok_or_else(|| ApiError::internal("the adopted volume is gone"))?;
+    let volume =
+        outcome.settled().ok_or_else(|| ApiError::internal("the adopted volume is gone"))?;
     Ok(view::volume(settings, &volume))
 }
 

@@ -23,8 +23,9 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         )));
     }
     let outcome = call.execute(&Command::AttachVolume { id, instance, device })?;
-    let volume = outcome.settled.as_ref();
-    let attachment = volume.and_then(|v| v.attachments.iter().find(|a| a.instance == instance));
+    let volume = outcome.settled();
+    let attachment =
+        volume.as_ref().and_then(|v| v.attachments.iter().find(|a| a.instance == instance));
     let attachment = attachment.ok_or_else(|| ApiError::internal("the new attachment is gone"))?;
     Ok(view::attachment_fields(id, attachment, attachment.state.name()))
 }

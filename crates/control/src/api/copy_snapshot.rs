@@ -55,7 +55,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let id = clock::snapshot_id().map_err(PlaneError::from)?;
     let outcome =
         call.execute(&Command::CopySnapshot { id, of, is_encrypted, description, tags })?;
-    let copy = outcome.snapshot.ok_or_else(|| ApiError::internal("the copy is gone"))?;
+    let copy = outcome.snapshot().ok_or_else(|| ApiError::internal("the copy is gone"))?;
     let id = Element::text("snapshotId", copy.id);
     Ok([id].into_iter().chain(view::tag_set(&copy.tags)).collect())
 }

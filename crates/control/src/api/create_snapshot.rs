@@ -66,6 +66,6 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let id = clock::snapshot_id().map_err(PlaneError::from)?;
     let outcome = call.execute(&Command::CreateSnapshot { id, volume, description, tags })?;
     let snapshot =
-        outcome.snapshot.ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;
+        outcome.snapshot().ok_or_else(|| ApiError::internal("the new snapshot is gone"))?;
     Ok(view::made(view::snapshot(call.plane, &snapshot)))
 }

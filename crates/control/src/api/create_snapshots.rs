@@ -12,7 +12,7 @@ use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::clock;
 use crate::model::{Command, Model, SnapshotOfSet, TAGS_MAX, Tags};
-use crate::plane::PlaneError;
+use crate::plane::{Outcome, PlaneError};
 
 pub const ACTION: Action = Action { name: "CreateSnapshots", mutates: true, run };
 
@@ -60,8 +60,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         set.push(SnapshotOfSet { id, volume, tags });
     }
     let outcome = call.execute(&Command::CreateSnapshots { instance, set, description })?;
+    let Outcome::Set(made) = outcome else {
+        return Err(ApiError::internal("the new snapshots are gone"));
+    };
     let items =
-        outcome.set.iter().map(|it| Element::list("item", view::snapshot_of_set(call.plane, it)));
+        made.iter().map(|new| Element::list("item", view::snapshot_of_set(call.plane, new)));
     Ok(vec![Element::list("snapshotSet", items)])
 }
 

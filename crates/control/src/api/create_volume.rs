@@ -46,7 +46,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let begins = Begins { snapshot, source: None, is_encrypted, spares };
     let outcome =
         call.execute(&Command::CreateVolume { id, request, begins, zone, tags, token })?;
-    let volume = outcome.settled.ok_or_else(|| ApiError::internal("the new volume is gone"))?;
+    let volume = outcome.settled().ok_or_else(|| ApiError::internal("the new volume is gone"))?;
     Ok(view::made(view::volume(settings, &volume)))
 }
 

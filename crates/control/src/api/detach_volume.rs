@@ -8,6 +8,7 @@ use evenkeel_wire::aws::xml::Element;
 use super::error::ApiError;
 use super::{Action, Call, view};
 use crate::model::{AttachmentState, Command};
+use crate::plane::Outcome;
 
 pub const ACTION: Action = Action { name: "DetachVolume", mutates: true, run };
 
@@ -19,9 +20,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     args.boolean("Force")?;
     args.done()?;
     let outcome = call.execute(&Command::DetachVolume { id, instance, device })?;
-    let decided = outcome.decided.as_ref();
-    let leaving = decided
-        .and_then(|v| v.attachments.iter().find(|a| a.state == AttachmentState::Detaching))
+    let Outcome::Volume { decided, .. } = outcome else {
+        return Err(ApiError::internal("the volume is gone"));
+    };
+    let mut attachments = decided.attachments.iter();
+    let leaving = attachments
+        .find(|attachment| attachment.state == AttachmentState::Detaching)
         .ok_or_else(|| ApiError::internal("the attachment was gone already"))?;
     Ok(view::attachment_fields(id, leaving, "detached"))
 }

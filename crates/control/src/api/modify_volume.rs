@@ -21,7 +21,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     };
     args.done()?;
     let outcome = call.execute(&Command::ModifyVolume { id, change })?;
-    let modification = outcome.settled.and_then(|volume| volume.modification);
+    let modification = outcome.settled().and_then(|volume| volume.modification);
     let modification =
         modification.ok_or_else(|| ApiError::internal("the modification is gone"))?;
     let fields = view::modification(id, &modification, call.plane.now());

@@ -123,7 +123,7 @@ impl Api {
             Command::StartSnapshot { id, size_gib, filled, is_encrypted, description, tags };
         let outcome = self.plane().execute(&command, false)?;
         let snapshot =
-            outcome.snapshot.ok_or_else(|| DirectError::internal("the new snapshot is gone"))?;
+            outcome.snapshot().ok_or_else(|| DirectError::internal("the new snapshot is gone"))?;
         Ok(Answer::json(201, &view(&self.plane().settings.account, &snapshot)))
     }
 }

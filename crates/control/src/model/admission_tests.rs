@@ -62,8 +62,9 @@ impl World {
     fn begin(&mut self, command: &Command) -> Result<Option<VolumeId>, Refusal> {
         self.now = self.now.plus_ms(1);
         let decision = self.model.decide(&self.settings, &self.capacity, command, self.now)?;
+        let volume = decision.volume();
         decision.events.into_iter().for_each(|event| self.model.apply(event));
-        Ok(decision.volume)
+        Ok(volume)
     }
 
     fn settle(&mut self, id: VolumeId, done: bool) {

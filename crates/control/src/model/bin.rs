@@ -51,7 +51,7 @@ impl Model {
         }
         // What has become of its bytes meanwhile, the data plane knows.
         let restored = Volume { phase: Phase::Ready, ..volume.clone() };
-        Ok(Decision { reopens: true, ..Decision::changing(restored) })
+        Ok(Decision::reopening(restored))
     }
 
     pub(super) fn restore_snapshot(&self, id: SnapshotId) -> Result<Decision, Refusal> {

@@ -642,14 +642,24 @@ pub enum Event {
 pub struct Decision {
     /// The events to store and apply.
     pub events: Vec<Event>,
-    /// The volume that the command changes.
-    pub volume: Option<VolumeId>,
-    /// The snapshot that the command makes or deletes.
-    pub snapshot: Option<SnapshotId>,
-    /// The snapshots that the command makes of one moment, each with its volume.
-    pub set: Vec<(VolumeId, SnapshotId)>,
-    /// Whether the data plane is called though the volume is settled: it may not hold it.
-    pub reopens: bool,
+    /// What the data plane is called with once they are stored.
+    pub calls: Calls,
+}
+
+/// What the data plane is called with after a decision, beside hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Calls {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A volume, unless it is settled.
+    Volume(VolumeId),
+    /// A volume, even if it is settled: the data plane may not hold it.
+    Reopened(VolumeId),
+    /// A snapshot, which is made or deleted.
+    Snapshot(SnapshotId),
+    /// Snapshots that are made of one moment, each with its volume.
+    Set(Vec<(VolumeId, SnapshotId)>),
 }
 
 /// What is fixed while the server runs.
@@ -984,13 +994,29 @@ impl Model {
 impl Decision {
     /// A decision that sets the state of one snapshot, and in which the data plane takes part.
     fn changing_snapshot(snapshot: Snapshot) -> Self {
-        let id = Some(snapshot.id);
-        Self { snapshot: id, events: vec![Event::Snapshot(snapshot)], ..Self::default() }
+        let calls = Calls::Snapshot(snapshot.id);
+        Self { events: vec![Event::Snapshot(snapshot)], calls }
     }
 
     /// A decision that sets the state of one volume.
     fn changing(volume: Volume) -> Self {
-        let id = Some(volume.id);
-        Self { volume: id, events: vec![Event::Volume(volume)], ..Self::default() }
+        let calls = Calls::Volume(volume.id);
+        Self { events: vec![Event::Volume(volume)], calls }
+    }
+
+    /// A decision that sets the state of one volume, of which the data plane is called even if it
+    /// is settled.
+    fn reopening(volume: Volume) -> Self {
+        let calls = Calls::Reopened(volume.id);
+        Self { events: vec![Event::Volume(volume)], calls }
+    }
+
+    /// The volume with which the data plane is called.
+    #[must_use]
+    pub const fn volume(&self) -> Option<VolumeId> {
+        match self.calls {
+            Calls::Volume(id) | Calls::Reopened(id) => Some(id),
+            Calls::Nothing | Calls::Snapshot(_) | Calls::Set(_) => None,
+        }
     }
 }

@@ -139,12 +139,16 @@ impl World {
         let decided = self.model.decide(&self.settings, &Capacity::Unknown, command, self.now);
         let Ok(decision) = decided else { return false };
         self.commit(decision.events.clone());
-        if let Some(id) = decision.volume {
+        if let Some(id) = decision.volume() {
             self.make_own(id, answer);
             self.settle(id, answer);
         }
-        let made = decision.set.iter().map(|(_, id)| *id).chain(decision.snapshot);
-        for id in made.collect::<Vec<_>>() {
+        let made: Vec<SnapshotId> = match decision.calls {
+            Calls::Snapshot(id) => vec![id],
+            Calls::Set(set) => set.into_iter().map(|(_, id)| id).collect(),
+            Calls::Nothing | Calls::Volume(_) | Calls::Reopened(_) => vec![],
+        };
+        for id in made {
             self.settle_snapshot(id, answer);
         }
         true

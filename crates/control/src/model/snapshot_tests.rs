@@ -40,7 +40,7 @@ impl World {
         self.now = self.now.plus_ms(1);
         let decision = self.model.decide(&self.settings, &Capacity::Unknown, command, self.now)?;
         self.commit(decision.events.clone());
-        if let Some(id) = decision.volume {
+        if let Some(id) = decision.volume() {
             self.commit(self.model.settle(&self.settings, id, Settled::Done, self.now));
         }
         Ok(decision)
@@ -176,7 +176,7 @@ fn what_is_being_deleted_is_shown_to_nobody_and_counts_until_it_is_gone() {
     world.store(1, true);
     world.look_up();
     let decision = world.delete(1).unwrap();
-    assert_eq!(decision.snapshot, Some(snap(1)));
+    assert_eq!(decision.calls, Calls::Snapshot(snap(1)));
     assert!(world.model.snapshot(snap(1)).is_err());
     let not_found = Err(Refusal::SnapshotsNotFound(vec![snap(1)]));
     assert_eq!(world.delete(1), not_found);

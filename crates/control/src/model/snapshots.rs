@@ -23,8 +23,8 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_wire::agent::StoredSnapshot;
 
 use super::{
-    Decision, Event, FastRestore, Lock, Model, Phase, PublicAccess, Refusal, Settings, TAGS_MAX,
-    Tags, Tiering, UnixMs,
+    Calls, Decision, Event, FastRestore, Lock, Model, Phase, PublicAccess, Refusal, Settings,
+    TAGS_MAX, Tags, Tiering, UnixMs,
 };
 
 /// The most snapshots of one control plane: two of every volume. EC2's quota is 100,000, and it
@@ -280,7 +280,7 @@ impl Model {
     ) -> Result<Decision, Refusal> {
         self.host(instance)?;
         self.check_room_for_snapshots(set.len())?;
-        let mut decision = Decision::default();
+        let (mut events, mut ids) = (Vec::new(), Vec::new());
         for SnapshotOfSet { id, volume, tags } in set {
             // It may have been detached since the request came.
             let attached = &self.volume(*volume)?.attachments;
@@ -288,10 +288,10 @@ impl Model {
                 return Err(Refusal::NotAttachedTo(*volume, instance));
             }
             let new = NewSnapshot { id: *id, volume: *volume, description, tags };
-            decision.events.extend(self.create_snapshot(&new, now)?.events);
-            decision.set.push((*volume, *id));
+            events.extend(self.create_snapshot(&new, now)?.events);
+            ids.push((*volume, *id));
         }
-        Ok(decision)
+        Ok(Decision { events, calls: Calls::Set(ids) })
     }
 
     /// Checks that there may be so many more snapshots.
@@ -330,7 +330,7 @@ impl Model {
         {
             let is_same = known.token.as_ref().is_some_and(|(_, known)| known == fingerprint);
             return match is_same {
-                true => Ok(Decision { snapshot: Some(*id), ..Decision::default() }),
+                true => Ok(Decision { calls: Calls::Snapshot(*id), ..Decision::default() }),
                 false => Err(Refusal::TokenReused(name.clone())),
             };
         }

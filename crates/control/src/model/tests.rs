@@ -93,8 +93,8 @@ impl World {
     fn run(&mut self, command: &Command, done: bool) -> Result<(), Refusal> {
         self.now = self.now.plus_ms(1);
         let decision = self.decide(command)?;
-        self.commit(decision.events);
-        if let Some(id) = decision.volume
+        self.commit(decision.events.clone());
+        if let Some(id) = decision.volume()
             && self.model.volumes.get(&id).is_some_and(|volume| !volume.is_settled())
         {
             let settled = if done { Settled::Done } else { Settled::Failed("no") };
@@ -279,10 +279,10 @@ proptest! {
         let Ok(decision) = world.decide(&step.command()) else {
             return Ok(());
         };
-        world.commit(decision.events);
+        world.commit(decision.events.clone());
         let mut loaded = world.loaded();
         prop_assert_eq!(&loaded, &world.model);
-        let id = decision.volume.unwrap();
+        let id = decision.volume().unwrap();
         prop_assert!(!loaded.volumes[&id].is_settled());
         let settled = if done { Settled::Done } else { Settled::Failed("no") };
         for event in loaded.settle(&world.settings, id, settled, world.now) {
@@ -403,7 +403,7 @@ fn client_tokens_make_a_request_once() {
     assert_eq!((world.model.volumes.len(), world.model.tokens.len()), (0, 0));
     world.run(&with(1, "a"), true).unwrap();
     let again = world.decide(&with(2, "a")).unwrap();
-    assert_eq!(again, Decision { volume: Some(vol(1)), ..Decision::default() });
+    assert_eq!(again, Decision { calls: Calls::Volume(vol(1)), ..Decision::default() });
     assert_eq!(world.run(&with(2, "b"), true), Err(Refusal::TokenReused("t".into())));
     world.run(&Command::DeleteVolume { id: vol(1) }, true).unwrap();
     assert_eq!(world.run(&with(2, "a"), true), Err(Refusal::VolumesNotFound(vec![vol(1)])));

@@ -5,8 +5,9 @@ use evenkeel_core::volume::VolumeRequest;
 
 use super::copies::Beginning;
 use super::{
-    Attachment, Begins, Decision, Event, Model, Phase, Refusal, Settings, Settled, SnapshotPhase,
-    TAGS_MAX, TOKEN_LIFETIME_MS, TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX, Volume, VolumeState,
+    Attachment, Begins, Calls, Decision, Event, Model, Phase, Refusal, Settings, Settled,
+    SnapshotPhase, TAGS_MAX, TOKEN_LIFETIME_MS, TOKENS_MAX, Tags, Token, UnixMs, VOLUMES_MAX,
+    Volume, VolumeState,
 };
 
 /// The parameters of a volume to create, from new bytes or from existing ones.
@@ -48,7 +49,7 @@ impl Model {
             // The volume may have been deleted since. An error is better than creating it again
             // unnoticed.
             self.volume(known.volume)?;
-            return Ok(Decision { volume: Some(known.volume), ..Decision::default() });
+            return Ok(Decision { calls: Calls::Volume(known.volume), ..Decision::default() });
         }
         if !settings.has_zone(new.zone) {
             return Err(Refusal::UnknownZone(new.zone.into()));
@@ -160,10 +161,10 @@ impl Model {
         if let Some(attachment) = attached.attachments.iter().find(is_other) {
             return Err(Refusal::VolumeInUse(id, attachment.instance));
         }
-        let reopens = !attached.attachments.is_empty();
+        let is_attached = !attached.attachments.is_empty();
         // A volume in error waits for its bytes, so it may stay unsettled for a long time.
         let is_at_rest = attached.is_settled() || matches!(attached.phase, Phase::Error(_));
-        if reopens && !is_at_rest {
+        if is_attached && !is_at_rest {
             return Err(Refusal::Unsettled(id));
         }
         let volume = &Volume { attachments: vec![], ..attached.clone() };
@@ -177,13 +178,18 @@ impl Model {
                     }
                     _ => Phase::Deleting,
                 };
-                // In the bin nobody may reach it any more, so the data plane is told.
-                Ok(Decision { reopens, ..Decision::changing(Volume { phase, ..volume.clone() }) })
+                let volume = Volume { phase, ..volume.clone() };
+                // Its host may not reach it in the bin, so the data plane is called.
+                Ok(if is_attached {
+                    Decision::reopening(volume)
+                } else {
+                    Decision::changing(volume)
+                })
             }
             VolumeState::Creating if self.waits(volume) => {
                 let gone = Settled::Failed("it was deleted");
                 let events = self.settle(settings, id, gone, now);
-                Ok(Decision { volume: Some(id), events, ..Decision::default() })
+                Ok(Decision { calls: Calls::Volume(id), events })
             }
             state => Err(Refusal::NotAvailable(id, state)),
         }

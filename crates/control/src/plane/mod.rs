@@ -98,23 +98,48 @@ use crate::health::Health;
 use crate::journal::Credits;
 use crate::key_locks::{self, Key, KeyGuard, KeyLocks};
 use crate::model::{
-    Begins, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot, SnapshotPhase,
-    Tagged, Volume,
+    Begins, Calls, Command, Decision, Event, Model, Phase, Refusal, Settings, Snapshot,
+    SnapshotPhase, Tagged, Volume,
 };
 use crate::recording::Recording;
 use crate::{credits, reconcile, space};
 
-/// The volume or the snapshot that a mutation changed.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The volume as decided. Transitional states show here (`detaching`).
-    pub decided: Option<Volume>,
-    /// After the mutation; `None` if the volume no longer exists.
-    pub settled: Option<Volume>,
-    /// The snapshot that was made or deleted, as decided: `pending`, as EC2 answers.
-    pub snapshot: Option<Snapshot>,
-    /// The snapshots of one moment that were made, as decided.
-    pub set: Vec<Snapshot>,
+/// The volume or the snapshots that a mutation changed.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Neither: the mutation was of other objects, or its object no longer exists.
+    Other,
+    /// A volume.
+    Volume {
+        /// As decided. Transitional states show here (`detaching`).
+        decided: Box<Volume>,
+        /// After the mutation; `None` if it no longer exists.
+        settled: Option<Volume>,
+    },
+    /// A snapshot that was made or deleted, as decided: `pending`, as EC2 answers.
+    Snapshot(Snapshot),
+    /// Snapshots of one moment that were made, as decided.
+    Set(Vec<Snapshot>),
+}
+
+impl Outcome {
+    /// The volume after the mutation; `None` if it no longer exists.
+    #[must_use]
+    pub fn settled(self) -> Option<Volume> {
+        match self {
+            Self::Volume { settled, .. } => settled,
+            Self::Other | Self::Snapshot(_) | Self::Set(_) => None,
+        }
+    }
+
+    /// The snapshot that was made or deleted; `None` if it no longer exists.
+    #[must_use]
+    pub fn snapshot(self) -> Option<Snapshot> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot),
+            Self::Other | Self::Volume { .. } | Self::Set(_) => None,
+        }
+    }
 }
 
 /// The control plane.
@@ -204,14 +229,15 @@ impl Plane {
         };
         let (decision, opening) = decided?;
         let mut _keys = keys;
-        if let (true, Some(id)) = (decision.events.is_empty(), decision.volume) {
-            // A repeated client token: the volume exists already, and its key is not locked yet.
+        let known = match decision.calls {
+            _ if !decision.events.is_empty() => None,
+            Calls::Snapshot(id) => Some(Key::Snapshot(id)),
+            _ => decision.volume().map(Key::Volume),
+        };
+        if let Some(key) = known {
+            // A repeated client token: the object exists already, and its key is not locked yet.
             drop(_keys);
-            _keys = self.lock_keys(vec![Key::Volume(id)])?;
-        }
-        if let (true, Some(id)) = (decision.events.is_empty(), decision.snapshot) {
-            drop(_keys);
-            _keys = self.lock_keys(vec![Key::Snapshot(id)])?;
+            _keys = self.lock_keys(vec![key])?;
         }
         self.carry_out(&decision, &opening)
     }
@@ -371,22 +397,36 @@ impl Plane {
         for command in hosts {
             self.call(command).map_err(PlaneError::Agent)?;
         }
-        if !decision.set.is_empty() {
-            return self.carry_out_set(&decision.set);
+        let is_new = !decision.events.is_empty();
+        match &decision.calls {
+            Calls::Nothing => Ok(Outcome::Other),
+            Calls::Set(set) => self.carry_out_set(set),
+            Calls::Snapshot(id) => self.carry_out_snapshot(*id, is_new),
+            Calls::Volume(id) => self.carry_out_volume(*id, is_new, false, opening),
+            Calls::Reopened(id) => self.carry_out_volume(*id, is_new, true, opening),
         }
-        if let Some(id) = decision.snapshot {
-            return self.carry_out_snapshot(id, !decision.events.is_empty());
-        }
-        let Some(id) = decision.volume else { return Ok(Outcome::default()) };
+    }
+
+    /// The same of a volume; with `reopens` even if it is settled.
+    fn carry_out_volume(
+        &self,
+        id: VolumeId,
+        is_new: bool,
+        reopens: bool,
+        opening: &Credits,
+    ) -> Result<Outcome, PlaneError> {
         let decided = self.model().volumes.get(&id).cloned();
-        if !decision.events.is_empty() {
+        if is_new {
             self.begin_own(id)?;
         }
-        if decision.reopens || decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
+        if reopens || decided.as_ref().is_some_and(|volume| !volume.is_settled()) {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();
-        Ok(Outcome { decided, settled, ..Outcome::default() })
+        Ok(decided.map_or(Outcome::Other, |decided| {
+            let decided = Box::new(decided);
+            Outcome::Volume { decided, settled }
+        }))
     }
 }
 

@@ -30,17 +30,17 @@ impl Plane {
         is_new: bool,
     ) -> Result<Outcome, PlaneError> {
         let decided = self.model().snapshots.get(&id).cloned();
-        let Some(snapshot) = &decided else { return Ok(Outcome::default()) };
+        let Some(snapshot) = decided else { return Ok(Outcome::Other) };
         match snapshot.phase {
-            SnapshotPhase::Pending => self.make_snapshot(snapshot)?,
-            SnapshotPhase::Filling => self.begin_filling(snapshot, is_new)?,
-            SnapshotPhase::Copying { .. } => self.begin_copy(snapshot)?,
+            SnapshotPhase::Pending => self.make_snapshot(&snapshot)?,
+            SnapshotPhase::Filling => self.begin_filling(&snapshot, is_new)?,
+            SnapshotPhase::Copying { .. } => self.begin_copy(&snapshot)?,
             SnapshotPhase::Deleting { .. } => self.remove_snapshot(id)?,
             SnapshotPhase::Completed { .. }
             | SnapshotPhase::Error(_)
             | SnapshotPhase::Binned { .. } => {}
         }
-        Ok(Outcome { snapshot: decided, ..Outcome::default() })
+        Ok(Outcome::Snapshot(snapshot))
     }
 
     pub(super) fn make_snapshot(
@@ -55,13 +55,16 @@ impl Plane {
         &self,
         set: &[(VolumeId, SnapshotId)],
     ) -> Result<Outcome, PlaneError> {
+        if set.is_empty() {
+            return Ok(Outcome::Set(vec![]));
+        }
         let ids: Vec<SnapshotId> = set.iter().map(|(_, id)| *id).collect();
         let decided = {
             let model = self.model();
             ids.iter().filter_map(|id| model.snapshots.get(id).cloned()).collect()
         };
         self.make_snapshots(AgentCommand::SnapshotSet(set.to_vec()), &ids)?;
-        Ok(Outcome { set: decided, ..Outcome::default() })
+        Ok(Outcome::Set(decided))
     }
 
     /// Calls the data plane with a command that makes these snapshots, all or none of them.
