@@ -121,15 +121,20 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Whole<'a> {
-        // Checked first, because the other fields depend on it.
-        #[serde(rename = "version")]
-        _version: u64,
+        version: u64,
         kind: String,
         #[serde(borrow)]
         event: &'a RawValue,
     }
-    check_form(bytes)?;
-    let Whole { kind, event, .. } = serde_json::from_slice(bytes).map_err(malformed)?;
+    // A JSON array would pass for the fields of an object.
+    if bytes.first() != Some(&b'{') {
+        return Err(FormatError::Malformed("it is no JSON object".into()));
+    }
+    let (kind, event) = match serde_json::from_slice(bytes) {
+        Ok(Whole { version: FORM, kind, event }) => (kind, event),
+        Ok(Whole { version, .. }) => return Err(FormatError::Form(version)),
+        Err(error) => return Err(other_form(bytes).unwrap_or_else(|| malformed(error))),
+    };
     Ok(match kind.as_str() {
         "volume" => Event::Volume(form::<VolumeForm>(event)?.into()),
         "volume_gone" => Event::VolumeGone(form::<VolumeGoneForm>(event)?.id),
@@ -150,20 +155,14 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     })
 }
 
-/// Checks the form of an event, before anything else of it is read.
-fn check_form(bytes: &[u8]) -> Result<(), FormatError> {
+/// The error of an event whose fields are unknown here, if it is of another form.
+fn other_form(bytes: &[u8]) -> Option<FormatError> {
     #[derive(Deserialize)]
     struct Numbered {
         version: u64,
     }
-    // A JSON array would pass for the fields of an object.
-    if bytes.first() != Some(&b'{') {
-        return Err(FormatError::Malformed("it is no JSON object".into()));
-    }
-    match serde_json::from_slice(bytes).map_err(malformed)? {
-        Numbered { version: FORM } => Ok(()),
-        Numbered { version } => Err(FormatError::Form(version)),
-    }
+    let Numbered { version } = serde_json::from_slice(bytes).ok()?;
+    (version != FORM).then_some(FormatError::Form(version))
 }
 
 /// Encodes a point in time.

@@ -112,7 +112,7 @@ pub enum Outcome {
     /// A volume.
     Volume {
         /// As decided. Transitional states show here (`detaching`).
-        decided: Volume,
+        decided: Box<Volume>,
         /// After the mutation; `None` if it no longer exists.
         settled: Option<Volume>,
     },
@@ -231,9 +231,8 @@ impl Plane {
         let mut _keys = keys;
         let known = match decision.calls {
             _ if !decision.events.is_empty() => None,
-            Calls::Volume(id) | Calls::Reopened(id) => Some(Key::Volume(id)),
             Calls::Snapshot(id) => Some(Key::Snapshot(id)),
-            Calls::Nothing | Calls::Set(_) => None,
+            _ => decision.volume().map(Key::Volume),
         };
         if let Some(key) = known {
             // A repeated client token: the object exists already, and its key is not locked yet.
@@ -424,7 +423,10 @@ impl Plane {
             self.settle(id, Settling::Asked, opening)?;
         }
         let settled = self.model().volumes.get(&id).cloned();
-        Ok(decided.map_or(Outcome::Other, |decided| Outcome::Volume { decided, settled }))
+        Ok(decided.map_or(Outcome::Other, |decided| {
+            let decided = Box::new(decided);
+            Outcome::Volume { decided, settled }
+        }))
     }
 }
 
