@@ -25,8 +25,9 @@ const WRITE: Operation = Operation::Write { fua: false };
 const DONE: Answer = Answer::Done(Vec::new());
 const EIO: Answer = Answer::Failed(ErrorCode::Io);
 
-/// A local pool, behind a device that fails the second flush of each volume after its opening. A
-/// failed flush is noted only after the test has sent a message; `noted` then sends one to the test.
+/// A local pool, behind a device that fails the second flush of each volume after its opening.
+///
+/// A failed flush is noted only after the test has sent a message; `noted` then sends one back.
 struct Gated {
     below: Box<dyn Pool>,
     may_note: Mutex<Receiver<()>>,
