@@ -39,14 +39,17 @@
 //! Absent on purpose: clocks of other nodes, leases. A suspicion may be wrong at any time; it then
 //! costs a pause. `docs/internals/fencing.md` has the argument, and the model that tests it.
 
+mod door;
 mod entries;
 mod node;
+pub mod order;
 mod record;
 mod step;
 #[cfg(test)]
 mod tests;
 mod volume;
 
+pub use door::{Door, OwnEntry};
 pub use entries::{BootId, ENTRIES_KEPT_MAX, Entry, SETTLED_AFTER, may_remove};
 pub use node::{Input, NODE_VOLUMES_MAX, Node};
 pub use record::{
