@@ -53,6 +53,8 @@ enum Broken {
     WrongRead,
     /// Two nodes held a volume at once, and neither was on the blocklist.
     TwoServing,
+    /// An opening was refused because a process that is not fenced had the lock.
+    FalseAlarm,
     /// A request was not answered in the end.
     Unanswered,
 }
@@ -64,6 +66,7 @@ impl fmt::Display for Broken {
             Self::Overwritten => "a write was overwritten by an older one",
             Self::WrongRead => "a read did not return the last acknowledged write or a later one",
             Self::TwoServing => "two nodes served one volume",
+            Self::FalseAlarm => "a process that is not fenced had the lock of a volume",
             Self::Unanswered => "a request was not answered",
         })
     }
@@ -86,8 +89,6 @@ struct Counts {
     releases: u64,
     /// Locks broken.
     breaks: u64,
-    /// Openings that were refused because a process that is not fenced had the lock.
-    refused_openings: u64,
     /// Processes that found that they are fenced.
     found_fenced: u64,
     /// Nodes that joined again after a fence.
@@ -101,7 +102,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn all(&mut self) -> [&mut u64; 19] {
+    fn all(&mut self) -> [&mut u64; 18] {
         [
             &mut self.answered,
             &mut self.refused,
@@ -113,7 +114,6 @@ impl Counts {
             &mut self.fences,
             &mut self.releases,
             &mut self.breaks,
-            &mut self.refused_openings,
             &mut self.found_fenced,
             &mut self.rejoins,
             &mut self.stops,

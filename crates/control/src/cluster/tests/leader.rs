@@ -318,7 +318,7 @@ impl Cluster for Around {
             let now_ms = world.now_ms;
             world.etcd.expire(now_ms);
             world.tell(|_| format!("node {} writes {:?}", seat.node, transaction.then));
-            if !world.fails(20) {
+            if !world.fails(10) {
                 return Ok(world.etcd.execute(transaction));
             }
             match world.random.below(3) {

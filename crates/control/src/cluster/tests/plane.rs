@@ -191,12 +191,7 @@ impl World {
                 return;
             }
             OpenStep::Refuse => {
-                held.opening = None;
-                // Its requests fail. Clients try again.
-                held.queue.clear();
-                self.counts.refused_openings += 1;
-                self.clients[volume].connection.take_if(|it| it.home == node);
-                return;
+                return self.breaks(Broken::FalseAlarm);
             }
         };
         *is_asked = true;

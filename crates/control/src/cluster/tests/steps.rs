@@ -35,13 +35,18 @@ impl World {
         let volume = self.below(self.clients.len());
         match self.random.below(1_000) {
             0..770 => self.step_of_work(node, volume),
-            770..840 => return self.turn(node),
+            770..840 => {
+                let leads = |node: &usize| self.nodes[*node].term.is_some();
+                let leaders: Vec<usize> = (0..self.nodes.len()).filter(leads).collect();
+                let leader = if leaders.is_empty() { node } else { self.random.among(&leaders) };
+                return self.turn(leader);
+            }
             840..890 => self.commit(),
             890..896 => self.learn(node),
             896..956 => self.watch(node),
             956..962 => self.apply_delayed(),
-            962..974 => self.step_of_a_process(node),
-            974..984 => self.give_up(volume),
+            962..972 => self.step_of_a_process(node),
+            972..984 => self.give_up(volume),
             984..988 => self.apply_late(node),
             _ => self.wake(node),
         }
@@ -129,12 +134,12 @@ impl World {
         }
         let process = place.process;
         let term = place.term.as_mut().filter(|term| !term.is_busy && !term.is_ending)?;
-        let call = match what {
-            0..8 => Call::Look,
-            8..12 => Call::ApplyOwed,
-            12..14 => Call::MoveOn,
-            14 => Call::MoveTo(volume, to),
-            _ => Call::Apply(*term.unapplied.first()?),
+        let call = match (what, term.unapplied.first()) {
+            (10..16, Some(volume)) => Call::Apply(*volume),
+            (16..18, _) => Call::ApplyOwed,
+            (18, _) => Call::MoveOn,
+            (19, _) => Call::MoveTo(volume, to),
+            _ => Call::Look,
         };
         term.is_busy = true;
         let (question, fleet) = (term.question, std::sync::Arc::clone(&term.fleet));
@@ -147,9 +152,9 @@ impl World {
             (false, _) => self.boot(node),
             (true, Some(_)) => self.wake(node),
             (true, None) => match self.random.below(16) {
-                0 => self.die(node),
-                1 => self.stop(node),
-                2..8 => self.pause(node),
+                0 | 1 => self.die(node),
+                2 => self.stop(node),
+                3..7 => self.pause(node),
                 _ => self.stall(node),
             },
         }
