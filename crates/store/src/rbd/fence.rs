@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::encryption::keys::hex;
 use crate::folder::Folder;
 use evenkeel_core::fencing::order::{self, FenceStep};
-use evenkeel_core::fencing::{BLOCKLIST_EXPIRE_JSON, OwnEntry};
+use evenkeel_core::fencing::{BLOCKLIST_EXPIRE_S, OwnEntry};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const OF_CLUSTER: &str = "etcd:";
 const NUMBER: &str = "number";
 /// An address that no instance has, and for how long it is on the blocklist, in seconds.
 const NOBODY: &str = "127.0.0.1:0/1";
-const NOBODY_EXPIRE_JSON: &str = "1.0";
+const NOBODY_EXPIRE_S: u32 = 1;
 /// Bytes of an id.
 const ID_BYTES: usize = 8;
 
@@ -143,7 +143,7 @@ impl Instance {
         let node = Node::of(folder.path())?;
         if node.is_new {
             // Who may not fence must not learn it when a server is lost.
-            cluster.blocklist(NOBODY, NOBODY_EXPIRE_JSON)?;
+            cluster.blocklist(NOBODY, NOBODY_EXPIRE_S)?;
         }
         own(cluster, books, &node, seat, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
@@ -188,8 +188,9 @@ impl Instance {
         for step in steps {
             match step {
                 FenceStep::Blocklist(address) => {
-                    cluster.blocklist(&address, BLOCKLIST_EXPIRE_JSON)?;
-                    tracing::info!(address, "fenced a server that ended without leaving");
+                    cluster.blocklist(&address, BLOCKLIST_EXPIRE_S)?;
+                    let node = &others[&address].node;
+                    tracing::info!(address, node, "fenced a server that ended without leaving");
                 }
                 FenceStep::Note(address) => {
                     let key = fenced_key(&address);
