@@ -2,7 +2,7 @@
 //! connections to agents, and the store's fence.
 
 use evenkeel_control::cluster::fleet::{self, Node, Standing};
-use evenkeel_control::cluster::homes::{self, Changes};
+use evenkeel_control::cluster::homes::{Changes, Writer};
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
 use evenkeel_control::journal::etcd::election::Leadership;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub struct Around {
     pub kv: Kv,
     pub nodes: Nodes,
+    pub homes: Writer,
     pub leadership: Leadership,
     pub pool: Arc<dyn Pool>,
     pub here: NodeId,
@@ -109,8 +110,7 @@ impl fleet::Cluster for Around {
     }
 
     fn note(&self, changes: &Changes) -> Result<(), String> {
-        homes::write(&self.kv, self.leadership.created(), changes)
-            .map_err(|error| error.to_string())
+        self.homes.write(&self.kv, changes).map_err(|error| error.to_string())
     }
 
     fn set_state(&self, node: &str, state: State) -> Result<bool, String> {

@@ -66,7 +66,7 @@ impl Local for Directions {
     }
 
     fn is_confirmed(&self, question: u64) -> bool {
-        self.confirmation.is_confirmed(question)
+        self.confirmation.door().is_confirmed(question)
     }
 }
 

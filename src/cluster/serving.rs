@@ -239,6 +239,7 @@ impl Serving {
         Around {
             kv: self.joined.kv.clone(),
             nodes: self.opened.nodes.clone(),
+            homes: homes::Writer::new(self.joined.kv.keys.clone(), leadership.created()),
             leadership: leadership.clone(),
             pool: Arc::clone(&self.opened.pool),
             here: self.joined.here,
@@ -332,12 +333,12 @@ fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmatio
             let Some((pool, confirmation)) = pool.upgrade().zip(of_thread.upgrade()) else {
                 return;
             };
-            let question = confirmation.newest();
+            let question = confirmation.door().newest();
             let looked = pool.look();
             // A node that closes waits for the last owner of the pool.
             drop(pool);
             match looked {
-                Ok(()) => confirmation.confirm(question),
+                Ok(()) => confirmation.door().confirm(question),
                 Err(error) => {
                     tracing::debug!(%error, "whether this process is fenced is not known");
                     // Clients may wait for the answer.

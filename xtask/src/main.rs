@@ -30,6 +30,7 @@ usage: cargo x <verb>
   fuzz histories [RUNS]  hosts, volumes, connections, restarts against a model (default 1000)
   fuzz crashes [RUNS]    power failures of a simulated disk below the local store (default 10000)
   fuzz full [RUNS]       pools of the local store that are full (default 1000)
+  fuzz cluster [RUNS]    nodes, etcd and Ceph under one control plane (default 100000)
   fuzz api [RUNS]        requests for every action, and ends of the control plane (default 500)
   demo-trust [SHARE]  whether the demo's verdict can be trusted: an honest server is never called
                    broken, a broken limiter always is (70 min; one run in SHARE of them)
@@ -93,11 +94,12 @@ fn main() -> ExitCode {
 /// Runs one of the seed-driven tests, or all of them with as many cases as `what` says.
 fn fuzz(root: &Path, what: &str, runs: &[&str]) -> Result<(), String> {
     type Fuzz = fn(&Path, u32) -> Result<(), String>;
-    const FUZZ: [(&str, Fuzz, u32); 5] = [
+    const FUZZ: [(&str, Fuzz, u32); 6] = [
         ("scheduler", ci::fuzz_scheduler, ci::FUZZ_RUNS),
         ("crashes", ci::fuzz_crashes, ci::FUZZ_CRASHES),
         ("full", ci::fuzz_full, ci::FUZZ_FULL),
         ("histories", ci::fuzz_histories, ci::FUZZ_HISTORIES),
+        ("cluster", ci::fuzz_cluster, ci::FUZZ_CLUSTER),
         ("api", ci::fuzz_api, ci::FUZZ_API),
     ];
     let parsed = |runs: &str| {

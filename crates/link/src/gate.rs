@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_core::limits::{AGENT_BUFFERED_BYTES_MAX, AGENT_RUNNING_MAX};
 use evenkeel_wire::agent::Touched;
-use evenkeel_wire::agent::session::{Hello, LeaderGeneration, Verdict};
+use evenkeel_wire::agent::session::{self, Hello, LeaderGeneration, Verdict};
 
 use crate::channel::Channel;
 use crate::clock::Deadline;
@@ -76,22 +76,17 @@ impl Gate {
         channel: &Arc<Channel>,
     ) -> Result<SessionId, (Verdict, String)> {
         let mut state = self.state();
-        let is_new = match state.heard {
-            Some((heard, by)) if hello.generation < heard => {
-                let text = format!("this node has heard {heard} of the leader on {by}");
-                return Err((Verdict::LowerGeneration, text));
-            }
-            Some((heard, by)) if hello.generation == heard && hello.leader != by => {
-                let text = format!("this node has heard {heard} of another leader, on {by}");
-                return Err((Verdict::OtherLeader, text));
-            }
-            heard => heard.is_none_or(|(heard, _)| heard < hello.generation),
-        };
+        let said = (hello.generation, hello.leader);
+        let is_new = session::admit(state.heard, said).map_err(|verdict| {
+            let (heard, by) = state.heard.expect("a node that has heard nobody refuses nobody");
+            let other =
+                if verdict == Verdict::OtherLeader { "another leader," } else { "the leader" };
+            (verdict, format!("this node has heard {heard} of {other} on {by}"))
+        })?;
         if is_new {
             // Before anything is done in its name, so that no restart brings back an older one.
-            let heard = (hello.generation, hello.leader);
-            state.file.store(heard).map_err(|error| (Verdict::Busy, error.to_string()))?;
-            state.heard = Some(heard);
+            state.file.store(said).map_err(|error| (Verdict::Busy, error.to_string()))?;
+            state.heard = Some(said);
         }
         state.session += 1;
         if let Some(former) = state.channel.replace(Arc::clone(channel)) {

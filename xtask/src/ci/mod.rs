@@ -36,6 +36,9 @@ pub const FUZZ_CRASHES: u32 = 10_000;
 /// Runs of `cargo x fuzz full`: some minutes.
 pub const FUZZ_FULL: u32 = 1_000;
 
+/// Runs of `cargo x fuzz cluster`: some minutes.
+pub const FUZZ_CLUSTER: u32 = 100_000;
+
 /// Runs of `cargo x fuzz api`: some minutes.
 pub const FUZZ_API: u32 = 500;
 
@@ -148,8 +151,9 @@ const WITH_FILES: [&str; 6] = [
 
 /// Modules whose seed-driven tests simulate seconds, or try every layout, in each case. They say a
 /// number of their own, too, and get a twentieth of the others'.
-const LONG: [&str; 9] = [
+const LONG: [&str; 10] = [
     "cluster::fleet::tests::",
+    "cluster::tests::",
     "exact::tests::",
     "fleet::judge::tests::",
     "oracle::tests::mutations::",
@@ -225,6 +229,16 @@ fn fuzz_full_command(root: &Path, runs: u32) -> Command {
     with_runs(root, &["-p", "evenkeel-store", "--test", "full"], runs)
 }
 
+/// Histories of a cluster of nodes on one Ceph cluster, one for each seed from 1 on. A failure
+/// prints the command that repeats it.
+pub fn fuzz_cluster(root: &Path, runs: u32) -> Result<(), String> {
+    run::status(&mut fuzz_cluster_command(root, runs))
+}
+
+fn fuzz_cluster_command(root: &Path, runs: u32) -> Command {
+    with_runs(root, &["-p", "evenkeel-control", "--lib", "cluster::tests::"], runs)
+}
+
 /// Requests at random for every action of every API, and ends of the server between any two steps,
 /// one history of each for each seed from 1 on. A failure prints what repeats it.
 pub fn fuzz_api(root: &Path, runs: u32) -> Result<(), String> {
@@ -274,6 +288,8 @@ fn steps(root: &Path, scope: Scope) -> Vec<(&'static str, Step)> {
             steps.push(("seeds: crashes", Step::Program(crashes)));
             let full = fuzz_full_command(root, FUZZ_FULL);
             steps.push(("seeds: full pools", Step::Program(full)));
+            let cluster = fuzz_cluster_command(root, FUZZ_CLUSTER);
+            steps.push(("seeds: cluster", Step::Program(cluster)));
             let api = fuzz_api_command(root, FUZZ_API);
             steps.push(("seeds: api", Step::Program(api)));
             steps.push(("scenarios", Step::Scenarios));

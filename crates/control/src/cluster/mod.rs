@@ -22,3 +22,5 @@ pub mod kv;
 pub mod membership;
 pub mod mirror;
 pub mod nodes;
+#[cfg(test)]
+mod tests;

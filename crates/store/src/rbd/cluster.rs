@@ -324,11 +324,11 @@ impl Cluster {
         self.ask(self.library.rados_mon_command, "the monitors", command)
     }
 
-    /// Puts an instance on the blocklist.
-    pub(super) fn blocklist(&self, address: &str, expire_s: &str) -> Result<(), StoreError> {
+    /// Puts an instance on the blocklist. The monitors refuse a duration without a decimal.
+    pub(super) fn blocklist(&self, address: &str, expire_s: u32) -> Result<(), StoreError> {
         let added = self.monitors(&format!(
             "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
-             \"expire\": {expire_s}}}"
+             \"expire\": {expire_s}.0}}"
         ));
         let hint = "give the user the right: mon 'profile rbd'";
         added.map(drop).map_err(|error| explained(error, libc::EACCES, hint))

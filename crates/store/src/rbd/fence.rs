@@ -7,11 +7,13 @@
 //! so its locks stay, until somebody who knows better says that this node is to be fenced.
 
 use super::books::{Books, Changes, FORMAT, InstanceRecord};
-use super::cluster::{Cluster, Place};
+use super::cluster::{Cluster, Place, errno};
 use crate::StoreError;
 use crate::encryption::keys::hex;
 use crate::folder::Folder;
-use evenkeel_core::fencing::BLOCKLIST_EXPIRE_JSON;
+use evenkeel_core::fencing::order::{self, FenceStep};
+use evenkeel_core::fencing::{BLOCKLIST_EXPIRE_S, OwnEntry};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +27,7 @@ const OF_CLUSTER: &str = "etcd:";
 const NUMBER: &str = "number";
 /// An address that no instance has, and for how long it is on the blocklist, in seconds.
 const NOBODY: &str = "127.0.0.1:0/1";
-const NOBODY_EXPIRE_JSON: &str = "1.0";
+const NOBODY_EXPIRE_S: u32 = 1;
 /// Bytes of an id.
 const ID_BYTES: usize = 8;
 
@@ -141,17 +143,19 @@ impl Instance {
         let node = Node::of(folder.path())?;
         if node.is_new {
             // Who may not fence must not learn it when a server is lost.
-            cluster.blocklist(NOBODY, NOBODY_EXPIRE_JSON)?;
+            cluster.blocklist(NOBODY, NOBODY_EXPIRE_S)?;
         }
         own(cluster, books, &node, seat, folder.path())?;
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| StoreError::io(format!("read {BOOT_ID}"), error))?;
         let record = InstanceRecord { node: seat.node(&node), boot: boot.trim().to_owned() };
         let address = cluster.address()?;
-        // Also if an earlier start has fenced them, and got no further.
-        fence_all(cluster, books, &record.node, &address)?;
-        books.set(&instance_key(&address), &record)?;
-        Ok(Self { address, record })
+        let others = registered(books, &record.node)?;
+        let addresses: Vec<String> = others.keys().cloned().collect();
+        let steps = order::register(&addresses, &address);
+        let instance = Self { address, record };
+        instance.execute(cluster, books, &others, steps)?;
+        Ok(instance)
     }
 
     /// The address of this process.
@@ -169,12 +173,48 @@ impl Instance {
         if node == self.record.node {
             return Err(StoreError::Cluster { why: format!("{node} does not fence itself") });
         }
-        fence_all(cluster, books, node, &self.address)
+        let others = registered(books, node)?;
+        let addresses: Vec<String> = others.keys().cloned().collect();
+        self.execute(cluster, books, &others, order::fence(&addresses, &self.address))
     }
 
-    /// Whether this process may still hold locks.
-    pub(super) fn is_registered(&self, books: &Books) -> Result<bool, StoreError> {
-        Ok(books.get::<InstanceRecord>(&instance_key(&self.address))?.is_some())
+    fn execute(
+        &self,
+        cluster: &Cluster,
+        books: &Books,
+        others: &BTreeMap<String, InstanceRecord>,
+        steps: Vec<FenceStep<String>>,
+    ) -> Result<(), StoreError> {
+        for step in steps {
+            match step {
+                FenceStep::Blocklist(address) => {
+                    cluster.blocklist(&address, BLOCKLIST_EXPIRE_S)?;
+                    let node = &others[&address].node;
+                    tracing::info!(address, node, "fenced a server that ended without leaving");
+                }
+                FenceStep::Note(address) => {
+                    let key = fenced_key(&address);
+                    let changes = Changes::default().set(&key, &others[&address])?;
+                    books.change(&changes.remove(&instance_key(&address))?)?;
+                }
+                FenceStep::WaitForLatestMap => cluster.wait_for_latest_map()?,
+                FenceStep::Register(address) => books.set(&instance_key(&address), &self.record)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What this process finds when it reads its own registration.
+    ///
+    /// # Errors
+    /// The cluster does not answer.
+    pub(super) fn own_entry(&self, books: &Books) -> Result<OwnEntry, StoreError> {
+        match books.get::<InstanceRecord>(&instance_key(&self.address)) {
+            Ok(Some(_)) => Ok(OwnEntry::There),
+            Ok(None) => Ok(OwnEntry::Gone),
+            Err(error) if errno(&error) == Some(libc::ESHUTDOWN) => Ok(OwnEntry::Refused),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether an instance was fenced, so that its locks may be broken.
@@ -278,27 +318,11 @@ fn of_another(place: &str, owner: &str) -> String {
     }
 }
 
-/// Fences all instances of a node but the one at this address.
-fn fence_all(cluster: &Cluster, books: &Books, node: &str, but: &str) -> Result<(), StoreError> {
-    let all = books.all::<InstanceRecord>("i/")?;
-    for (address, of) in all.iter().filter(|(at, of)| of.node == node && *at != but) {
-        fence(cluster, books, address, of)?;
-    }
-    cluster.wait_for_latest_map()
-}
-
-/// Fences an instance: from when this process has the map with the entry, no device takes anything
-/// of it after something of ours.
-fn fence(
-    cluster: &Cluster,
-    books: &Books,
-    address: &str,
-    of: &InstanceRecord,
-) -> Result<(), StoreError> {
-    cluster.blocklist(address, BLOCKLIST_EXPIRE_JSON)?;
-    tracing::info!(address, node = %of.node, "fenced a server that ended without leaving");
-    let changes = Changes::default();
-    books.change(&changes.set(&fenced_key(address), of)?.remove(&instance_key(address))?)
+/// The processes that are registered for a node, by their addresses.
+fn registered(books: &Books, node: &str) -> Result<BTreeMap<String, InstanceRecord>, StoreError> {
+    let mut all = books.all::<InstanceRecord>("i/")?;
+    all.retain(|_, record| record.node == node);
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
 use books::{Books, Changes, SnapshotRecord, VolumeRecord};
 use cluster::{Cluster, errno};
+use evenkeel_core::fencing::order::{OpenAnswer, OpenStep, Opening};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use fence::Instance;
@@ -53,8 +54,6 @@ const CLOSING_MAX: Duration = Duration::from_secs(60);
 const CACHE: &str = "conf_rbd_cache";
 /// Images of one volume that may still be on their way to being removed.
 const NAMES_MAX: u32 = 1_000;
-/// Locks that are broken before an opening gives up.
-const BREAKS_MAX: u32 = 3;
 
 /// What a volume's opening is up to.
 enum State {
@@ -251,38 +250,61 @@ impl Shared {
 
     /// Opens an image for this instance alone.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
-        // Also where the lock has no owner: its former owner may be fenced by an entry that this
-        // instance has not seen, and a device that has not seen it takes the owner's late writes
-        // after ours.
-        self.cluster.wait_for_latest_map()?;
-        let image = self.open_without_cache(name)?;
-        for _ in 0..BREAKS_MAX {
-            // Looked at first: the library takes the lock of whoever was silent for half a minute,
-            // also of one that was only stopped and is not fenced.
-            if let Some(owner) = self.fenced_owner(id, &image)? {
-                self.cluster.wait_for_latest_map()?;
-                image.break_lock(&owner)?;
-            }
-            match image.lock() {
-                Ok(()) => return Ok(image),
-                Err(error)
-                    if matches!(errno(&error), Some(libc::EROFS | libc::EBUSY | libc::EAGAIN)) => {}
-                Err(error) => return Err(error),
-            }
+        let mut opening = Opening::default();
+        let (mut image, mut owner) = (None, None);
+        loop {
+            let opened = || image.as_ref().expect("the order opens an image first");
+            let answer = match opening.step() {
+                OpenStep::WaitForLatestMap => {
+                    self.cluster.wait_for_latest_map()?;
+                    OpenAnswer::Done
+                }
+                OpenStep::Open => {
+                    image = Some(self.open_without_cache(name)?);
+                    OpenAnswer::Done
+                }
+                OpenStep::FindOwner => {
+                    owner = opened().owner()?;
+                    owner.as_ref().map_or(OpenAnswer::Unlocked, |_| OpenAnswer::Locked)
+                }
+                OpenStep::FindFenced => {
+                    let (_, address) = owner.as_ref().expect("the order looks for an owner first");
+                    match self.instance.is_fenced(&self.books, address)? {
+                        true => OpenAnswer::Fenced,
+                        false => OpenAnswer::NotFenced,
+                    }
+                }
+                OpenStep::BreakLock => {
+                    let (owner, _) = owner.as_ref().expect("the order looks for an owner first");
+                    opened().break_lock(owner)?;
+                    OpenAnswer::Done
+                }
+                OpenStep::Lock => match opened().lock() {
+                    Ok(()) => OpenAnswer::Done,
+                    Err(error) => match errno(&error) {
+                        Some(libc::EROFS | libc::EBUSY | libc::EAGAIN) => OpenAnswer::Locked,
+                        _ => return Err(error),
+                    },
+                },
+                OpenStep::Done => return Ok(image.expect("the order opens an image first")),
+                OpenStep::Refuse => {
+                    let address = owner.map(|(_, address)| address).unwrap_or_default();
+                    return Err(StoreError::Elsewhere { id, address });
+                }
+            };
+            opening.answered(answer);
         }
-        image.lock()?;
-        Ok(image)
     }
 
-    /// The fenced instance that has left its lock on an image; `None` if it is not locked.
+    /// Checks that no process which is not fenced has the lock of an image.
     ///
     /// # Errors
-    /// [`StoreError::Elsewhere`] if an instance has it that is not fenced. Only one that no device
-    /// listens to any more is no danger.
-    fn fenced_owner(&self, id: VolumeId, image: &Image) -> Result<Option<String>, StoreError> {
-        let Some((owner, address)) = image.owner()? else { return Ok(None) };
+    /// [`StoreError::Elsewhere`] if one has it. Only a process that no device listens to any more
+    /// is no danger.
+    fn check_unlocked(&self, id: VolumeId, image: &Image) -> Result<(), StoreError> {
+        let Some((_, address)) = image.owner()? else { return Ok(()) };
         match self.instance.is_fenced(&self.books, &address)? {
-            true => Ok(Some(owner)),
+            true => Ok(()),
             false => Err(StoreError::Elsewhere { id, address }),
         }
     }
@@ -513,7 +535,7 @@ impl Pool for RbdPool {
         // Another server may serve it, whatever the control plane of this one knows.
         match Image::open(&self.shared.cluster, &record.image) {
             Err(error) if errno(&error) == Some(libc::ENOENT) => {}
-            image => drop(self.shared.fenced_owner(id, &image?)?),
+            image => self.shared.check_unlocked(id, &image?)?,
         }
         let changes = Changes::default();
         let changes = changes.remove(&volume_key(id))?.set(&gone_key(&record.image), &true)?;
@@ -577,20 +599,11 @@ impl Pool for RbdPool {
 
     fn look(&self) -> Result<(), StoreError> {
         let Shared { cluster, books, instance, .. } = &*self.shared;
-        match instance.is_registered(books) {
-            Ok(true) => Ok(()),
-            // Whoever fences an instance strikes it out.
-            Ok(false) => {
-                cluster.note_shut_down();
-                Err(StoreError::Cluster { why: "this process is fenced".to_owned() })
-            }
-            Err(error) => {
-                if errno(&error) == Some(libc::ESHUTDOWN) {
-                    cluster.note_shut_down();
-                }
-                Err(error)
-            }
+        if instance.own_entry(books)?.is_fenced() {
+            cluster.note_shut_down();
+            return Err(StoreError::Cluster { why: "this process is fenced".to_owned() });
         }
+        Ok(())
     }
 
     fn check_owner(&self) -> Result<(), StoreError> {

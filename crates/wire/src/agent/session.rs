@@ -111,6 +111,22 @@ pub struct Hello {
     pub generation: LeaderGeneration,
 }
 
+/// Whether a node that has heard a leader lets another one in. Returns whether the other one's
+/// generation is new to the node.
+///
+/// # Errors
+/// Why it does not: [`Verdict::LowerGeneration`] or [`Verdict::OtherLeader`].
+pub fn admit(
+    heard: Option<(LeaderGeneration, Leader)>,
+    (generation, leader): (LeaderGeneration, Leader),
+) -> Result<bool, Verdict> {
+    match heard {
+        Some((heard, _)) if generation < heard => Err(Verdict::LowerGeneration),
+        Some((heard, by)) if generation == heard && leader != by => Err(Verdict::OtherLeader),
+        heard => Ok(heard.is_none_or(|(heard, _)| heard < generation)),
+    }
+}
+
 /// Why a node refuses a hello, or that it does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {

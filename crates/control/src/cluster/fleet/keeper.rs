@@ -34,7 +34,7 @@ impl Fleet {
     }
 
     /// The same at this time after the start of the machine.
-    pub(super) fn look_at(&self, now: Duration) {
+    pub(in crate::cluster) fn look_at(&self, now: Duration) {
         for member in &self.cluster.members() {
             self.meet(member);
         }

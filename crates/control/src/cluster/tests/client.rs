@@ -1,9 +1,10 @@
 //! A client of one volume: it has some requests under way, sends again what was not answered when
 //! it finds the volume's new home, and knows what it may read.
 
+use evenkeel_core::random::Random;
+
 use super::Broken;
 use super::ceph::OBJECTS;
-use evenkeel_core::random::Random;
 
 /// Requests that a client has under way.
 const UNDER_WAY_MAX: usize = 5;
@@ -27,13 +28,15 @@ pub struct Request {
 }
 
 /// The way to the volume's home.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Connection {
     pub id: u64,
     /// Whether it was let in.
     pub is_open: bool,
-    /// The node that accepted it, and those to which it was relayed since.
-    pub path: Vec<usize>,
+    /// The node whose front accepted it.
+    pub front: usize,
+    /// The node that serves the volume.
+    pub home: usize,
 }
 
 /// A client.
@@ -54,7 +57,7 @@ impl Client {
         if self.under_way.len() >= UNDER_WAY_MAX {
             return None;
         }
-        let object = random.below(OBJECTS as u64) as usize;
+        let object = usize::try_from(random.below(OBJECTS as u64)).unwrap();
         let is_written =
             |it: &Request| it.object == object && matches!(it.wanted, Wanted::Write(_));
         // Of two writes of one block under way at once nobody knows which will be there.
@@ -79,11 +82,11 @@ impl Client {
         Some(request)
     }
 
-    /// Asks a node to be let in; returns the connection's number.
-    pub fn connect(&mut self, node: usize) -> u64 {
+    /// Asks to be let in; returns the connection's number.
+    pub fn connect(&mut self, front: usize, home: usize) -> u64 {
         self.connections += 1;
         let id = self.connections;
-        self.connection = Some(Connection { id, is_open: false, path: vec![node] });
+        self.connection = Some(Connection { id, is_open: false, front, home });
         id
     }
 

@@ -1,0 +1,348 @@
+//! What happens at random, and the quiet end of a history: all that sleeps wakes, nothing fails any
+//! more, and each object is read once more.
+
+use super::super::membership::Event;
+use super::ceph::{OSDS, VOLUMES};
+use super::leader::{Call, Turn};
+use super::world::World;
+
+/// The longest that a step takes.
+const STEP_MS_MAX: u64 = 60;
+/// How long a round of the quiet end takes.
+const ROUND_MS: u64 = 50;
+/// Rounds after which all requests must be answered.
+const ROUNDS_MAX: u32 = 2_000;
+/// Time between two renewals of a lease.
+const RENEWAL_MS: u64 = 1_000;
+
+impl World {
+    /// Something happens. Returns the calls that leaders make now.
+    pub fn advance(&mut self) -> Vec<Turn> {
+        if self.is_finished {
+            return Vec::new();
+        }
+        if self.steps_left > 0 {
+            self.steps_left -= 1;
+            return self.step().into_iter().collect();
+        }
+        self.round()
+    }
+
+    fn step(&mut self) -> Option<Turn> {
+        self.now_ms += self.random.below(STEP_MS_MAX);
+        self.time_passes();
+        let node = self.below(self.nodes.len());
+        let volume = self.below(self.clients.len());
+        match self.random.below(1_000) {
+            0..770 => self.step_of_work(node, volume),
+            770..840 => {
+                let leads = |node: &usize| self.nodes[*node].term.is_some();
+                let leaders: Vec<usize> = (0..self.nodes.len()).filter(leads).collect();
+                let leader = if leaders.is_empty() { node } else { self.random.among(&leaders) };
+                return self.turn(leader);
+            }
+            840..890 => self.commit(),
+            890..896 => self.learn(node),
+            896..956 => self.watch(node),
+            956..962 => self.apply_delayed(),
+            962..972 => self.step_of_a_process(node),
+            972..984 => self.give_up(volume),
+            984..988 => self.apply_late(node),
+            _ => self.wake(node),
+        }
+        None
+    }
+
+    /// Leases end and are renewed, deadlines are there.
+    fn time_passes(&mut self) {
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].is_awake() {
+                continue;
+            }
+            if self.now_ms - self.nodes[node].renewed_ms >= RENEWAL_MS {
+                self.renew_leases(node);
+            }
+        }
+        self.etcd.expire(self.now_ms);
+        self.judge_holders();
+    }
+
+    /// Clients, nodes and OSDs do what they are there for.
+    fn step_of_work(&mut self, node: usize, volume: usize) {
+        let is_awake = self.nodes[node].is_awake();
+        let what = self.random.below(20);
+        for _ in 0..=self.random.below(8) {
+            match what {
+                0..3 => self.ask_for_something(volume),
+                3..6 => self.deliver_somewhere(),
+                6..8 if is_awake => drop(self.dispatch(node, volume)),
+                8..10 if is_awake => drop(self.send(node)),
+                10..12 if is_awake => drop(self.take_reply(node)),
+                12 if is_awake => drop(self.relay(node)),
+                13..16 if is_awake => self.look_after_plane(node),
+                16.. if self.nodes[node].is_awake() => self.shell(node),
+                _ => {}
+            }
+        }
+    }
+
+    fn ask_for_something(&mut self, volume: usize) {
+        if self.clients[volume].connection.is_none() {
+            return self.connect(volume);
+        }
+        let Some(request) = self.clients[volume].begin(&mut self.random) else { return };
+        self.tell(|_| format!("client {volume} asks {request:?}"));
+        self.take_request(volume, request);
+    }
+
+    fn deliver_somewhere(&mut self) {
+        let count = self.ceph.instances.len();
+        if count == 0 {
+            return;
+        }
+        // Wires of the dead are looked at as often as those of the living.
+        let first = self.below(count);
+        let osd = self.below(OSDS);
+        for instance in (first..count).chain(0..first) {
+            if !self.ceph.instances[instance].is_stalled[osd] && self.deliver(instance, osd) {
+                return;
+            }
+        }
+    }
+
+    /// What a leader waits for comes nearer.
+    pub fn hurry(&mut self, node: usize) {
+        if !self.random.one_in(2) {
+            return;
+        }
+        let Some(instance) = self.instance(node) else { return };
+        self.send(node);
+        let osd = self.below(OSDS);
+        if !self.ceph.instances[instance].is_stalled[osd] {
+            self.deliver(instance, osd);
+        }
+        self.take_reply(node);
+    }
+
+    /// The call that the leader on a node makes now, if there is one.
+    fn turn(&mut self, node: usize) -> Option<Turn> {
+        let what = self.random.below(20);
+        let (volume, to) = (self.below(self.clients.len()), self.below(self.nodes.len()));
+        let place = &mut self.nodes[node];
+        if !place.is_awake() {
+            return None;
+        }
+        let process = place.process;
+        let term = place.term.as_mut().filter(|term| !term.is_busy && !term.is_ending)?;
+        let call = match (what, term.unapplied.first()) {
+            (10..16, Some(volume)) => Call::Apply(*volume),
+            (16..18, _) => Call::ApplyOwed,
+            (18, _) => Call::MoveOn,
+            (19, _) => Call::MoveTo(volume, to),
+            _ => Call::Look,
+        };
+        term.is_busy = true;
+        let (question, fleet) = (term.question, std::sync::Arc::clone(&term.fleet));
+        Some(Turn { node, process, question, fleet, call })
+    }
+
+    fn step_of_a_process(&mut self, node: usize) {
+        let place = &self.nodes[node];
+        match (place.is_alive, place.paused_since_ms) {
+            (false, _) => self.boot(node),
+            (true, Some(_)) => self.wake(node),
+            (true, None) => match self.random.below(16) {
+                0 | 1 => self.die(node),
+                2 => self.stop(node),
+                3..7 => self.pause(node),
+                _ => self.stall(node),
+            },
+        }
+    }
+
+    fn stop(&mut self, node: usize) {
+        if !self.nodes[node].is_stopping {
+            self.nodes[node].is_stopping = true;
+            self.counts.stops += 1;
+            self.nodes[node].tell(Event::StopRequested);
+        }
+    }
+
+    /// The network holds back what a process sends to an OSD, or lets it go on.
+    fn stall(&mut self, node: usize) {
+        if let Some(instance) = self.instance(node) {
+            let osd = self.below(OSDS);
+            let is_stalled = &mut self.ceph.instances[instance].is_stalled[osd];
+            *is_stalled = !*is_stalled;
+        }
+    }
+
+    /// A node on its way is silent, or the client takes it for silent: it tries elsewhere.
+    fn give_up(&mut self, volume: usize) {
+        let Some(connection) = self.clients[volume].connection else { return };
+        let nodes = [connection.front, connection.home];
+        let is_silent = nodes.iter().any(|node| !self.nodes[*node].is_awake());
+        if is_silent || self.random.one_in(8) {
+            self.tell(|_| format!("client {volume} gives its connection up"));
+            self.clients[volume].connection = None;
+        }
+    }
+
+    /// The monitors propose, and tell who waited for it.
+    fn commit(&mut self) {
+        let before = self.ceph.latest();
+        let waiters = self.ceph.commit(self.now_ms);
+        if self.ceph.latest() > before {
+            self.tell(|world| format!("the monitors' map is {}", world.ceph.latest()));
+        }
+        for (node, number) in waiters {
+            self.nodes[node].answers.insert(number, super::ceph::Outcome::Done);
+        }
+    }
+
+    /// An OSD or a node hears of a map.
+    fn learn(&mut self, node: usize) {
+        let epoch = self.below(self.ceph.latest() + 1);
+        if self.random.one_in(2) {
+            let osd = self.below(OSDS);
+            return self.ceph.teach_osd(osd, epoch);
+        }
+        if let Some(instance) = self.instance(node).filter(|_| self.nodes[node].is_awake()) {
+            self.ceph.teach(instance, epoch);
+            if self.ceph.knows_itself_fenced(instance) {
+                self.note_shut_down(node);
+            }
+        }
+    }
+
+    /// A node's mirror of etcd sees what there is.
+    fn watch(&mut self, node: usize) {
+        if !self.nodes[node].is_awake() {
+            return;
+        }
+        let seen = self.etcd.seen;
+        let before = std::mem::replace(&mut self.nodes[node].view, seen);
+        if before.leader != seen.leader {
+            self.nodes[node].tell(Event::LeaderChanged);
+        }
+        let others = self.seen(node);
+        self.nodes[node].tell(Event::ClusterSeen(others));
+    }
+
+    fn apply_delayed(&mut self) {
+        if !self.etcd.delayed.is_empty() {
+            let at = self.below(self.etcd.delayed.len());
+            let late = self.etcd.delayed.swap_remove(at);
+            self.tell(|_| format!("etcd is late with {:?}", late.then));
+            self.counts.late_writes += u64::from(self.etcd.execute(&late).is_done);
+        }
+    }
+
+    /// A node executes a command that it had in its socket when the connection broke.
+    fn apply_late(&mut self, node: usize) {
+        if !self.nodes[node].is_awake() {
+            return;
+        }
+        let Some((volume, created)) = self.nodes[node].late.pop() else { return };
+        let heard = self.nodes[node].heard.map(|(generation, _)| generation.0);
+        if heard == Some(created) && self.apply(node, volume) {
+            self.counts.late_commands += 1;
+        }
+    }
+
+    fn begin_calm(&mut self) {
+        self.tell(|_| "nothing fails any more".to_owned());
+        for node in 0..self.nodes.len() {
+            self.wake(node);
+            if !self.nodes[node].is_alive {
+                self.boot(node);
+            }
+        }
+        for rados in &mut self.ceph.instances {
+            rados.is_stalled = [false; OSDS];
+        }
+    }
+
+    /// A round of the quiet end.
+    fn round(&mut self) -> Vec<Turn> {
+        if self.rounds == 0 {
+            self.begin_calm();
+        }
+        self.rounds += 1;
+        self.now_ms += ROUND_MS;
+        self.time_passes();
+        self.commit();
+        self.apply_delayed();
+        for node in 0..self.nodes.len() {
+            if !self.nodes[node].is_alive {
+                self.boot(node);
+            }
+            self.watch(node);
+            self.apply_late(node);
+            self.round_of(node);
+        }
+        for instance in 0..self.ceph.instances.len() {
+            for osd in 0..OSDS {
+                while !self.is_finished && self.deliver(instance, osd) {}
+            }
+        }
+        for volume in 0..self.clients.len() {
+            self.look_after_client(volume);
+        }
+        if self.is_all_answered() {
+            self.is_finished = true;
+        } else if self.rounds > ROUNDS_MAX {
+            self.judge_answers();
+            self.is_finished = true;
+        }
+        if self.is_finished {
+            return Vec::new();
+        }
+        (0..self.nodes.len()).filter_map(|node| self.turn(node)).collect()
+    }
+
+    fn round_of(&mut self, node: usize) {
+        for _ in 0..8 {
+            if self.nodes[node].is_alive {
+                self.shell(node);
+            }
+        }
+        self.look_after_plane(node);
+        for volume in 0..VOLUMES.min(self.clients.len()) {
+            while self.dispatch(node, volume) {}
+        }
+        while self.relay(node) {}
+        while self.send(node) {}
+        while !self.is_finished && self.take_reply(node) {}
+    }
+
+    /// A client gives up a connection that leads nowhere, and finds the volume's home.
+    fn look_after_client(&mut self, volume: usize) {
+        let home = self.etcd.seen.homes[volume];
+        let is_lost = |connection: &mut super::client::Connection| Some(connection.home) != home;
+        self.clients[volume].connection.take_if(is_lost);
+        let is_old = self.rounds.is_multiple_of(100);
+        self.clients[volume].connection.take_if(|_| is_old);
+        if self.clients[volume].connection.is_none() {
+            self.connect(volume);
+        }
+    }
+
+    /// Once a client has all its answers, it reads its objects one after the other. Returns whether
+    /// all have done so.
+    fn is_all_answered(&mut self) -> bool {
+        for volume in 0..self.clients.len() {
+            let client = &mut self.clients[volume];
+            let left = self.unread[volume];
+            if client.under_way.is_empty()
+                && left > 0
+                && let Some(request) = client.read(left - 1)
+            {
+                self.unread[volume] -= 1;
+                self.take_request(volume, request);
+            }
+        }
+        let is_done = self.clients.iter().all(|client| client.under_way.is_empty());
+        is_done && self.unread.iter().all(|left| *left == 0)
+    }
+}
