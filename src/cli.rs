@@ -364,9 +364,9 @@ pub struct Serve {
     pub events_webhook_secret_file: Option<PathBuf>,
 
     /// Where the bytes of the volumes are stored: `local` (blocks with checksums in one pool),
-    /// `files` (a sparse file for each volume in the data folder), `rbd` (images of a Ceph
-    /// cluster), `memory` (lost when the process ends), or one of them behind a simulated device,
-    /// such as `faulty:memory,channels=8,read_us=80`; docs/reference/faulty.md has its parameters.
+    /// `rbd` (images of a Ceph cluster), `memory` (lost when the process ends), or one of them
+    /// behind a simulated device, such as `faulty:memory,channels=8,read_us=80`;
+    /// docs/reference/faulty.md has its parameters.
     #[arg(long, env = "EVENKEEL_STORE", default_value = "local", value_name = "STORE")]
     #[arg(value_parser = store)]
     pub store: StoreKind,
@@ -499,8 +499,8 @@ pub struct Demo {
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = span)]
     pub time: Duration,
 
-    /// Where the bytes of the volumes are stored: `local` or `files` (in a temporary folder),
-    /// `memory`, or one of them behind a simulated device, as for `serve`.
+    /// Where the bytes of the volumes are stored: `local` (in a temporary folder), `memory`, or
+    /// one of them behind a simulated device, as for `serve`.
     #[arg(long, default_value = "local", value_name = "STORE", value_parser = store)]
     pub store: StoreKind,
 

@@ -25,7 +25,6 @@ use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode, Recorder, UnixAccess};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
-use evenkeel_store::files::FilePool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::memory::{self, MemoryPool};
 use evenkeel_wire::agent::{Command, Reply};
@@ -449,7 +448,6 @@ pub fn open_pool(
     let (pool, folder): (Arc<dyn Pool>, _) = match store.bytes {
         Bytes::Local => (Arc::new(options.open_local(data_dir)?), None),
         Bytes::Rbd => (Arc::new(options.open_rbd(data_dir)?), None),
-        Bytes::Files => (Arc::new(FilePool::open(data_dir).map_err(failed)?), None),
         Bytes::Memory => {
             let folder = Folder::claim(data_dir, memory::KIND).map_err(failed)?;
             (Arc::new(MemoryPool::new()), Some(folder))

@@ -125,21 +125,6 @@ fn the_pool_is_its_servers_alone() {
 }
 
 #[test]
-fn the_files_of_volumes_are_their_servers_alone() {
-    let folder = tempfile::Builder::new().prefix("evenkeel-").tempdir().expect("a folder");
-    let volumes = folder.path().join("data/volumes");
-    let mode = || std::fs::metadata(&volumes).expect("made at the start").mode() & 0o777;
-    let data_dir = folder.path().join("data");
-    let mut server = Server::start_in(folder, data_dir, "--store files");
-    assert_eq!(mode(), 0o700);
-    server.stop();
-    // As servers before this one left it.
-    std::fs::set_permissions(&volumes, PermissionsExt::from_mode(0o755)).expect("ours");
-    server.restart();
-    assert_eq!(mode(), 0o700);
-}
-
-#[test]
 fn a_configuration_file_that_another_user_can_write_is_refused_by_every_verb() {
     let (folder, _) = support::server::new_folder();
     let file = folder.path().join("evenkeel.toml");

@@ -1,11 +1,9 @@
-//! What becomes of volumes whose bytes are not as they were left: missing, cut short, made longer,
-//! or forgotten. Nothing is made up for, and what is put back is served again.
+//! What becomes of volumes whose bytes are not as they were left: missing, too many, or forgotten.
+//! Nothing is made up for.
 
 mod support;
 
 use serde_json::Value;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use support::PATIENCE;
 use support::clock::Deadline;
@@ -14,11 +12,6 @@ use support::nbd::Client;
 use support::server::Server;
 
 const GIB: u64 = 1 << 30;
-
-/// Where a volume's bytes are.
-fn file(server: &Server, volume: &str) -> PathBuf {
-    server.data_dir().join("volumes").join(format!("{volume}.raw"))
-}
 
 fn mark(server: &Server, volume: &str, byte: u8) {
     let mut client = Client::open(server.nbd, volume).expect("attached");
@@ -41,45 +34,46 @@ fn state(server: &Server, volume: &str) -> String {
     described(server, volume)["state"].as_str().expect("a state").to_owned()
 }
 
-fn comes_back(server: &Server, volume: &str) {
-    Deadline::after(PATIENCE).ask(volume, || state(server, volume) == "in-use");
+/// The control plane's database, file by file.
+fn database(server: &Server) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths =
+        ["db", "db-wal", "db-shm"].map(|end| server.data_dir().join(format!("control.{end}")));
+    let present = paths.into_iter().filter(|path| path.exists());
+    present.map(|path| (path.clone(), std::fs::read(path).expect("read"))).collect()
 }
 
+fn remove_database(server: &Server) {
+    for (path, _) in database(server) {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+/// The pool belongs to a later database than the one that the server finds: it has lost a volume
+/// and more bytes than another one has.
 #[test]
 fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
-    let mut server = Server::start("--store files");
-    let volumes: Vec<String> = (0..5).map(|_| server.attached("--size 1")).collect();
+    let mut server = Server::start("");
+    let volumes: Vec<String> = (0..3).map(|_| server.attached("--size 1")).collect();
+    let [missing, longer, well] = [0, 1, 2].map(|number| &volumes[number]);
     for (volume, byte) in volumes.iter().zip(1..) {
         mark(&server, volume, byte);
     }
     server.stop();
-    let away = server.folder().join("away");
-    let [moved, shortened, emptied, lengthened, well] = [0, 1, 2, 3, 4].map(|n| &volumes[n]);
-    let copies = [shortened, emptied].map(|volume| {
-        let copy = server.folder().join(volume);
-        std::fs::copy(file(&server, volume), &copy).expect("copied");
-        (volume, copy)
-    });
-    std::fs::rename(file(&server, moved), &away).expect("moved away");
-    let cut = |volume: &str, length| {
-        let file = OpenOptions::new().write(true).open(file(&server, volume)).expect("the file");
-        file.set_len(length).expect("cut");
-    };
-    cut(shortened, 1 << 20);
-    cut(emptied, 0);
-    let append = || {
-        let mut file =
-            OpenOptions::new().append(true).open(file(&server, lengthened)).expect("the file");
-        file.write_all(b"whose is this?").expect("appended");
-    };
-    append();
+    let older = database(&server);
     server.restart();
-    check_mark(&server, well, 5);
+    server.evenkeel(&format!("volume modify {longer} --size 2")).ok();
+    server.evenkeel(&format!("volume detach {missing} --wait")).ok();
+    server.evenkeel(&format!("volume rm {missing}")).ok();
+    server.stop();
+    remove_database(&server);
+    for (path, bytes) in &older {
+        std::fs::write(path, bytes).expect("put back");
+    }
+    server.restart();
+    check_mark(&server, well, 3);
     for (volume, says) in [
-        (moved, "are missing: there is no "),
-        (shortened, "holds 1 MiB of it: 1023 MiB are missing"),
-        (emptied, "holds 0 B of it: 1 GiB are missing"),
-        (lengthened, "cut it off with: truncate -s 1073741824 "),
+        (missing, "are missing: they are not in "),
+        (longer, "has 1 GiB, but the store holds 2 GiB of it"),
     ] {
         assert_eq!(state(&server, volume), "error");
         assert!(Client::open(server.nbd, volume).is_err(), "{volume} is served");
@@ -88,38 +82,24 @@ fn bytes_that_are_missing_are_an_error_and_never_zeroes() {
         assert!(reason.contains(says) && reason.contains(volume.as_str()), "{reason}");
         let shown = server.evenkeel(&format!("volume show {volume}")).ok();
         assert!(shown.contains(reason), "{shown}");
-        server.evenkeel(&format!("volume modify {volume} --size 2")).fails_with(1);
+        server.evenkeel(&format!("volume modify {volume} --size 3")).fails_with(1);
     }
     // The server of the data folder is found, whatever it listens on.
     for doctor in ["doctor".to_owned(), format!("doctor --listen {}", server.api)] {
         let told = server.evenkeel(&doctor).fails_with(1);
-        assert!(told.contains("is in error: ") && told.contains("3 more in error"), "{told}");
+        assert!(told.contains("is in error: ") && told.contains("1 more in error"), "{told}");
     }
-    assert!(!file(&server, moved).exists(), "it was made anew");
-    // What is put back is served again, without a restart.
-    std::fs::rename(&away, file(&server, moved)).expect("moved back");
-    for (volume, copy) in &copies {
-        std::fs::copy(copy, file(&server, volume)).expect("copied back");
-    }
-    let log = OpenOptions::new().write(true).open(file(&server, lengthened)).expect("the file");
-    log.set_len(GIB).expect("cut");
-    for (volume, byte) in volumes.iter().zip(1..) {
-        comes_back(&server, volume);
-        check_mark(&server, volume, byte);
-    }
+    let held = server.evenkeel("store inspect").ok();
+    assert!(!held.contains(missing.as_str()), "it was made anew: {held}");
     // One whose bytes stay away can be given up.
-    server.stop();
-    std::fs::remove_file(file(&server, emptied)).expect("removed");
-    server.restart();
-    assert_eq!(state(&server, emptied), "error");
-    server.evenkeel(&format!("volume detach {emptied} --wait")).ok();
-    server.evenkeel(&format!("volume rm {emptied}")).ok();
-    assert_eq!(server.list("volume ls").len(), 4);
+    server.evenkeel(&format!("volume detach {missing} --wait")).ok();
+    server.evenkeel(&format!("volume rm {missing}")).ok();
+    assert_eq!(server.list("volume ls").len(), 2);
 }
 
 #[test]
 fn a_volume_grows_only_by_a_modification() {
-    let mut server = Server::start("--store files");
+    let mut server = Server::start("");
     let volume = server.attached("--size 1");
     mark(&server, &volume, 1);
     server.evenkeel(&format!("volume modify {volume} --size 2")).ok();
@@ -129,40 +109,26 @@ fn a_volume_grows_only_by_a_modification() {
     assert_eq!(client.read(2 * GIB - 512, 512).expect("read"), [0; 512]);
     drop(client);
     check_mark(&server, &volume, 1);
-    // A longer file that nobody wrote to behind its end is what a growth leaves that was given up.
-    server.stop();
-    let bytes = OpenOptions::new().write(true).open(file(&server, &volume)).expect("the file");
-    bytes.set_len(3 * GIB).expect("longer");
-    server.restart();
-    check_mark(&server, &volume, 1);
-    assert_eq!(bytes.metadata().expect("the file").len(), 2 * GIB);
 }
 
 #[test]
 fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
-    let mut server = Server::start("--store files");
+    let mut server = Server::start("");
     let kept = server.attached("--type gp2 --size 1");
     let removed = server.attached("--size 1");
     mark(&server, &kept, 7);
     server.stop();
-    for suffix in ["db", "db-wal", "db-shm"] {
-        let _ = std::fs::remove_file(server.data_dir().join(format!("control.{suffix}")));
-    }
-    let odd = "vol-00000000000000abc";
-    File::create(file(&server, odd)).and_then(|file| file.set_len(1_000)).expect("made");
+    remove_database(&server);
     server.restart();
     assert!(server.list("volume ls").is_empty());
     let unowned = server.list("volume unowned");
     let mut ids: Vec<&str> = unowned.iter().filter_map(|item| item["volume_id"].as_str()).collect();
     ids.sort_unstable();
-    let mut expected = [kept.as_str(), &removed, odd];
+    let mut expected = [kept.as_str(), &removed];
     expected.sort_unstable();
     assert_eq!(ids, expected);
     let told = server.evenkeel(&format!("doctor --listen {}", server.api)).stdout;
-    assert!(told.contains("of 3 volumes that are not known"), "{told}");
-    // Only whole GiB make a volume, and nothing is added to make it so.
-    let refused = server.evenkeel(&format!("volume adopt {odd} --type gp3")).fails_with(2);
-    assert!(refused.contains("make the file 1073741824 B long first"), "{refused}");
+    assert!(told.contains("of 2 volumes that are not known"), "{told}");
     server.evenkeel(&format!("volume adopt {kept} --type gp2")).ok();
     server.evenkeel(&format!("volume attach {kept} --wait")).ok();
     check_mark(&server, &kept, 7);
@@ -170,9 +136,10 @@ fn bytes_that_no_volume_has_are_listed_adopted_and_removed() {
     // What a volume has cannot be removed as if none had it, and what none has can.
     server.evenkeel(&format!("volume rm --unowned {kept}")).fails_with(3);
     server.evenkeel(&format!("volume adopt {kept} --type gp2")).fails_with(3);
-    server.evenkeel(&format!("volume rm --unowned {removed} {odd}")).ok();
+    server.evenkeel(&format!("volume rm --unowned {removed}")).ok();
     assert!(server.list("volume unowned").is_empty());
-    assert!(!file(&server, &removed).exists() && !file(&server, odd).exists());
+    let held = server.evenkeel("store inspect").ok();
+    assert!(!held.contains(removed.as_str()), "{held}");
     check_mark(&server, &kept, 7);
 }
 
@@ -236,64 +203,44 @@ fn a_failed_flush_is_remembered_until_the_volume_is_attached_anew() {
 /// failure is forgotten.
 #[test]
 fn a_failed_flush_is_remembered_by_the_next_process() {
-    for below in ["local", "files"] {
-        let faulty = "channels=4,read_us=10,fail_flush=2";
-        let mut server = Server::start(&format!("--store faulty:{below},{faulty}"));
-        let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let mut server = Server::start("--store faulty:local,channels=4,read_us=10,fail_flush=2");
+    let (volume, other) = (server.attached("--size 1"), server.attached("--size 1"));
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    client.write(0, &[1; 4_096]).expect("written");
+    client.flush().expect("the first flush");
+    let error = |result: std::io::Result<()>| result.expect_err("it fails").raw_os_error();
+    assert_eq!(error(client.flush()), Some(EIO));
+    drop(client);
+    let mark = server.data_dir().join("failed-flushes").join(&volume);
+    Deadline::after(PATIENCE).ask("the mark", || mark.exists());
+    server.kill_9();
+    for is_killed in [false, true] {
+        server.restart();
         let mut client = Client::open(server.nbd, &volume).expect("attached");
-        client.write(0, &[1; 4_096]).expect("written");
-        client.flush().expect("the first flush");
-        let error = |result: std::io::Result<()>| result.expect_err("it fails").raw_os_error();
-        assert_eq!(error(client.flush()), Some(EIO));
+        assert_eq!(error(client.flush()), Some(EIO), "{is_killed}");
+        assert_eq!(error(client.write(0, &[2; 4_096])), Some(EIO));
+        assert_eq!(client.read(0, 4_096).expect("read"), [1; 4_096]);
+        assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 1.0);
+        Client::open(server.nbd, &other).expect("attached").flush().expect("none failed");
         drop(client);
-        let mark = server.data_dir().join("failed-flushes").join(&volume);
-        Deadline::after(PATIENCE).ask("the mark", || mark.exists());
-        server.kill_9();
-        for is_killed in [false, true] {
-            server.restart();
-            let mut client = Client::open(server.nbd, &volume).expect("attached");
-            assert_eq!(error(client.flush()), Some(EIO), "{below}, {is_killed}");
-            assert_eq!(error(client.write(0, &[2; 4_096])), Some(EIO));
-            assert_eq!(client.read(0, 4_096).expect("read"), [1; 4_096]);
-            assert_eq!(Metrics::of(&server).sum("flush_failed", &[&volume]), 1.0);
-            Client::open(server.nbd, &other).expect("attached").flush().expect("none failed");
-            drop(client);
-            if is_killed {
-                server.kill_9();
-            } else {
-                server.stop();
-            }
+        if is_killed {
+            server.kill_9();
+        } else {
+            server.stop();
         }
-        server.restart();
-        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
-        server.evenkeel(&format!("volume attach {volume} --wait")).ok();
-        assert!(!mark.exists(), "{below}");
-        Client::open(server.nbd, &volume).expect("attached").flush().expect("it begins anew");
-        server.kill_9();
-        server.restart();
-        Client::open(server.nbd, &volume).expect("attached").flush().expect("it has begun anew");
-        let mut client = Client::open(server.nbd, &volume).expect("attached");
-        assert_eq!(error(client.flush()), Some(EIO));
-        Deadline::after(PATIENCE).ask("the mark", || mark.exists());
-        server.evenkeel(&format!("volume detach {volume} --wait")).ok();
-        server.evenkeel(&format!("volume rm {volume}")).ok();
-        assert!(!mark.exists(), "the volume is gone");
     }
-}
-
-/// A file that is longer than its volume by something is never cut by the server.
-#[test]
-fn an_end_with_data_stays_as_it_is() {
-    let mut server = Server::start("--store files");
-    let volume = server.attached("--size 1");
-    server.stop();
-    let mut bytes = OpenOptions::new().write(true).open(file(&server, &volume)).expect("the file");
-    bytes.seek(SeekFrom::Start(GIB + 4_096)).expect("a place");
-    bytes.write_all(b"x").expect("written");
-    for _ in 0..2 {
-        server.restart();
-        assert_eq!(state(&server, &volume), "error");
-        server.stop();
-        assert_eq!(bytes.metadata().expect("the file").len(), GIB + 4_097);
-    }
+    server.restart();
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    server.evenkeel(&format!("volume attach {volume} --wait")).ok();
+    assert!(!mark.exists());
+    Client::open(server.nbd, &volume).expect("attached").flush().expect("it begins anew");
+    server.kill_9();
+    server.restart();
+    Client::open(server.nbd, &volume).expect("attached").flush().expect("it has begun anew");
+    let mut client = Client::open(server.nbd, &volume).expect("attached");
+    assert_eq!(error(client.flush()), Some(EIO));
+    Deadline::after(PATIENCE).ask("the mark", || mark.exists());
+    server.evenkeel(&format!("volume detach {volume} --wait")).ok();
+    server.evenkeel(&format!("volume rm {volume}")).ok();
+    assert!(!mark.exists(), "the volume is gone");
 }

@@ -5,14 +5,14 @@ mod support;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::PATIENCE;
 use support::ceph::Cluster;
 use support::clock::Deadline;
 use support::cluster::{Ground, ground};
 use support::process::{Output, run, start};
-use support::server::{Server, new_folder};
+use support::server::{Server, evenkeel, new_folder};
 
 const DEVICE: &str = "faulty:memory,channels=4,read_us=500,write_us=1000";
 
@@ -124,7 +124,7 @@ fn what_holds_something_is_refused_or_left_as_it_is() {
     let path = |name: &str| folder.path().join(name);
     fs::write(path("thesis.tex"), "years of work").unwrap();
     let refused = quick(&path("thesis.tex"), "").fails_with(1);
-    assert!(refused.contains("thesis.tex is not empty (13 B)"), "{refused}");
+    assert!(refused.contains("thesis.tex is not a folder"), "{refused}");
     assert_eq!(fs::read_to_string(path("thesis.tex")).unwrap(), "years of work");
 
     let shown = quick(folder.path(), "").ok();
@@ -132,27 +132,24 @@ fn what_holds_something_is_refused_or_left_as_it_is() {
     assert!(shown.contains("no record is kept"), "{shown}");
     assert_eq!(names(folder.path()), ["thesis.tex"]);
 
-    fs::write(path("empty"), "").unwrap();
-    quick(&path("empty"), "-o csv").ok();
-    assert_eq!(fs::metadata(path("empty")).unwrap().len(), 0);
-
     let wrong = quick(folder.path(), "--store memory").fails_with(2);
     assert!(wrong.contains("is not a data folder"), "{wrong}");
     let wrong = quick(folder.path(), "--store faulty:local,channels=4").fails_with(2);
     assert!(wrong.contains("read_us is missing"), "{wrong}");
 }
 
-/// A calibration of `target` that has begun to use `file`.
-fn begun(target: &Path, file: &Path) -> support::process::Running {
-    let running = start(&mut calibrate(target, "--store files"));
-    let has_begun = || fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
-    Deadline::after(PATIENCE).ask("the volume", has_begun);
+/// A calibration of `target` that has made its volume in `data_dir`.
+fn begun(target: &Path, data_dir: &Path) -> support::process::Running {
+    let running = start(&mut calibrate(target, ""));
+    Deadline::after(PATIENCE).ask("the volume", || has_volume(data_dir));
     running
 }
 
-/// The file of the volume that is measured with, in a data folder.
-fn volume(data_dir: &Path) -> PathBuf {
-    data_dir.join("volumes/vol-0ca11b7a7e0000001.raw")
+/// Whether a data folder holds the volume that is measured with.
+fn has_volume(data_dir: &Path) -> bool {
+    let mut inspect = evenkeel(data_dir.parent().expect("it is in a folder"));
+    let found = run(inspect.args(["store", "inspect", "--data-dir"]).arg(data_dir));
+    found.stdout.contains("vol-0ca11b7a7e0000001")
 }
 
 #[test]
@@ -160,7 +157,7 @@ fn ctrl_c_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.tex"), "years of work").unwrap();
     let scratch = folder.path().join("evenkeel-calibration");
-    let running = begun(folder.path(), &volume(&scratch));
+    let running = begun(folder.path(), &scratch);
     running.signal(Signal::INT);
     let said = running.finish().fails_with(130);
     assert!(said.ends_with("interrupted\n"), "{said}");
@@ -172,22 +169,15 @@ fn what_a_killed_one_left_is_removed_by_the_next_and_by_a_server() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("thesis.tex"), "years of work").unwrap();
     let scratch = folder.path().join("evenkeel-calibration");
-    begun(folder.path(), &volume(&scratch)).kill_9();
-    assert!(volume(&scratch).exists());
-    quick(folder.path(), "--store files").ok();
+    begun(folder.path(), &scratch).kill_9();
+    assert!(has_volume(&scratch));
+    quick(folder.path(), "-o csv").ok();
     assert_eq!(names(folder.path()), ["thesis.tex"]);
 
-    let empty = folder.path().join("empty");
-    fs::write(&empty, "").unwrap();
-    begun(&empty, &empty).kill_9();
-    assert!(fs::metadata(&empty).unwrap().len() > 0);
-    quick(&empty, "").ok();
-    assert_eq!(fs::metadata(&empty).unwrap().len(), 0);
-
     let data_dir = folder.path().join("data");
-    begun(&data_dir, &volume(&data_dir)).kill_9();
-    let server = Server::start_in(folder, data_dir.clone(), "--store files");
-    assert!(!volume(&data_dir).exists());
+    begun(&data_dir, &data_dir).kill_9();
+    let server = Server::start_in(folder, data_dir.clone(), "");
+    assert!(!has_volume(&data_dir));
     assert_eq!(server.list("volume ls").len(), 0);
 }
 

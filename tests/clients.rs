@@ -289,17 +289,6 @@ fn fio_verifies_memory_with_plain_calls() {
 }
 
 #[test]
-fn fio_verifies_files_with_io_uring() {
-    fio_verifies("--store files --io uring");
-}
-
-#[test]
-#[ignore = "full: tests/clients.rs::fio_verifies_files_with_io_uring stays"]
-fn fio_verifies_files_with_plain_calls() {
-    fio_verifies("--store files --io pread");
-}
-
-#[test]
 fn fio_verifies_a_pool_with_io_uring() {
     fio_verifies("--store local --io uring");
 }

@@ -159,17 +159,9 @@ const PAGES: &[Page] = &[
     },
     // A pool is on a block device: a loop device, for which it needs root.
     Page {
-        before: "stand old serve --store files
-            (eval \"$(command evenkeel env --endpoint $ADDRESS --data-dir old)\"
-            command evenkeel volume create --size 1)
-            kill $!; wait $!
-            truncate -s 4G disk
+        before: "truncate -s 4G disk
             test $(id -u) != 0 || DISK=$(losetup -f --show disk)",
-        instead: &[
-            ("/dev/sdb", "$DISK"),
-            ("/etc/evenkeel.key", "./evenkeel.key"),
-            ("evenkeel store migrate", "evenkeel store migrate --data-dir old"),
-        ],
+        instead: &[("/dev/sdb", "$DISK"), ("/etc/evenkeel.key", "./evenkeel.key")],
         ..on("docs/operating/store.md", On::Server("--store local"))
     },
     on("docs/operating/watching.md", On::Server("")),
@@ -231,7 +223,7 @@ evenkeel() {
     case "$*" in
         serve*) stand ./served "$@"; kill $!; wait $! ;;
         *--follow*) timeout -s INT 2 evenkeel "$@" || test $? = 124 ;;
-        store\ inspect*|store\ check*|store\ migrate*)
+        store\ inspect*|store\ check*)
             EVENKEEL_DATA_DIR=./served command evenkeel "$@" ;;
         bench\ export*) exec evenkeel "$@" ;;
         bench\ ls*|bench\ show*|bench\ compare*) command evenkeel "$@" ;;

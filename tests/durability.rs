@@ -59,9 +59,10 @@ fn acknowledged_writes_survive_kill_9_with_plain_calls() {
 
 /// Kills the server several times after writes that no flush has followed, and a few that one has:
 /// each of them is there.
-fn answers_survive(options: &str) {
+#[test]
+fn answered_writes_survive_kill_9_without_a_flush() {
     const BLOCK: usize = 4_096;
-    let mut server = Server::start(options);
+    let mut server = Server::start("--store local");
     let volume = server.attached(FAST);
     let mut expected: BTreeMap<u64, u8> = BTreeMap::new();
     for round in 1..=4_u8 {
@@ -83,16 +84,6 @@ fn answers_survive(options: &str) {
         server.kill_9();
         server.restart();
     }
-}
-
-#[test]
-fn answered_writes_survive_kill_9_without_a_flush() {
-    answers_survive("--store local");
-}
-
-#[test]
-fn answered_writes_survive_kill_9_without_a_flush_in_files() {
-    answers_survive("--store files");
 }
 
 /// Everything that the API tells about volumes and hosts.

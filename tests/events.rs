@@ -188,7 +188,7 @@ fn a_webhook_gets_every_event_in_order_over_a_kill_and_its_own_failures() {
     // The second one is never there, and disturbs nobody.
     let nobody = TcpListener::bind("127.0.0.12:0").expect("a port").local_addr().expect("one");
     let mut server = Server::start(&format!(
-        "--store files --events-webhook http://{}/secret/hook?token=secret \
+        "--events-webhook http://{}/secret/hook?token=secret \
          --events-webhook http://{nobody}",
         receiver.address
     ));

@@ -264,15 +264,12 @@ fn fill(client: &mut Client) -> (u64, i32) {
     panic!("the disk does not fill up")
 }
 
-/// A store, and a disk on which it is soon full. A pool has tables of its own, and room that it
-/// keeps for logs.
-const FULL_SOON: [(&str, &str); 2] = [("--store files", "size=24m"), ("--store local", "size=96m")];
+/// A disk on which a pool is soon full: it has tables of its own, and room that it keeps for logs.
+const FULL_SOON: &str = "size=96m";
 
 fn a_full_disk_is_an_error_and_no_end(io: &str) {
-    for (store, size) in FULL_SOON {
-        let Some(mount) = Mount::tmpfs(size) else { return };
-        fill_a_disk(&format!("{store} {io}"), &mount, 10..96);
-    }
+    let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
+    fill_a_disk(io, &mount, 10..96);
 }
 
 fn fill_a_disk(options: &str, mount: &Mount, room_mib: Range<u64>) {
@@ -336,10 +333,8 @@ fn a_full_disk_is_an_error_and_no_end_with_plain_calls() {
 #[ignore = "full: tests/overload.rs::a_full_disk_is_an_error_and_no_end_with_io_uring stays"]
 fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
     for (mkfs, mib) in [("mkfs.ext4 -q -F", 160), ("mkfs.xfs -q -f", 320)] {
-        for store in ["--store local", "--store files"] {
-            let Some(mount) = Mount::disk(mkfs, mib * MIB) else { return };
-            fill_a_disk(store, &mount, 60..mib);
-        }
+        let Some(mount) = Mount::disk(mkfs, mib * MIB) else { return };
+        fill_a_disk("", &mount, 60..mib);
     }
 }
 
@@ -347,13 +342,9 @@ fn a_full_ext4_or_xfs_is_an_error_and_no_end() {
 /// needed must not go to other volumes: then nothing could be deleted any more.
 #[test]
 fn on_a_full_disk_credits_are_kept_and_volumes_can_still_be_deleted() {
-    FULL_SOON.iter().for_each(|(store, size)| keep_credits_on_a_full_disk(store, size));
-}
-
-fn keep_credits_on_a_full_disk(options: &str, size: &str) {
-    let Some(mount) = Mount::tmpfs(size) else { return };
+    let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start_in(folder, mount.path().join("data"), options);
+    let mut server = Server::start_in(folder, mount.path().join("data"), "");
     let (large, other) = (server.attached(FAST), server.attached(FAST));
     let spender = server.attached("--type gp2 --size 10");
     let mut spending = Client::open(server.nbd, &spender).expect("attached");
@@ -398,13 +389,9 @@ fn keep_credits_on_a_full_disk(options: &str, size: &str) {
 /// however it ends: it starts, it serves, and what is there can be deleted.
 #[test]
 fn on_a_disk_that_stays_full_the_server_starts_and_deletes() {
-    FULL_SOON.iter().for_each(|(store, size)| start_on_a_full_disk(store, size));
-}
-
-fn start_on_a_full_disk(options: &str, size: &str) {
-    let Some(mount) = Mount::tmpfs(size) else { return };
+    let Some(mount) = Mount::tmpfs(FULL_SOON) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start_in(folder, mount.path().join("data"), options);
+    let mut server = Server::start_in(folder, mount.path().join("data"), "");
     let (large, other) = (server.attached("--size 64"), server.attached("--size 64"));
     let mut client = Client::open(server.nbd, &large).expect("attached");
     assert_eq!(fill(&mut client).1, ENOSPC);
@@ -443,25 +430,6 @@ fn start_on_a_full_disk(options: &str, size: &str) {
     assert!(server.list("volume ls").is_empty());
     let logged = server.stop();
     assert!(logged.contains("nearly full"), "{logged}");
-}
-
-#[test]
-fn a_volume_that_the_disk_cannot_hold_is_refused_whole() {
-    let server = Server::start("--store files");
-    let output = server.evenkeel("volume create --type gp3 --size 65536");
-    // File systems differ in how large a file may be.
-    if output.status.success() {
-        assert_eq!(server.list("volume ls").len(), 1);
-        return;
-    }
-    let message = output.fails_with(4);
-    assert!(message.contains("InsufficientVolumeCapacity"), "{message}");
-    assert!(message.contains("64 TiB"), "{message}");
-    assert!(message.contains("the largest that the file system of "), "{message}");
-    assert!(server.list("volume ls").is_empty());
-    let files = std::fs::read_dir(server.data_dir().join("volumes")).expect("the folder");
-    assert_eq!(files.count(), 0, "bytes of a refused volume are left");
-    works(&server, &server.attached("--size 1"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The pool on the built server: rot is an error and never data, folders of files become pools,
-//! keys come and go, and what looks at a pool finds what is there.
+//! The pool on the built server: rot is an error and never data, keys come and go,
+//! and what looks at a pool finds what is there.
 
 mod support;
 
@@ -157,34 +157,6 @@ fn a_server_starts_on_its_own_pool_only() {
     server.restart();
     let mut client = Client::open(server.nbd, &volume).expect("attached");
     assert_eq!(read(&mut client, 3), Ok(pattern(1, 3)));
-}
-
-#[test]
-fn a_folder_of_files_becomes_a_pool() {
-    let mut server = Server::start("--store files");
-    let volumes: Vec<String> = (0..3).map(|_| server.attached("--size 1")).collect();
-    for (number, volume) in (1..).zip(&volumes) {
-        fill(&server, volume, number, 30);
-    }
-    server.stop();
-    let told = server.evenkeel("store migrate").ok();
-    assert!(told.contains("3 volumes are in the pool"), "{told}");
-    assert!(
-        server.data_dir().join("volumes.migrated").join(format!("{}.raw", volumes[0])).exists()
-    );
-    server.set_option("--store", "local");
-    server.restart();
-    for (number, volume) in (1..).zip(&volumes) {
-        let mut client = Client::open(server.nbd, volume).expect("attached");
-        for block in 0..30 {
-            assert_eq!(read(&mut client, block), Ok(pattern(number, block)));
-        }
-        assert_eq!(client.read(BLOCK as u64, BLOCK as u32).expect("a hole"), [0; BLOCK]);
-    }
-    server.stop();
-    server.evenkeel("store check --data").ok();
-    let again = server.evenkeel("store migrate").fails_with(1);
-    assert!(again.contains("local"), "{again}");
 }
 
 #[test]

@@ -29,9 +29,8 @@ fn reading<T>(server: &Server, volume: &str, meanwhile: impl FnOnce() -> T) -> T
 
 #[test]
 fn a_sample_tells_what_a_client_does() {
-    // On a disk that is asked for what was never written, too: memory takes no time that could be
-    // told.
-    let server = Server::start("--store files");
+    // A device that takes its time: memory takes none that could be told.
+    let server = Server::start("--store faulty:memory,channels=4,read_us=200");
     let busy = server.attached("--type io2 --size 10 --iops 200");
     let idle = server.attached("--type gp2 --size 100");
     let (mut rows, mut csv) = (vec![], String::new());

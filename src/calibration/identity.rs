@@ -35,7 +35,7 @@ impl Identity {
                 layout: pool.look_around().ok().flatten().map(|seen| seen.layout),
                 ..Self::default()
             },
-            Bytes::Local | Bytes::Files => Self::of_path(folder),
+            Bytes::Local => Self::of_path(folder),
             Bytes::Memory => Self { filesystem: "memory".to_owned(), ..Self::default() },
         }
     }

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub struct Calibrate {
-    /// A data folder, new or of a stopped server: the record is written into it. For any other
-    /// folder, or an empty file, the device below is measured and nothing is left behind.
-    #[arg(value_name = "DIR_OR_FILE", value_hint = ValueHint::AnyPath)]
+    /// A data folder, new or of a stopped server: the record is written into it. In any other
+    /// folder, a temporary folder is measured and nothing is left behind.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub target: PathBuf,
 
     /// Take three seconds instead of a minute. Enough to measure costs, but not to fill a large

@@ -67,13 +67,4 @@ pub enum StoreVerb {
         #[command(flatten)]
         wait: Wait,
     },
-    /// Move the volumes of a data folder from files into a pool.
-    ///
-    /// Every volume is copied and compared with its file; then the folder is served with --store
-    /// local. The files are kept, in the folder `volumes.migrated`. May be interrupted: the same
-    /// command goes on.
-    Migrate {
-        #[command(flatten)]
-        local: LocalStore,
-    },
 }

@@ -76,20 +76,14 @@ pub struct RbdStore {
 pub enum Bytes {
     /// Blocks with checksums in one pool.
     Local,
-    /// Sparse files in the data folder, one for each volume.
-    Files,
     /// Images of a Ceph cluster.
     Rbd,
     /// Memory: fast, and lost when the process ends.
     Memory,
 }
 
-const BYTES: [(&str, Bytes); 4] = [
-    ("local", Bytes::Local),
-    ("files", Bytes::Files),
-    ("rbd", Bytes::Rbd),
-    ("memory", Bytes::Memory),
-];
+const BYTES: [(&str, Bytes); 3] =
+    [("local", Bytes::Local), ("rbd", Bytes::Rbd), ("memory", Bytes::Memory)];
 
 /// Prefix of a value with a simulated device.
 const FAULTY: &str = "faulty:";
@@ -107,14 +101,12 @@ impl FromStr for StoreKind {
         }
         let Some(faulty) = text.strip_prefix(FAULTY) else {
             return Err(format!(
-                "expected local, files, rbd, memory or {FAULTY}memory,channels=8,read_us=80"
+                "expected local, rbd, memory or {FAULTY}memory,channels=8,read_us=80"
             ));
         };
         let (below, device) = faulty.split_once(',').unwrap_or((faulty, ""));
         let Some(bytes) = bytes(below) else {
-            return Err(format!(
-                "\"{below}\" after {FAULTY} is none of local, files, rbd and memory"
-            ));
+            return Err(format!("\"{below}\" after {FAULTY} is none of local, rbd and memory"));
         };
         let device: Setup = device.parse().map_err(|error| format!("{FAULTY}{below}: {error}"))?;
         Ok(Self { bytes, device: Some(device) })
@@ -139,13 +131,9 @@ mod tests {
 
     #[test]
     fn a_store_is_written_as_it_is_read() {
-        for text in [
-            "local",
-            "files",
-            "rbd",
-            "memory",
-            "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4",
-        ] {
+        for text in
+            ["local", "rbd", "memory", "faulty:memory,channels=8,read_us=80,read_ns_per_byte=4"]
+        {
             assert_eq!(text.parse::<StoreKind>().unwrap().to_string(), text);
         }
     }
@@ -155,12 +143,9 @@ mod tests {
         let wrong = |text: &str| text.parse::<StoreKind>().unwrap_err();
         assert_eq!(
             wrong("disk"),
-            "expected local, files, rbd, memory or faulty:memory,channels=8,read_us=80"
+            "expected local, rbd, memory or faulty:memory,channels=8,read_us=80"
         );
-        assert_eq!(
-            wrong("faulty:disk"),
-            "\"disk\" after faulty: is none of local, files, rbd and memory"
-        );
+        assert_eq!(wrong("faulty:disk"), "\"disk\" after faulty: is none of local, rbd and memory");
         assert_eq!(
             wrong("faulty:memory"),
             "faulty:memory: channels is missing: requests that the device works on at once"

@@ -14,7 +14,6 @@ use evenkeel_core::time::Duration;
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan, VOLUME};
 use evenkeel_sim::text::{latency, thousands};
 use evenkeel_store::Pool;
-use evenkeel_store::files::SingleFile;
 use evenkeel_store::folder::Folder;
 use std::fmt::Write as _;
 use std::fs;
@@ -152,13 +151,16 @@ fn stop_when_told_to() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Determines the kind of target: a missing or empty folder and a folder of ours are data folders;
-/// in any other folder a temporary folder is created; an empty file is used.
+/// in any other folder a temporary folder is created.
 fn target(arguments: &Calibrate) -> Result<Target, Failure> {
     let path = std::path::absolute(&arguments.target)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.target.display())))?;
     let is_foreign = match fs::metadata(&path) {
         Ok(metadata) if metadata.is_dir() => !Folder::may_claim(&path).map_err(failed)?,
-        Ok(_) => return file(arguments, &path),
+        Ok(_) => {
+            let hint = "name a folder on the device to be measured";
+            return Err(Failure::new(format!("{} is not a folder", path.display())).hint(hint));
+        }
         Err(_) => false,
     };
     if is_foreign {
@@ -198,20 +200,6 @@ fn beside(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
         record: None,
         scratch: Some(scratch),
         _folder: folder,
-    })
-}
-
-fn file(arguments: &Calibrate, path: &Path) -> Result<Target, Failure> {
-    only_disks(arguments, path)?;
-    let pool = SingleFile::open(path).map_err(failed)?;
-    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
-    Ok(Target {
-        pool: server::behind(Arc::new(pool), &arguments.store),
-        folder,
-        device: Identity::of_path(path),
-        record: None,
-        scratch: None,
-        _folder: None,
     })
 }
 

@@ -13,11 +13,8 @@ use evenkeel_store::local::device::FileDevice;
 use evenkeel_store::local::place::{self, Note};
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::local::{BLOCK_BYTES, CHUNK_BLOCKS, check, inspect};
-use evenkeel_store::migrate::{self, Progress};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
 use std::path::Path;
 
 pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
@@ -43,7 +40,6 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
             };
             found(arguments.output.format, &scrub)?
         }
-        StoreVerb::Migrate { local } => migrate(&data_dir, &options(local)?)?,
     };
     message::print(&match arguments.output.format {
         Format::Json => message::json(&value),
@@ -262,45 +258,4 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     let message = format!("{} problems in {}", report.problems_total, place.display());
     let hint = "restore what is damaged from a copy, or delete it; the rest can be served";
     Err(Failure::new(message).exit(Exit::Failed).hint(hint))
-}
-
-fn migrate(data_dir: &Path, local: &StoreOptions) -> Result<(String, Value), Failure> {
-    let bar = std::io::stderr().is_terminal().then(|| {
-        let style = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
-        let style = ProgressStyle::with_template(style);
-        ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-    });
-    let mut last = None;
-    let mut show = |progress: Progress| {
-        let Progress { id, is_check, done, size } = progress;
-        let what = if is_check { "comparing" } else { "copying" };
-        let is_new = last.replace((id, is_check)) != Some((id, is_check));
-        match &bar {
-            Some(bar) => {
-                bar.set_length(size.0);
-                bar.set_position(done.0);
-                bar.set_message(format!("{what} {id}"));
-            }
-            None if is_new => eprintln!("{what} {id} ({size})"),
-            None => {}
-        }
-    };
-    let keys = local.keys()?;
-    let done = migrate::migrate(data_dir, local.pool.as_deref(), keys, &mut show);
-    let done = done.map_err(|error| {
-        Failure::new(error.to_string()).hint("once the cause is gone, the same command goes on")
-    })?;
-    let kept = done.kept.display();
-    let text = format!(
-        "{} volumes are in the pool ({} copied) and equal to their files; serve with --store \
-         local\nthe files are kept in {kept}; remove that folder when nobody needs it\n",
-        done.volumes, done.copied
-    );
-    let value = json!({
-        "schema": "evenkeel.store-migrate/1",
-        "volumes": done.volumes,
-        "copied_bytes": done.copied.0,
-        "kept": done.kept,
-    });
-    Ok((text, value))
 }

@@ -720,10 +720,10 @@ fn failed_while_open(error: StoreError) -> Failed {
 fn failed(error: StoreError) -> Failed {
     let kind = match &error {
         error if error.is_no_space() => FailedKind::NoSpace,
-        StoreError::Size { .. } | StoreError::Replaced { .. } => FailedKind::Refused,
-        StoreError::Unit { .. } | StoreError::Exists { .. } | StoreError::Unready { .. } => {
-            FailedKind::Refused
-        }
+        StoreError::Size { .. }
+        | StoreError::Unit { .. }
+        | StoreError::Exists { .. }
+        | StoreError::Unready { .. } => FailedKind::Refused,
         StoreError::NoSnapshot { .. } => FailedKind::NotFound,
         StoreError::Unfinished { .. } | StoreError::Closing { .. } => FailedKind::Unanswered,
         error if error.is_damage() => FailedKind::Damaged,

@@ -185,7 +185,6 @@ pub(crate) mod conformance {
         another_thread_wakes_it_again_and_again(with());
         many_disk_operations_all_end_with_their_buffers(with().0);
         descriptors_that_become_readable_are_told_and_hold_up_nothing(with().0);
-        holes_are_found(with().0);
     }
 
     fn next<D: Driver>(driver: &mut D) -> Event {
@@ -376,7 +375,7 @@ pub(crate) mod conformance {
         for token in 0..count {
             let mut buffer = Buffer::new(8);
             buffer.bytes_mut()[..8].copy_from_slice(&token.to_le_bytes());
-            let (fd, action) = (file.as_raw_fd(), DiskAction::Write { durable: false });
+            let (fd, action) = (file.as_raw_fd(), DiskAction::Write);
             let offset = token * 8;
             let buffer = Some(buffer);
             let op = DiskOp { token, fd, action, offset, length: 8, buffer, buffer_offset: 0 };
@@ -389,24 +388,6 @@ pub(crate) mod conformance {
             assert_eq!(done.buffer.unwrap().bytes()[..8], done.token.to_le_bytes());
             assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
         }
-    }
-
-    /// More often than there are workers.
-    fn holes_are_found<D: Driver>(mut driver: D) {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 20).unwrap();
-        for token in 0..100 {
-            driver.disk(2).submit(DiskOp::map(token, file.as_raw_fd(), 0, 1 << 20));
-        }
-        let mut seen = [false; 100];
-        for _ in 0..100 {
-            let Event::Disk(2, done) = next(&mut driver) else { panic!("not store 2's disk") };
-            let extents = done.extents().unwrap();
-            assert!(extents.len() == 1 && extents[0].hole && extents[0].length == 1 << 20);
-            assert!(!std::mem::replace(&mut seen[done.token as usize], true), "ended twice");
-        }
-        // What nobody waits for ends all the same.
-        driver.disk(2).submit(DiskOp::map(0, file.as_raw_fd(), 0, 1 << 20));
     }
 
     /// More of them than there are workers, each again and again, beside a file.

@@ -201,7 +201,7 @@ impl Drop for Writer {
 mod tests {
     use super::*;
     use evenkeel_core::units::ByteCount;
-    use evenkeel_store::files::FilePool;
+    use evenkeel_store::local::pool::LocalPool;
 
     const ID: VolumeId = VolumeId::from_bits(1);
     const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_mark_is_as_the_last_change_says() {
         let folder = tempfile::tempdir().unwrap();
-        let pool: Arc<dyn Pool> = Arc::new(FilePool::open(folder.path()).unwrap());
+        let pool: Arc<dyn Pool> = Arc::new(LocalPool::in_folder(folder.path(), None).unwrap());
         let marks = Arc::new(FlushMarks::default());
         // Nothing works on them yet: only the last one counts.
         for has_failed in [true, false, true] {
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_mark_that_is_to_be_removed_is_not_recalled() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = FilePool::open(folder.path()).unwrap();
+        let pool = LocalPool::in_folder(folder.path(), None).unwrap();
         pool.create(ID, ByteCount(1 << 20)).unwrap();
         pool.note_failed_flush(ID).unwrap();
         let marks = FlushMarks::default();

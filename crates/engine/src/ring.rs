@@ -4,16 +4,14 @@
 use crate::clock::Clock;
 use crate::driver::{Driver, Event, HangUp, Waker};
 use crate::patience::Patience;
-use crate::workers::Workers;
 use evenkeel_core::limits::DISK_WORKERS_MAX;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 use slab::Slab;
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
 /// Submission entries. A full queue is submitted and goes on, so this bounds a batch, not the work.
 const ENTRIES: u32 = 1_024;
@@ -26,10 +24,6 @@ const KIND_WAKE: u64 = 4;
 /// Nobody waits for its end: what it cancels ends by itself.
 const KIND_CANCEL: u64 = 5;
 const KIND_WATCH: u64 = 6;
-const KIND_WORKERS: u64 = 7;
-
-/// Threads for what the kernel offers no entry for: where holes are. They are not needed often.
-const WORKERS: u32 = 2;
 
 /// A disk operation the kernel works on: it owns the buffer until the completion is seen.
 #[derive(Debug)]
@@ -42,12 +36,6 @@ struct InFlight {
 pub struct Ring {
     ring: IoUring,
     disk: Slab<InFlight>,
-    /// Once they were needed.
-    workers: Option<Workers>,
-    /// What they have done.
-    done: VecDeque<(u32, DiskDone)>,
-    /// What they have been given and is not in `done` yet.
-    at_work: usize,
     waker: Waker,
     clock: Clock,
     patience: Patience,
@@ -69,16 +57,7 @@ impl Ring {
         // An older kernel has its own bound.
         let mut workers_max = [DISK_WORKERS_MAX; 2];
         let _ = ring.submitter().register_iowq_max_workers(&mut workers_max);
-        let mut ring = Self {
-            ring,
-            disk: Slab::new(),
-            workers: None,
-            done: VecDeque::new(),
-            at_work: 0,
-            waker,
-            clock,
-            patience: Patience::new(),
-        };
+        let mut ring = Self { ring, disk: Slab::new(), waker, clock, patience: Patience::new() };
         ring.listen_for_wakes();
         Ok(ring)
     }
@@ -129,39 +108,6 @@ impl Ring {
     fn listen_for_wakes(&mut self) {
         let entry = opcode::PollAdd::new(types::Fd(self.waker.fd()), libc::POLLIN as u32).build();
         self.push(entry.user_data(user_data(KIND_WAKE, 0)));
-    }
-
-    /// Has an operation carried out by a thread, because no entry of a ring does.
-    fn give_to_workers(&mut self, store: u32, op: DiskOp) {
-        if self.workers.is_none() {
-            match Workers::start(WORKERS) {
-                Ok(workers) => self.workers = Some(workers),
-                Err(error) => {
-                    let errno = Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
-                    let done = DiskDone { token: op.token, result: Err(errno), buffer: op.buffer };
-                    return self.done.push_back((store, done));
-                }
-            }
-            self.listen_to_workers();
-        }
-        if let Some(workers) = &self.workers {
-            self.at_work += 1;
-            workers.give(store, op);
-        }
-    }
-
-    fn listen_to_workers(&mut self) {
-        let Some(workers) = &self.workers else { return };
-        let bell = types::Fd(workers.bell().as_raw_fd());
-        let entry = opcode::PollAdd::new(bell, libc::POLLIN as u32).build();
-        self.push(entry.user_data(user_data(KIND_WORKERS, 0)));
-    }
-
-    fn workers_rang(&mut self) {
-        let done = self.workers.as_ref().map(Workers::take_done).unwrap_or_default();
-        self.at_work -= done.len();
-        self.done.extend(done);
-        self.listen_to_workers();
     }
 
     fn push(&mut self, entry: squeue::Entry) {
@@ -222,7 +168,6 @@ impl Driver for Ring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()> {
-        let timeout = if self.done.is_empty() { timeout } else { Some(Duration { ns: 0 }) };
         // A timer that is due soon means clients held to their limits: they are in no hurry.
         if !hasty || timeout.is_some_and(|timeout| timeout < Patience::MAX) {
             return self.sleep(timeout);
@@ -238,9 +183,6 @@ impl Driver for Ring {
     }
 
     fn poll(&mut self) -> Option<Event> {
-        if let Some((store, done)) = self.done.pop_front() {
-            return Some(Event::Disk(store, done));
-        }
         let completion = loop {
             let completion = self.ring.completion().next()?;
             if completion.user_data() >> 32 != KIND_CANCEL {
@@ -254,10 +196,6 @@ impl Driver for Ring {
             KIND_RECEIVE => Event::Received(index, result),
             KIND_SEND => Event::Sent(index, result),
             KIND_DISK => self.disk_ended(index, result),
-            KIND_WORKERS => {
-                self.workers_rang();
-                return self.poll();
-            }
             KIND_WATCH => {
                 let how = result.and_then(|events| HangUp::of(events).ok_or(Errno::AGAIN));
                 Event::HungUp(index, how)
@@ -274,7 +212,7 @@ impl Driver for Ring {
 impl Drop for Ring {
     /// The kernel may still write into what this ring owns: disk operations are waited for.
     fn drop(&mut self) {
-        while !(self.disk.is_empty() && self.at_work == 0) && self.sleep(None).is_ok() {
+        while !self.disk.is_empty() && self.sleep(None).is_ok() {
             while self.poll().is_some() {}
         }
         // What could not be waited for must not be freed under the kernel.
@@ -290,7 +228,7 @@ pub struct StoreDisk<'a> {
 
 impl Disk for StoreDisk<'_> {
     fn submit(&mut self, op: DiskOp) {
-        let Some(entry) = op.entry() else { return self.ring.give_to_workers(self.store, op) };
+        let entry = op.entry();
         let slot = self.ring.disk.insert(InFlight { store: self.store, op }) as u32;
         self.ring.push(entry.user_data(user_data(KIND_DISK, slot)));
     }

@@ -11,12 +11,11 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
 use evenkeel_store::disk::{Disk, DiskDone};
-use evenkeel_store::files::FilePool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
-use support::{ANSWER_MAX, Answer, Nbd, Served, paced, unlimited};
+use support::{ANSWER_MAX, Answer, Nbd, Served, local_pool, paced, unlimited};
 
 const GIB: u64 = 1 << 30;
 /// A connection that was closed is gone by then, on the slowest machine.
@@ -128,11 +127,11 @@ fn zeroes(keep_allocated: bool) -> Operation {
     Operation::WriteZeroes { fua: false, keep_allocated, only_if_fast: false }
 }
 
-/// Runs a test with both drivers on the store in memory and on files.
+/// Runs a test with both drivers on the store in memory and on the local store.
 fn everywhere(mut test: impl FnMut(IoMode, &Served, &Arc<Mutex<Seen>>)) {
     for io in MODES {
         let folder = tempfile::tempdir().unwrap();
-        let local = FilePool::open(folder.path()).unwrap();
+        let local = local_pool(folder.path());
         for pool in [Box::new(MemoryPool::new()) as Box<dyn Pool>, Box::new(local)] {
             let seen = Arc::new(Mutex::new(Seen::default()));
             let served = Served::new(io, Arc::new(SeenPool(pool, Arc::clone(&seen))));

@@ -8,7 +8,7 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::faulty::FaultyPool;
-use evenkeel_store::files::FilePool;
+use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::{Pool, Space, Store, StoreError};
 use evenkeel_wire::agent::{Command, Reply, VolumeState};
 use evenkeel_wire::nbd::transmission::ErrorCode;
@@ -25,7 +25,7 @@ const WRITE: Operation = Operation::Write { fua: false };
 const DONE: Answer = Answer::Done(Vec::new());
 const EIO: Answer = Answer::Failed(ErrorCode::Io);
 
-/// Files, behind a device that fails the second flush of each volume after its opening. A failed
+/// A local pool, behind a device that fails the second flush of each volume after its opening. A failed
 /// flush is noted only after the test has sent a message; `noted` then sends one to the test.
 struct Gated {
     below: FaultyPool,
@@ -89,9 +89,9 @@ struct Process {
 impl Process {
     fn start(folder: &Path) -> Self {
         let setup = "channels=4,read_us=1,fail_flush=2".parse().unwrap();
-        let files = Arc::new(FilePool::open(folder).unwrap());
+        let local = Arc::new(LocalPool::in_folder(folder, None).unwrap());
         let ((let_note, may_note), (noted_now, noted)) = (channel(), channel());
-        let (below, may_note) = (FaultyPool::new(files, &setup), Mutex::new(may_note));
+        let (below, may_note) = (FaultyPool::new(local, &setup), Mutex::new(may_note));
         let pool = Gated { below, may_note, noted: noted_now };
         let served = Served::new(IoMode::Auto, Arc::new(pool));
         for id in [ID, OTHER] {
@@ -144,7 +144,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn is_marked(folder: &Path) -> bool {
-    FilePool::open(folder).unwrap().has_failed_flush(ID).unwrap()
+    LocalPool::in_folder(folder, None).unwrap().has_failed_flush(ID).unwrap()
 }
 
 #[test]

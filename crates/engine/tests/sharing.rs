@@ -15,7 +15,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
 use evenkeel_store::Pool;
-use evenkeel_store::files::FilePool;
+use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::memory::MemoryPool;
 use evenkeel_wire::agent::{
     Attachment, Command, Failed, FailedKind, HostAddress, HostReport, HostState, Reply, VolumeState,
@@ -25,7 +25,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Answer, LOCAL, Nbd, Served, on, paced, unlimited};
+use support::{Answer, LOCAL, Nbd, Served, local_pool, on, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const KIB: u32 = 1 << 10;
@@ -255,7 +255,7 @@ fn keep_asking(client: &mut Nbd, block: u8, stop: &AtomicBool) -> u64 {
 fn hosts_that_share_a_volume_come_together_with_their_connections() {
     for io in [IoMode::Auto, IoMode::Pread] {
         let folder = tempfile::tempdir().unwrap();
-        let served = Served::new(io, Arc::new(FilePool::open(folder.path()).unwrap()));
+        let served = Served::new(io, Arc::new(local_pool(folder.path())));
         let hosts = [InstanceId::from_bits(2), InstanceId::from_bits(3)];
         for of in hosts {
             assert_eq!(host(&served, of, iops(1_000_000)), Reply::Done);
@@ -492,8 +492,8 @@ fn what_is_refused_has_changed_nothing() {
 #[test]
 fn everything_is_answered_while_a_device_is_shared() {
     // The store in memory is done at once: nobody ever waits for that one.
-    let folder = tempfile::tempdir().unwrap();
-    let pool = FilePool::open(folder.path()).unwrap();
+    let setup = "channels=4,read_us=80".parse().unwrap();
+    let pool = FaultyPool::new(Arc::new(MemoryPool::new()), &setup);
     let served = Served::new(IoMode::Pread, Arc::new(pool));
     for number in 0..6 {
         let hundred = Reserved { operations_per_second: 100, bytes_per_second: 100 * 16 * 1_024 };

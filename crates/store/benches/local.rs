@@ -149,7 +149,7 @@ impl Ring {
                     self.ops.len() - 1
                 }
             };
-            let entry = op.entry().ok_or("an operation without an entry")?.user_data(slot as u64);
+            let entry = op.entry().user_data(slot as u64);
             self.ops[slot] = Some(op);
             // SAFETY: the operation, and with it its memory, stays until it is answered.
             unsafe { self.ring.submission().push(&entry)? };
@@ -183,7 +183,7 @@ impl Side for Raw {
         let action = match operation {
             Operation::Read => DiskAction::Read,
             Operation::Flush => DiskAction::Sync,
-            _ => DiskAction::Write { durable: false },
+            _ => DiskAction::Write,
         };
         let fd = self.fd;
         self.ring.submit(DiskOp { token: 0, fd, action, offset, length, buffer, buffer_offset: 0 });

@@ -3,7 +3,8 @@
 //! marker names the kind of store that holds the folder's volumes: another kind would find none of
 //! them.
 
-use crate::{StoreError, clock};
+use crate::local::place;
+use crate::{StoreError, clock, memory, rbd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -22,13 +23,9 @@ const CREDENTIALS_KEY: &str = "access_key_id";
 const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 /// The first line of the marker file; the second is `store` and the kind of store.
 pub const FORMAT: &str = "evenkeel data folder, format 3";
-/// The first line of the format before, in which the store of files was named `local`.
-const FORMAT_2: &str = "evenkeel data folder, format 2";
-const FORMAT_2_FILES: &str = "local";
-/// The whole marker of the format before, which did not name the kind of store.
-const FORMAT_1_TEXT: &str = "evenkeel data folder, format 1\n";
-/// Where the only store of format 1 that outlived its process kept its volumes.
-const FORMAT_1_VOLUMES: &str = "volumes";
+
+/// The kinds of store that a marker of this version names.
+pub(crate) const KINDS: [&str; 3] = [place::KIND, rbd::KIND, memory::KIND];
 
 /// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
 /// later, and a child that was just forked holds them until it becomes another program.
@@ -58,32 +55,14 @@ impl Folder {
             write_marker(path, &marker, store)?;
         }
         let (lock, text) = locked(path, &marker)?;
-        let held = if text == FORMAT_1_TEXT && !path.join(FORMAT_1_VOLUMES).exists() {
-            // Only volumes in memory were made in it, if any.
-            Some(store)
-        } else if text == FORMAT_1_TEXT {
-            Some(crate::files::KIND)
-        } else {
-            kind(&text).map(|(_, store)| store)
-        };
-        let is_old = text == FORMAT_1_TEXT || kind(&text).is_some_and(|(is_old, _)| is_old);
-        match held {
-            Some(held) if held == store => {}
+        match kind(&text) {
+            Some(held) if held == store => Ok(Self { path: path.to_owned(), _lock: lock }),
             Some(held) => {
-                let (present, asked) = (held.to_owned(), store);
-                return Err(StoreError::OtherKind { path: marker, present, asked });
+                let present = held.to_owned();
+                Err(StoreError::OtherKind { path: marker, present, asked: store })
             }
-            None => {
-                return Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() });
-            }
+            None => Err(StoreError::Format { path: marker, found: text.trim_end().to_owned() }),
         }
-        if !is_old {
-            return Ok(Self { path: path.to_owned(), _lock: lock });
-        }
-        write_marker(path, &marker, store)?;
-        // The new marker is another file: whoever is faster has it, and the old one ends here.
-        let (lock, _) = locked(path, &marker)?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     /// Whether [`Self::claim`] would take the folder `path`, which exists: it is ours, or empty.
@@ -99,29 +78,11 @@ impl Folder {
         }
     }
 
-    /// Notes that the folder is that of another kind of store from now on.
-    ///
-    /// # Errors
-    /// When that cannot be written.
-    pub fn hand_over(self, store: &'static str) -> Result<(), StoreError> {
-        write_marker(&self.path, &self.path.join(MARKER), store)
-    }
-
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// The kind of store of a data folder; `None` if it is none, or of another format.
-#[must_use]
-pub fn kind_of(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path.join(MARKER)).ok()?;
-    if text == FORMAT_1_TEXT {
-        return path.join(FORMAT_1_VOLUMES).exists().then(|| crate::files::KIND.to_owned());
-    }
-    kind(&text).map(|(_, store)| store.to_owned())
 }
 
 /// Locks the marker and reads it.
@@ -147,16 +108,10 @@ fn marker_text(store: &str) -> String {
     format!("{FORMAT}\nstore {store}\n")
 }
 
-/// The kind of store that a marker names, and whether it does so in the format before; `None` if it
-/// is of another format.
-fn kind(text: &str) -> Option<(bool, &str)> {
-    let (is_old, rest) = match text.strip_prefix(FORMAT_2) {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix(FORMAT)?),
-    };
-    let store = rest.strip_prefix("\nstore ")?.strip_suffix('\n')?;
-    let store = if is_old && store == FORMAT_2_FILES { crate::files::KIND } else { store };
-    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some((is_old, store))
+/// The kind of store that a marker names; `None` if it is of another format.
+fn kind(text: &str) -> Option<&str> {
+    let store = text.strip_prefix(FORMAT)?.strip_prefix("\nstore ")?.strip_suffix('\n')?;
+    (!store.is_empty() && !store.contains(char::is_whitespace)).then_some(store)
 }
 
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
@@ -295,41 +250,20 @@ mod tests {
         assert!(error.contains("serve with --store memory"), "{error}");
     }
 
+    /// Versions before the first release had the store `files`.
     #[test]
-    fn a_folder_of_format_1_is_of_the_kind_it_was_used_for() {
+    fn a_folder_of_a_store_that_no_longer_exists_is_refused_and_left_alone() {
         let parent = tempfile::tempdir().unwrap();
-        let old = || fs::write(parent.path().join(MARKER), FORMAT_1_TEXT).unwrap();
-        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
-        old();
-        let held = Folder::claim(parent.path(), "memory").unwrap();
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
-        let error = Folder::claim(parent.path(), "memory").unwrap_err();
-        assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-        drop(held);
-        old();
-        fs::create_dir(parent.path().join("volumes")).unwrap();
-        let error = Folder::claim(parent.path(), "memory").unwrap_err().to_string();
-        assert!(error.contains("serve with --store files"), "{error}");
-        assert_eq!(marker(), FORMAT_1_TEXT);
-        drop(Folder::claim(parent.path(), "files").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
-    }
-
-    #[test]
-    fn a_folder_of_format_2_is_of_the_store_that_was_named_local_then() {
-        let parent = tempfile::tempdir().unwrap();
-        let old = |store: &str| {
-            let text = format!("evenkeel data folder, format 2\nstore {store}\n");
-            fs::write(parent.path().join(MARKER), text).unwrap();
-        };
-        let marker = || fs::read_to_string(parent.path().join(MARKER)).unwrap();
-        old("local");
-        let error = Folder::claim(parent.path(), "local").unwrap_err().to_string();
-        assert!(error.contains("serve with --store files"), "{error}");
-        drop(Folder::claim(parent.path(), "files").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore files\n");
-        old("memory");
-        drop(Folder::claim(parent.path(), "memory").unwrap());
-        assert_eq!(marker(), "evenkeel data folder, format 3\nstore memory\n");
+        let marker = parent.path().join(MARKER);
+        for text in [format!("{FORMAT}\nstore files\n"), "evenkeel data folder, format 2\n".into()]
+        {
+            fs::write(&marker, &text).unwrap();
+            for store in KINDS {
+                let error = Folder::claim(parent.path(), store).unwrap_err().to_string();
+                assert!(error.contains("use the version that wrote the folder"), "{error}");
+                assert!(!error.contains("--store"), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&marker).unwrap(), text);
+        }
     }
 }

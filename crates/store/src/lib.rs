@@ -28,13 +28,11 @@ pub mod conformance;
 pub mod disk;
 pub mod encryption;
 pub mod faulty;
-pub mod files;
 mod flush_marks;
 pub mod folder;
 pub mod layout;
 pub mod local;
 pub mod memory;
-pub mod migrate;
 pub mod rbd;
 pub mod snapshots;
 
@@ -427,9 +425,9 @@ pub enum StoreError {
         /// The first thing found in it.
         found: String,
     },
-    /// A file that must be empty is not.
+    /// A device or file that must be empty is not.
     NotEmpty {
-        /// The file.
+        /// The device or file.
         path: PathBuf,
         /// What it is instead.
         found: String,
@@ -464,37 +462,18 @@ pub enum StoreError {
     NotFound {
         /// The volume.
         id: VolumeId,
-        /// Where its bytes should be, if that is a place of their own.
+        /// The device, file or pool of a Ceph cluster that should hold its bytes; `None` if that
+        /// was memory.
         path: Option<PathBuf>,
     },
     /// The bytes at rest are fewer or more than the volume has.
     Differs {
         /// The volume.
         id: VolumeId,
-        /// Where its bytes are, if that is a place of their own.
-        path: Option<PathBuf>,
         /// How many are there.
         present: ByteCount,
         /// How many there should be.
         expected: ByteCount,
-    },
-    /// The volume is open, and the file of its name is gone or another one.
-    Replaced {
-        /// The volume.
-        id: VolumeId,
-        /// Where its file was.
-        path: PathBuf,
-    },
-    /// The file system holds no file of that size.
-    FileTooLarge {
-        /// The volume.
-        id: VolumeId,
-        /// The folder of the files.
-        folder: PathBuf,
-        /// What was asked.
-        asked: ByteCount,
-        /// The largest file that it holds, if that could be found out.
-        largest: Option<ByteCount>,
     },
     /// A deletion has begun and is not durable yet.
     Unfinished {
@@ -590,18 +569,11 @@ impl StoreError {
     /// Whether the cause is that there is no room.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        match self {
-            Self::FileTooLarge { .. } => true,
-            Self::Io { source, .. } => {
-                matches!(
-                    source.kind(),
-                    io::ErrorKind::StorageFull
-                        | io::ErrorKind::QuotaExceeded
-                        | io::ErrorKind::FileTooLarge
-                )
-            }
-            _ => false,
-        }
+        let Self::Io { source, .. } = self else { return false };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
     }
 
     /// Whether the volume's bytes are missing, or not those of the volume.
@@ -634,24 +606,16 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotOurs { path, found } => not_ours(f, path, found),
-            Self::NotEmpty { path, found } => write!(
-                f,
-                "{} is not empty ({found}), and what it holds is not ours; name an empty file, or \
-                 a folder on the same device",
-                path.display()
-            ),
+            Self::NotEmpty { path, found } => {
+                write!(f, "{} is not empty ({found}); name an empty device or file", path.display())
+            }
             Self::Format { path, found } => write!(
                 f,
                 "{} says {found:?}; this version reads {:?}; use the version that wrote the folder",
                 path.display(),
                 folder::FORMAT
             ),
-            Self::OtherKind { path, present, asked } => write!(
-                f,
-                "{} says that its volumes are in the store \"{present}\", and \"{asked}\" would \
-                 find none of them; serve with --store {present}, or name another folder",
-                path.display()
-            ),
+            Self::OtherKind { path, present, asked } => other_kind(f, path, present, asked),
             Self::InUse { path } => write!(
                 f,
                 "{} is in use by another evenkeel process; stop it, or name another folder",
@@ -660,8 +624,8 @@ impl fmt::Display for StoreError {
             Self::Held { path } => held(f, path),
             Self::NotFound { id, path: Some(path) } => write!(
                 f,
-                "the bytes of volume {id} are missing: there is no {}; put the file back, or \
-                 delete the volume",
+                "the bytes of volume {id} are missing: they are not in {}; put back the pool that \
+                 belongs to this control.db, or delete the volume",
                 path.display()
             ),
             Self::NotFound { id, path: None } => write!(
@@ -669,13 +633,11 @@ impl fmt::Display for StoreError {
                 "the store holds no volume {id}: what was kept in memory is gone with the process \
                  that kept it; delete the volume"
             ),
-            Self::Differs { id, path, present, expected } => {
-                differs(f, *id, path.as_deref(), *present, *expected)
-            }
-            Self::Replaced { id, path } => replaced(f, *id, path),
-            Self::FileTooLarge { id, folder, asked, largest } => {
-                too_large(f, *id, folder, *asked, *largest)
-            }
+            Self::Differs { id, present, expected } => write!(
+                f,
+                "volume {id} has {expected}, but the store holds {present} of it; put back the \
+                 pool that belongs to this control.db, or delete the volume"
+            ),
             Self::Unfinished { id, doing, source } => write!(
                 f,
                 "volume {id} is being deleted, but that is not durable yet: failed to {doing}: \
@@ -712,6 +674,23 @@ fn not_ours(f: &mut fmt::Formatter<'_>, path: &Path, found: &str) -> fmt::Result
     )
 }
 
+/// The words for a folder whose volumes are in another kind of store.
+fn other_kind(f: &mut fmt::Formatter<'_>, path: &Path, present: &str, asked: &str) -> fmt::Result {
+    let path = path.display();
+    write!(f, "{path} says that its volumes are in the store \"{present}\", ")?;
+    if folder::KINDS.contains(&present) {
+        return write!(
+            f,
+            "and \"{asked}\" would find none of them; serve with --store {present}, or name \
+             another folder"
+        );
+    }
+    f.write_str(
+        "which this version does not have; use the version that wrote the folder, or name another \
+         folder",
+    )
+}
+
 /// The words for a volume that another server has.
 fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Result {
     write!(
@@ -741,67 +720,6 @@ fn rotten(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
         f,
         "{what} is not as it was written: the device has changed it; restore the volume from a \
          copy, or delete it"
-    )
-}
-
-/// The words for a file that the file system does not hold.
-fn too_large(
-    f: &mut fmt::Formatter<'_>,
-    id: VolumeId,
-    folder: &Path,
-    asked: ByteCount,
-    largest: Option<ByteCount>,
-) -> fmt::Result {
-    let largest = largest.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-    write!(
-        f,
-        "volume {id} cannot have {asked}: it is one file, and the largest that the file system of \
-         {} holds has {largest}; ask for no more, or serve from a data folder on XFS, whose files \
-         may have 8 EiB",
-        folder.display()
-    )
-}
-
-/// The words for bytes at rest that are not as many as they should be.
-fn differs(
-    f: &mut fmt::Formatter<'_>,
-    id: VolumeId,
-    path: Option<&Path>,
-    present: ByteCount,
-    expected: ByteCount,
-) -> fmt::Result {
-    let Some(path) = path else {
-        return write!(
-            f,
-            "volume {id} has {expected}, but the store holds {present} of it; put back the pool \
-             that belongs to this control.db, or delete the volume"
-        );
-    };
-    let place = path.display();
-    write!(f, "volume {id} has {expected}, but {place} holds {present} of it: ")?;
-    if present < expected {
-        return write!(
-            f,
-            "{} are missing; put the whole of it back, or delete the volume",
-            ByteCount(expected.0 - present.0)
-        );
-    }
-    write!(
-        f,
-        "what is behind the end has been written to; put back what belongs there, or, if nobody \
-         needs it, cut it off with: truncate -s {} {place}",
-        expected.0
-    )
-}
-
-/// The words for an open volume whose file is no longer at its place.
-fn replaced(f: &mut fmt::Formatter<'_>, id: VolumeId, path: &Path) -> fmt::Result {
-    write!(
-        f,
-        "volume {id} is served from a file that is no longer {}: it was moved, removed or replaced \
-         since; put that file back, and do not stop the server before: what is written meanwhile \
-         is in no other file",
-        path.display()
     )
 }
 

@@ -91,7 +91,7 @@ impl Pool for MemoryPool {
         let present = shelf.size;
         let content = shelf.content.as_ref().ok_or(StoreError::Open { id })?;
         if present < size || (present > size && content.is_written_from(size.0)) {
-            return Err(StoreError::Differs { id, path: None, present, expected: size });
+            return Err(StoreError::Differs { id, present, expected: size });
         }
         shelf.size = size;
         let pages = shelf.content.take().ok_or(StoreError::Open { id })?;
@@ -109,7 +109,7 @@ impl Pool for MemoryPool {
         // While it is open its store has the pages, and has told nobody of more bytes than it had.
         let is_written = |pages: &Pages| pages.is_written_from(to.0);
         if present < from || (present > to && shelf.content.as_ref().is_some_and(is_written)) {
-            return Err(StoreError::Differs { id, path: None, present, expected: from });
+            return Err(StoreError::Differs { id, present, expected: from });
         }
         shelf.size = to;
         Ok(())

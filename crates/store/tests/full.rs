@@ -51,7 +51,7 @@ struct Queue {
 
 impl Disk for Queue {
     fn submit(&mut self, op: DiskOp) {
-        self.writes += u64::from(matches!(op.action, DiskAction::Write { .. }));
+        self.writes += u64::from(matches!(op.action, DiskAction::Write));
         self.waiting.push(op);
     }
 }

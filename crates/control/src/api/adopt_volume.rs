@@ -36,10 +36,20 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
 fn whole_gib(bytes: ByteCount) -> Result<u32, ApiError> {
     let whole = bytes.0.is_multiple_of(GIB) && bytes.0 > 0;
     u32::try_from(bytes.0 / GIB).ok().filter(|_| whole).ok_or_else(|| {
-        ApiError::value(format!(
-            "There are {} B, and volumes have whole GiB; make the file {} B long first",
-            bytes.0,
-            bytes.0.div_ceil(GIB).max(1).saturating_mul(GIB)
-        ))
+        ApiError::value(format!("There are {} B; only a size of whole GiB can be adopted", bytes.0))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_size_of_whole_gib_is_adopted() {
+        assert_eq!(whole_gib(ByteCount(2 * GIB)).unwrap(), 2);
+        for bytes in [0, 1_000, GIB + 1] {
+            let refused = whole_gib(ByteCount(bytes)).unwrap_err().message;
+            assert!(refused.starts_with(&format!("There are {bytes} B; only")), "{refused}");
+        }
+    }
 }

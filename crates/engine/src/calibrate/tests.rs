@@ -5,7 +5,7 @@ use super::*;
 use evenkeel_core::qos::admission::calibration::Calibration;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;
-use evenkeel_store::files::FilePool;
+use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::memory::MemoryPool;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ fn is_empty(pool: &dyn Pool) -> bool {
 #[test]
 fn every_store_is_measured_by_every_driver_and_left_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let local = FilePool::open(folder.path()).unwrap();
+    let local = LocalPool::in_folder(folder.path(), None).unwrap();
     let faulty = behind("channels=4,read_us=200");
     let pools: [&dyn Pool; 3] = [&MemoryPool::new(), &local, &faulty];
     for pool in pools {

@@ -8,9 +8,9 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_engine::clock::Clock;
 use evenkeel_engine::priority::Priority;
 use evenkeel_engine::{Engine, EngineConfig, IoMode};
-use evenkeel_store::Pool;
-use evenkeel_store::files::FilePool;
+use evenkeel_store::buffer::Buffer;
 use evenkeel_store::memory::MemoryPool;
+use evenkeel_store::{Pool, Submission, conformance};
 use evenkeel_wire::agent::{
     Attachment, Command, CreditReport, Failed, FailedKind, HostAddress, HostState, Reply,
     VolumeReport,
@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -44,8 +43,16 @@ const READS_MAX: usize = 12;
 /// Where the bytes are, from one start to the next.
 enum AtRest {
     Memory(Arc<MemoryPool>),
-    Files(tempfile::TempDir),
     Local(tempfile::TempDir),
+}
+
+impl AtRest {
+    fn pool(&self) -> Arc<dyn Pool> {
+        match self {
+            Self::Memory(pool) => Arc::clone(pool) as Arc<dyn Pool>,
+            Self::Local(folder) => Arc::new(local_pool(folder.path())),
+        }
+    }
 }
 
 /// What was asked for on a connection.
@@ -150,9 +157,8 @@ impl Drop for World {
 
 impl World {
     pub fn new(mut random: Random, seed: u64) -> Self {
-        let at_rest = match random.below(3) {
+        let at_rest = match random.below(2) {
             0 => AtRest::Memory(Arc::new(MemoryPool::new())),
-            1 => AtRest::Files(tempfile::tempdir().unwrap()),
             _ => AtRest::Local(tempfile::tempdir().unwrap()),
         };
         let cores = 1 + u16::from(random.below(8) > 0);
@@ -178,7 +184,8 @@ impl World {
         let id = BUSY_HOST;
         let address = HostAddress::Remote([10, 0, 1, 1].into());
         world.hosts.push(Host { id, address, iops: Some(100_000) });
-        world.start();
+        let pool = world.at_rest.pool();
+        world.start(pool);
         assert_eq!(world.call(Command::Create(world.busy_volume().state())), Reply::Done);
         world.be_busy();
         // Hosts with volumes of their own, spread over the cores.
@@ -822,12 +829,7 @@ impl World {
 
     // Stops and starts.
 
-    fn start(&mut self) {
-        let pool: Arc<dyn Pool> = match &self.at_rest {
-            AtRest::Memory(pool) => Arc::clone(pool) as Arc<dyn Pool>,
-            AtRest::Files(folder) => Arc::new(FilePool::open(folder.path()).unwrap()),
-            AtRest::Local(folder) => Arc::new(local_pool(folder.path())),
-        };
+    fn start(&mut self, pool: Arc<dyn Pool>) {
         let (cores, io) = (self.cores, self.io);
         let (priority, tcp, unix_access) = (Priority::None, Vec::new(), Default::default());
         let config = EngineConfig { cores, io, priority, tcp, unix: None, unix_access, pool };
@@ -860,7 +862,8 @@ impl World {
         if self.random.below(8) == 0 {
             self.cores = 3 - self.cores;
         }
-        let damaged = self.damage();
+        let pool = self.at_rest.pool();
+        let damaged = self.damage(pool.as_ref());
         let mut ids: Vec<VolumeId> = self.volumes.keys().copied().chain([BUSY]).collect();
         ids.sort_unstable();
         let by_id = self.random.below(2) == 0;
@@ -870,12 +873,12 @@ impl World {
             }
         }
         self.note(format!("start, {} cores, by id: {by_id}", self.cores));
-        self.start();
+        self.start(Arc::clone(&pool));
         for id in ids {
             let state = self.volumes.get(&id).map(Volume::state);
             let state = state.unwrap_or_else(|| self.busy_volume().state());
             let reply = self.call(Command::Apply(state));
-            if damaged.as_ref().is_some_and(|(of, ..)| *of == id) {
+            if damaged.as_ref().is_some_and(|(of, _)| *of == id) {
                 let is_missed =
                     matches!(&reply, Reply::Failed(Failed { kind: FailedKind::Damaged, .. }));
                 assert!(is_missed, "{id} is damaged: {reply:?}");
@@ -884,36 +887,47 @@ impl World {
             }
         }
         self.be_busy();
-        if let Some((id, path, content)) = damaged {
+        if let Some((id, content)) = damaged {
             for attachment in self.volumes[&id].attachments.clone() {
                 assert!(self.dial(id, attachment.address).is_none(), "{id} is damaged");
             }
             // Whoever has the bytes puts them back.
-            std::fs::write(path, content).unwrap();
+            pool.delete(id).unwrap();
+            pool.create(id, self.volumes[&id].size()).unwrap();
+            carry_out(pool.as_ref(), id, Operation::Write { fua: true }, content);
             let reply = self.call(Command::Apply(self.volumes[&id].state()));
             assert_eq!(reply, Reply::Done, "{id} is whole again");
         }
     }
 
-    /// Perhaps something happens to a volume's file; what was in it.
-    fn damage(&mut self) -> Option<(VolumeId, PathBuf, Vec<u8>)> {
+    /// Perhaps takes bytes from a volume; returns what it held before.
+    fn damage(&mut self, pool: &dyn Pool) -> Option<(VolumeId, Vec<u8>)> {
         let id = self.a_volume()?;
-        let how = self.random.below(6);
-        let AtRest::Files(folder) = &self.at_rest else { return None };
-        if how > 2 {
+        if self.random.below(3) > 0 {
             return None;
         }
-        let path = folder.path().join("volumes").join(format!("{id}.raw"));
-        let content = std::fs::read(&path).unwrap();
-        assert_eq!(content.len() as u64, self.volumes[&id].size().0);
-        match how {
-            0 => std::fs::remove_file(&path).unwrap(),
-            1 => std::fs::write(&path, []).unwrap(),
-            _ => std::fs::write(&path, &content[..content.len() / 2]).unwrap(),
+        let size = self.volumes[&id].size();
+        let content = carry_out(pool, id, Operation::Read, vec![0; size.0 as usize]);
+        pool.delete(id).unwrap();
+        let is_gone = self.random.below(2) == 0;
+        if !is_gone {
+            pool.create(id, ByteCount(size.0 - u64::from(BLOCK_BYTES))).unwrap();
         }
-        self.note(format!("damage {id}: {}", ["gone", "empty", "half"][how as usize]));
-        Some((id, path, content))
+        self.note(format!("damage {id}: {}", if is_gone { "gone" } else { "shorter" }));
+        Some((id, content))
     }
+}
+
+/// Reads or writes a whole volume that no engine serves; returns its bytes.
+fn carry_out(pool: &dyn Pool, id: VolumeId, operation: Operation, bytes: Vec<u8>) -> Vec<u8> {
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
+    let mut store = pool.open(id, ByteCount(bytes.len() as u64)).unwrap();
+    let length = bytes.len() as u32;
+    let submission = Submission { ticket: 0, operation, offset: 0, length, buffer: Some(buffer) };
+    let done = conformance::blocking(store.as_mut(), submission);
+    assert_eq!(done.result, Ok(()), "{id}");
+    done.buffer.unwrap().bytes()[..bytes.len()].to_vec()
 }
 
 /// The first is this machine's.

@@ -5,7 +5,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
 use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
-use crate::files::FilePool;
+use crate::local::pool::LocalPool;
 use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
 use evenkeel_core::device::ServiceTime;
@@ -27,9 +27,9 @@ fn conforms_over_memory_with_blocking_calls() {
 }
 
 #[test]
-fn conforms_over_files_on_io_uring() {
+fn conforms_over_a_local_pool_on_io_uring() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(FilePool::open(parent.path()).unwrap());
+    let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let Ok(mut disk) = RingDisk::new() else {
         let _ = writeln!(std::io::stdout(), "SKIPPED: io_uring is not available to this process");
         return;
@@ -39,9 +39,9 @@ fn conforms_over_files_on_io_uring() {
 }
 
 #[test]
-fn conforms_over_files_while_it_stalls() {
+fn conforms_over_a_local_pool_while_it_stalls() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(FilePool::open(parent.path()).unwrap());
+    let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let stalls = Some(Stalls { every_ns: 3_000_000, length_ns: 1_000_000 });
     let pool = FaultyPool::new(local, &Setup { stalls, ..quick() });
     conformance::check(&pool, &mut conformance::blocking);
@@ -130,9 +130,12 @@ fn volumes_share_the_device() {
 #[test]
 fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let parent = tempfile::tempdir().unwrap();
-    let local = Arc::new(FilePool::open(parent.path()).unwrap());
+    let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let pool = FaultyPool::new(local, &quick());
     let (mut store, mut disk) = (open(&pool), Held::default());
+    // What was never written is known without the disk.
+    let operation = Operation::Write { fua: true };
+    conformance::blocking(store.as_mut(), Submission { operation, ..read(0) });
     store.submit(read(1), &mut disk);
     let of_timer = |op: &DiskOp| op.token == u64::MAX;
     let timer = disk.0.iter().position(of_timer).map(|at| disk.0.remove(at)).unwrap();

@@ -329,7 +329,7 @@ impl Device for FileDevice {
         let mut buffer = Buffer::new(bytes.len().min(PART_BYTES));
         for (part, at) in bytes.chunks(PART_BYTES).zip((offset..).step_by(PART_BYTES)) {
             buffer.bytes_mut()[..part.len()].copy_from_slice(part);
-            buffer = self.run(DiskAction::Write { durable: false }, at, buffer, part.len())?;
+            buffer = self.run(DiskAction::Write, at, buffer, part.len())?;
         }
         Ok(())
     }

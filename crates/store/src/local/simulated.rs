@@ -283,7 +283,7 @@ impl SimulatedQueue {
         if self.random.chance_ppm(self.fail_ppm) {
             let result = Err(rustix::io::Errno::IO);
             // A write that is said to have failed may be there all the same.
-            if matches!(op.action, DiskAction::Write { .. }) && self.random.one_in(2) {
+            if matches!(op.action, DiskAction::Write) && self.random.one_in(2) {
                 return Some(DiskDone { result, ..run(&self.device, op) });
             }
             return Some(DiskDone { token: op.token, result, buffer: op.buffer });
@@ -306,7 +306,7 @@ impl SimulatedQueue {
     /// The process ends: writes that wait are done or not.
     pub fn kill(&mut self) {
         for op in std::mem::take(&mut self.waiting) {
-            if matches!(op.action, DiskAction::Write { .. }) && self.random.one_in(2) {
+            if matches!(op.action, DiskAction::Write) && self.random.one_in(2) {
                 let _ = run(&self.device, op);
             }
         }

@@ -179,7 +179,7 @@ impl Shared {
     }
 
     fn not_found(&self, id: VolumeId) -> StoreError {
-        let path = PathBuf::from(self.cluster.place().name()).join(id.to_string());
+        let path = PathBuf::from(self.cluster.place().name());
         StoreError::NotFound { id, path: Some(path) }
     }
 
@@ -320,12 +320,8 @@ impl Shared {
     /// Takes away what a growth that was given up has left behind the end.
     fn cut_off(&self, id: VolumeId, image: &Image, size: ByteCount) -> Result<(), StoreError> {
         let (present, expected) = (image.size()?, image_bytes(size.0));
-        let differs = |present: u64| StoreError::Differs {
-            id,
-            path: None,
-            present: ByteCount(present),
-            expected: size,
-        };
+        let differs =
+            |present: u64| StoreError::Differs { id, present: ByteCount(present), expected: size };
         if present < expected {
             return Err(differs(present));
         }
@@ -356,7 +352,7 @@ impl Shared {
             let present = image.size()?;
             if present < image_bytes(from.0) || present > image_bytes(to.0) {
                 let present = ByteCount(present);
-                return Err(StoreError::Differs { id, path: None, present, expected: from });
+                return Err(StoreError::Differs { id, present, expected: from });
             }
             if present < image_bytes(to.0) {
                 image.resize(image_bytes(to.0))?;

@@ -700,7 +700,7 @@ impl Pool for LocalPool {
         let (number, node) = self.find(&self.state(), id)?;
         if node.size != size.0 {
             let present = ByteCount(node.size);
-            return Err(StoreError::Differs { id, path: None, present, expected: size });
+            return Err(StoreError::Differs { id, present, expected: size });
         }
         let closed = Closed::claim(&self.shared, number).ok_or(StoreError::Open { id })?;
         let cipher = self.shared.cipher(&self.state(), number, &node)?;
@@ -725,7 +725,7 @@ impl Pool for LocalPool {
         }
         if node.size != from.0 {
             let present = ByteCount(node.size);
-            return Err(StoreError::Differs { id, path: None, present, expected: from });
+            return Err(StoreError::Differs { id, present, expected: from });
         }
         let grown = Node { size: to.0, ..node };
         state.write_nodes([(number, grown)]).map_err(self.io(format!("grow {id} to {to}")))

@@ -20,7 +20,7 @@ struct Waiting {
 
 impl Disk for Waiting {
     fn submit(&mut self, op: DiskOp) {
-        self.writes += u64::from(matches!(op.action, DiskAction::Write { .. }));
+        self.writes += u64::from(matches!(op.action, DiskAction::Write));
         self.ops.push(op);
     }
 }

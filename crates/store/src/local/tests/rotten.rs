@@ -239,7 +239,7 @@ fn no_write_or_flush_that_fails_is_forgotten() {
         let (store, mut held, mut seen) = (store.as_mut(), Held::default(), 0);
         held.begin(store, 11, WRITE, 0);
         while let Some(op) = held.0.first() {
-            let is_change = matches!(op.action, DiskAction::Write { .. } | DiskAction::Sync);
+            let is_change = matches!(op.action, DiskAction::Write | DiskAction::Sync);
             held.answer(store, is_change && seen == nth);
             seen += u64::from(is_change);
         }

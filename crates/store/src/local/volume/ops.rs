@@ -54,7 +54,7 @@ impl Volume {
         buffer: Buffer,
         disk: &mut dyn Disk,
     ) {
-        self.transfer(purpose, DiskAction::Write { durable: false }, run, buffer, disk);
+        self.transfer(purpose, DiskAction::Write, run, buffer, disk);
     }
 
     pub(super) fn transfer(

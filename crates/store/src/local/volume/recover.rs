@@ -664,7 +664,7 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     let memory = buffer.as_mut().map(Buffer::bytes_mut);
     let result = match (action, memory) {
         (DiskAction::Read, Some(memory)) => device.read(offset, &mut memory[range]),
-        (DiskAction::Write { .. }, Some(memory)) => device.write(offset, &memory[range]),
+        (DiskAction::Write, Some(memory)) => device.write(offset, &memory[range]),
         (DiskAction::Sync, _) => device.sync(),
         _ => Err(io::ErrorKind::Unsupported.into()),
     };
