@@ -10,9 +10,10 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_engine::clock::Clock;
-use evenkeel_store::disk::{Disk, DiskDone};
+use evenkeel_store::disk::Disk;
+use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, mpsc};
 use support::{ANSWER_MAX, Answer, Nbd, Served, local_pool, paced, unlimited};
@@ -44,9 +45,13 @@ fn clears(operation: Operation) -> bool {
     matches!(operation, Operation::Discard { .. } | Operation::WriteZeroes { .. })
 }
 
-impl Store for SeenStore {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
+impl ForwardingStore for SeenStore {
+    fn below(&self) -> &dyn Store {
+        self.below.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.below.as_mut()
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
@@ -67,55 +72,23 @@ impl Store for SeenStore {
         self.below.submit(submission, disk);
     }
 
-    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        self.below.disk_done(done, disk);
-    }
-
     fn poll(&mut self) -> Option<Completion> {
         let done = self.below.poll()?;
         self.seen.lock().unwrap().clearing -= u32::from(self.clears.remove(&done.ticket));
         Some(done)
     }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.below.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.below.resized(size);
-    }
 }
 
 struct SeenPool(Box<dyn Pool>, Arc<Mutex<Seen>>);
 
-impl Pool for SeenPool {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.create(id, size)
+impl ForwardingPool for SeenPool {
+    fn below(&self) -> &dyn Pool {
+        self.0.as_ref()
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let (below, seen) = (self.0.open(id, size)?, Arc::clone(&self.1));
         Ok(Box::new(SeenStore { below, id, clears: BTreeSet::new(), seen }))
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
     }
 }
 

@@ -5,11 +5,11 @@ mod support;
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
-use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::faulty::FaultyPool;
+use evenkeel_store::forwarding::ForwardingPool;
 use evenkeel_store::local::pool::LocalPool;
-use evenkeel_store::{Pool, Space, Store, StoreError};
+use evenkeel_store::{Pool, StoreError};
 use evenkeel_wire::agent::{Command, Reply, VolumeState};
 use evenkeel_wire::nbd::transmission::ErrorCode;
 use std::fs;
@@ -25,41 +25,18 @@ const WRITE: Operation = Operation::Write { fua: false };
 const DONE: Answer = Answer::Done(Vec::new());
 const EIO: Answer = Answer::Failed(ErrorCode::Io);
 
-/// A local pool, behind a device that fails the second flush of each volume after its opening. A failed
-/// flush is noted only after the test has sent a message; `noted` then sends one to the test.
+/// A local pool, behind a device that fails the second flush of each volume after its opening.
+///
+/// A failed flush is noted only after the test has sent a message; `noted` then sends one back.
 struct Gated {
-    below: FaultyPool,
+    below: Box<dyn Pool>,
     may_note: Mutex<Receiver<()>>,
     noted: Sender<()>,
 }
 
-impl Pool for Gated {
-    fn describe(&self) -> String {
-        self.below.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.below.create(id, size)
-    }
-
-    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        self.below.open(id, size)
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.below.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.below.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.below.space()
+impl ForwardingPool for Gated {
+    fn below(&self) -> &dyn Pool {
+        self.below.as_ref()
     }
 
     fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
@@ -68,14 +45,6 @@ impl Pool for Gated {
         // A test that has ended waits for nothing.
         let _ = self.noted.send(());
         Ok(())
-    }
-
-    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
-        self.below.has_failed_flush(id)
-    }
-
-    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.forget_failed_flush(id)
     }
 }
 
@@ -91,8 +60,8 @@ impl Process {
         let setup = "channels=4,read_us=1,fail_flush=2".parse().unwrap();
         let local = Arc::new(LocalPool::in_folder(folder, None).unwrap());
         let ((let_note, may_note), (noted_now, noted)) = (channel(), channel());
-        let (below, may_note) = (FaultyPool::new(local, &setup), Mutex::new(may_note));
-        let pool = Gated { below, may_note, noted: noted_now };
+        let below = Box::new(FaultyPool::new(local, &setup));
+        let pool = Gated { below, may_note: Mutex::new(may_note), noted: noted_now };
         let served = Served::new(IoMode::Auto, Arc::new(pool));
         for id in [ID, OTHER] {
             served.apply(unlimited(id, SIZE));

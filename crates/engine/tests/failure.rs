@@ -7,9 +7,10 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
-use evenkeel_store::disk::{Disk, DiskDone};
+use evenkeel_store::disk::Disk;
+use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_store::{Pool, Store, StoreError, Submission};
 use evenkeel_wire::agent::{Command, FailedKind, Reply};
 use std::sync::{Arc, mpsc};
 use support::{ANSWER_MAX, Answer, Served, unlimited};
@@ -17,62 +18,30 @@ use support::{ANSWER_MAX, Answer, Served, unlimited};
 /// A store with a bug: it panics at the first flush.
 struct Faulty(Box<dyn Store>);
 
-impl Store for Faulty {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
+impl ForwardingStore for Faulty {
+    fn below(&self) -> &dyn Store {
+        self.0.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.0.as_mut()
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
         assert!(submission.operation != Operation::Flush, "a bug");
         self.0.submit(submission, disk);
     }
-
-    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        self.0.disk_done(done, disk);
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        self.0.poll()
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.0.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.0.resized(size);
-    }
 }
 
 struct FaultyPool(MemoryPool);
 
-impl Pool for FaultyPool {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.create(id, size)
+impl ForwardingPool for FaultyPool {
+    fn below(&self) -> &dyn Pool {
+        &self.0
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         self.0.open(id, size).map(|store| Box::new(Faulty(store)) as Box<dyn Store>)
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
     }
 }
 

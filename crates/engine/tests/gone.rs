@@ -8,9 +8,10 @@ use evenkeel_core::qos::pacing::{Limit, Pacing};
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
-use evenkeel_store::disk::{Disk, DiskDone};
+use evenkeel_store::disk::Disk;
+use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_store::{Pool, Store, StoreError, Submission};
 use evenkeel_wire::agent::VolumeState;
 use evenkeel_wire::nbd::transmission::RequestHeader;
 use std::io::Write;
@@ -46,40 +47,24 @@ struct Stuck {
 const BLOCK: u32 = 4_096;
 const KEY: u64 = 32 * MIB;
 
-impl Pool for StuckPool {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.create(id, size)
+impl ForwardingPool for StuckPool {
+    fn below(&self) -> &dyn Pool {
+        &self.0
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let inner = self.0.open(id, size)?;
         Ok(Box::new(Stuck { inner, kept: None, has_kept: false }))
     }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
-    }
 }
 
-impl Store for Stuck {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl ForwardingStore for Stuck {
+    fn below(&self) -> &dyn Store {
+        self.inner.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.inner.as_mut()
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
@@ -95,22 +80,6 @@ impl Store for Stuck {
             self.inner.submit(kept, disk);
         }
         self.inner.submit(submission, disk);
-    }
-
-    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        self.inner.disk_done(done, disk);
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        self.inner.poll()
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.inner.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.inner.resized(size);
     }
 }
 

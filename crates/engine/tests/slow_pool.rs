@@ -12,7 +12,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Pool, Space, Store, StoreError};
+use evenkeel_store::{Pool, StoreError, forwarding};
 use evenkeel_wire::agent::{Command, CreditReport, Reply, VolumeState};
 use support::{Served, unlimited};
 
@@ -61,18 +61,14 @@ impl Slow {
     }
 }
 
-impl Pool for Slow {
-    fn describe(&self) -> String {
-        self.inner.describe()
+impl forwarding::ForwardingPool for Slow {
+    fn below(&self) -> &dyn Pool {
+        &self.inner
     }
 
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
         self.work(id);
         self.inner.create(id, size)
-    }
-
-    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        self.inner.open(id, size)
     }
 
     fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
@@ -83,14 +79,6 @@ impl Pool for Slow {
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
         self.work(id);
         self.inner.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.inner.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.inner.space()
     }
 }
 

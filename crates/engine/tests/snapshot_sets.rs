@@ -7,10 +7,10 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::IoMode;
-use evenkeel_store::disk::{Disk, DiskDone};
+use evenkeel_store::disk::Disk;
+use evenkeel_store::forwarding::{ForwardingPool, ForwardingStore};
 use evenkeel_store::local::pool::LocalPool;
-use evenkeel_store::snapshots::Snapshots;
-use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_store::{Pool, Store, StoreError};
 use evenkeel_wire::agent::{Command, FailedKind, Reply, VolumeState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,37 +38,13 @@ struct SlowStore {
     written: Arc<AtomicU64>,
 }
 
-impl Store for SlowStore {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl ForwardingStore for SlowStore {
+    fn below(&self) -> &dyn Store {
+        self.inner.as_ref()
     }
 
-    fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
-        self.inner.submit(submission, disk);
-    }
-
-    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        self.inner.disk_done(done, disk);
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        self.inner.poll()
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.inner.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.inner.resized(size);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.inner.is_idle()
-    }
-
-    fn close(&mut self, disk: &mut dyn Disk) {
-        self.inner.close(disk);
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.inner.as_mut()
     }
 
     fn attend(&mut self, disk: &mut dyn Disk) {
@@ -80,44 +56,16 @@ impl Store for SlowStore {
         }
         self.inner.attend(disk);
     }
-
-    fn must_reopen(&self) -> bool {
-        self.inner.must_reopen()
-    }
 }
 
-impl Pool for SlowPool {
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.inner.create(id, size)
+impl ForwardingPool for SlowPool {
+    fn below(&self) -> &dyn Pool {
+        &self.inner
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         let (inner, written) = (self.inner.open(id, size)?, Arc::clone(&self.written));
         Ok(if id == SLOW { Box::new(SlowStore { inner, written }) } else { inner })
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.inner.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        Pool::delete(&self.inner, id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        Pool::list(&self.inner)
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.inner.space()
-    }
-
-    fn snapshots(&self) -> Option<&dyn Snapshots> {
-        Pool::snapshots(&self.inner)
     }
 }
 

@@ -9,10 +9,10 @@
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
+use crate::forwarding;
 use crate::{Completion, Extent, Geometry, Store, Submission};
 use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
-use evenkeel_core::units::ByteCount;
 use std::collections::VecDeque;
 
 /// Set in the tickets of requests that change something and were passed on.
@@ -286,7 +286,15 @@ fn cut(extents: &mut Vec<Extent>, mut skipped: u32, mut length: u32) {
     });
 }
 
-impl Store for Anywhere {
+impl forwarding::ForwardingStore for Anywhere {
+    fn below(&self) -> &dyn Store {
+        self.inner.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.inner.as_mut()
+    }
+
     fn geometry(&self) -> Geometry {
         served(self.inner.geometry())
     }
@@ -309,34 +317,6 @@ impl Store for Anywhere {
 
     fn poll(&mut self) -> Option<Completion> {
         self.finished.pop_front()
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.inner.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.inner.resized(size);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.inner.is_idle()
-    }
-
-    fn close(&mut self, disk: &mut dyn Disk) {
-        self.inner.close(disk);
-    }
-
-    fn attend(&mut self, disk: &mut dyn Disk) {
-        self.inner.attend(disk);
-    }
-
-    fn rest(&mut self, disk: &mut dyn Disk) {
-        self.inner.rest(disk);
-    }
-
-    fn must_reopen(&self) -> bool {
-        self.inner.must_reopen()
     }
 }
 

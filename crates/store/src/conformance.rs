@@ -5,8 +5,9 @@
 
 use crate::anywhere::Anywhere;
 use crate::buffer::Buffer;
-use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
-use crate::{Completion, EXTENTS_MAX, Extent, Pool, Space, Store, StoreError, Submission};
+use crate::disk::{BlockingDisk, DiskDone, DiskOp};
+use crate::forwarding::ForwardingPool;
+use crate::{Completion, EXTENTS_MAX, Extent, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
@@ -46,12 +47,12 @@ impl RingDisk {
 
     /// Runs one submission.
     pub fn run(&mut self, store: &mut dyn Store, submission: Submission) -> Completion {
-        let mut queue = Queue::default();
+        let mut queue = Vec::new();
         let mut ended = None;
         store.submit(submission, &mut queue);
         loop {
             ended = ended.or_else(|| store.poll());
-            let Some(op) = queue.0.pop() else {
+            let Some(op) = queue.pop() else {
                 return ended.expect("a request ended neither in the store nor on the disk");
             };
             let done = self.execute(op);
@@ -67,15 +68,6 @@ impl RingDisk {
         let result = u32::try_from(code)
             .map_err(|_| rustix::io::Errno::from_raw_os_error(code.wrapping_neg()));
         DiskDone { token: op.token, result, buffer: op.buffer }
-    }
-}
-
-#[derive(Default)]
-struct Queue(Vec<DiskOp>);
-
-impl Disk for Queue {
-    fn submit(&mut self, op: DiskOp) {
-        self.0.push(op);
     }
 }
 
@@ -109,37 +101,13 @@ pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
 /// A pool whose volumes are all encrypted.
 pub struct Encrypting<'a>(pub &'a dyn Pool);
 
-impl Pool for Encrypting<'_> {
-    fn describe(&self) -> String {
-        self.0.describe()
+impl ForwardingPool for Encrypting<'_> {
+    fn below(&self) -> &dyn Pool {
+        self.0
     }
 
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
         self.0.create_encrypted(id, size)
-    }
-
-    fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-        self.0.open(id, size)
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
-    }
-
-    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.wait_closed(id)
     }
 }
 

@@ -120,6 +120,13 @@ impl DiskOp {
     }
 }
 
+/// Keeps operations in the order in which they come, for whoever carries them out.
+impl Disk for Vec<DiskOp> {
+    fn submit(&mut self, op: DiskOp) {
+        self.push(op);
+    }
+}
+
 /// Carries operations out at once, in the caller's thread; results wait in a queue. For tools and
 /// tests.
 #[derive(Debug, Default)]

@@ -30,6 +30,7 @@ pub mod encryption;
 pub mod faulty;
 mod flush_marks;
 pub mod folder;
+pub mod forwarding;
 pub mod layout;
 pub mod local;
 pub mod memory;

@@ -127,7 +127,9 @@ mod tests {
     use evenkeel_core::qos::admission::Reserved;
     use evenkeel_core::qos::pacing::{Balances, Pacing};
     use evenkeel_core::units::ByteCount;
-    use evenkeel_store::{Geometry, Pool, Space, Store, StoreError};
+    use evenkeel_store::forwarding::ForwardingPool;
+    use evenkeel_store::memory::MemoryPool;
+    use evenkeel_store::{Geometry, Pool, StoreError};
     use evenkeel_wire::agent::{Agent, Command, Reply, VolumeState};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,39 +139,16 @@ mod tests {
     const ID: VolumeId = VolumeId::from_bits(1);
     const SIZE: ByteCount = ByteCount(1 << 20);
 
-    /// A pool that holds nothing, and closes volumes when it is told to.
+    /// A pool in memory that closes volumes when the test says so.
     #[derive(Default)]
     struct Closing {
+        memory: MemoryPool,
         is_closed: AtomicBool,
     }
 
-    impl Pool for Closing {
-        fn describe(&self) -> String {
-            "nothing".to_owned()
-        }
-
-        fn create(&self, _: VolumeId, _: ByteCount) -> Result<(), StoreError> {
-            Ok(())
-        }
-
-        fn open(&self, id: VolumeId, _: ByteCount) -> Result<Box<dyn Store>, StoreError> {
-            Err(StoreError::NotFound { id, path: None })
-        }
-
-        fn resize(&self, _: VolumeId, _: ByteCount, _: ByteCount) -> Result<(), StoreError> {
-            Ok(())
-        }
-
-        fn delete(&self, _: VolumeId) -> Result<(), StoreError> {
-            Ok(())
-        }
-
-        fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-            Ok(Vec::new())
-        }
-
-        fn space(&self) -> Result<Option<Space>, StoreError> {
-            Ok(None)
+    impl ForwardingPool for Closing {
+        fn below(&self) -> &dyn Pool {
+            &self.memory
         }
 
         fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {

@@ -11,8 +11,9 @@ use evenkeel_relay::{
 };
 use evenkeel_store::disk::{Disk, DiskDone};
 use evenkeel_store::faulty::FaultyPool;
+use evenkeel_store::forwarding::ForwardingPool;
 use evenkeel_store::memory::MemoryPool;
-use evenkeel_store::{Completion, Geometry, Pool, Space, Store, StoreError, Submission};
+use evenkeel_store::{Completion, Geometry, Pool, Store, StoreError, Submission};
 use evenkeel_wire::agent::proof::{ClusterSecret, SECRET_BYTES};
 use evenkeel_wire::agent::{Command, HostAddress, Reply, VolumeState};
 use std::collections::{BTreeMap, VecDeque};
@@ -76,13 +77,9 @@ struct Opened {
     finished: VecDeque<Completion>,
 }
 
-impl Pool for Common {
-    fn describe(&self) -> String {
-        self.memory.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.memory.create(id, size)
+impl ForwardingPool for Common {
+    fn below(&self) -> &dyn Pool {
+        &self.memory
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
@@ -94,22 +91,6 @@ impl Pool for Common {
         stores.insert(id, Arc::clone(&store));
         let geometry = Geometry { size, ..store.lock().unwrap().geometry() };
         Ok(Box::new(Opened { store, geometry, finished: VecDeque::new() }))
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.memory.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.memory.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.memory.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.memory.space()
     }
 }
 

@@ -2,11 +2,11 @@
 //! else is under way.
 
 use super::*;
-use crate::conformance;
 use crate::memory::MemoryPool;
-use crate::{Pool, Space, StoreError};
+use crate::{Pool, StoreError, conformance};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
+use evenkeel_core::units::ByteCount;
 
 const BLOCK: u64 = 512;
 const SIZE: u64 = 16 * BLOCK;
@@ -14,33 +14,13 @@ const ID: VolumeId = VolumeId::from_bits(1);
 
 struct Wrapped(MemoryPool);
 
-impl Pool for Wrapped {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.0.create(id, size)
+impl forwarding::ForwardingPool for Wrapped {
+    fn below(&self) -> &dyn Pool {
+        &self.0
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
         Ok(Box::new(Anywhere::new(self.0.open(id, size)?)))
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.0.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.0.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.0.list()
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.0.space()
     }
 }
 
@@ -66,9 +46,13 @@ struct Later {
     fails: bool,
 }
 
-impl Store for Later {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
+impl forwarding::ForwardingStore for Later {
+    fn below(&self) -> &dyn Store {
+        self.inner.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.inner.as_mut()
     }
 
     fn submit(&mut self, submission: Submission, _disk: &mut dyn Disk) {
@@ -90,14 +74,6 @@ impl Store for Later {
             completion.result = Err(Failure::Io);
         }
         Some(completion)
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.inner.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.inner.resized(size);
     }
 }
 

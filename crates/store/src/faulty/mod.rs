@@ -10,10 +10,7 @@ pub mod device;
 pub mod setup;
 mod volume;
 
-use crate::clock;
-use crate::layout::PoolSeen;
-use crate::snapshots::Snapshots;
-use crate::{Looked, Pool, PoolHealth, Space, Store, StoreError};
+use crate::{Pool, Store, StoreError, clock, forwarding};
 use device::Device;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
@@ -36,45 +33,13 @@ impl FaultyPool {
     }
 }
 
-impl Pool for FaultyPool {
-    fn is_taken_over(&self) -> bool {
-        self.below.is_taken_over()
-    }
-
-    fn when_taken_over(&self, tell: Box<dyn FnOnce() + Send>) {
-        self.below.when_taken_over(tell);
-    }
-
-    fn instance(&self) -> Option<String> {
-        self.below.instance()
-    }
-
-    fn health(&self) -> PoolHealth {
-        self.below.health()
-    }
-
-    fn look(&self) -> Result<(), StoreError> {
-        self.below.look()
-    }
-
-    fn check_owner(&self) -> Result<(), StoreError> {
-        self.below.check_owner()
-    }
-
-    fn is_fenced(&self, instance: &str) -> Result<bool, StoreError> {
-        self.below.is_fenced(instance)
-    }
-
-    fn fence(&self, node: &str) -> Result<(), StoreError> {
-        self.below.fence(node)
+impl forwarding::ForwardingPool for FaultyPool {
+    fn below(&self) -> &dyn Pool {
+        self.below.as_ref()
     }
 
     fn describe(&self) -> String {
         format!("{}, behind a device of {}", self.below.describe(), self.setup)
-    }
-
-    fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError> {
-        self.below.create(id, size)
     }
 
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError> {
@@ -82,62 +47,6 @@ impl Pool for FaultyPool {
         let below = self.below.open(id, size)?;
         let device = Arc::clone(&self.device);
         Ok(Box::new(volume::FaultyStore::new(id, below, device, timer, &self.setup)))
-    }
-
-    fn resize(&self, id: VolumeId, from: ByteCount, to: ByteCount) -> Result<(), StoreError> {
-        self.below.resize(id, from, to)
-    }
-
-    fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.delete(id)
-    }
-
-    fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError> {
-        self.below.list()
-    }
-
-    fn filled(&self, id: VolumeId) -> Option<ByteCount> {
-        self.below.filled(id)
-    }
-
-    fn look_at(&self, place: u64) -> Result<Looked, StoreError> {
-        self.below.look_at(place)
-    }
-
-    fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
-        self.below.has(id)
-    }
-
-    fn space(&self) -> Result<Option<Space>, StoreError> {
-        self.below.space()
-    }
-
-    fn look_around(&self) -> Result<Option<PoolSeen>, StoreError> {
-        self.below.look_around()
-    }
-
-    fn recovery(&self) -> Option<String> {
-        self.below.recovery()
-    }
-
-    fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.wait_closed(id)
-    }
-
-    fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.note_failed_flush(id)
-    }
-
-    fn has_failed_flush(&self, id: VolumeId) -> Result<bool, StoreError> {
-        self.below.has_failed_flush(id)
-    }
-
-    fn forget_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
-        self.below.forget_failed_flush(id)
-    }
-
-    fn snapshots(&self) -> Option<&dyn Snapshots> {
-        self.below.snapshots()
     }
 }
 

@@ -4,7 +4,7 @@ use super::setup::Stalls;
 use super::*;
 use crate::buffer::Buffer;
 use crate::conformance::{self, RingDisk};
-use crate::disk::{BlockingDisk, Disk, DiskDone, DiskOp};
+use crate::disk::{BlockingDisk, DiskDone, DiskOp};
 use crate::local::pool::LocalPool;
 use crate::memory::MemoryPool;
 use crate::{Completion, Submission};
@@ -47,16 +47,6 @@ fn conforms_over_a_local_pool_while_it_stalls() {
     conformance::check(&pool, &mut conformance::blocking);
 }
 
-/// Keeps operations until the test lets them happen.
-#[derive(Default)]
-struct Held(Vec<DiskOp>);
-
-impl Disk for Held {
-    fn submit(&mut self, op: DiskOp) {
-        self.0.push(op);
-    }
-}
-
 const ID: VolumeId = VolumeId::from_bits(7);
 const SIZE: ByteCount = ByteCount(1 << 20);
 
@@ -75,9 +65,9 @@ fn drain(store: &mut dyn Store) -> Vec<Completion> {
 }
 
 /// Lets the timer's one operation happen.
-fn fire(store: &mut dyn Store, disk: &mut Held) {
-    let op = disk.0.pop().expect("an operation");
-    assert!(disk.0.is_empty(), "more than one timer is waited for");
+fn fire(store: &mut dyn Store, disk: &mut Vec<DiskOp>) {
+    let op = disk.pop().expect("an operation");
+    assert!(disk.is_empty(), "more than one timer is waited for");
     let done = op.execute();
     store.disk_done(done, disk);
 }
@@ -86,7 +76,7 @@ fn fire(store: &mut dyn Store, disk: &mut Held) {
 fn answers_come_no_earlier_than_the_device_gives_them_and_in_its_order() {
     let read_time = ServiceTime { base_ns: 10_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(2, read_time));
-    let (mut store, mut disk) = (open(&pool), Held::default());
+    let (mut store, mut disk) = (open(&pool), Vec::new());
     let start = clock::now();
     for ticket in 0..4 {
         store.submit(read(ticket), &mut disk);
@@ -104,7 +94,7 @@ fn answers_come_no_earlier_than_the_device_gives_them_and_in_its_order() {
         }
     }
     assert_eq!(order, [0, 1, 2, 3]);
-    assert!(disk.0.is_empty(), "a timer is waited for and nothing is owed");
+    assert!(disk.is_empty(), "a timer is waited for and nothing is owed");
 }
 
 /// Two volumes of a pool share the device: its one channel takes their requests in turn.
@@ -115,7 +105,7 @@ fn volumes_share_the_device() {
     let other = VolumeId::from_bits(8);
     pool.create(other, SIZE).unwrap();
     let (mut first, mut second) = (open(&pool), pool.open(other, SIZE).unwrap());
-    let (mut one, mut two) = (Held::default(), Held::default());
+    let (mut one, mut two) = (Vec::new(), Vec::new());
     let start = clock::now();
     first.submit(read(1), &mut one);
     second.submit(read(2), &mut two);
@@ -132,29 +122,29 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let parent = tempfile::tempdir().unwrap();
     let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let pool = FaultyPool::new(local, &quick());
-    let (mut store, mut disk) = (open(&pool), Held::default());
+    let (mut store, mut disk) = (open(&pool), Vec::new());
     // What was never written is known without the disk.
     let operation = Operation::Write { fua: true };
     conformance::blocking(store.as_mut(), Submission { operation, ..read(0) });
     store.submit(read(1), &mut disk);
     let of_timer = |op: &DiskOp| op.token == u64::MAX;
-    let timer = disk.0.iter().position(of_timer).map(|at| disk.0.remove(at)).unwrap();
+    let timer = disk.iter().position(of_timer).map(|at| disk.remove(at)).unwrap();
     store.disk_done(timer.execute(), &mut disk);
     assert!(store.poll().is_none());
-    assert!(!disk.0.iter().any(of_timer), "there is nothing to wait for");
-    let op = disk.0.pop().unwrap();
+    assert!(!disk.iter().any(of_timer), "there is nothing to wait for");
+    let op = disk.pop().unwrap();
     store.disk_done(op.execute(), &mut disk);
     assert_eq!(store.poll().unwrap().ticket, 1);
     // Now the store below is the first, and the timer has not been seen.
     store.submit(read(2), &mut disk);
-    let of_below = disk.0.iter().position(|op| !of_timer(op)).map(|at| disk.0.remove(at)).unwrap();
-    let timer = disk.0.pop().unwrap();
+    let of_below = disk.iter().position(|op| !of_timer(op)).map(|at| disk.remove(at)).unwrap();
+    let timer = disk.pop().unwrap();
     let fired = timer.execute();
     store.disk_done(of_below.execute(), &mut disk);
     assert!(store.poll().is_none(), "the disk still waits for the timer");
     store.disk_done(fired, &mut disk);
     assert_eq!(store.poll().unwrap().ticket, 2);
-    assert!(disk.0.is_empty());
+    assert!(disk.is_empty());
 }
 
 /// A timer that cannot be waited for costs the timing, and no answer.
@@ -162,9 +152,9 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
 fn a_timer_that_fails_hangs_nobody() {
     let read_time = ServiceTime { base_ns: 60_000_000_000, ns_per_kib: 0 };
     let pool = over_memory(&Setup::new(1, read_time));
-    let (mut store, mut disk) = (open(&pool), Held::default());
+    let (mut store, mut disk) = (open(&pool), Vec::new());
     store.submit(read(1), &mut disk);
-    let op = disk.0.pop().unwrap();
+    let op = disk.pop().unwrap();
     let failed = DiskDone { token: op.token, result: Err(rustix::io::Errno::NOMEM), buffer: None };
     store.disk_done(failed, &mut disk);
     assert_eq!(store.poll().unwrap().ticket, 1);

@@ -9,13 +9,13 @@ use super::device::Device;
 use super::setup::Setup;
 use crate::clock::{self, Timer};
 use crate::disk::{Disk, DiskDone, DiskOp};
-use crate::{Completion, Geometry, Store, Submission};
+use crate::forwarding::ForwardingStore;
+use crate::{Completion, Store, Submission};
 use evenkeel_core::device::Head;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::time::Instant;
-use evenkeel_core::units::ByteCount;
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -178,9 +178,13 @@ impl FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
-    fn geometry(&self) -> Geometry {
-        self.below.geometry()
+impl ForwardingStore for FaultyStore {
+    fn below(&self) -> &dyn Store {
+        self.below.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        self.below.as_mut()
     }
 
     fn submit(&mut self, mut submission: Submission, disk: &mut dyn Disk) {
@@ -208,10 +212,6 @@ impl Store for FaultyStore {
         self.set_timer(now, disk);
     }
 
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.below.writes_zeroes(operation)
-    }
-
     fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
         if done.token == TIMER_TOKEN {
             return self.timer_fired(done.result, disk);
@@ -224,27 +224,7 @@ impl Store for FaultyStore {
         self.finished.pop_front()
     }
 
-    fn resized(&mut self, size: ByteCount) {
-        self.below.resized(size);
-    }
-
     fn is_idle(&self) -> bool {
         self.waiting_for.is_none() && self.below.is_idle()
-    }
-
-    fn close(&mut self, disk: &mut dyn Disk) {
-        self.below.close(disk);
-    }
-
-    fn attend(&mut self, disk: &mut dyn Disk) {
-        self.below.attend(disk);
-    }
-
-    fn rest(&mut self, disk: &mut dyn Disk) {
-        self.below.rest(disk);
-    }
-
-    fn must_reopen(&self) -> bool {
-        self.below.must_reopen()
     }
 }

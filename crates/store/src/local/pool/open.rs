@@ -2,11 +2,11 @@
 //! that no reactor waits for the flushes that make an owner or a node durable.
 
 use super::{Known, LocalPool, Shared};
-use crate::disk::{Disk, DiskDone};
+use crate::disk::Disk;
+use crate::forwarding::ForwardingStore;
 use crate::local::volume::{NoChunk, Note, Tables, Task, Volume};
-use crate::{Completion, Geometry, Store, Submission};
-use evenkeel_core::request::{Failure, Operation};
-use evenkeel_core::units::ByteCount;
+use crate::{Completion, Store, Submission};
+use evenkeel_core::request::Failure;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -217,9 +217,13 @@ impl Drop for OpenVolume {
     }
 }
 
-impl Store for OpenVolume {
-    fn geometry(&self) -> Geometry {
-        self.volume.geometry()
+impl ForwardingStore for OpenVolume {
+    fn below(&self) -> &dyn Store {
+        &self.volume
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Store {
+        &mut self.volume
     }
 
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
@@ -231,39 +235,7 @@ impl Store for OpenVolume {
         self.volume.submit(submission, disk);
     }
 
-    fn disk_done(&mut self, done: DiskDone, disk: &mut dyn Disk) {
-        self.volume.disk_done(done, disk);
-    }
-
     fn poll(&mut self) -> Option<Completion> {
         self.refused.pop_front().or_else(|| self.volume.poll())
-    }
-
-    fn writes_zeroes(&self, operation: Operation) -> bool {
-        self.volume.writes_zeroes(operation)
-    }
-
-    fn resized(&mut self, size: ByteCount) {
-        self.volume.resized(size);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.volume.is_idle()
-    }
-
-    fn close(&mut self, disk: &mut dyn Disk) {
-        self.volume.close(disk);
-    }
-
-    fn attend(&mut self, disk: &mut dyn Disk) {
-        self.volume.attend(disk);
-    }
-
-    fn rest(&mut self, disk: &mut dyn Disk) {
-        self.volume.rest(disk);
-    }
-
-    fn must_reopen(&self) -> bool {
-        self.volume.must_reopen()
     }
 }

@@ -3,7 +3,6 @@
 use super::super::simulated::SimulatedDevice;
 use super::super::volume::recover;
 use super::*;
-use crate::disk::{Disk, DiskOp};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,20 +72,14 @@ impl Device for FixedDisk {
 
 /// Writes blocks of a MiB each from `first` on until there is no space; how many there were.
 fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
-    struct Inline(Vec<DiskOp>);
-    impl Disk for Inline {
-        fn submit(&mut self, op: DiskOp) {
-            self.0.push(op);
-        }
-    }
     for part in first.. {
         let (buffer, operation) = (Buffer::new(MIB as usize), Operation::Write { fua: true });
         let (offset, length) = (part * MIB, MIB as u32);
-        let mut ops = Inline(Vec::new());
+        let mut ops = Vec::new();
         let submission = Submission { ticket: 1, operation, offset, length, buffer: Some(buffer) };
         store.submit(submission, &mut ops);
-        while !ops.0.is_empty() {
-            let done = recover::run(disk, ops.0.remove(0));
+        while !ops.is_empty() {
+            let done = recover::run(disk, ops.remove(0));
             store.disk_done(done, &mut ops);
         }
         match store.poll().unwrap().result {

@@ -5,7 +5,6 @@ use super::super::simulated::SimulatedDevice;
 use super::super::table::{SECTOR_BYTES, seal};
 use super::super::volume::recover;
 use super::*;
-use crate::disk::{Disk, DiskOp};
 use evenkeel_core::random::Random;
 
 const SIZE: ByteCount = ByteCount(8 << 20);
@@ -14,22 +13,13 @@ const CLONE: VolumeId = VolumeId::from_bits(8);
 const SNAPSHOT: SnapshotId = SnapshotId::from_bits(9);
 const WRITE: Operation = Operation::Write { fua: true };
 
-#[derive(Default)]
-struct Inline(Vec<DiskOp>);
-
-impl Disk for Inline {
-    fn submit(&mut self, op: DiskOp) {
-        self.0.push(op);
-    }
-}
-
 fn carry_out(device: &SimulatedDevice, store: &mut dyn Store, operation: Operation, block: u64) {
-    let mut disk = Inline::default();
+    let mut disk = Vec::new();
     let (buffer, length) = (Some(Buffer::new(BLOCK_BYTES)), BLOCK_BYTES as u32);
     let offset = block * BLOCK_BYTES as u64;
     store.submit(Submission { ticket: 1, operation, offset, length, buffer }, &mut disk);
-    while !disk.0.is_empty() {
-        let done = recover::run(device, disk.0.remove(0));
+    while !disk.is_empty() {
+        let done = recover::run(device, disk.remove(0));
         store.disk_done(done, &mut disk);
     }
     // It may have failed; it has ended.
