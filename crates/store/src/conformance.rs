@@ -18,7 +18,7 @@ use std::io;
 /// Runs one submission to its end.
 pub type Run<'a> = dyn FnMut(&mut dyn Store, Submission) -> Completion + 'a;
 
-/// Runs a submission with blocking system calls.
+/// Runs a submission with blocking system calls. For tests.
 pub fn blocking(store: &mut dyn Store, submission: Submission) -> Completion {
     let mut disk = BlockingDisk::default();
     let mut ended = None;
