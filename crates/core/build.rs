@@ -27,7 +27,9 @@ fn run() -> reader::Result<()> {
     let data = variable("CARGO_MANIFEST_DIR")?.join("../../data");
     let out = variable("OUT_DIR")?;
     // A folder counts as changed when a file in it is changed, added or removed.
-    for source in ["build.rs", "build", "../../data/limits", "../../data/prices"] {
+    for source in
+        ["build.rs", "build", "../../data/limits", "../../data/prices", "../../data/regions"]
+    {
         println!("cargo::rerun-if-changed={source}");
     }
     for file in ["instances.csv", "quotas.toml"] {
@@ -35,7 +37,7 @@ fn run() -> reader::Result<()> {
     }
 
     write(&out.join("limits.rs"), &limits::generate(&data.join("limits"))?)?;
-    write(&out.join("prices.rs"), &prices::generate(&data.join("prices"))?)?;
+    write(&out.join("prices.rs"), &prices::generate(&data.join("prices"), &data.join("regions"))?)?;
     write(&out.join("quotas.rs"), &quotas::generate(&data.join("quotas.toml"))?)?;
     write(&out.join("instances.rs"), &instances::generate(&data.join("instances.csv"))?)
 }

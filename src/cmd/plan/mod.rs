@@ -10,6 +10,7 @@ mod html;
 mod input;
 mod json;
 mod notes;
+mod prices;
 mod text;
 mod words;
 
@@ -37,7 +38,10 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
-        Some(PlanVerb::Fleet(fleet)) => fleet::run(fleet, output.listing()?),
+        Some(PlanVerb::Fleet(fleet)) => {
+            let region = &arguments.traces.connection.region;
+            fleet::run(fleet, prices::named_region(region), output.listing()?)
+        }
     }
 }
 
@@ -83,7 +87,8 @@ struct Told<'a> {
 }
 
 fn space_of(arguments: &Plan) -> Result<Space, Failure> {
-    input::space(&arguments.rules, &arguments.wanted.types, arguments.wanted.stripes)
+    let (wanted, region) = (&arguments.wanted, &arguments.traces.connection.region);
+    input::space(&arguments.rules, region, &wanted.types, wanted.stripes)
 }
 
 /// The first so many layouts that do what is wanted, cheapest first; there is one at least.
