@@ -443,10 +443,12 @@ fn nights_without_a_point_of_bytes_read_count() {
                 _ => {}
             }
         }
+        result["Values"] = json!(values);
         if label.contains("VolumeReadBytes") {
             let kept = times.iter().zip(&values).filter(|(time, _)| !is_night(time));
-            let (times, values): (Vec<&String>, Vec<&f64>) = kept.unzip();
-            (result["Timestamps"], result["Values"]) = (json!(times), json!(values));
+            let kept: Vec<(&String, &f64)> = kept.collect();
+            result["Timestamps"] = kept.iter().map(|(time, _)| time.as_str()).collect();
+            result["Values"] = kept.iter().map(|(_, value)| **value).collect();
         }
     }
     fs::write(metrics.join("vol-0abc.json"), value.to_string()).expect("a file");

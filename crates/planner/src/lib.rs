@@ -30,6 +30,7 @@ pub mod risk;
 pub mod search;
 pub mod source;
 pub mod spread;
+pub mod steady;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

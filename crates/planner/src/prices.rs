@@ -107,6 +107,16 @@ impl Prices {
         }
     }
 
+    /// The most IOPS of a volume of a type that a price is known of.
+    #[must_use]
+    pub fn iops_max(&self, volume_type: VolumeType) -> u32 {
+        let tiers = match self {
+            Self::List(prices) => prices.list.of(volume_type).map(|prices| &prices.iops_month),
+            Self::Book(_) => None,
+        };
+        tiers.and_then(|tiers| tiers.last()).map_or(u32::MAX, |last| last.up_to)
+    }
+
     /// What a layout costs in a month, item by item; `None` if its type has no price. A book
     /// charges each volume for the larger of its parts: `storage` is that of the space, and `iops`
     /// that of the device time.

@@ -170,6 +170,7 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "device": device::json(case, found),
         "used": used.collect::<Vec<_>>(),
         "credits": credits_json(case, rated),
+        "dry_after_s": rated.dry_after_s,
         "worst_hour": hour,
         "loss_ppb_per_year": rated.loss_ppb.map(|(best, worst)| json!([best, worst])),
         "risks": risks.iter().map(risk).collect::<Vec<_>>(),

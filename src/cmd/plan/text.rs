@@ -80,6 +80,12 @@ pub fn text(told: &Told<'_>) -> String {
     let columns = columns(told.case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     text += &message::table(&columns, &rows(told));
+    for rated in told.rated {
+        if let Some(after_s) = rated.dry_after_s {
+            let (layout, after) = (rated.found.layout, message::span(after_s));
+            text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
+        }
+    }
     if let Some(first) = told.rated.first() {
         text += &first_words(told, first);
     }
