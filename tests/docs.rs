@@ -201,7 +201,7 @@ enum Is {
 }
 
 /// What a block says that it needs, beside a machine with the packages of `cargo x setup`.
-const NEEDS: [(&str, Is); 6] = [
+const NEEDS: [(&str, Is); 7] = [
     // A test has no right to a mount point of the machine, so that one boots a guest.
     ("# needs root and a kernel with nbd", Is::In("tests/reconnect.rs")),
     ("# needs root and a block device", Is::Here(is_root)),
@@ -209,6 +209,8 @@ const NEEDS: [(&str, Is); 6] = [
     ("# needs a Ceph cluster with OSDs that are stopped", Is::In("tests/calibrate.rs")),
     ("# needs a Ceph cluster and an etcd", Is::OnCluster),
     ("# needs Prometheus", Is::Here(has_prometheus)),
+    // What the first command prints is made up there.
+    ("# needs an account at AWS", Is::In("tests/plan_fleet.rs")),
 ];
 
 /// What the scripts of all pages begin with. A server of a command is started and, once it is up,

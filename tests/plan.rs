@@ -41,7 +41,10 @@ fn an_export_of_cloudwatch_becomes_a_ranking() {
     let text = answer("cloudwatch_data.json", &["--capacity", "100"]);
     for part in [
         "gp3 100 GiB, 3000 IOPS, 125 MiB/s       8.00",
-        "gap: 60 s from 2026-11-25T19:03:00.000Z on are not known",
+        "note: intervals known in part: 1, 60 s in all",
+        "prices of 2025-10-14, us-east-1",
+        // A limit held requests back in a minute.
+        ">= 0.0           >= 0.0    not known",
         "evenkeel volume create --type gp3 --size 100 --iops 3000 --throughput 125",
         "a trace of seconds tells which",
     ] {
@@ -81,7 +84,7 @@ fn a_declared_workload_is_met_by_the_cheapest_and_by_the_scheduler() {
     assert!(mibps["throttled_ms_per_day"].as_u64() > Some(1_000_000), "{value}");
     let few = layouts("cloudwatch_data.json", &["--capacity", "100"]);
     assert_eq!(few["cheapest_by_scheduler"]["throttled_ms_per_day"], 0, "{few}");
-    assert_eq!(few["cheapest_by_scheduler"]["requests"], 225_000, "{few}");
+    assert_eq!(few["cheapest_by_scheduler"]["requests"], 231_000, "{few}");
     let total = |value: &Value| value["layouts"][0]["monthly_micro_usd"]["total"].as_u64();
     // Stripes bring 3,000 IOPS each; waiting is cheaper still.
     let stripes = layouts("declared.toml", &["--capacity", "100", "--stripes", "4"]);

@@ -265,7 +265,8 @@ fn credits_and_headroom_are_told() {
         assert_eq!(sum.map(|(used, free)| used + free), Some(1_000), "{used}");
     }
     let risks = gp2["risks"].as_array().expect("risks").iter().map(|it| it["risk"].as_str());
-    assert_eq!(risks.collect::<Vec<_>>(), [Some("waits"), Some("lives_on_credits")], "{gp2}");
+    let names = ["waits", "runs_dry", "lives_on_credits", "over_limit", "over_limit"].map(Some);
+    assert_eq!(risks.collect::<Vec<_>>(), names, "{gp2}");
 }
 
 /// The words of a command line, of which some stand in quotes.

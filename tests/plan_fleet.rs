@@ -82,9 +82,14 @@ fn fleet() -> TempDir {
 }
 
 fn run(folder: &Path, more: &[&str]) -> Output {
+    // The lists here do not say it.
+    run_anywhere(folder, &[more, &["--region", "us-east-1"]].concat())
+}
+
+fn run_anywhere(folder: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.current_dir(folder).args(["plan", "fleet"]).args(more);
-    command.output().expect("the program starts")
+    command.env_remove("EVENKEEL_REGION").output().expect("the program starts")
 }
 
 #[track_caller]
@@ -307,4 +312,166 @@ fn mistakes_are_named_with_the_next_step() {
     // A trace as before, and one of this name with a folder.
     let text = refused(folder.path(), &[], 2);
     assert!(text.contains("<VOLUMES>"), "{text}");
+}
+
+/// A list as `aws ec2 describe-volumes` prints it of two regions.
+const REGIONS: &str = r#"{"Volumes": [
+    {"VolumeId": "vol-0a", "VolumeType": "gp3", "Size": 500, "Iops": 4000, "Throughput": 250,
+     "State": "available", "AvailabilityZone": "ap-northeast-1a"},
+    {"VolumeId": "vol-0b", "VolumeType": "gp2", "Size": 100, "Iops": 300, "State": "in-use",
+     "AvailabilityZone": "eu-west-1b", "Attachments": [{"InstanceId": "i-1"}]},
+    {"VolumeId": "vol-0c", "VolumeType": "gp2", "Size": 100, "Iops": 300, "State": "in-use",
+     "AvailabilityZone": "moon-1a", "Attachments": [{"InstanceId": "i-1"}]}]}"#;
+
+/// What `aws pricing get-products` prints of gp2 in a region.
+fn get_products(region: &str, usd: &str) -> String {
+    let product = json!({
+        "product": {
+            "productFamily": "Storage",
+            "sku": "A",
+            "attributes": { "regionCode": region, "usagetype": "MOO1-EBS:VolumeUsage.gp2" },
+        },
+        "terms": { "OnDemand": { "A.T": {
+            "effectiveDate": "2026-09-01T00:00:00Z",
+            "priceDimensions": { "A.T.D": {
+                "unit": "GB-Mo", "beginRange": "0", "pricePerUnit": { "USD": usd },
+            } },
+        } } },
+    });
+    json!({ "FormatVersion": "aws_v1", "PriceList": [product.to_string()] }).to_string()
+}
+
+#[test]
+fn volumes_are_priced_by_their_region_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write("aws.json", REGIONS);
+    let json = |more: &[&str]| -> Value {
+        let output = run_anywhere(folder.path(), &[&["aws.json", "-o", "json"], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let of = |value: &Value, at: usize| {
+        let row = &value["volumes"][at];
+        let amount = |key: &str| row[key].as_u64().expect("an amount");
+        (row["findings"][0].clone(), amount("before_micro_usd"), amount("after_micro_usd"))
+    };
+    let value = json(&[]);
+    // 500 GiB, 1,000 IOPS and 125 MiB/s of Tokyo; 100 GiB of Ireland, and 3 MiB/s more as gp3.
+    assert_eq!(of(&value, 0), (json!("unattached"), 48_000_000 + 6_000_000 + 6_000_000, 0));
+    assert_eq!(of(&value, 1), (json!("gp2-to-gp3"), 11_000_000, 8_800_000 + 132_000));
+    assert_eq!(of(&value, 2), (json!("not-judged"), 0, 0));
+    let reason = value["volumes"][2]["reasons"][0].as_str().expect("a reason");
+    assert!(reason.contains("no prices of the region \"moon-1\" are known"), "{reason}");
+    assert!(reason.contains("--prices FILE"), "{reason}");
+    let lists = [("ap-northeast-1", "2026-10-15"), ("eu-west-1", "2026-10-15")];
+    let lists = lists.map(|(region, date)| json!({ "region": region, "date": date }));
+    assert_eq!(value["price_lists"], json!(lists));
+    // A flag does not move volumes whose zone is known.
+    assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));
+    let value = json(&["--discount", "gp2=10,gp3=12.5"]);
+    assert_eq!(of(&value, 1), (json!("gp2-to-gp3"), 9_900_000, 7_700_000 + 115_500));
+    // A price list of the region, and a type that it has no price of.
+    write("moon.json", &get_products("moon-1", "0.2"));
+    let value = json(&["--prices", "moon.json"]);
+    assert_eq!(of(&value, 2), (json!("keep"), 20_000_000, 20_000_000));
+    told_with(&folder, &["aws.json", "--commands", "change.sh"]);
+    let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
+    assert!(script.contains("--throughput 128 --region eu-west-1\n"), "{script}");
+    assert!(script.contains("--availability-zone ap-northeast-1a --volume-type gp3"), "{script}");
+}
+
+#[track_caller]
+fn told_with(folder: &TempDir, more: &[&str]) -> String {
+    let output = run_anywhere(folder.path(), more);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn a_region_is_asked_for_and_never_guessed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State\nvol-0a,gp2,100,in-use\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let refused = |more: &[&str]| {
+        let output = run_anywhere(folder.path(), &[&["list.csv"], more].concat());
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let text = refused(&[]);
+    assert!(text.contains("in which region vol-0a is") && text.contains("--region"), "{text}");
+    let text = refused(&["--region", "moon-1"]);
+    assert!(text.contains("\"moon-1\"") && text.contains("--prices FILE"), "{text}");
+    let text = refused(&["--region", "eu-west-1", "--as-of", "2021-06"]);
+    assert!(text.contains("the oldest are those of 2026-10-15"), "{text}");
+    let csv = told_with(&folder, &["list.csv", "--region", "eu-west-1", "-o", "csv"]);
+    assert!(csv.contains(",11.00,8.932,2.068,none,"), "{csv}");
+    for discount in ["gp3", "gp3=101", "gp9=5"] {
+        refused(&["--region", "eu-west-1", "--discount", discount]);
+    }
+    let path = folder.path().join("yuan.json");
+    fs::write(path, get_products("eu-west-1", "1").replace("USD", "CNY")).expect("a file");
+    let more = ["list.csv", "--region", "eu-west-1", "--prices", "yuan.json"];
+    let text = told_with(&folder, &more);
+    assert!(text.contains("BEFORE CNY/MONTH") && text.contains("100.00"), "{text}");
+    assert!(!text.contains("USD"), "{text}");
+}
+
+/// An answer in which reads have no bytes where nothing was read, as of a Xen instance, and nights
+/// of 6,000 writes a second.
+#[test]
+fn nights_without_a_point_of_bytes_read_count() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let metrics = folder.path().join("metrics");
+    fs::create_dir(&metrics).expect("a folder");
+    let list = "VolumeId,VolumeType,Size,Iops,Throughput,State\n\
+        vol-0abc,gp3,500,8000,500,in-use\n";
+    fs::write(folder.path().join("volumes.csv"), list).expect("a file");
+    let mut value = answer(&[("vol-0abc", 14, 100)]);
+    let is_night = |time: &str| ("01".."03").contains(&time.get(11..13).expect("an hour"));
+    for result in value["MetricDataResults"].as_array_mut().expect("results") {
+        let label = result["Label"].as_str().expect("a label").to_owned();
+        let times: Vec<String> =
+            serde_json::from_value(result["Timestamps"].clone()).expect("times");
+        let mut values: Vec<f64> =
+            serde_json::from_value(result["Values"].clone()).expect("values");
+        for (time, value) in times.iter().zip(&mut values) {
+            match label.split(' ').nth(1).expect("a metric") {
+                "VolumeReadOps" if is_night(time) => *value = 0.0,
+                "VolumeWriteOps" if is_night(time) => *value = 6_000.0 * 300.0,
+                "VolumeWriteBytes" if is_night(time) => *value = 6_000.0 * 300.0 * 4_096.0,
+                _ => {}
+            }
+        }
+        result["Values"] = json!(values);
+        if label.contains("VolumeReadBytes") {
+            let kept = times.iter().zip(&values).filter(|(time, _)| !is_night(time));
+            let kept: Vec<(&String, &f64)> = kept.collect();
+            result["Timestamps"] = kept.iter().map(|(time, _)| time.as_str()).collect();
+            result["Values"] = kept.iter().map(|(_, value)| **value).collect();
+        }
+    }
+    fs::write(metrics.join("vol-0abc.json"), value.to_string()).expect("a file");
+    let value = json_of(folder.path(), &[]);
+    let row = &value["volumes"][0];
+    assert_eq!(row["known"]["peak_iops"], 6_000, "{row}");
+    assert_eq!(row["better"]["iops"], 7_200, "{row}");
+    // Means of the same are no sums.
+    let text = answer(&[("vol-0abc", 14, 100)]).to_string();
+    let text = text.replace(" Sum", "").replace("20000.0", "66.67");
+    fs::write(metrics.join("vol-0abc.json"), text).expect("a file");
+    let row = json_of(folder.path(), &[])["volumes"][0].clone();
+    assert_eq!(row["findings"][0], "not-judged");
+    assert!(row["reasons"][0].as_str().expect("a reason").contains("--statistics Sum"), "{row}");
+}
+
+#[test]
+fn a_size_is_read_with_its_unit_or_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = "VolumeId,VolumeType,Size,State\nvol-0a,gp2,2 TiB,in-use\nvol-0b,gp2,8 potatoes,\n";
+    fs::write(folder.path().join("list.csv"), list).expect("a file");
+    let text = told(folder.path(), &["list.csv"]);
+    assert!(text.contains("204.80"), "2,048 GiB: {text}");
+    let line = "list.csv, line 3, vol-0b: column Size: \"8 potatoes\": expected a size in GiB";
+    assert!(text.contains(line), "{text}");
 }

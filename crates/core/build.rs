@@ -31,7 +31,7 @@ fn run() -> reader::Result<()> {
     let out = variable("OUT_DIR")?;
     // A folder counts as changed when a file in it is changed, added or removed.
     for source in
-        ["build.rs", "build", "src/volume/date.rs", "../../data/limits", "../../data/prices"]
+        ["build.rs", "build", "src/volume/date.rs", "../../data/limits", "../../data/prices", "../../data/regions"]
     {
         println!("cargo::rerun-if-changed={source}");
     }
@@ -40,7 +40,7 @@ fn run() -> reader::Result<()> {
     }
 
     write(&out.join("limits.rs"), &limits::generate(&data.join("limits"))?)?;
-    write(&out.join("prices.rs"), &prices::generate(&data.join("prices"))?)?;
+    write(&out.join("prices.rs"), &prices::generate(&data.join("prices"), &data.join("regions"))?)?;
     write(&out.join("quotas.rs"), &quotas::generate(&data.join("quotas.toml"))?)?;
     write(&out.join("instances.rs"), &instances::generate(&data.join("instances.csv"))?)
 }

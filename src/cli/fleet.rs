@@ -1,6 +1,6 @@
 //! The flags of `evenkeel plan fleet`.
 
-use super::{Assumption, date, volume_type};
+use super::{Assumption, PlanPrices, date, volume_type};
 use clap::{Args, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
 use std::path::PathBuf;
@@ -71,6 +71,9 @@ pub struct FleetPolicy {
     /// Day whose volume rules and prices apply, such as 2021-06. [default: the newest]
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
+
+    #[command(flatten)]
+    pub priced: PlanPrices,
 
     /// The types that volumes may become. [default: all but standard; SSD types stay SSD types]
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = volume_type)]

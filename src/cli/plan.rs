@@ -4,6 +4,8 @@ use super::{Connection, PlanFleet, date, volume_type};
 use crate::message::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
+use evenkeel_planner::prices::WHOLE;
+use evenkeel_planner::quantity::{self, Measure};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -63,13 +65,14 @@ pub struct PlanCheck {
     #[arg(long, value_name = "LAYOUT")]
     pub layout: String,
 
-    /// GiB that the volumes must hold together. [default: what the trace says is in use]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    /// What the volumes must hold together, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
+    /// the trace says is in use]
+    #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 
     /// The most that it may cost a month: US dollars, or the currency of --prices.
-    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_monthly: Option<u32>,
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub max_monthly: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -126,6 +129,56 @@ pub enum Moment {
     Unix(u64),
     /// Milliseconds after the beginning.
     After(u64),
+}
+
+/// The most GiB that volumes hold together.
+const CAPACITY_GIB_MAX: u64 = 10_000_000;
+
+/// A number above zero, and at most a limit.
+fn positive(text: &str, number: u64, most: u64) -> Result<u64, String> {
+    match number {
+        0 => Err("expected more than 0".to_owned()),
+        _ if number > most => Err(format!("{text} is more than {most}")),
+        _ => Ok(number),
+    }
+}
+
+/// Reads a size in whole GiB, rounded up.
+fn capacity(text: &str) -> Result<u64, String> {
+    let gib = quantity::at_least(text, Measure::Gib);
+    let gib = gib.map_err(|expected| format!("expected {expected}"))?;
+    positive(text, gib, CAPACITY_GIB_MAX)
+}
+
+/// Reads I/Os a second.
+fn iops(text: &str) -> Result<u64, String> {
+    let iops = quantity::whole(text, Measure::Iops, None);
+    positive(text, iops.map_err(|expected| format!("expected {expected}"))?, u32::MAX.into())
+}
+
+/// Reads MiB a second.
+fn throughput(text: &str) -> Result<u64, String> {
+    let mibps = quantity::whole(text, Measure::Mibps, None);
+    positive(text, mibps.map_err(|expected| format!("expected {expected}"))?, u32::MAX.into())
+}
+
+/// Reads `gp3=12.5`: a type, and hundredths of a percent.
+pub(super) fn discount(text: &str) -> Result<(VolumeType, u32), String> {
+    let expected = "expected TYPE=PERCENT from 0 to 100, with at most two decimals: gp3=12.5";
+    let (name, percent) = text.split_once('=').ok_or(expected)?;
+    let volume_type = volume_type(name)?;
+    let micros = quantity::micros(percent.trim_end_matches('%')).map_err(|_| expected)?;
+    let hundredths = u32::try_from(micros / 10_000).map_err(|_| expected)?;
+    match hundredths <= WHOLE && micros % 10_000 == 0 {
+        true => Ok((volume_type, hundredths)),
+        false => Err(expected.to_owned()),
+    }
+}
+
+/// Reads an amount of money, in millionths.
+fn amount(text: &str) -> Result<u64, String> {
+    let micros = quantity::micros(text);
+    positive(text, micros.map_err(|expected| format!("expected {expected}"))?, u64::MAX)
 }
 
 /// Reads `2026-11-25T19:00:00Z`, or a time after the beginning: `90s`, `1h30m`.
@@ -242,12 +295,12 @@ pub struct PlanTraces {
     pub source: Option<String>,
 
     /// IOPS that the volume was limited to while the trace was recorded.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub source_iops: Option<u32>,
+    #[arg(long, value_name = "N", value_parser = iops)]
+    pub source_iops: Option<u64>,
 
     /// MiB/s that it was limited to.
-    #[arg(long, value_name = "MIB/S", value_parser = clap::value_parser!(u32).range(1..))]
-    pub source_throughput: Option<u32>,
+    #[arg(long, value_name = "MIB/S", value_parser = throughput)]
+    pub source_throughput: Option<u64>,
 
     #[command(flatten)]
     pub connection: Connection,
@@ -260,10 +313,8 @@ pub struct PlanRules {
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub as_of: Option<Date>,
 
-    /// A price book of your own hardware: its costs, in its currency, in place of list prices.
-    /// docs/operating/capacity_plan.md describes it.
-    #[arg(long, value_name = "BOOK", value_hint = ValueHint::FilePath)]
-    pub prices: Option<PathBuf>,
+    #[command(flatten)]
+    pub priced: PlanPrices,
 
     /// The instance type of the host, whose limits apply, too. Several are candidates of a plan.
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
@@ -279,6 +330,20 @@ pub struct PlanRules {
     #[arg(long, value_name = "KIB", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(4..=16_384))]
     pub stripe_size: u32,
+}
+
+/// Prices beside the lists of the region.
+#[derive(Args, Debug)]
+pub struct PlanPrices {
+    /// A price list of AWS for other regions, contracts or currencies: an offer file of AmazonEC2
+    /// in JSON or CSV, or what `aws pricing get-products` prints; several times for its parts. Or
+    /// a price book of your own hardware (docs/operating/capacity_plan.md).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub prices: Vec<PathBuf>,
+
+    /// Percent that a contract takes off the list prices of a type, such as gp3=12,io2=7.5.
+    #[arg(long, value_name = "TYPE=PERCENT", value_delimiter = ',', value_parser = discount)]
+    pub discount: Vec<(VolumeType, u32)>,
 }
 
 /// How long requests may wait.
@@ -305,8 +370,9 @@ pub struct PlanAllowed {
 /// What a layout must do, and where it is looked for.
 #[derive(Args, Debug)]
 pub struct PlanWanted {
-    /// GiB that the volumes must hold together. [default: what the trace says]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    /// What the volumes must hold together, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
+    /// the trace says]
+    #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
 
     #[command(flatten)]
@@ -330,8 +396,8 @@ pub struct PlanWanted {
     pub multi_attach: bool,
 
     /// The most that it may cost a month: US dollars, or the currency of --prices.
-    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_monthly: Option<u32>,
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub max_monthly: Option<u64>,
 }
 
 /// How requests lie within an interval of a trace.
@@ -348,6 +414,24 @@ pub enum Assumption {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_take_quantities_as_lists_do() {
+        assert_eq!(["100", "100GB", "1.5T", "1 MiB"].map(capacity), [100, 100, 1_536, 1].map(Ok));
+        assert_eq!((iops("3,000"), throughput("250 MB/s")), (Ok(3_000), Ok(250)));
+        assert_eq!((amount("400"), amount("99.50")), (Ok(400_000_000), Ok(99_500_000)));
+        assert_eq!(discount("gp3=12.5"), Ok((VolumeType::Gp3, 1_250)));
+        assert_eq!(discount("io2=100%"), Ok((VolumeType::Io2, 10_000)));
+        for text in ["gp3", "gp3=101", "gp3=1.234", "gp9=1", "gp3=-1", "gp3="] {
+            assert!(discount(text).is_err(), "{text}");
+        }
+        for text in ["0", "8 potatoes", "10,000,001", "-1", ""] {
+            assert!(capacity(text).is_err(), "{text}");
+        }
+        for read in [iops, throughput, amount] {
+            assert!(read("0").is_err() && read("8 potatoes").is_err());
+        }
+    }
 
     #[test]
     fn times_are_of_the_clock_or_after_the_beginning() {

@@ -18,7 +18,7 @@ struct RuleBook {
 /// The text of `limits.rs` in the build's output folder.
 pub fn generate(folder: &Path) -> Result<String> {
     let mut books = Vec::new();
-    for file in dated_files(folder)? {
+    for file in dated_files(folder, "toml")? {
         books.push(rule_book(&file)?);
     }
     let count = books.len();

@@ -1,20 +1,103 @@
-//! `data/prices/<date>.toml` to one `PriceList` expression each. The shapes are those of
-//! `price.rs`.
+//! `data/prices/<date>.toml`, and each row of `data/regions/<date>.csv`, to one `PriceList`
+//! expression. The shapes are those of `price.rs`.
 
-use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression};
+use crate::date::Date;
+use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression, read};
 use std::path::Path;
 
+const REGION_HEADER: &str = "region,st1_gib,sc1_gib,gp2_gib,gp3_gib,gp3_iops,gp3_gibps,io1_gib,\
+                             io1_iops,io2_gib,io2_iops,io2_iops_tier2,io2_iops_tier3";
 /// 1,000 dollars: a unit price beyond it is taken for a typing error.
 const MICRO_USD_MAX: u64 = 1_000_000_000;
 
 /// The text of `prices.rs` in the build's output folder.
-pub fn generate(folder: &Path) -> Result<String> {
-    let files = dated_files(folder)?;
+pub fn generate(folder: &Path, regions: &Path) -> Result<String> {
+    let files = dated_files(folder, "toml")?;
     let lists: Vec<_> = files.iter().map(|f| price_list(f)).collect::<Result<_>>()?;
     let count = lists.len();
     let mut out = format!("static PRICES: [PriceList; {count}] = [\n{}];\n\n", lists.join(",\n"));
-    out.push_str(&format!("static NEWEST: &PriceList = &PRICES[{}];\n", count - 1));
+    out.push_str(&format!("static NEWEST: &PriceList = &PRICES[{}];\n\n", count - 1));
+    let mut others = Vec::new();
+    for file in dated_files(regions, "csv")? {
+        others.extend(region_lists(&file)?);
+    }
+    let (count, others) = (others.len(), others.join(",\n"));
+    out.push_str(&format!("static REGIONS: [PriceList; {count}] = [\n{others}];\n"));
     Ok(out)
+}
+
+/// The list of each region of a file, which has one line of each.
+fn region_lists(file: &Path) -> Result<Vec<String>> {
+    let text = read(file)?;
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+    let date = Date::parse(&stem);
+    let date = date.ok_or_else(|| format!("{}: expected <date>.csv", file.display()))?;
+    let mut lines = text.lines().filter(|line| !line.starts_with('#')).enumerate();
+    if lines.next().is_none_or(|(_, header)| header != REGION_HEADER) {
+        return Err(format!("{}: expected the header \"{REGION_HEADER}\"", file.display()));
+    }
+    let list = |(_, line): (usize, &str)| {
+        region_list(line, date).map_err(|why| format!("{}: {line}: {why}", file.display()))
+    };
+    lines.map(list).collect()
+}
+
+fn region_list(line: &str, date: Date) -> Result<String> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [region, prices @ ..] = cells.as_slice() else { return Err("no region".to_owned()) };
+    let price = |cell: &&str| match cell.parse::<u64>() {
+        Ok(price @ 1..=MICRO_USD_MAX) => Ok(price),
+        _ => Err(format!("{cell}: expected millionths of a dollar")),
+    };
+    let [st1, sc1, gp2, gp3, gp3_iops, gp3_gibps, io1, io1_iops, io2, io2_iops, tiers @ ..] =
+        prices
+    else {
+        return Err(format!("{} cells", cells.len()));
+    };
+    let simple = |name: &str, gib: &&str, iops: String, gibps: String| {
+        Ok::<_, String>(of_type(name, price(gib)?, &iops, &gibps, 0))
+    };
+    let free = |up_to: u32, price: u64| {
+        format!("Tier {{ up_to: {up_to}, price: 0 }}, {}", tier_text(u32::MAX, price))
+    };
+    // What the price of a tier is not known of has none: the tiers end there.
+    let io2_tiers = match tiers {
+        ["", ""] => tier_text(32_000, price(io2_iops)?),
+        [second, third] => [
+            tier_text(32_000, price(io2_iops)?),
+            tier_text(64_000, price(second)?),
+            tier_text(u32::MAX, price(third)?),
+        ]
+        .concat(),
+        _ => return Err(format!("{} cells", cells.len())),
+    };
+    let types = [
+        simple("St1", st1, String::new(), String::new())?,
+        simple("Sc1", sc1, String::new(), String::new())?,
+        simple("Gp2", gp2, String::new(), String::new())?,
+        simple("Gp3", gp3, free(3_000, price(gp3_iops)?), free(125, price(gp3_gibps)?))?,
+        simple("Io1", io1, tier_text(u32::MAX, price(io1_iops)?), String::new())?,
+        simple("Io2", io2, io2_tiers, String::new())?,
+    ];
+    let types = types.join(", ");
+    Ok(format!(
+        "PriceList {{ date: {}, region: Cow::Borrowed({region:?}), \
+         currency: Cow::Borrowed(\"USD\"), types: Cow::Borrowed(&[{types}]), \
+         fast_restore: None, snapshot: None }}",
+        date.expression()
+    ))
+}
+
+fn tier_text(up_to: u32, price: u64) -> String {
+    format!("Tier {{ up_to: {up_to}, price: {price} }}, ")
+}
+
+fn of_type(name: &str, gib_month: u64, iops: &str, gibps: &str, million_ios: u64) -> String {
+    format!(
+        "TypePrices {{ volume_type: VolumeType::{name}, gib_month: {gib_month}, \
+         iops_month: Cow::Borrowed(&[{iops}]), gibps_month: Cow::Borrowed(&[{gibps}]), \
+         million_ios: {million_ios} }}"
+    )
 }
 
 fn price_list(file: &Path) -> Result<String> {
@@ -52,7 +135,8 @@ fn price_list(file: &Path) -> Result<String> {
     };
     top.finish()?;
     Ok(format!(
-        "PriceList {{ date: {}, region: {region:?}, types: &[{types}], \
+        "PriceList {{ date: {}, region: Cow::Borrowed({region:?}), \
+         currency: Cow::Borrowed(\"USD\"), types: Cow::Borrowed(&[{types}]), \
          fast_restore: {fast_restore}, snapshot: {snapshot} }}",
         expression(date)
     ))
@@ -62,12 +146,9 @@ fn type_prices(name: &str, mut s: Section) -> Result<String> {
     let gib_month = s.number("gib_month", 1..=MICRO_USD_MAX)?;
     let million_ios = s.number_if_any("million_ios", 1..=MICRO_USD_MAX)?.unwrap_or(0);
     let iops = tiers(&mut s, "iops_month")?;
-    let mibps = tiers(&mut s, "mibps_month")?;
+    let gibps = tiers(&mut s, "gibps_month")?;
     s.finish()?;
-    Ok(format!(
-        "TypePrices {{ volume_type: VolumeType::{name}, gib_month: {gib_month}, \
-         iops_month: &[{iops}], mibps_month: &[{mibps}], million_ios: {million_ios} }}"
-    ))
+    Ok(of_type(name, gib_month, &iops, &gibps, million_ios))
 }
 
 fn tiers(s: &mut Section, key: &str) -> Result<String> {
@@ -82,7 +163,8 @@ fn tiers(s: &mut Section, key: &str) -> Result<String> {
         let end = u64::from(u32::MAX);
         let up_to = if i == last { end } else { tier.number("up_to", from..=end - 1)? };
         let price = tier.number("price", 0..=MICRO_USD_MAX)?;
-        out.push_str(&format!("Tier {{ up_to: {up_to}, price: {price} }}, "));
+        let last = u32::try_from(up_to).expect("invariant: within u32");
+        out.push_str(&tier_text(last, price));
         from = up_to + 1;
     }
     sections.into_iter().try_for_each(Section::finish)?;

@@ -167,13 +167,13 @@ pub fn read(file: &Path) -> Result<String> {
 }
 
 /// The `.toml` files of a folder, oldest first; anything else in it is an error.
-pub fn dated_files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn dated_files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let failed = |e| format!("{}: cannot list: {e}", folder.display());
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_none_or(|e| e != "toml") {
-            return Err(format!("{}: only <date>.toml files belong here", path.display()));
+        if path.extension().is_none_or(|e| e != extension) {
+            return Err(format!("{}: only <date>.{extension} files belong here", path.display()));
         }
         files.push(path);
     }

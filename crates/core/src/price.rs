@@ -1,34 +1,43 @@
 //! What a volume costs at list price, in exact integers: millionths of a US dollar.
 //!
-//! The prices live in `data/prices/<date>.toml`; `build.rs` checks them and turns them into the
-//! tables here.
+//! The prices live in `data/prices/<date>.toml` and `data/regions/<date>.csv`; `build.rs` checks
+//! them and turns them into the tables here. Other lists are read from files at run time.
 
 use crate::volume::{Date, VolumeSpec, VolumeType};
+use alloc::borrow::{Cow, ToOwned};
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 include!(concat!(env!("OUT_DIR"), "/prices.rs"));
 
-/// The list prices of one region from one date on. Every price is in millionths of a US dollar.
-#[derive(PartialEq, Eq, Debug)]
+/// The region of the lists of all dates.
+const HOME_REGION: &str = "us-east-1";
+const MIBPS_PER_GIBPS: u128 = 1_024;
+
+/// The list prices of one region from one date on. Every price is in millionths of its currency.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PriceList {
     date: Date,
-    region: &'static str,
-    types: &'static [TypePrices],
+    region: Cow<'static, str>,
+    currency: Cow<'static, str>,
+    types: Cow<'static, [TypePrices]>,
     fast_restore: Option<FastRestorePrice>,
     snapshot: Option<SnapshotPrices>,
 }
 
 /// The prices of one volume type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypePrices {
     /// Whose prices these are.
     pub volume_type: VolumeType,
     /// For a GiB and month.
     pub gib_month: u64,
     /// For each provisioned IOPS and month, by tier; empty where IOPS are not sold.
-    pub iops_month: &'static [Tier],
-    /// For each provisioned MiB/s and month, by tier; empty where throughput is not sold.
-    pub mibps_month: &'static [Tier],
+    pub iops_month: Cow<'static, [Tier]>,
+    /// For 1,024 provisioned MiB/s and month, by tier in MiB/s; empty where throughput is not sold.
+    /// AWS lists a GiB/s, and its price for a MiB/s may be no whole millionth.
+    pub gibps_month: Cow<'static, [Tier]>,
     /// For a million I/O requests; 0 where they are free.
     pub million_ios: u64,
 }
@@ -36,7 +45,7 @@ pub struct TypePrices {
 /// The price of each unit above the tier before, up to and including `up_to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tier {
-    /// Last unit of the tier. That of the last tier is without meaning beyond "all".
+    /// Last unit of the tier. What is above that of the last tier has no known price.
     pub up_to: u32,
     /// Price of one unit.
     pub price: u64,
@@ -65,22 +74,27 @@ pub struct SnapshotPrices {
 }
 
 /// No price list is as old as the date asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoPrices {
-    /// The date asked for.
-    pub date: Date,
-    /// The date of the oldest list.
-    pub oldest: Date,
+    /// The region asked for.
+    pub region: String,
+    /// The date asked for; the newest list if it is `None`.
+    pub date: Option<Date>,
+    /// The date of the oldest list of the region; `None` if there is no list of it.
+    pub oldest: Option<Date>,
 }
 
 impl fmt::Display for NoPrices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { date, oldest } = self;
-        write!(
-            f,
-            "no prices are known for {date}; the oldest are those of {oldest}: choose that date \
-             or a later one"
-        )
+        let Self { region, date, oldest } = self;
+        match (date, oldest) {
+            (Some(date), Some(oldest)) => write!(
+                f,
+                "no prices of {region} are known for {date}; the oldest are those of {oldest}: \
+                 choose that date or a later one"
+            ),
+            _ => write!(f, "no prices of the region {region:?} are known"),
+        }
     }
 }
 
@@ -104,14 +118,17 @@ impl Cost {
 }
 
 impl TypePrices {
-    /// What a volume costs in a month of 30 days. Tiers count per volume.
+    /// What a volume costs in a month of 30 days. Tiers count per volume. `None` if it has more
+    /// than the tiers have prices for.
     #[must_use]
-    pub fn monthly(&self, spec: &VolumeSpec) -> Cost {
-        Cost {
+    pub fn monthly(&self, spec: &VolumeSpec) -> Option<Cost> {
+        let mibps = spec.throughput_mibps.unwrap_or(0);
+        let throughput = tiered(&self.gibps_month, mibps)?;
+        Some(Cost {
             storage: self.gib_month.saturating_mul(spec.size_gib.into()),
-            iops: tiered(self.iops_month, spec.iops.unwrap_or(0)),
-            throughput: tiered(self.mibps_month, spec.throughput_mibps.unwrap_or(0)),
-        }
+            iops: tiered(&self.iops_month, spec.iops.unwrap_or(0))?,
+            throughput: share(throughput.into(), MIBPS_PER_GIBPS),
+        })
     }
 
     /// What `count` I/O requests cost, rounded half up.
@@ -132,22 +149,46 @@ impl FastRestorePrice {
 }
 
 impl PriceList {
-    /// Every list, oldest first.
+    /// Every list of us-east-1, oldest first.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &PRICES
     }
 
-    /// Today's list.
+    /// Today's list of us-east-1.
     #[must_use]
     pub fn newest() -> &'static Self {
         NEWEST
     }
 
-    /// The list in force on `date`: the newest that is not younger. The error names the oldest.
+    /// The list of us-east-1 in force on `date`: the newest that is not younger. The error names
+    /// the oldest.
     pub fn as_of(date: Date) -> Result<&'static Self, NoPrices> {
-        let found = PRICES.iter().rev().find(|list| list.date <= date);
-        found.ok_or(NoPrices { date, oldest: PRICES[0].date })
+        Self::in_region(HOME_REGION, Some(date))
+    }
+
+    /// The list of a region in force on a date, or the newest.
+    pub fn in_region(region: &str, date: Option<Date>) -> Result<&'static Self, NoPrices> {
+        let is_in_force = |list: &&Self| date.is_none_or(|date| list.date <= date);
+        let lists = || PRICES.iter().chain(&REGIONS).filter(|list| list.region == region);
+        lists().rev().find(is_in_force).ok_or_else(|| NoPrices {
+            region: region.to_owned(),
+            date,
+            oldest: lists().next().map(|list| list.date),
+        })
+    }
+
+    /// A list of volume types that was read at run time.
+    #[must_use]
+    pub fn new(date: Date, region: String, currency: String, types: Vec<TypePrices>) -> Self {
+        Self {
+            date,
+            region: region.into(),
+            currency: currency.into(),
+            types: types.into(),
+            fast_restore: None,
+            snapshot: None,
+        }
     }
 
     /// The day this list came into force.
@@ -158,13 +199,19 @@ impl PriceList {
 
     /// The region whose prices these are.
     #[must_use]
-    pub fn region(&self) -> &'static str {
-        self.region
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The name of the currency of its prices.
+    #[must_use]
+    pub fn currency(&self) -> &str {
+        &self.currency
     }
 
     /// The prices of one type; `None` if none are known on this date.
     #[must_use]
-    pub fn of(&self, t: VolumeType) -> Option<&'static TypePrices> {
+    pub fn of(&self, t: VolumeType) -> Option<&TypePrices> {
         self.types.iter().find(|prices| prices.volume_type == t)
     }
 
@@ -184,19 +231,20 @@ impl PriceList {
     /// has no known price on this date.
     #[must_use]
     pub fn monthly_micro_usd(&self, spec: &VolumeSpec) -> Option<u64> {
-        Some(self.of(spec.volume_type)?.monthly(spec).total())
+        Some(self.of(spec.volume_type)?.monthly(spec)?.total())
     }
 }
 
-/// The price of `units`, each at the price of the tier it falls into.
-fn tiered(tiers: &[Tier], units: u32) -> u64 {
+/// The price of `units`, each at the price of the tier it falls into; `None` if the tiers end
+/// below. Nothing is sold where there are none.
+fn tiered(tiers: &[Tier], units: u32) -> Option<u64> {
     let (mut from, mut sum) = (0, 0_u64);
     for tier in tiers {
         let within = units.min(tier.up_to).saturating_sub(from);
         sum = sum.saturating_add(tier.price.saturating_mul(within.into()));
         from = tier.up_to;
     }
-    sum
+    (tiers.is_empty() || units <= from).then_some(sum)
 }
 
 /// `whole` / `parts` rounded half up; saturates.
@@ -228,7 +276,7 @@ mod tests {
 
     fn half_day(spec: &VolumeSpec) -> (u64, u64, u64) {
         let prices = PriceList::newest().of(spec.volume_type).unwrap();
-        let cost = prices.monthly(spec);
+        let cost = prices.monthly(spec).unwrap();
         (half_a_day(cost.storage), half_a_day(cost.iops), half_a_day(cost.throughput))
     }
 
@@ -238,7 +286,7 @@ mod tests {
         let gib = 2_000;
         assert_eq!(half_day(&spec(Gp2, gib, None, None)), (3_333_333, 0, 0));
         assert_eq!(half_day(&spec(Io2, gib, Some(1_000), None)), (4_166_667, 1_083_333, 0));
-        assert_eq!(half_day(&spec(Io2, gib, Some(60_000), None)), (4_166_667, 56_133_333, 0));
+        assert_eq!(half_day(&spec(Io2, gib, Some(60_000), None)), (4_166_667, 55_900_000, 0));
         assert_eq!(half_day(&spec(Io1, gib, Some(1_000), None)), (4_166_667, 1_083_333, 0));
         assert_eq!(half_day(&spec(St1, gib, None, None)), (1_500_000, 0, 0));
         assert_eq!(half_day(&spec(Sc1, gib, None, None)), (500_000, 0, 0));
@@ -246,10 +294,13 @@ mod tests {
         let gp3 = spec(Gp3, gib, Some(10_000), Some(500));
         assert_eq!(half_day(&gp3), (2_666_667, 583_333, 250_000));
         let elsewhere = TypePrices {
-            mibps_month: &[Tier { up_to: 125, price: 0 }, Tier { up_to: 2_000, price: 60_000 }],
-            ..*PriceList::newest().of(Gp3).unwrap()
+            gibps_month: Cow::Borrowed(&[
+                Tier { up_to: 125, price: 0 },
+                Tier { up_to: 2_000, price: 61_440_000 },
+            ]),
+            ..PriceList::newest().of(Gp3).unwrap().clone()
         };
-        let cost = elsewhere.monthly(&gp3);
+        let cost = elsewhere.monthly(&gp3).unwrap();
         assert_eq!(half_a_day(cost.throughput), 375_000);
         assert_eq!(half_a_day(cost.total()), 3_625_000);
     }
@@ -258,12 +309,12 @@ mod tests {
     fn tiers_of_io2_count_per_volume() {
         let monthly = |iops| {
             let spec = spec(VolumeType::Io2, 256, Some(iops), None);
-            PriceList::newest().of(VolumeType::Io2).unwrap().monthly(&spec).iops
+            PriceList::newest().of(VolumeType::Io2).unwrap().monthly(&spec).unwrap().iops
         };
         assert_eq!(monthly(32_000), 32_000 * 65_000);
-        assert_eq!(monthly(32_001), 32_000 * 65_000 + 46_000);
-        assert_eq!(monthly(64_000), 32_000 * 65_000 + 32_000 * 46_000);
-        assert_eq!(monthly(256_000), 32_000 * 65_000 + 32_000 * 46_000 + 192_000 * 32_000);
+        assert_eq!(monthly(32_001), 32_000 * 65_000 + 45_500);
+        assert_eq!(monthly(64_000), 32_000 * 65_000 + 32_000 * 45_500);
+        assert_eq!(monthly(256_000), 32_000 * 65_000 + 32_000 * 45_500 + 192_000 * 31_850);
     }
 
     #[test]
@@ -298,7 +349,7 @@ mod tests {
             assert_eq!(in_2021(t, Some(16_000), None), 1_102_500_000, "{t}");
         }
         assert_eq!(in_2021(Io1, Some(64_000), None), 4_222_500_000, "no tiers");
-        assert_eq!(in_2021(Io2, Some(64_000), None), 3_614_500_000, "half at the second tier");
+        assert_eq!(in_2021(Io2, Some(64_000), None), 3_598_500_000, "half at the second tier");
         let others = [Standard, St1, Sc1].map(|t| in_2021(t, None, None));
         assert_eq!(others, [25_000_000, 22_500_000, 7_500_000]);
     }
@@ -343,12 +394,42 @@ mod tests {
         let error = list("2012-12-31").unwrap_err();
         assert_eq!(
             std::format!("{error}"),
-            "no prices are known for 2012-12-31; the oldest are those of 2013-01-01: choose that \
-             date or a later one"
+            "no prices of us-east-1 are known for 2012-12-31; the oldest are those of 2013-01-01: \
+             choose that date or a later one"
         );
         assert_eq!(PriceList::newest(), PriceList::all().last().unwrap());
         assert!(PriceList::all().windows(2).all(|w| w[0].date() < w[1].date()));
         assert!(PriceList::all().iter().all(|l| l.region() == "us-east-1"));
         assert!(VolumeType::ALL.iter().all(|t| PriceList::newest().of(*t).is_some()));
+    }
+
+    /// Figures of the Price List, published 2026-10-15 (2026-09-10 for the tiers of Tokyo).
+    #[test]
+    fn regions_have_their_own_prices_or_none() {
+        let list = |region: &str| PriceList::in_region(region, None);
+        let monthly =
+            |region: &str, spec: &VolumeSpec| list(region).unwrap().monthly_micro_usd(spec);
+        let gp3 = spec(VolumeType::Gp3, 100, Some(4_000), Some(250));
+        assert_eq!(monthly("us-east-1", &gp3), Some(8_000_000 + 5_000_000 + 5_000_000));
+        assert_eq!(monthly("ap-northeast-1", &gp3), Some(9_600_000 + 6_000_000 + 6_000_000));
+        // 58.4909 for a GiB/s.
+        assert_eq!(monthly("eu-central-2", &gp3), Some(11_420_000 + 7_000_000 + 7_140_002));
+        // Beyond the tiers that are known, there is no price.
+        let io2 = |iops| spec(VolumeType::Io2, 256, Some(iops), None);
+        let storage = 256 * 142_000;
+        let all = 32_000 * (74_000 + 51_800) + 1_000 * 36_260;
+        assert_eq!(monthly("ap-northeast-1", &io2(65_000)), Some(storage + all));
+        assert_eq!(monthly("eu-west-1", &io2(32_000)), Some(256 * 138_000 + 32_000 * 72_000));
+        assert_eq!(monthly("eu-west-1", &io2(32_001)), None);
+        let none = list("moon-1").unwrap_err();
+        assert_eq!(std::format!("{none}"), "no prices of the region \"moon-1\" are known");
+        let early = PriceList::in_region("eu-west-1", Some("2021-06".parse().unwrap()));
+        assert_eq!(early.unwrap_err().oldest, Some("2026-10-15".parse().unwrap()));
+        assert_eq!(REGIONS.len(), 35);
+        for region in REGIONS.iter().map(PriceList::region) {
+            let (list, gp3) = (list(region).unwrap(), &spec(VolumeType::Gp3, 8, None, None));
+            assert_eq!((list.region(), list.currency()), (region, "USD"));
+            assert!(list.monthly_micro_usd(gp3).is_some(), "{region}");
+        }
     }
 }

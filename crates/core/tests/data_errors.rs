@@ -36,7 +36,7 @@ fn spoilt(test: &str, kind: &str, name: &str, from: &str, to: &str) -> PathBuf {
 fn the_real_data_is_accepted() {
     let data = Path::new(DATA);
     assert!(limits::generate(&data.join("limits")).is_ok());
-    assert!(prices::generate(&data.join("prices")).is_ok());
+    assert!(prices::generate(&data.join("prices"), &data.join("regions")).is_ok());
     assert!(instances::generate(&data.join("instances.csv")).is_ok());
     assert!(quotas::generate(&data.join("quotas.toml")).is_ok());
 }
@@ -106,14 +106,31 @@ fn mistakes_in_prices_name_key_and_value() {
     let table = [
         ("gib_month = 45000", "gib_month = 0", "st1.gib_month = 0: expected"),
         ("gib_month = 45000", "gb_month = 45000", "st1.gib_month is missing"),
-        ("{ price = 32000 }", "{ cost = 32000 }", "io2.iops_month[2].price is missing"),
+        ("{ price = 31850 }", "{ cost = 31850 }", "io2.iops_month[2].price is missing"),
         ("up_to = 64000", "up_to = 32000", "io2.iops_month[1].up_to = 32000: expected"),
         ("[st1]", "[st2]\n[st1]", "st2 = {}: unknown key"),
         ("hour = 750000", "hour = -1", "fast_restore.hour = -1: expected"),
     ];
     for (from, to, expected) in table {
         let folder = spoilt("prices", "prices", file, from, to);
-        let error = prices::generate(&folder).unwrap_err();
+        let regions = Path::new(DATA).join("regions");
+        let error = prices::generate(&folder, &regions).unwrap_err();
+        assert!(error.contains(file) && error.contains(expected), "{to}: {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_prices_of_regions_name_the_line() {
+    let file = "2026-10-15.csv";
+    let table = [
+        ("region,st1_gib", "region,st2_gib", "expected the header \"region,st1_gib"),
+        ("eu-west-1,50000,", "eu-west-1,0,", "0: expected millionths of a dollar"),
+        ("eu-west-1,50000,", "eu-west-1,", "eu-west-1,16800,"),
+        ("eu-west-1,50000,", "eu-west-1,,", "eu-west-1,,16800"),
+    ];
+    for (from, to, expected) in table {
+        let folder = spoilt("regions", "regions", file, from, to);
+        let error = prices::generate(&Path::new(DATA).join("prices"), &folder).unwrap_err();
         assert!(error.contains(file) && error.contains(expected), "{to}: {error}");
     }
 }

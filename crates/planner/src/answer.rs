@@ -5,6 +5,7 @@ use crate::demand::{Assume, DAY_US, Demand, HOUR_US};
 use crate::fluid::{Fluid, MICRO};
 use crate::layout::{Layout, LimitKind};
 use crate::search::{Found, Space, buckets};
+use crate::steady;
 use crate::trace::Trace;
 
 /// A layout with all that is known of it.
@@ -21,6 +22,8 @@ pub struct Rated {
     /// How many such layouts of a billion lose data within a year, best and worst; `None` if the
     /// type's durability is not published.
     pub loss_ppb: Option<(u64, u64)>,
+    /// After how many seconds credits run out if the workload is repeated for a month.
+    pub dry_after_s: Option<u64>,
 }
 
 /// An hour of a replay in which requests waited.
@@ -60,6 +63,7 @@ pub fn rate(space: &Space, trace: &Trace, demand: &Demand, found: Vec<Found>) ->
             used_permille: used(space, demand, &layout),
             worst_hour: has_waited.then(|| worst_hour(space, demand, &layout)).flatten(),
             loss_ppb: layout.loss_ppb(space.rules),
+            dry_after_s: steady::dry_after_s(space, demand, &layout),
             found,
         }
     };

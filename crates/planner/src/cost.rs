@@ -88,7 +88,7 @@ impl Line {
     /// A volume at list price.
     #[must_use]
     pub fn volume(prices: &PriceList, spec: &VolumeSpec) -> Self {
-        let cost = prices.of(spec.volume_type).map(|prices| prices.monthly(spec));
+        let cost = prices.of(spec.volume_type).and_then(|prices| prices.monthly(spec));
         Self {
             volumes: 1,
             gib: spec.size_gib.into(),

@@ -115,7 +115,8 @@ pub(crate) fn counted(
     share: Share,
 ) -> (u128, u128) {
     let mean_bytes = mean_bytes(requests, bytes);
-    let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into());
+    // A request without bytes, or with bytes that are not known, is one at least.
+    let units = mean_bytes.div_ceil(counting.unit_bytes.max(1).into()).max(1);
     let each = units.max(share.pieces(mean_bytes));
     let operations = u128::from(requests) * u128::from(each);
     let bytes = match counting.charge_whole_units {

@@ -1,12 +1,13 @@
 //! A layout: equal volumes that share a workload, what they cost and what they limit.
 
 use evenkeel_core::instance::InstanceType;
-use evenkeel_core::price::{Cost, PriceList};
+use evenkeel_core::price::Cost;
 use evenkeel_core::qos::pacing::{CreditLimit, Limit};
 use evenkeel_core::qos::sharing::InstancePacing;
 use evenkeel_core::volume::{Rules, VolumeSpec};
 
 use crate::fluid::{Bucket, Counts};
+use crate::prices::ListPrices;
 use crate::search::Space;
 use crate::spread::Share;
 
@@ -57,8 +58,8 @@ impl Layout {
 
     /// What it costs in a month, item by item; `None` if the list has no price of the type.
     #[must_use]
-    pub fn monthly(&self, prices: &PriceList) -> Option<Cost> {
-        let one = prices.of(self.each.volume_type)?.monthly(&self.each);
+    pub fn monthly(&self, prices: &ListPrices) -> Option<Cost> {
+        let one = prices.monthly(&self.each)?;
         let all = |micro_usd: u64| micro_usd.saturating_mul(self.volumes.into());
         Some(Cost {
             storage: all(one.storage),
@@ -172,10 +173,11 @@ mod tests {
 
     use super::*;
     use crate::testing::layout;
+    use evenkeel_core::price::PriceList;
 
     #[test]
     fn a_layout_costs_what_its_volumes_cost() {
-        let prices = PriceList::newest();
+        let prices = &ListPrices::from(PriceList::newest());
         let one = layout(1, VolumeType::Gp3, 100, None).monthly(prices).expect("prices");
         let five = layout(5, VolumeType::Gp3, 100, None).monthly(prices).expect("prices");
         assert_eq!((one.total() * 5, five.total()), (five.total(), 40_000_000));

@@ -20,14 +20,17 @@ pub mod fluid;
 pub mod held_back;
 pub mod layout;
 pub mod neighbours;
+pub mod offers;
 pub mod packing;
 pub mod price_book;
 pub mod prices;
+pub mod quantity;
 pub mod read;
 pub mod risk;
 pub mod search;
 pub mod source;
 pub mod spread;
+pub mod steady;
 #[cfg(test)]
 mod testing;
 pub mod timeline;

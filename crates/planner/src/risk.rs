@@ -28,6 +28,11 @@ pub enum Risk {
         /// The limit that they wait for the longest.
         limit: LimitKind,
     },
+    /// Repeated for a month, the workload spends more credits than it earns.
+    RunsDry {
+        /// Seconds after which they are gone.
+        after_s: u64,
+    },
     /// The busiest hour is above what is earned.
     LivesOnCredits {
         /// The limit.
@@ -43,6 +48,13 @@ pub enum Risk {
         limit: LimitKind,
         /// The least credits of the replay, in millionths of what can be saved.
         least_ppm: u32,
+    },
+    /// More is asked for than a limit, in bursts that its tokens let through or that wait.
+    OverLimit {
+        /// The limit.
+        limit: LimitKind,
+        /// How much of it the busiest interval asks for, in thousandths.
+        permille: u64,
     },
     /// A limit is nearly reached.
     NoHeadroom {
@@ -117,8 +129,10 @@ impl Risk {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Waits { .. } => "waits",
+            Self::RunsDry { .. } => "runs_dry",
             Self::LivesOnCredits { .. } => "lives_on_credits",
             Self::CreditsRunLow { .. } => "credits_run_low",
+            Self::OverLimit { .. } => "over_limit",
             Self::NoHeadroom { .. } => "no_headroom",
             Self::SlowDevice => "slow_device",
             Self::Stripe { .. } => "stripe",
@@ -138,6 +152,11 @@ impl fmt::Display for Risk {
                 let limit = limit_words(*limit);
                 write!(f, "requests wait {} s a day, mostly for {limit}", Tenths(*ms_per_day))
             }
+            Self::RunsDry { after_s } => write!(
+                f,
+                "its credits run out after {} if the workload repeats: requests wait longer then",
+                span(*after_s)
+            ),
             Self::LivesOnCredits { limit, empty_after_s, least_ppm } => write!(
                 f,
                 "lives on credits of {}: empty after {} at the busiest hour's rate; the least in \
@@ -150,6 +169,13 @@ impl fmt::Display for Risk {
                 f,
                 "bursts leave {} % of the credits of {}",
                 least_ppm / 10_000,
+                limit_words(*limit)
+            ),
+            Self::OverLimit { limit, permille } => write!(
+                f,
+                "{}.{} % of the {} limit are asked for in the busiest interval",
+                permille / 10,
+                permille % 10,
                 limit_words(*limit)
             ),
             Self::NoHeadroom { limit, permille } => write!(
@@ -221,6 +247,7 @@ pub fn risks(space: &Space, trace: &Trace, demand: &Demand, rated: &Rated) -> Ve
         let ms_per_day = crate::answer::ms_per_day(found.waited_us(), length_us);
         risks.push(Risk::Waits { ms_per_day, limit });
     }
+    risks.extend(rated.dry_after_s.map(|after_s| Risk::RunsDry { after_s }));
     let of_limits = used_risks(space, demand, rated);
     risks.extend(of_limits);
     if matches!(layout.each.volume_type, VolumeType::Standard | VolumeType::St1 | VolumeType::Sc1) {
@@ -277,8 +304,11 @@ fn used_risks(space: &Space, demand: &Demand, rated: &Rated) -> Vec<Risk> {
         }
     }
     for (limit, permille) in &rated.used_permille {
-        if (NO_HEADROOM_PERMILLE..=1_000).contains(permille) {
-            risks.push(Risk::NoHeadroom { limit: *limit, permille: *permille });
+        let (limit, permille) = (*limit, *permille);
+        match permille {
+            0..NO_HEADROOM_PERMILLE => {}
+            NO_HEADROOM_PERMILLE..=1_000 => risks.push(Risk::NoHeadroom { limit, permille }),
+            _ => risks.push(Risk::OverLimit { limit, permille }),
         }
     }
     risks
@@ -328,12 +358,13 @@ mod tests {
         // 400 a second for an hour; 100 GiB of gp2 earn 300, and save 5.4 million.
         let hour = minutes(&[24_000; 60]);
         let told = of(&hour, "gp2 100");
+        assert!(told[0].starts_with("its credits run out after 15 h"), "{told:?}");
         assert_eq!(
-            told[0],
+            told[1],
             "lives on credits of IOPS: empty after 15 h at the busiest hour's rate; the least in \
              this trace is 93 %"
         );
-        assert!(told[1].starts_with("steps of 60 s hide what happens within"), "{told:?}");
+        assert!(told[2].starts_with("steps of 60 s hide what happens within"), "{told:?}");
         assert!(of(&hour, "gp3 100").iter().all(|it| !it.contains("credits")));
         let full = minutes(&[178_500; 3]);
         let told = of(&full, "gp3 100");
@@ -341,6 +372,7 @@ mod tests {
         let told = of(&minutes(&[240_000]), "gp3 100");
         // Of 80 s that it takes, all are spent waiting.
         assert_eq!(told[0], "requests wait 86400.0 s a day, mostly for IOPS");
+        assert_eq!(told[1], "133.3 % of the IOPS limit are asked for in the busiest interval");
         let told = of(&hour, "5 x gp3 100");
         assert_eq!(told[0], "5 volumes: one lost volume loses all, 0.499-0.996 % a year");
         assert!(told[1].starts_with("a file system that does not stripe"), "{told:?}");
@@ -375,7 +407,7 @@ mod tests {
         let mut all = vec![180_000; 28];
         all.extend([0; 92]);
         let told = of(&minutes(&all), "gp2 100");
-        assert!(told[0].contains("the least in this trace is 16 %"), "{told:?}");
+        assert!(told[1].contains("the least in this trace is 16 %"), "{told:?}");
         let names: Vec<&str> = [
             Risk::CreditsRunLow { limit: LimitKind::VolumeIops, least_ppm: 120_000 },
             Risk::NoDurability,

@@ -262,7 +262,7 @@ impl Search<'_> {
         let least_gib = self.least_gib()?;
         match (self.rules.iops, self.rules.throughput) {
             (IopsRule::Provisioned { min, max, .. }, throughput) => {
-                let range = (min, max);
+                let range = (min, self.iops_max(max));
                 match throughput {
                     ThroughputRule::Provisioned {
                         min_mibps, max_mibps, mibps_per_iops, ..
@@ -275,6 +275,11 @@ impl Search<'_> {
                 self.of_one(range, |gib| Some((gib, None, None)))
             }
         }
+    }
+
+    /// The most IOPS of a volume: those of its type that have a price.
+    fn iops_max(&self, of_type: u32) -> u32 {
+        of_type.min(self.space.prices.iops_max(self.rules.volume_type))
     }
 
     /// The least size of a volume; `None` if there is none so large.

@@ -106,6 +106,54 @@ pub struct Interval {
     pub used_bytes: Option<u64>,
     /// Whether a limit of the source delayed requests: then more was wanted than the amounts say.
     pub is_censored: Option<bool>,
+    /// The amounts that are not known. They are 0 here, and may have been more.
+    pub unknown: Amounts,
+}
+
+/// Some of the four amounts of an interval.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Amounts(u8);
+
+impl Amounts {
+    /// [`Interval::reads`].
+    pub const READS: Self = Self(1);
+    /// [`Interval::writes`].
+    pub const WRITES: Self = Self(2);
+    /// [`Interval::read_bytes`].
+    pub const READ_BYTES: Self = Self(4);
+    /// [`Interval::write_bytes`].
+    pub const WRITE_BYTES: Self = Self(8);
+    /// Both numbers of requests.
+    pub const REQUESTS: Self = Self::READS.or(Self::WRITES);
+    /// Both numbers of bytes.
+    pub const BYTES: Self = Self::READ_BYTES.or(Self::WRITE_BYTES);
+    /// All four.
+    pub const ALL: Self = Self::REQUESTS.or(Self::BYTES);
+    const NONE: Self = Self(0);
+
+    /// Those of either.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that another has not.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// The limits where a trace was recorded.
@@ -249,6 +297,28 @@ impl Trace {
         }
         let (source, sizes) = (SourceLimits::default(), None);
         Ok(Self { name: name.into(), clock, columns, intervals, source, sizes, notes })
+    }
+
+    /// The intervals of which an amount is not known that other intervals have: more may have been
+    /// asked for in them. Where a direction had no request, it had no byte, either: CloudWatch has
+    /// no point for these bytes on Xen instances.
+    pub fn partial(&self) -> impl Iterator<Item = &Interval> {
+        let mut nowhere = Amounts::ALL;
+        for interval in &self.intervals {
+            nowhere = nowhere.and(interval.unknown);
+        }
+        self.intervals.iter().filter(move |interval| {
+            let mut unknown = interval.unknown.without(nowhere);
+            for (requests, count, bytes) in [
+                (Amounts::READS, interval.reads, Amounts::READ_BYTES),
+                (Amounts::WRITES, interval.writes, Amounts::WRITE_BYTES),
+            ] {
+                if count == 0 && interval.unknown.and(requests).is_empty() {
+                    unknown = unknown.without(bytes);
+                }
+            }
+            unknown != Amounts::NONE
+        })
     }
 
     /// Milliseconds of all intervals together, without the gaps.

@@ -9,6 +9,7 @@ use evenkeel_core::volume::{
     InvalidSpec, Rules, ThroughputRule, VolumeRequest, VolumeSpec, VolumeType,
 };
 
+use crate::quantity::{self, Measure};
 use crate::read::{Broken, Lines, cells, refuse_twice, skip_mark};
 
 /// The most volumes of a list, with what `count` says.
@@ -130,29 +131,36 @@ impl Columns {
         let cell = |at: Option<usize>| {
             at.and_then(|at| cells.get(at)).map(|cell| cell.trim()).unwrap_or_default()
         };
-        let whole = |at: Option<usize>, what: &str| match cell(at) {
+        let whole = |at: Option<usize>, measure: Measure| match cell(at) {
             "" | "-" => Ok(None),
-            text => text.parse::<u32>().map(Some).map_err(|_| {
-                Broken::at(number, text, format!("a whole number of {what}, or nothing"))
-            }),
+            text => {
+                let found = quantity::whole(text, measure, None);
+                let number = found.map_err(|expected| Broken::at(number, text, expected))?;
+                Ok(Some(u32::try_from(number).unwrap_or(u32::MAX)))
+            }
         };
         let text = cell(Some(self.volume_type));
         let volume_type: VolumeType = text.parse().map_err(|error| {
             Broken::at(number, text, format!("a volume type, {error}").replace(", expected", ":"))
         })?;
-        let gib = whole(Some(self.gib), "GiB")?;
+        let gib = whole(Some(self.gib), Measure::Gib)?;
         let size_gib = gib.ok_or_else(|| Broken::at(number, "", "a size in whole GiB"))?;
         let shown = VolumeRequest {
             volume_type,
             size_gib,
-            iops: whole(self.iops, "IOPS")?,
-            throughput_mibps: whole(self.mibps, "MiB/s")?,
+            iops: whole(self.iops, Measure::Iops)?,
+            throughput_mibps: whole(self.mibps, Measure::Mibps)?,
             multi_attach: false,
         };
         let spec = resolve(rules, shown).map_err(|error| {
             Broken::at(number, &cells.join(","), format!("a volume that can be: {error}"))
         })?;
-        let count = whole(self.count, "volumes")?.unwrap_or(1);
+        let count = match cell(self.count) {
+            "" | "-" => 1,
+            text => text
+                .parse::<u32>()
+                .map_err(|_| Broken::at(number, text, "a whole number of volumes, or nothing"))?,
+        };
         if all.len().saturating_add(count as usize) > VOLUMES_MAX {
             let found = (all.len() as u64 + u64::from(count)).to_string();
             return Err(Broken::at(number, &found, format!("at most {VOLUMES_MAX} volumes")));

@@ -293,7 +293,7 @@ fn number(text: &str) -> (u64, usize) {
 }
 
 /// What may separate thousands; the last two are spaces that do not break.
-const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
+pub(crate) const THOUSANDS: [char; 5] = [',', '_', '\'', '\u{a0}', '\u{202f}'];
 
 #[cfg(test)]
 mod tests {

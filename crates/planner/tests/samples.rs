@@ -41,8 +41,8 @@ fn hints_of(name: &str) -> Hints {
 const READABLE: &[(&str, Format, usize, usize)] = &[
     ("blkparse.txt", Format::Blkparse, 1, 4),
     ("btrfs.toml", Format::Declared, 1, 4_000),
-    ("cloudwatch_console.csv", Format::CloudWatchConsole, 1, 4),
-    ("cloudwatch_data.json", Format::CloudWatchData, 1, 9),
+    ("cloudwatch_console.csv", Format::CloudWatchConsole, 1, 5),
+    ("cloudwatch_data.json", Format::CloudWatchData, 1, 10),
     ("cloudwatch_data_ids.json", Format::CloudWatchData, 1, 6),
     ("cloudwatch_statistics_reads.json", Format::CloudWatchStatistics, 1, 4),
     ("cloudwatch_statistics_writes.json", Format::CloudWatchStatistics, 1, 3),

@@ -2,7 +2,7 @@
 
 use super::input::{self, Case};
 use super::json;
-use super::words::{at, currency, money, plain, seconds, span_us};
+use super::words::{at, currency, money, plain, seconds, span_us, waiting, waiting_at_most};
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
 use crate::message::{self, Failure, Format};
@@ -13,7 +13,7 @@ use evenkeel_planner::timeline::{Episode, Timeline, Times};
 use serde_json::{Value, json};
 
 pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
-    let space = input::space_of_given(&arguments.rules)?;
+    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
     let case = Case::read(&arguments.traces, space)?;
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
@@ -171,7 +171,7 @@ impl<'a> Checked<'a> {
         if let Some(exact) = &self.rated.found.exact {
             text += &format!(
                 "request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
-                seconds(exact_ms(self.case, exact)),
+                waiting(self.case, exact_ms(self.case, exact)),
                 exact.delays.permille(990).div_ceil(1_000),
             );
         }
@@ -179,8 +179,8 @@ impl<'a> Checked<'a> {
         if worst > even {
             text += &format!(
                 "whatever the steps of the trace hide: {} to {} s of waiting a day\n",
-                seconds(even),
-                seconds(worst)
+                waiting(self.case, even),
+                waiting_at_most(self.case, worst)
             );
         }
         text

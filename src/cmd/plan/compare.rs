@@ -2,7 +2,9 @@
 
 use super::input::{self, Case};
 use super::json;
-use super::words::{currency, limit_words, loss_words, money, money_more, plain, seconds};
+use super::words::{
+    currency, limit_words, loss_words, money, money_more, plain, seconds, waiting, waiting_at_most,
+};
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
 use crate::message::{self, Exit, Failure, Format, or_dash};
@@ -24,7 +26,7 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
             .exit(Exit::Usage)
             .hint("name each with --layout"));
     }
-    let space = input::space_of_given(&arguments.rules)?;
+    let space = input::space_of_given(&arguments.rules, &arguments.traces.connection.region)?;
     let case = Case::read(&arguments.traces, space)?;
     let rated: Vec<Rated> = arguments
         .layouts
@@ -125,9 +127,13 @@ fn rows(case: &Case, rated: &[Rated]) -> Vec<Vec<String>> {
         cost("saved", &|it| money_more(before, it.total()));
     }
     row(&format!("all {currency}/year"), &|it| money(it.found.total().saturating_mul(12)));
-    row("throttled s/day", &|it| seconds(assumed_ms(case, &it.found)));
-    row("  at least", &|it| seconds(it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found))));
-    row("  at most", &|it| seconds(it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found))));
+    row("throttled s/day", &|it| waiting(case, assumed_ms(case, &it.found)));
+    row("  at least", &|it| {
+        waiting(case, it.throttled_ms_per_day[0].min(assumed_ms(case, &it.found)))
+    });
+    row("  at most", &|it| {
+        waiting_at_most(case, it.throttled_ms_per_day[2].max(assumed_ms(case, &it.found)))
+    });
     let wait = |permille| move |it: &Rated| ms(it.found.delays().permille(permille));
     row("p50 wait ms", &wait(500));
     row("p99 wait ms", &wait(990));
@@ -175,12 +181,12 @@ fn json_of(case: &Case, rated: &[Rated]) -> Value {
                 "throttled_ms_per_day": i64::try_from(waited_ms).ok(),
                 "words": better(case, first, it),
             });
-            let unit = match case.space.prices {
-                Prices::List(_) => "micro_usd",
-                Prices::Book(_) => "micros",
-            };
             for (period, micros) in [("monthly", monthly), ("yearly", monthly * 12)] {
-                value[format!("{period}_{unit}")] = json!(i64::try_from(micros).ok());
+                let key = match &case.space.prices {
+                    Prices::List(prices) => json::micro_key(period, prices.list().currency()),
+                    Prices::Book(_) => format!("{period}_micros"),
+                };
+                value[key] = json!(i64::try_from(micros).ok());
             }
             value
         })

@@ -20,10 +20,10 @@ const WAITING_US_MIN: u64 = 1_000;
 const MICRO: u128 = 1_000_000;
 
 pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
-    let wanted = &arguments.wanted;
+    let (wanted, region) = (&arguments.wanted, &arguments.traces.connection.region);
     let space = match &arguments.layout {
-        Some(_) => input::space_of_given(&arguments.rules)?,
-        None => input::space(&arguments.rules, &wanted.types, wanted.stripes)?,
+        Some(_) => input::space_of_given(&arguments.rules, region)?,
+        None => input::space(&arguments.rules, region, &wanted.types, wanted.stripes)?,
     };
     let case = Case::read(&arguments.traces, space)?;
     let rated = match &arguments.layout {

@@ -6,7 +6,7 @@ use super::commands::commands;
 use super::input::Case;
 use super::words::{
     asked_words, at, currency, gap_words, layout_words, money, plain, prices_words, saving_words,
-    seconds,
+    seconds, waiting,
 };
 use super::{Told, assumed_ms, text};
 use crate::message::{self, Failure};
@@ -34,7 +34,7 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
     charts.push(frontier(told, wanted));
     let risks = risk::risks(&case.space, &case.trace, &case.demand, first);
     let total = money(first.found.total());
-    let throttled = seconds(assumed_ms(case, &first.found));
+    let throttled = waiting(case, assumed_ms(case, &first.found));
     let page = PlanPage {
         title: plain(&case.trace.name),
         about: about(told, first.found.total()),
@@ -43,7 +43,7 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
             layout_words(case, &first.found.layout),
             currency(case)
         ),
-        is_good: assumed_ms(case, &first.found) == 0,
+        is_good: assumed_ms(case, &first.found) == 0 && case.demand.held_back.is_none(),
         warnings: risks.iter().map(ToString::to_string).collect(),
         layouts: layouts(told),
         charts,

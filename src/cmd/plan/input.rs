@@ -1,12 +1,13 @@
 //! From flags and files to what the planner takes.
 
+use super::prices::{self, DEFAULT_REGION, Given};
 use super::words::plain;
-use crate::cli::{Assumption, PlanAllowed, PlanCheck, PlanRules, PlanTraces, PlanWanted};
+use crate::cli::{
+    Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
+};
 use crate::cmd::{self, record};
 use crate::message::{self, Exit, Failure};
-use crate::price_book;
 use evenkeel_core::instance::{self, InstanceType};
-use evenkeel_core::price::PriceList;
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
@@ -23,7 +24,6 @@ use evenkeel_planner::words;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::sync::Arc;
 
 /// The bytes of a file by which its form is told.
 const HEAD_BYTES: usize = 64 << 10;
@@ -93,8 +93,16 @@ impl Case {
 fn unpriced(prices: &Prices, volume_type: VolumeType) -> Failure {
     let failure = match prices {
         Prices::List(list) => {
-            let message = format!("no price of {volume_type} is known for {}", list.date());
-            Failure::new(message).hint("choose another day with --as-of, or another type")
+            let list = list.list();
+            let message = format!(
+                "no price of {volume_type} in {} is known for {}",
+                list.region(),
+                list.date()
+            );
+            Failure::new(message).hint(
+                "choose another day with --as-of or another type, or name a price list with \
+                 --prices",
+            )
         }
         Prices::Book(book) => match book.carrier(volume_type) {
             Err(not_carried) => Failure::new(not_carried.to_string()),
@@ -173,8 +181,8 @@ fn trace(arguments: &PlanTraces) -> Result<(Trace, Option<VolumeSpec>), Failure>
         return Err(Failure::new(format!("{} has no interval with values", plain(&trace.name))));
     }
     let source = &mut trace.source;
-    source.iops = arguments.source_iops.map(u64::from).or(source.iops);
-    let bytes = arguments.source_throughput.map(|mibps| u64::from(mibps) * MIB);
+    source.iops = arguments.source_iops.or(source.iops);
+    let bytes = arguments.source_throughput.map(|mibps| mibps * MIB);
     source.bytes_per_second = bytes.or(source.bytes_per_second);
     Ok((trace, recorded))
 }
@@ -229,29 +237,29 @@ pub const fn assume(assumption: Assumption) -> Assume {
     }
 }
 
-/// The rules and prices of a day, or the newest.
-pub fn in_force(day: Option<Date>) -> Result<(&'static Rules, &'static PriceList), Failure> {
+/// The rules of a day, or the newest.
+pub fn rules_of(day: Option<Date>) -> Result<&'static Rules, Failure> {
     let fail = |error: String| Failure::new(error).exit(Exit::Usage);
-    let Some(day) = day else { return Ok((Rules::newest(), PriceList::newest())) };
-    let rules = Rules::as_of(day).map_err(|error| fail(error.to_string()))?;
-    let prices = PriceList::as_of(day).map_err(|error| fail(error.to_string()))?;
-    Ok((rules, prices))
+    let Some(day) = day else { return Ok(Rules::newest()) };
+    Rules::as_of(day).map_err(|error| fail(error.to_string()))
 }
 
-/// Where layouts are looked for.
+/// Where layouts are looked for, at the prices of a region.
 pub fn space(
     arguments: &PlanRules,
+    region: &str,
     types: &[VolumeType],
     volumes_max: u32,
 ) -> Result<Space, Failure> {
-    let (rules, list) = in_force(arguments.as_of)?;
-    let book = arguments.prices.as_deref().map(price_book::load).transpose()?;
+    let PlanPrices { prices, discount } = &arguments.priced;
+    let given = Given::read(prices, discount, arguments.as_of)?;
+    let region = prices::named_region(region).unwrap_or(DEFAULT_REGION);
     // A type that is named twice is one type.
     let is_meant = |it: &VolumeType| types.is_empty() || types.contains(it);
     let types = VolumeType::ALL.into_iter().filter(is_meant).collect();
     Ok(Space {
-        rules,
-        prices: book.map_or(Prices::List(list), |book| Prices::Book(Arc::new(book))),
+        rules: rules_of(arguments.as_of)?,
+        prices: given.of(region)?,
         types,
         volumes_max,
         spread: match arguments.hot_share {
@@ -263,8 +271,8 @@ pub fn space(
 }
 
 /// Where a layout is looked at that is named: on one instance at most.
-pub fn space_of_given(arguments: &PlanRules) -> Result<Space, Failure> {
-    let space = space(arguments, &[], 1)?;
+pub fn space_of_given(arguments: &PlanRules, region: &str) -> Result<Space, Failure> {
+    let space = space(arguments, region, &[], 1)?;
     match space.instances.len() {
         0 | 1 => Ok(space),
         count => {
@@ -313,7 +321,7 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
         capacity_gib,
         boots: arguments.boots,
         multi_attach: arguments.multi_attach,
-        monthly_max: arguments.max_monthly.map(whole),
+        monthly_max: arguments.max_monthly,
         ..allowed(&arguments.allowed)
     })
 }
@@ -321,13 +329,8 @@ pub fn wanted(arguments: &PlanWanted, trace: &Trace) -> Result<Wanted, Failure> 
 /// What a layout that is named must hold and do.
 pub fn wanted_of_given(arguments: &PlanCheck, trace: &Trace) -> Wanted {
     let capacity_gib = arguments.capacity.or_else(|| used_gib(trace)).unwrap_or_default();
-    let monthly_max = arguments.max_monthly.map(whole);
+    let monthly_max = arguments.max_monthly;
     Wanted { capacity_gib, monthly_max, ..allowed(&arguments.allowed) }
-}
-
-/// Whole units of a currency in millionths.
-fn whole(amount: u32) -> u64 {
-    u64::from(amount) * 1_000_000
 }
 
 /// How long requests may wait.

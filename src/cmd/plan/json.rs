@@ -39,8 +39,12 @@ pub fn json_of(told: &Told<'_>) -> Value {
         },
         "rules": case.space.rules.date().to_string(),
         "prices": match &case.space.prices {
-            Prices::List(list) => list.date().to_string(),
+            Prices::List(prices) => prices.list().date().to_string(),
             Prices::Book(_) => "price book".to_owned(),
+        },
+        "region": match &case.space.prices {
+            Prices::List(prices) => Some(prices.list().region()),
+            Prices::Book(_) => None,
         },
         "currency": case.space.prices.currency(),
         "notes": notes,
@@ -57,12 +61,17 @@ fn source_json(case: &Case) -> Option<Value> {
     Some(json!({ "layout": source.to_string(), "monthly_micros": case.source_monthly }))
 }
 
+/// The key of an amount of list prices in millionths, such as `monthly_micro_usd`.
+pub fn micro_key(what: &str, currency: &str) -> String {
+    format!("{what}_micro_{}", currency.to_lowercase())
+}
+
 /// What a layout costs: a list has other items than a book.
-fn monthly_json(case: &Case, found: &Found) -> (&'static str, Value) {
+fn monthly_json(case: &Case, found: &Found) -> (String, Value) {
     let monthly = found.monthly;
     match &case.space.prices {
         Prices::List(_) => (
-            "monthly_micro_usd",
+            micro_key("monthly", case.space.prices.currency()),
             json!({
                 "storage": monthly.storage,
                 "iops": monthly.iops,
@@ -72,7 +81,7 @@ fn monthly_json(case: &Case, found: &Found) -> (&'static str, Value) {
             }),
         ),
         Prices::Book(book) => (
-            "monthly_micros",
+            "monthly_micros".to_owned(),
             json!({
                 "currency": book.currency(),
                 "space": monthly.storage,
@@ -154,11 +163,14 @@ pub fn layout_json(case: &Case, rated: &Rated) -> Value {
         "saved_against_the_source": saved,
         "throttled_ms_per_day": assumed_ms(case, found),
         "throttled_ms_per_day_by_assumption": { "even": even, "idle": active, "worst": worst },
+        // More was wanted than was recorded where the source's limits held requests back.
+        "throttled_is_at_least": case.demand.held_back.is_some(),
         "delay_us": delays_json(found.delays()),
         "waits_by": model(found),
         "device": device::json(case, found),
         "used": used.collect::<Vec<_>>(),
         "credits": credits_json(case, rated),
+        "dry_after_s": rated.dry_after_s,
         "worst_hour": hour,
         "loss_ppb_per_year": rated.loss_ppb.map(|(best, worst)| json!([best, worst])),
         "risks": risks.iter().map(risk).collect::<Vec<_>>(),

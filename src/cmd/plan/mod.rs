@@ -10,17 +10,20 @@ mod html;
 mod input;
 mod json;
 mod notes;
+mod prices;
 mod text;
 mod words;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};
 use crate::message::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
+use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;
 use evenkeel_planner::answer::{self, Asked, Rated};
 use evenkeel_planner::exact::{self, Exact};
 use evenkeel_planner::neighbours::{self, Less};
 use evenkeel_planner::search::{self, Found, Space, Wanted};
+use evenkeel_planner::steady;
 use input::Case;
 
 /// The most requests of one volume that are replayed one by one: some seconds.
@@ -37,7 +40,10 @@ pub fn run(arguments: &Plan) -> Result<(), Failure> {
         Some(PlanVerb::Check(check)) => check::run(check, output.listing()?),
         Some(PlanVerb::Compare(compare)) => compare::run(compare, output.listing()?),
         Some(PlanVerb::Explain(explain)) => explain::run(explain, output.listing()?),
-        Some(PlanVerb::Fleet(fleet)) => fleet::run(fleet, output.listing()?),
+        Some(PlanVerb::Fleet(fleet)) => {
+            let region = &arguments.traces.connection.region;
+            fleet::run(fleet, prices::named_region(region), output.listing()?)
+        }
     }
 }
 
@@ -83,14 +89,47 @@ struct Told<'a> {
 }
 
 fn space_of(arguments: &Plan) -> Result<Space, Failure> {
-    input::space(&arguments.rules, &arguments.wanted.types, arguments.wanted.stripes)
+    let (wanted, region) = (&arguments.wanted, &arguments.traces.connection.region);
+    input::space(&arguments.rules, region, &wanted.types, wanted.stripes)
 }
 
 /// The first so many layouts that do what is wanted, cheapest first; there is one at least.
 fn cheapest(case: &Case, wanted: &Wanted, count: usize) -> Result<Vec<Found>, Failure> {
-    let found = search::sharpest(&case.space, &case.demand, wanted, count);
-    let found = search::settle(&case.space, &case.demand, wanted, found, EXACT_REQUESTS_MAX);
-    if found.is_empty() { Err(nothing(case, wanted)) } else { Ok(found) }
+    let found = cheapest_in(&case.space, case, wanted, count);
+    match found.is_empty() {
+        true => Err(nothing(case, wanted)),
+        false => Ok(lasting_first(case, wanted, count, found)),
+    }
+}
+
+fn cheapest_in(space: &Space, case: &Case, wanted: &Wanted, count: usize) -> Vec<Found> {
+    let found = search::sharpest(space, &case.demand, wanted, count);
+    search::settle(space, &case.demand, wanted, found, EXACT_REQUESTS_MAX)
+}
+
+/// What carries the workload month after month first, and behind it what lives on credits that run
+/// out. Where some do, types without credits are looked for by themselves.
+fn lasting_first(case: &Case, wanted: &Wanted, count: usize, found: Vec<Found>) -> Vec<Found> {
+    let runs_dry =
+        |found: &Found| steady::dry_after_s(&case.space, &case.demand, &found.layout).is_some();
+    let (dry, mut lasting): (Vec<Found>, Vec<Found>) = found.into_iter().partition(runs_dry);
+    if dry.is_empty() {
+        return lasting;
+    }
+    let has_no_credits = |volume_type: &VolumeType| {
+        !matches!(volume_type, VolumeType::Gp2 | VolumeType::St1 | VolumeType::Sc1)
+    };
+    let types = case.space.types.iter().copied().filter(has_no_credits).collect();
+    let space = Space { types, ..case.space.clone() };
+    for other in cheapest_in(&space, case, wanted, count) {
+        if !lasting.iter().any(|found| found.layout == other.layout) {
+            lasting.push(other);
+        }
+    }
+    lasting.sort_by_key(Found::total);
+    lasting.extend(dry);
+    lasting.truncate(count);
+    lasting
 }
 
 fn nothing(case: &Case, wanted: &Wanted) -> Failure {

@@ -28,7 +28,10 @@ pub fn unpriced(space: &Space, types: &[VolumeType]) -> String {
         if types.len() == 1 { "it is no candidate" } else { "they are no candidates" },
     );
     match &space.prices {
-        Prices::List(list) => format!("no price of {names} is known for {}: {are}", list.date()),
+        Prices::List(prices) => {
+            let (region, date) = (prices.list().region(), prices.list().date());
+            format!("no price of {names} in {region} is known for {date}: {are}")
+        }
         Prices::Book(_) => format!("no device of the price book carries {names}: {are}"),
     }
 }

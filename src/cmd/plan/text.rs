@@ -4,7 +4,7 @@ use super::commands::commands;
 use super::input::Case;
 use super::words::{
     asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
-    money_more, plain, saving_words, seconds,
+    money_more, plain, prices_words, saving_words, seconds, waiting, waiting_at_most,
 };
 use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, device, exact_ms, model};
 use crate::message;
@@ -58,9 +58,9 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
     row.push(money(found.total()));
     row.extend(case.source_monthly.map(|before| money_more(before, found.total())));
     row.extend([
-        seconds(assumed),
-        seconds(even.min(assumed)),
-        seconds(worst.max(assumed)),
+        waiting(case, assumed),
+        waiting(case, even.min(assumed)),
+        waiting_at_most(case, worst.max(assumed)),
         found.delays().permille(990).div_ceil(1_000).to_string(),
         message::or_dash(device::with_device(case, found, 990)),
         model(found).to_owned(),
@@ -80,6 +80,12 @@ pub fn text(told: &Told<'_>) -> String {
     let columns = columns(told.case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     text += &message::table(&columns, &rows(told));
+    for rated in told.rated {
+        if let Some(after_s) = rated.dry_after_s {
+            let (layout, after) = (rated.found.layout, message::span(after_s));
+            text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
+        }
+    }
     if let Some(first) = told.rated.first() {
         text += &first_words(told, first);
     }
@@ -112,6 +118,7 @@ fn header(told: &Told<'_>) -> String {
     if gaps > shown {
         text += &format!("gap: {} more\n", gaps - shown);
     }
+    text += &format!("prices {}\n", prices_words(told.case));
     for note in &told.notes {
         text += &format!("note: {note}\n");
     }
@@ -128,7 +135,7 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     text += &match &rated.found.exact {
         Some(exact) => format!(
             "the cheapest, request by request on the scheduler: {} s of waiting a day, p99 {} ms\n",
-            seconds(exact_ms(told.case, exact)),
+            waiting(told.case, exact_ms(told.case, exact)),
             exact.delays.permille(990).div_ceil(1_000),
         ),
         None => format!(
@@ -138,7 +145,7 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     };
     let less = told.less.iter().filter_map(|(less, exact)| {
         let ms = exact_ms(told.case, exact.as_ref()?);
-        Some(format!("one {} less: {} s", less_words(*less), seconds(ms)))
+        Some(format!("one {} less: {} s", less_words(*less), waiting(told.case, ms)))
     });
     let less: Vec<String> = less.collect();
     if !less.is_empty() {

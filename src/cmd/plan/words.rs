@@ -61,7 +61,11 @@ pub fn currency(case: &Case) -> String {
 /// Which prices apply.
 pub fn prices_words(case: &Case) -> String {
     match &case.space.prices {
-        Prices::List(list) => format!("of {}, {}", list.date(), list.region()),
+        Prices::List(prices) => {
+            let list = prices.list();
+            let less = if prices.discounts().is_empty() { "" } else { ", less the discounts" };
+            format!("of {}, {}{less}", list.date(), list.region())
+        }
         Prices::Book(_) => format!("of the price book, in {}", currency(case)),
     }
 }
@@ -84,6 +88,23 @@ pub fn seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{}.{}", ms / 1_000, ms % 1_000 / 100),
         _ => (ms / 1_000).to_string(),
+    }
+}
+
+/// Waiting of a day in seconds. Where the limits of the source held requests back, more were wanted
+/// than were recorded, and wait beside these.
+pub fn waiting(case: &Case, ms: u64) -> String {
+    match case.demand.held_back {
+        Some(_) => format!(">= {}", seconds(ms)),
+        None => seconds(ms),
+    }
+}
+
+/// The same at most: it is not known where more was wanted than was recorded.
+pub fn waiting_at_most(case: &Case, ms: u64) -> String {
+    match case.demand.held_back {
+        Some(_) => "not known".to_owned(),
+        None => seconds(ms),
     }
 }
 

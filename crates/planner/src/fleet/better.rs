@@ -12,6 +12,7 @@ use crate::bisect::{largest, least};
 use crate::demand::{DAY_US, Demand};
 use crate::fluid::Outcome;
 use crate::layout::Layout;
+use crate::prices::Prices;
 use crate::search::{self, Space, Wanted};
 use crate::spread::{Share, Spread};
 
@@ -114,7 +115,7 @@ pub fn change(from: &VolumeSpec, to: &VolumeSpec) -> VolumeChange {
 /// What a volume costs in a month.
 #[must_use]
 pub fn monthly(policy: &Policy, spec: &VolumeSpec) -> Option<u64> {
-    policy.prices.monthly_micro_usd(spec)
+    policy.prices.monthly(spec).map(|cost| cost.total())
 }
 
 /// The cheapest change to a volume with at least these limits, and never less than `than`.
@@ -239,7 +240,7 @@ impl Bound {
 pub(super) fn space(policy: &Policy, types: &[VolumeType]) -> Space {
     Space {
         rules: policy.rules,
-        prices: policy.prices.into(),
+        prices: Prices::List(policy.prices.clone()),
         types: types.to_vec(),
         volumes_max: 1,
         spread: Spread::STRIPED,

@@ -28,8 +28,13 @@ const AT_LIMIT_PERCENT: u128 = 95;
 pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     let mut judged = Judged::keep(volume);
     let Some(before) = better::monthly(policy, &volume.spec) else {
-        let (date, volume_type) = (policy.prices.date(), volume.spec.volume_type);
-        judged.fail(format!("the price list of {date} has no price of {volume_type}"));
+        let list = policy.prices.list();
+        judged.fail(format!(
+            "the price list of {} of {} has no price of {}: name one that has with --prices FILE",
+            list.region(),
+            list.date(),
+            Layout::one(volume.spec)
+        ));
         return judged;
     };
     (judged.before, judged.after) = (before, before);
@@ -58,6 +63,14 @@ pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
     if judged.findings.is_empty() {
         judged.findings.push(Finding::Keep);
     }
+    judged
+}
+
+/// A volume that cannot be judged, and why.
+#[must_use]
+pub fn not_judged(volume: &Volume, reason: String) -> Judged {
+    let mut judged = Judged::keep(volume);
+    judged.fail(reason);
     judged
 }
 
@@ -229,6 +242,9 @@ fn known(
     let end = trace.intervals.last().map_or(0, Interval::end_ms);
     let counting = policy.rules.pacing(&volume.spec).counting;
     let peaks = better::peaks(demand, counting);
+    // What is known in part proves use, and that there was no more it does not.
+    let partial_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
+    let known_ms = known_ms.saturating_sub(partial_ms);
     Known {
         known_ms,
         gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),

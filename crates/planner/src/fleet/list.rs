@@ -12,7 +12,10 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeSpec, VolumeType};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::read::{Broken, Lines, NAMES_MAX, cells, json_broken, refuse_twice, skip_mark, slurp};
+use crate::quantity::{self, Measure};
+use crate::read::{
+    Broken, Lines, NAMES_MAX, cells, first_byte, json_broken, refuse_twice, skip_mark, slurp,
+};
 use crate::volumes;
 
 const JSON_FORM: &str = "volumes as DescribeVolumes or `evenkeel volume ls -o json` returns them";
@@ -38,6 +41,10 @@ pub struct Volume {
     pub boots: bool,
     /// Why nothing can be said of it now.
     pub unsettled: Option<String>,
+    /// The region that it is in; `None` if the list does not say.
+    pub region: Option<String>,
+    /// Its availability zone; `None` if the list does not say.
+    pub zone: Option<String>,
 }
 
 /// A volume that was not taken.
@@ -74,10 +81,12 @@ enum Field {
     Device,
     Boots,
     MultiAttach,
+    Zone,
+    Region,
 }
 
 /// What columns and fields are called, in lower case and without what is no letter or digit.
-const NAMES: [(&str, Field); 38] = [
+const NAMES: [(&str, Field); 39] = [
     ("volumeid", Field::Id),
     ("volume", Field::Id),
     ("id", Field::Id),
@@ -87,14 +96,9 @@ const NAMES: [(&str, Field); 38] = [
     ("volumetype", Field::Type),
     ("type", Field::Type),
     ("size", Field::Size),
-    ("sizegib", Field::Size),
-    ("sizegb", Field::Size),
-    ("sizeingib", Field::Size),
     ("gib", Field::Size),
     ("iops", Field::Iops),
     ("throughput", Field::Throughput),
-    ("throughputmibps", Field::Throughput),
-    ("throughputmibs", Field::Throughput),
     ("mibps", Field::Throughput),
     ("mibs", Field::Throughput),
     ("state", Field::State),
@@ -116,17 +120,61 @@ const NAMES: [(&str, Field); 38] = [
     ("isroot", Field::Boots),
     ("multiattach", Field::MultiAttach),
     ("multiattachenabled", Field::MultiAttach),
+    ("availabilityzone", Field::Zone),
+    ("zone", Field::Zone),
+    ("az", Field::Zone),
+    ("region", Field::Region),
+    ("regionname", Field::Region),
+    ("awsregion", Field::Region),
 ];
 
 impl Field {
     fn of(name: &str) -> Option<Self> {
-        let name = letters(name);
-        NAMES.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+        Self::with_unit(name).map(|(field, _)| field)
+    }
+
+    /// The field that a name means, and the unit that it has: as in `Size (TiB)`.
+    fn with_unit(name: &str) -> Option<(Self, Option<(u64, u64)>)> {
+        let plain = letters(name);
+        let known = |plain: &str| NAMES.iter().find(|(known, _)| *known == plain);
+        if let Some((_, field)) = known(&plain) {
+            return Some((*field, None));
+        }
+        NAMES.iter().find_map(|(known, field)| {
+            let unit = plain.strip_prefix(known)?;
+            let unit = unit.strip_prefix("in").unwrap_or(unit);
+            let measure = field.measure()?;
+            // The name as it was written tells MB from Mb.
+            let written = name.trim().trim_end_matches([')', ']']);
+            let written = &written[written.len().saturating_sub(unit.len())..];
+            let is_written = written.eq_ignore_ascii_case(unit);
+            let unit = measure.unit(if is_written { written } else { unit })?;
+            Some((*field, Some(unit)))
+        })
+    }
+
+    /// What the numbers of a column count, if it has numbers.
+    const fn measure(self) -> Option<Measure> {
+        match self {
+            Self::Size => Some(Measure::Gib),
+            Self::Iops => Some(Measure::Iops),
+            Self::Throughput => Some(Measure::Mibps),
+            _ => None,
+        }
     }
 }
 
-/// What is known of a volume, as text. What is empty is absent.
-type Fields = BTreeMap<Field, String>;
+/// What a list says of a field of a volume.
+struct Cell {
+    text: String,
+    /// The name of its column, for errors.
+    column: String,
+    /// The unit that the name of its column has.
+    unit: Option<(u64, u64)>,
+}
+
+/// What is known of a volume. What is empty is absent.
+type Fields = BTreeMap<Field, Cell>;
 
 /// Reads a list. `allows_partial` takes one page of an answer for all of them.
 ///
@@ -152,27 +200,6 @@ pub fn read(input: &mut dyn BufRead, rules: &Rules, allows_partial: bool) -> Res
     Ok(list)
 }
 
-/// The first byte that is no space, which stays in the input.
-fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> {
-    loop {
-        let buffer = input.fill_buf().map_err(|error| {
-            Broken::whole(&error.to_string(), "a file that can be read to its end")
-        })?;
-        if buffer.is_empty() {
-            return Ok(None);
-        }
-        let skipped = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        // Lines are counted from the first on, so only spaces of a line that goes on are passed.
-        match buffer.get(skipped) {
-            Some(byte) => return Ok(Some(*byte)),
-            None => {
-                let length = buffer.len();
-                input.consume(length);
-            }
-        }
-    }
-}
-
 /// A list that is being read.
 struct Reading<'a> {
     rules: &'a Rules,
@@ -187,7 +214,7 @@ impl Reading<'_> {
             let expected = format!("at most {NAMES_MAX} volumes; split the list");
             return Err(Broken::whole(&place, expected));
         }
-        let id = fields.get(&Field::Id).cloned();
+        let id = fields.get(&Field::Id).map(|cell| cell.text.clone());
         let volume =
             volume(fields, self.rules).and_then(|volume| match self.places.get(&volume.id) {
                 Some(before) => Err(format!("it stands at {before} already")),
@@ -221,7 +248,7 @@ fn cut(text: &str, chars_max: usize) -> String {
 
 /// A volume of what is known of it, or the reason why not.
 fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
-    let text = |field: Field| fields.get(&field).map(String::as_str);
+    let text = |field: Field| fields.get(&field).map(|cell| cell.text.as_str());
     let id = text(Field::Id).ok_or("it has no id: expected vol-... in the column VolumeId")?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if id.len() > ID_CHARS_MAX || id.starts_with('-') || !id.chars().all(is_plain) {
@@ -235,9 +262,9 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
         .to_ascii_lowercase()
         .parse()
         .map_err(|error| format!("the type {:?}: {error}", cut(type_text, ID_CHARS_MAX)))?;
-    let size_gib = number(fields, Field::Size, "size")?.ok_or("it has no size in GiB")?;
-    let iops = number(fields, Field::Iops, "IOPS")?;
-    let throughput_mibps = number(fields, Field::Throughput, "throughput")?;
+    let size_gib = number(fields, Field::Size)?.ok_or("it has no size in GiB")?;
+    let iops = number(fields, Field::Iops)?;
+    let throughput_mibps = number(fields, Field::Throughput)?;
     let multi_attach = yes(fields, Field::MultiAttach, "Multi-Attach")?.unwrap_or(false);
     let shown = VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach };
     let spec = volumes::resolve(rules, shown)
@@ -245,6 +272,15 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
     let attached_to = text(Field::Attached).map(|hosts| cut(hosts, TEXT_CHARS_MAX));
     let (attached, unsettled) = state(text(Field::State), attached_to.is_some())?;
     let boots = yes(fields, Field::Boots, "boots")?;
+    let [region, zone] = [Field::Region, Field::Zone].map(text);
+    // Both become words of commands.
+    if let Some(bad) = [region, zone].into_iter().flatten().find(|name| !name.chars().all(is_plain))
+    {
+        return Err(format!(
+            "the zone {:?}: expected the name of a zone or a region, such as eu-west-1a",
+            cut(bad, ID_CHARS_MAX)
+        ));
+    }
     Ok(Volume {
         id: id.to_owned(),
         name: text(Field::Name).map(|name| cut(name, TEXT_CHARS_MAX)),
@@ -253,7 +289,17 @@ fn volume(fields: &Fields, rules: &Rules) -> Result<Volume, String> {
         boots: boots.unwrap_or_else(|| boots_by_device(fields)),
         attached_to,
         unsettled,
+        region: region.map(str::to_owned).or(zone.and_then(region_of)),
+        zone: zone.map(str::to_owned),
     })
+}
+
+/// The region of a zone, such as `eu-west-1` of `eu-west-1a`. A Local Zone has prices of its own,
+/// as `us-east-1-bos-1` of `us-east-1-bos-1a`. A server of ours is in no region that has prices.
+fn region_of(zone: &str) -> Option<String> {
+    let is_letter = zone.ends_with(|last: char| last.is_ascii_lowercase());
+    let region = if is_letter { &zone[..zone.len() - 1] } else { zone };
+    (!zone.starts_with("local-")).then(|| cut(region, ID_CHARS_MAX))
 }
 
 /// Whether an instance has a volume, and why nothing can be said of it.
@@ -278,29 +324,28 @@ fn state(text: Option<&str>, has_hosts: bool) -> Result<(Option<bool>, Option<St
 /// The names that root devices have: the only hint that a list of volumes has.
 fn boots_by_device(fields: &Fields) -> bool {
     let has = |field: Field| {
-        fields.get(&field).is_some_and(|text| {
-            let mut words = text.split(|c: char| c.is_whitespace() || ",;()".contains(c));
+        fields.get(&field).is_some_and(|cell| {
+            let mut words = cell.text.split(|c: char| c.is_whitespace() || ",;()".contains(c));
             words.any(|word| matches!(word, "/dev/xvda" | "/dev/sda1" | "/dev/sda"))
         })
     };
     has(Field::Device) || has(Field::Attached)
 }
 
-/// A whole number, with or without a unit behind it.
-fn number(fields: &Fields, field: Field, what: &str) -> Result<Option<u32>, String> {
-    let Some(text) = fields.get(&field) else { return Ok(None) };
-    let number = text.split_whitespace().next().unwrap_or_default();
-    // Tables that went through a spreadsheet have 3000.0.
-    let whole = number.split_once('.').map_or(number, |(whole, part)| {
-        if part.bytes().all(|byte| byte == b'0') { whole } else { number }
+/// The number of a cell in whole units of its measure.
+fn number(fields: &Fields, field: Field) -> Result<Option<u32>, String> {
+    let Some(cell) = fields.get(&field) else { return Ok(None) };
+    let measure = field.measure().expect("invariant: a column of numbers");
+    let found = quantity::whole(&cell.text, measure, cell.unit).and_then(|number| {
+        u32::try_from(number).map_err(|_| format!("at most {} of {}", u32::MAX, measure.expected()))
     });
-    whole.parse().map(Some).map_err(|_| {
-        format!("the {what} {:?}: expected a whole number, as 100", cut(text, ID_CHARS_MAX))
+    found.map(Some).map_err(|expected| {
+        format!("column {}: {:?}: expected {expected}", cell.column, cut(&cell.text, ID_CHARS_MAX))
     })
 }
 
 fn yes(fields: &Fields, field: Field, what: &str) -> Result<Option<bool>, String> {
-    let Some(text) = fields.get(&field) else { return Ok(None) };
+    let Some(text) = fields.get(&field).map(|cell| &cell.text) else { return Ok(None) };
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "1" | "enabled" => Ok(Some(true)),
         "false" | "no" | "0" | "disabled" => Ok(Some(false)),
@@ -308,18 +353,19 @@ fn yes(fields: &Fields, field: Field, what: &str) -> Result<Option<bool>, String
     }
 }
 
-/// Keeps a value, unless it stands for none.
-fn put(fields: &mut Fields, field: Field, value: &str) {
+/// Keeps a value of a column, unless it stands for none.
+fn put(fields: &mut Fields, field: Field, value: &str, unit: Option<(u64, u64)>, column: &str) {
     let value = value.trim();
     let is_none = |none: &&str| value.eq_ignore_ascii_case(none);
     if !["", "-", "–", "null", "none", "nan", "n/a"].iter().any(is_none) {
-        fields.entry(field).or_insert_with(|| value.to_owned());
+        let (text, column) = (value.to_owned(), cut(column.trim(), ID_CHARS_MAX));
+        fields.entry(field).or_insert(Cell { text, column, unit });
     }
 }
 
 fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Broken> {
     let mut lines = Lines::new(input);
-    let mut header: Option<(char, Vec<Option<Field>>)> = None;
+    let mut header: Option<(char, Vec<Option<Heading>>)> = None;
     while let Some((number, line)) = lines.next()? {
         if line.trim().is_empty() {
             continue;
@@ -338,14 +384,15 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
         if cells.len() != columns.len() {
             let (found, wanted) = (cells.len(), columns.len());
             let reason = format!("it has {found} cells: expected {wanted}, as the header has");
-            let id = columns.iter().position(|field| *field == Some(Field::Id));
+            let is_id = |heading: &Heading| heading.field == Field::Id;
+            let id = columns.iter().position(|heading| heading.as_ref().is_some_and(is_id));
             reading.refuse(place, id.and_then(|at| cells.get(at)).cloned(), reason);
             continue;
         }
         let mut fields = Fields::new();
-        for (field, cell) in columns.iter().zip(&cells) {
-            if let Some(field) = field {
-                put(&mut fields, *field, cell);
+        for (heading, cell) in columns.iter().zip(&cells) {
+            if let Some(Heading { field, unit, name }) = heading {
+                put(&mut fields, *field, cell, *unit, name);
             }
         }
         reading.add(place, &fields)?;
@@ -353,19 +400,32 @@ fn of_table(input: &mut dyn BufRead, reading: &mut Reading<'_>) -> Result<(), Br
     Ok(())
 }
 
+/// A column that is known.
+struct Heading {
+    field: Field,
+    /// The unit of its numbers, if its name says one.
+    unit: Option<(u64, u64)>,
+    name: String,
+}
+
 /// What separates cells, and what the columns are.
-fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Broken> {
+fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Heading>>), Broken> {
     let separators = [',', '\t', ';'];
     let count = |separator: &char| line.matches(*separator).count();
     let separator = separators.into_iter().rev().max_by_key(count).unwrap_or(',');
     let (cells, _) = cells(line, separator);
     // Columns that go by different names may both be there: the first with a value counts.
     refuse_twice(number, &cells, |title| Field::of(title).map(|_| letters(title)))?;
-    let columns: Vec<Option<Field>> = cells.iter().map(|cell| Field::of(cell)).collect();
+    refuse_units(number, &cells)?;
+    let heading = |cell: &String| {
+        let (field, unit) = Field::with_unit(cell)?;
+        Some(Heading { field, unit, name: cell.clone() })
+    };
+    let columns: Vec<Option<Heading>> = cells.iter().map(heading).collect();
     for (needed, name) in
         [(Field::Id, "VolumeId"), (Field::Type, "VolumeType"), (Field::Size, "Size")]
     {
-        if !columns.contains(&Some(needed)) {
+        if !columns.iter().flatten().any(|heading| heading.field == needed) {
             let expected = format!(
                 "a header with VolumeId, VolumeType and Size, and as they are known Iops, \
                  Throughput, State and AttachedTo; there is no column {name}"
@@ -374,6 +434,20 @@ fn columns_of(number: u64, line: &str) -> Result<(char, Vec<Option<Field>>), Bro
         }
     }
     Ok((separator, columns))
+}
+
+/// A column of numbers whose unit is not known is an error: without it, its numbers would be those
+/// of another unit, or the type's defaults.
+fn refuse_units(number: u64, titles: &[String]) -> Result<(), Broken> {
+    for title in titles {
+        let Some((name, _)) = title.split_once(['(', '[']) else { continue };
+        let measure = Field::of(name).and_then(Field::measure);
+        if let Some(measure) = measure.filter(|_| Field::with_unit(title).is_none()) {
+            let expected = format!("a column of {}", measure.expected());
+            return Err(Broken::at(number, title, expected));
+        }
+    }
+    Ok(())
 }
 
 fn of_json(
@@ -465,11 +539,11 @@ fn fields_of(item: &Value) -> Fields {
             ("Tags", Value::Array(tags)) => {
                 let is_name = |tag: &&Value| tag.get("Key").and_then(Value::as_str) == Some("Name");
                 let name = tags.iter().find(is_name).and_then(|tag| tag.get("Value")?.as_str());
-                put(&mut fields, Field::Name, name.unwrap_or_default());
+                put(&mut fields, Field::Name, name.unwrap_or_default(), None, key);
             }
             ("tags", Value::Object(tags)) => {
                 let name = tags.get("Name").and_then(Value::as_str);
-                put(&mut fields, Field::Name, name.unwrap_or_default());
+                put(&mut fields, Field::Name, name.unwrap_or_default(), None, key);
             }
             (_, Value::String(text)) => put_named(&mut fields, key, text),
             (_, Value::Number(_) | Value::Bool(_)) => {
@@ -482,8 +556,8 @@ fn fields_of(item: &Value) -> Fields {
 }
 
 fn put_named(fields: &mut Fields, key: &str, value: &str) {
-    if let Some(field) = Field::of(key) {
-        put(fields, field, value);
+    if let Some((field, unit)) = Field::with_unit(key) {
+        put(fields, field, value, unit, key);
     }
 }
 
@@ -496,8 +570,8 @@ fn attachments(fields: &mut Fields, all: &[Value]) {
         let each: Vec<String> = all.iter().filter_map(|it| text(it, keys)).collect();
         each.join(" ")
     };
-    put(fields, Field::Attached, &joined(["InstanceId", "host_id"]));
-    put(fields, Field::Device, &joined(["Device", "device"]));
+    put(fields, Field::Attached, &joined(["InstanceId", "host_id"]), None, "Attachments");
+    put(fields, Field::Device, &joined(["Device", "device"]), None, "Attachments");
 }
 
 #[cfg(test)]

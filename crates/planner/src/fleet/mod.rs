@@ -15,9 +15,10 @@ use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeSpec, VolumeType};
 
 use crate::demand::Assume;
+use crate::prices::ListPrices;
 use crate::trace::Trace;
 
-pub use judge::judge;
+pub use judge::{judge, not_judged};
 pub use list::{List, Refused, Volume};
 pub use risk::{Risk, Waits};
 
@@ -26,8 +27,8 @@ pub use risk::{Risk, Waits};
 pub struct Policy {
     /// The rules in force.
     pub rules: &'static Rules,
-    /// The prices in force.
-    pub prices: &'static PriceList,
+    /// The prices in force in the region of the volumes.
+    pub prices: ListPrices,
     /// What a volume may become; without types, SSD types stay SSD types.
     pub types: Vec<VolumeType>,
     /// Whether a volume may become one of a type whose published durability is less.
@@ -52,7 +53,7 @@ impl Policy {
     pub fn usual() -> Self {
         Self {
             rules: Rules::newest(),
-            prices: PriceList::newest(),
+            prices: PriceList::newest().into(),
             types: Vec::new(),
             less_durable: false,
             assume: Assume::Active,

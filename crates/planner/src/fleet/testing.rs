@@ -22,6 +22,8 @@ pub fn volume(
         attached_to: None,
         boots: false,
         unsettled: None,
+        region: None,
+        zone: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Broken;
 use super::Read;
-use crate::trace::{Clock, Columns, INTERVALS_MAX, Interval, Malformed, Note, Trace};
+use crate::trace::{Amounts, Clock, Columns, INTERVALS_MAX, Interval, Malformed, Note, Trace};
 
 /// The most volumes or devices of one text.
 pub const NAMES_MAX: usize = 100_000;
@@ -57,7 +57,12 @@ impl Traces {
     }
 
     /// Adds an interval to the trace of this name.
-    pub fn push(&mut self, name: &str, interval: Interval, of: Columns) -> Result<(), Broken> {
+    pub fn push(&mut self, name: &str, mut interval: Interval, of: Columns) -> Result<(), Broken> {
+        for (kind, amounts) in [(of.requests, Amounts::REQUESTS), (of.bytes, Amounts::BYTES)] {
+            if kind.is_none() {
+                interval.unknown = interval.unknown.or(amounts);
+            }
+        }
         if self.total >= INTERVALS_TOTAL_MAX {
             return Err(too_many_intervals(name));
         }

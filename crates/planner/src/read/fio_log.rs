@@ -326,6 +326,33 @@ mod tests {
         assert_eq!((merged.intervals[0].reads, merged.intervals[0].read_bytes), (7, 69_120));
     }
 
+    /// Two jobs, and two logs of one job, that do not end together: the tail stays, and is told.
+    #[test]
+    fn logs_of_unlike_length_keep_their_ends() {
+        let log = |direction: u32, values: &[u32]| {
+            let line = |(second, value): (usize, &u32)| {
+                format!("{}, {value}, {direction}, 0, 0\n", (second + 1) * 1_000)
+            };
+            values.iter().enumerate().map(line).collect::<String>()
+        };
+        let reads = read_as(&log(0, &[100; 4]), FioLog::Iops);
+        let writes = read_as(&log(1, &[50, 50, 50, 50, 20_000, 20_000]), FioLog::Iops);
+        let merged = merge(vec![reads, writes.clone()]).unwrap();
+        let requests: Vec<u64> = merged.intervals.iter().map(Interval::requests).collect();
+        assert_eq!(requests, [150, 150, 150, 150, 20_000, 20_000]);
+        let is_told = |merged: &Trace, start: &str| {
+            let is_it = |note: &Note| matches!(note, Note::Remark(it) if it.starts_with(start));
+            merged.notes.iter().any(is_it)
+        };
+        let apart = "the files do not begin and end together: 2 s are not in all of them";
+        assert!(is_told(&merged, apart), "{:?}", merged.notes);
+        assert!(!is_told(&merged, "intervals known in part"), "{:?}", merged.notes);
+        let bytes = read_as(&log(1, &[200; 4]), FioLog::Bandwidth);
+        let merged = merge(vec![writes, bytes]).unwrap();
+        assert_eq!((merged.intervals.len(), merged.intervals[5].writes), (6, 20_000));
+        assert!(is_told(&merged, apart) && is_told(&merged, "intervals known in part: 2, 2 s"));
+    }
+
     #[test]
     fn a_maximum_beside_the_mean_is_passed_over() {
         let text = "500, 12, 40, 0, 0, 0, 0\n500, 2, 4, 1, 0, 0, 0\n1000, 10, 10, 0, 0, 0, 0\n";

@@ -134,6 +134,27 @@ pub(crate) fn cells(line: &str, separator: char) -> (Vec<String>, bool) {
     (all, !is_quoted)
 }
 
+/// The first byte that is no space, which stays in the input.
+pub(crate) fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> {
+    loop {
+        let buffer = input.fill_buf().map_err(|error| {
+            Broken::whole(&error.to_string(), "a file that can be read to its end")
+        })?;
+        if buffer.is_empty() {
+            return Ok(None);
+        }
+        let skipped = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        // Lines are counted from the first on, so only spaces of a line that goes on are passed.
+        match buffer.get(skipped) {
+            Some(byte) => return Ok(Some(*byte)),
+            None => {
+                let length = buffer.len();
+                input.consume(length);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

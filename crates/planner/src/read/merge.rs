@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::trace::{Columns, Interval, Kind, Note, Sizes, Trace};
+use crate::trace::{Amounts, Columns, Interval, Kind, Note, Sizes, Trace};
 
 use super::Broken;
 use super::collect::malformed;
+use crate::words::span as span_words;
 
 /// Merges traces of one volume by time.
 ///
-/// Traces that share a span are taken as parts of the same recording, such as one metric each: an
-/// interval stays only if every trace of them that has requests or bytes has it, and what is
-/// missing is a gap. Traces one after the other are put in a row.
+/// Traces that share a span are taken as parts of the same recording, such as one metric each. An
+/// interval stays if any trace of them has an amount of it; what others do not have of it counts as
+/// nothing, and a remark says so. Traces one after the other are put in a row.
 ///
 /// # Errors
 /// [`Broken`] if they are of different volumes or clocks, or two have the same amount of the same
@@ -32,11 +33,13 @@ pub fn merge(traces: Vec<Trace>) -> Result<Trace, Broken> {
     let columns = traces.iter().map(|trace| trace.columns).fold(Columns::default(), weakest);
     let source = first.source;
     let (remarks, sizes) = (remarks(&traces), sizes(&traces));
+    let ends = ends_apart(&traces);
     let intervals = intervals(traces)?;
     let merged = Trace::new(name.as_str(), clock, columns, intervals);
     let mut merged = merged.map_err(|error| malformed(&name, &error))?;
     (merged.source, merged.sizes) = (source, sizes);
     merged.notes.extend(remarks.into_iter().map(Note::Remark));
+    merged.notes.extend(ends.into_iter().chain(partial(&merged)).map(Note::Remark));
     let has = |of: fn(&Interval) -> u64| merged.intervals.iter().any(|interval| of(interval) > 0);
     let missing: Vec<&str> = [
         (columns.requests.is_some() && !has(|interval| interval.reads), "reads"),
@@ -125,16 +128,20 @@ fn intervals(mut traces: Vec<Trace>) -> Result<Vec<Interval>, Broken> {
 
 /// The intervals of traces that share a span.
 fn combine(traces: &[Trace]) -> Result<Vec<Interval>, Broken> {
-    let has_amounts = |trace: &Trace| trace.columns.requests.or(trace.columns.bytes).is_some();
     // Without any amounts, all that there is makes an interval.
-    let needed = traces.iter().filter(|trace| has_amounts(trace)).count();
-    let mut all: BTreeMap<(u64, u64), (usize, Interval)> = BTreeMap::new();
+    let are_amounts_needed = traces.iter().any(has_amounts);
+    let mut all: BTreeMap<(u64, u64), (bool, Interval)> = BTreeMap::new();
     for trace in traces {
         for interval in &trace.intervals {
             let key = (interval.start_ms, interval.length_ms);
-            let empty = Interval { start_ms: key.0, length_ms: key.1, ..Interval::default() };
-            let (count, sum) = all.entry(key).or_insert((0, empty));
-            *count += usize::from(has_amounts(trace));
+            let empty = Interval {
+                start_ms: key.0,
+                length_ms: key.1,
+                unknown: Amounts::ALL,
+                ..Interval::default()
+            };
+            let (is_known, sum) = all.entry(key).or_insert((false, empty));
+            *is_known |= has_amounts(trace) || !are_amounts_needed;
             *sum = add(sum, interval).ok_or_else(|| {
                 let found = format!("{}, two values at {} ms", trace.name, key.0);
                 let expected = "each metric once: are two files the same, or of two volumes?";
@@ -142,8 +149,61 @@ fn combine(traces: &[Trace]) -> Result<Vec<Interval>, Broken> {
             })?;
         }
     }
-    let whole = all.into_values().filter(|(count, _)| *count == needed);
-    Ok(whole.map(|(_, interval)| interval).collect())
+    let known = all.into_values().filter(|(is_known, _)| *is_known);
+    Ok(known.map(|(_, interval)| interval).collect())
+}
+
+fn has_amounts(trace: &Trace) -> bool {
+    trace.columns.requests.or(trace.columns.bytes).is_some()
+}
+
+/// What is to say of traces that share a span and do not begin and end together.
+fn ends_apart(traces: &[Trace]) -> Option<String> {
+    let span = |trace: &Trace| {
+        let (first, last) = (trace.intervals.first()?, trace.intervals.last()?);
+        Some((first.start_ms, last.end_ms()))
+    };
+    let mut spans: Vec<(u64, u64)> =
+        traces.iter().filter(|trace| has_amounts(trace)).filter_map(span).collect();
+    spans.sort();
+    let (mut apart_ms, mut group) = (0_u64, Vec::new());
+    let mut add = |group: &[(u64, u64)]| {
+        let least = |of: fn(&(u64, u64)) -> u64| group.iter().map(of).min().unwrap_or_default();
+        let most = |of: fn(&(u64, u64)) -> u64| group.iter().map(of).max().unwrap_or_default();
+        let (start_ms, end_ms) =
+            ((least(|it| it.0), most(|it| it.0)), (least(|it| it.1), most(|it| it.1)));
+        apart_ms += (start_ms.1 - start_ms.0) + (end_ms.1 - end_ms.0);
+    };
+    let mut group_end_ms = 0;
+    for span in spans {
+        if span.0 >= group_end_ms {
+            add(&group);
+            group.clear();
+        }
+        group_end_ms = group_end_ms.max(span.1);
+        group.push(span);
+    }
+    add(&group);
+    (apart_ms > 0).then(|| {
+        format!(
+            "the files do not begin and end together: {} are not in all of them, and what a file \
+             does not have counts as nothing",
+            span_words(apart_ms.div_ceil(1_000))
+        )
+    })
+}
+
+/// What is to say of intervals that are known in part.
+fn partial(trace: &Trace) -> Option<String> {
+    let count = trace.partial().count();
+    (count > 0).then(|| {
+        let length_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
+        format!(
+            "intervals known in part: {count}, {} in all; what is missing there counts as nothing, \
+             so that more may have been asked for",
+            span_words(length_ms.div_ceil(1_000))
+        )
+    })
 }
 
 /// Both together; `None` if both say the same thing.
@@ -173,5 +233,6 @@ fn add(one: &Interval, other: &Interval) -> Option<Interval> {
             (Some(one), Some(other)) => Some(one || other),
             (one, other) => one.or(other),
         },
+        unknown: one.unknown.and(other.unknown),
     })
 }

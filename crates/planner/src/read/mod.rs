@@ -32,7 +32,7 @@ pub use fio_log::FioLog;
 pub use json::JSON_BYTES_MAX;
 pub(crate) use json::{broken as json_broken, slurp};
 pub use lines::{LINE_BYTES_MAX, skip_mark};
-pub(crate) use lines::{Lines, cells, refuse_twice};
+pub(crate) use lines::{Lines, cells, first_byte, refuse_twice};
 pub use merge::merge;
 
 use crate::trace::Trace;

@@ -11,7 +11,7 @@ use std::io::BufRead;
 use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 
-use crate::trace::{Clock, Columns, Interval, Kind, Note};
+use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals};
 use super::numbers::amount;
@@ -315,7 +315,19 @@ impl Span {
         let length_ms = self.length_ms;
         let busy = value(Counter::BusySeconds);
         let weighted = value(Counter::WeightedSeconds);
+        let mut unknown = Amounts::default();
+        for (counter, amount) in [
+            (Counter::Reads, Amounts::READS),
+            (Counter::Writes, Amounts::WRITES),
+            (Counter::ReadBytes, Amounts::READ_BYTES),
+            (Counter::WriteBytes, Amounts::WRITE_BYTES),
+        ] {
+            if value(counter).is_none() {
+                unknown = unknown.or(amount);
+            }
+        }
         Interval {
+            unknown,
             start_ms: self.start_ms,
             length_ms,
             reads: count(Counter::Reads),

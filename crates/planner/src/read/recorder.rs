@@ -114,6 +114,7 @@ pub fn read(input: &mut dyn BufRead, hints: &Hints) -> Read {
             balance_ppm: record.balance_ppm,
             used_bytes: record.used_bytes,
             is_censored: record.is_censored,
+            ..Interval::default()
         };
         traces.push(&record.volume, interval, columns)?;
     }
@@ -155,7 +156,7 @@ mod tests {
             let [read_ns, write_ns, idle_ms, queued_milli, used_bytes] = optional;
             let interval = Interval {
                 start_ms: 1, length_ms, reads, writes, read_bytes, write_bytes, read_ns, write_ns,
-                idle_ms, queued_milli, balance_ppm, used_bytes, is_censored,
+                idle_ms, queued_milli, balance_ppm, used_bytes, is_censored, ..Interval::default()
             };
             let text = line(&volume, &interval);
             prop_assert_eq!(text.lines().count(), 1);

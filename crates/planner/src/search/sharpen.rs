@@ -137,11 +137,11 @@ impl<'a> Sharpening<'a> {
                 IopsRule::Provisioned { min, max, .. },
                 ThroughputRule::Provisioned { min_mibps, max_mibps, mibps_per_iops, .. },
             ) => Chosen::Both {
-                iops: (min, max),
+                iops: (min, search.iops_max(max)),
                 mibps: (min_mibps, max_mibps),
                 ratio: mibps_per_iops,
             },
-            (IopsRule::Provisioned { min, max, .. }, _) => Chosen::Iops(min, max),
+            (IopsRule::Provisioned { min, max, .. }, _) => Chosen::Iops(min, search.iops_max(max)),
             _ => Chosen::Gib(least_gib, rules.size_gib_max),
         };
         Some(Self {

@@ -348,3 +348,17 @@ proptest! {
         prop_assert!(total(gib * 2, throttled) >= strict);
     }
 }
+
+/// A region in which io2's price is known up to 32,000 IOPS alone has io2 up to there.
+#[test]
+fn a_type_is_looked_for_as_far_as_it_has_a_price() {
+    let list = PriceList::in_region("eu-west-1", None).unwrap();
+    let space = Space { prices: list.into(), ..space(&[VolumeType::Io2], 1) };
+    let iops = |requests: u64| {
+        let demand = seconds(&[(requests, 4); 60]);
+        let found = cheapest(&space, &demand, &wanted(100, 0));
+        found.first().and_then(|found| found.layout.each.iops)
+    };
+    assert!(iops(20_000).is_some_and(|iops| iops <= 20_000), "{:?}", iops(20_000));
+    assert_eq!(iops(40_000), None);
+}

@@ -33,6 +33,8 @@ fn a_list_may_say_how_many_and_leave_out_the_rest() {
     assert_eq!(all.len(), 3);
     assert_eq!((all[2].name.as_str(), all[2].spec.iops), ("line 3 3", Some(3_000)));
     assert_eq!(list("type,gib\n").unwrap(), []);
+    let all = list("type,gib,iops\ngp3,1.5 TiB,\"4,000\"\n").unwrap();
+    assert_eq!((all[0].spec.size_gib, all[0].spec.iops), (1_536, Some(4_000)));
 }
 
 #[test]
@@ -53,7 +55,15 @@ fn mistakes_are_named() {
             "line 2: \"IOPS\": expected one of this column and \"iops\", which says the same",
         ),
         ("type,gib\ngp3,\n", "line 2: \"\": expected a size in whole GiB"),
-        ("type,gib\ngp3,-4\n", "line 2: \"-4\": expected a whole number of GiB, or nothing"),
+        (
+            "type,gib\ngp3,-4\n",
+            "line 2: \"-4\": expected a size in GiB, with or without a unit (MiB, GiB, TiB): 100, \
+             1,000, 100 GiB, 1.5 TiB",
+        ),
+        (
+            "type,gib,count\ngp3,1,3x\n",
+            "line 2: \"3x\": expected a whole number of volumes, or nothing",
+        ),
         (
             "type,gib,count\ngp3,1,4000000000\n",
             "line 2: \"4000000000\": expected at most 100000 volumes",

@@ -19,21 +19,24 @@ pub fn script(told: &Told<'_>, most: Risk) -> String {
     for (volume, judged) in told.all() {
         match judged.action {
             Action::Keep => {}
-            Action::Modify(to) => script += &modify(volume, judged, &to, most),
-            Action::Delete => script += &delete(volume, judged),
+            Action::Modify(to) => {
+                script += &modify(volume, judged, &to, most, &told.policies.currency)
+            }
+            Action::Delete => script += &delete(volume, judged, &told.policies.currency),
         }
     }
     script
 }
 
-fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk) -> String {
+fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk, currency: &str) -> String {
     let id = &volume.id;
     let is_dear = judged.after > judged.before.saturating_mul(DEARER_MAX);
     let comment = if judged.risk > most || is_dear { "# " } else { "" };
+    let region = region(volume);
     format!(
-        "\n# {id}: {}: {} becomes {}; saves {} USD a month; risk: {}\n\
-         {comment}aws ec2 modify-volume --volume-id {id}{}\n\
-         # undo: aws ec2 modify-volume --volume-id {id}{}\n",
+        "\n# {id}: {}: {} becomes {}; saves {} {currency} a month; risk: {}\n\
+         {comment}aws ec2 modify-volume --volume-id {id}{}{region}\n\
+         # undo: aws ec2 modify-volume --volume-id {id}{}{region}\n",
         judged.finding().id(),
         what(&judged.present),
         what(to),
@@ -44,15 +47,17 @@ fn modify(volume: &Volume, judged: &Judged, to: &VolumeSpec, most: Risk) -> Stri
     )
 }
 
-fn delete(volume: &Volume, judged: &Judged) -> String {
-    let (id, spec) = (&volume.id, &judged.present);
+fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
+    let (id, spec, region) = (&volume.id, &judged.present, region(volume));
+    let zone = volume.zone.as_deref().unwrap_or("ZONE");
     format!(
-        "\n# {id}: {}: {}; saves {} USD a month, less what its snapshot costs; risk: {}\n\
-         # aws ec2 create-snapshot --volume-id {id} --description 'before {id} was deleted'\n\
-         # aws ec2 wait snapshot-completed --filters Name=volume-id,Values={id}\n\
-         # aws ec2 delete-volume --volume-id {id}\n\
-         # undo: aws ec2 create-volume --snapshot-id SNAPSHOT --availability-zone ZONE{} \
-         --size {}\n",
+        "\n# {id}: {}: {}; saves {} {currency} a month, less what its snapshot costs; risk: {}\n\
+         # aws ec2 create-snapshot --volume-id {id} --description 'before {id} was deleted'\
+         {region}\n\
+         # aws ec2 wait snapshot-completed --filters Name=volume-id,Values={id}{region}\n\
+         # aws ec2 delete-volume --volume-id {id}{region}\n\
+         # undo: aws ec2 create-volume --snapshot-id SNAPSHOT --availability-zone {zone}{} \
+         --size {}{region}\n",
         judged.finding().id(),
         what(spec),
         signed_exact(judged.saving()),
@@ -60,6 +65,11 @@ fn delete(volume: &Volume, judged: &Judged) -> String {
         flags(spec),
         spec.size_gib,
     )
+}
+
+/// The region of a volume as a flag, if the list says it.
+fn region(volume: &Volume) -> String {
+    volume.region.as_ref().map_or_else(String::new, |region| format!(" --region {region}"))
 }
 
 /// What a volume is, as flags of modify-volume and create-volume.

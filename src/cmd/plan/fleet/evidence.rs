@@ -1,8 +1,9 @@
 //! Volumes judged a group of files at a time: read, judged, dropped.
 
 use super::files::{Group, Metrics, TOGETHER_BYTES_MAX};
+use super::regions::Policies;
 use crate::cmd::plan::input::read_file;
-use evenkeel_planner::fleet::{Evidence, Judged, Policy, Volume, judge};
+use evenkeel_planner::fleet::{Evidence, Judged, Volume, judge, not_judged};
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All that volumes are judged by.
 pub struct Fleet<'a> {
-    pub policy: &'a Policy,
+    pub policies: &'a Policies,
     pub volumes: &'a [Volume],
     pub ids: &'a BTreeMap<&'a str, usize>,
     pub files: &'a [Metrics],
@@ -59,9 +60,17 @@ impl Fleet<'_> {
         }
         let of = |(number, volume): (usize, &Volume)| {
             let found = by_number.remove(&number);
-            found.unwrap_or_else(|| judge(self.policy, volume, Evidence::Absent))
+            found.unwrap_or_else(|| self.judge_one(volume, Evidence::Absent))
         };
         Outcome { judged: self.volumes.iter().enumerate().map(of).collect(), left_out }
+    }
+
+    /// Judges a volume by the prices of its region.
+    fn judge_one(&self, volume: &Volume, evidence: Evidence) -> Judged {
+        match self.policies.policy(volume) {
+            Ok(policy) => judge(policy, volume, evidence),
+            Err(reason) => not_judged(volume, reason),
+        }
     }
 
     /// Judges the volumes of a group, in parts if its files are too large for all at once.
@@ -88,7 +97,7 @@ impl Fleet<'_> {
                 Err(error) | Ok(Err(error)) => Evidence::Broken(error),
                 Ok(Ok(trace)) => trace.map_or(Evidence::Absent, |it| Evidence::Trace(Box::new(it))),
             };
-            part.judged.push((number, judge(self.policy, volume, evidence)));
+            part.judged.push((number, self.judge_one(volume, evidence)));
         }
     }
 

@@ -2,17 +2,24 @@
 
 use super::Told;
 use super::text::{action_word, assume_word};
+use crate::cmd::plan::json::micro_key;
+use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
 use serde_json::{Map, Value, json};
 
 pub fn json_of(told: &Told<'_>) -> Value {
-    let policy = told.policy;
+    let (policy, currency) = (&told.policies.usual, told.policies.currency.as_str());
+    // With several regions, only `price_lists` has them.
+    let mut lists = told.policies.lists();
+    let list = lists.next().filter(|_| lists.next().is_none());
     let by = |sums: &[Sum], word: fn(usize) -> &'static str| -> Value {
-        let each = sums.iter().enumerate().map(|(at, sum)| (word(at).to_owned(), sum_json(sum)));
+        let each =
+            sums.iter().enumerate().map(|(at, sum)| (word(at).to_owned(), sum_json(sum, currency)));
         Value::Object(each.collect::<Map<_, _>>())
     };
+    let volumes = told.all().map(|(volume, judged)| row(volume, judged, currency));
     let refused = told
         .list
         .refused
@@ -21,30 +28,37 @@ pub fn json_of(told: &Told<'_>) -> Value {
     json!({
         "schema": "evenkeel.fleet/1",
         "rules": policy.rules.date().to_string(),
-        "prices": policy.prices.date().to_string(),
-        "region": policy.prices.region(),
+        "prices": list.map(|list| list.date().to_string()),
+        "region": list.map(PriceList::region),
+        "price_lists": told.policies.lists().map(list_json).collect::<Vec<_>>(),
+        "currency": currency,
         "assume": assume_word(policy.assume),
         "headroom_percent": policy.headroom_percent,
         "days_min": policy.days_min,
         "gaps_percent_max": policy.gaps_percent_max,
         "throttled_s_per_day": policy.throttled_s_per_day,
-        "totals": sum_json(&told.totals.all),
+        "totals": sum_json(&told.totals.all, currency),
         "by_finding": by(&told.totals.by_finding, |at| Finding::ALL[at].id()),
         "by_risk": by(&told.totals.by_risk, |at| Risk::ALL[at].word()),
         "deleted_gib": told.totals.deleted_gib,
-        "volumes": told.all().map(|(volume, judged)| row(volume, judged)).collect::<Vec<_>>(),
+        "volumes": volumes.collect::<Vec<_>>(),
         "not_read": refused.collect::<Vec<_>>(),
         "left_out": told.left_out,
     })
 }
 
-fn sum_json(sum: &Sum) -> Value {
+/// A price list that applies.
+fn list_json(list: &PriceList) -> Value {
+    json!({ "region": list.region(), "date": list.date().to_string() })
+}
+
+fn sum_json(sum: &Sum, currency: &str) -> Value {
     json!({
         "volumes": sum.volumes,
         "changes": sum.changes,
-        "before_micro_usd": sum.before,
-        "after_micro_usd": sum.after,
-        "saving_micro_usd": sum.saving(),
+        micro_key("before", currency): sum.before,
+        micro_key("after", currency): sum.after,
+        micro_key("saving", currency): sum.saving(),
         "provisioned_iops": sum.iops,
         "never_used_iops": sum.never_used_iops,
         "provisioned_mibps": sum.mibps,
@@ -52,7 +66,7 @@ fn sum_json(sum: &Sum) -> Value {
     })
 }
 
-fn row(volume: &Volume, judged: &Judged) -> Value {
+fn row(volume: &Volume, judged: &Judged, currency: &str) -> Value {
     let after = match judged.action {
         Action::Modify(to) => spec(&to),
         _ => Value::Null,
@@ -80,14 +94,15 @@ fn row(volume: &Volume, judged: &Judged) -> Value {
         "name": volume.name,
         "attached": volume.attached,
         "attached_to": volume.attached_to,
+        "region": volume.region,
         "boots": volume.boots,
         "findings": judged.findings.iter().map(|it| it.id()).collect::<Vec<_>>(),
         "action": action_word(&judged.action),
         "present": spec(&judged.present),
         "better": after,
-        "before_micro_usd": judged.before,
-        "after_micro_usd": judged.after,
-        "saving_micro_usd": judged.saving(),
+        micro_key("before", currency): judged.before,
+        micro_key("after", currency): judged.after,
+        micro_key("saving", currency): judged.saving(),
         "risk": judged.risk.word(),
         "waits_ms_per_day": waits,
         "known": known,

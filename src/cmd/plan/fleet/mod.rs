@@ -4,20 +4,24 @@ mod commands;
 mod evidence;
 mod files;
 mod json;
+mod regions;
 mod text;
 
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
 use crate::message::{self, Exit, Failure, Format};
+use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{Judged, List, Policy, Risk, Volume, list};
+use regions::Policies;
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::Path;
 
-pub fn run(arguments: &PlanFleet, format: Format) -> Result<(), Failure> {
+pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
     let list = volumes(&arguments.volumes, &policy, arguments.allow_partial)?;
+    let policies = Policies::of(&policy, &arguments.policy, region, &list)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
     let (files, mut left_out) = match &arguments.metrics {
@@ -28,7 +32,7 @@ pub fn run(arguments: &PlanFleet, format: Format) -> Result<(), Failure> {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(available, usize::from);
     let fleet = evidence::Fleet {
-        policy: &policy,
+        policies: &policies,
         volumes: &list.volumes,
         ids: &ids,
         files: &files,
@@ -37,7 +41,8 @@ pub fn run(arguments: &PlanFleet, format: Format) -> Result<(), Failure> {
     let outcome = fleet.judge(&groups, jobs);
     left_out.extend(outcome.left_out);
     let told = Told {
-        policy: &policy,
+        name: arguments.volumes.display().to_string(),
+        policies: &policies,
         totals: Totals::of(&outcome.judged),
         list: &list,
         judged: &outcome.judged,
@@ -51,14 +56,16 @@ pub fn run(arguments: &PlanFleet, format: Format) -> Result<(), Failure> {
     }
     match format {
         Format::Text => message::print(&text::text(&told, arguments.top as usize)),
-        Format::Csv => message::print(&message::csv(&text::COLUMNS, &text::rows(&told))),
+        Format::Csv => message::print(&text::csv(&told)),
         Format::Json => message::print(&message::json(&json::json_of(&told))),
     }
 }
 
 /// What an answer is made of.
 struct Told<'a> {
-    policy: &'a Policy,
+    /// The file of the list.
+    name: String,
+    policies: &'a Policies,
     totals: Totals,
     list: &'a List,
     /// In the order of the list.
@@ -83,7 +90,7 @@ const fn risk_max(most: RiskMax) -> Risk {
 }
 
 fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
-    let (rules, prices) = input::in_force(arguments.as_of)?;
+    let rules = input::rules_of(arguments.as_of)?;
     if rules.modify_rules().is_none() {
         let message = format!("by the rules of {} no volume can be changed in place", rules.date());
         return Err(Failure::new(message)
@@ -92,7 +99,7 @@ fn policy(arguments: &FleetPolicy) -> Result<Policy, Failure> {
     }
     Ok(Policy {
         rules,
-        prices,
+        prices: PriceList::newest().into(),
         types: arguments.types.clone(),
         less_durable: arguments.less_durable,
         assume: input::assume(arguments.assume),

@@ -14,7 +14,25 @@ const LEFT_OUT_SHOWN: usize = 10;
 /// Hours of a month of 30 days.
 const MS_PER_DAY: u64 = 86_400_000;
 
-pub const COLUMNS: [&str; 22] = [
+/// The titles of columns, with the currency of their amounts.
+fn titles(told: &Told<'_>, columns: &[&str]) -> Vec<String> {
+    columns.iter().map(|column| column.replace("USD", &told.policies.currency)).collect()
+}
+
+fn table(told: &Told<'_>, columns: &[&str], rows: &[Vec<String>]) -> String {
+    let titles = titles(told, columns);
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    message::table(&titles, rows)
+}
+
+/// The answer as CSV, with a row for each volume.
+pub fn csv(told: &Told<'_>) -> String {
+    let titles = titles(told, &COLUMNS);
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    message::csv(&titles, &rows(told))
+}
+
+const COLUMNS: [&str; 23] = [
     "VOLUME",
     "NAME",
     "FINDING",
@@ -37,10 +55,11 @@ pub const COLUMNS: [&str; 22] = [
     "NEVER USED MIB/S",
     "DAYS KNOWN",
     "REASON",
+    "REGION",
 ];
 
 /// A row for each volume, with exact amounts.
-pub fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
+fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
     told.all().map(|(volume, judged)| row(volume, judged)).collect()
 }
 
@@ -79,6 +98,7 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         message::or_dash(judged.never_used_mibps),
         message::or_dash(judged.known.map(|known| days(known.known_ms))),
         judged.reasons.join("; "),
+        message::or_dash(volume.region.as_deref()),
     ]
 }
 
@@ -143,15 +163,16 @@ pub fn text(told: &Told<'_>, top: usize) -> String {
 }
 
 fn header(told: &Told<'_>) -> String {
-    let policy = told.policy;
+    let policy = &told.policies.usual;
+    let lists: Vec<String> =
+        told.policies.lists().map(|list| format!("{}, {}", list.date(), list.region())).collect();
     let known = |judged: &&Judged| judged.known.is_some();
     let with_metrics = told.judged.iter().filter(known).count();
     format!(
-        "{} volumes, {with_metrics} of them with metrics; list prices of {}, {}, of a month of 30 \
+        "{} volumes, {with_metrics} of them with metrics; list prices of {}, of a month of 30 \
          days\nheadroom {} %, at least {} days of metrics, requests within an interval: {}\n\n",
         told.totals.all.volumes,
-        policy.prices.date(),
-        policy.prices.region(),
+        lists.join("; "),
         policy.headroom_percent,
         policy.days_min,
         assume_word(policy.assume),
@@ -170,16 +191,16 @@ pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static s
 fn by_finding(told: &Told<'_>) -> String {
     let columns =
         ["FINDING", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    sums(&columns, &told.totals.by_finding, |at| Finding::ALL[at].id())
+    sums(told, &columns, &told.totals.by_finding, |at| Finding::ALL[at].id())
 }
 
 fn by_risk(told: &Told<'_>) -> String {
     let columns = ["RISK", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
-    sums(&columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
+    sums(told, &columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
 }
 
 /// A table of sums, with what they come to together.
-fn sums(columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> String {
+fn sums(told: &Told<'_>, columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> String {
     let mut rows = Vec::new();
     let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
         let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
@@ -198,7 +219,7 @@ fn sums(columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> Strin
     }
     let of = |count: fn(&Sum) -> u64| all.iter().map(count).sum();
     rows.push(row("all", of(|sum| sum.volumes), of(|sum| sum.changes), total));
-    message::table(columns, &rows) + "\n"
+    table(told, columns, &rows) + "\n"
 }
 
 fn unused(all: &Sum) -> String {
@@ -216,14 +237,20 @@ fn unused(all: &Sum) -> String {
 }
 
 fn deleted(told: &Told<'_>) -> String {
-    let gib = told.totals.deleted_gib;
-    match told.policy.prices.snapshot().filter(|_| gib > 0) {
-        Some(prices) => {
-            let most = cost::rounded(gib.saturating_mul(prices.gib_month));
-            format!("snapshots of what is to be deleted cost at most {most} USD a month\n\n")
-        }
-        None => String::new(),
+    let mut most_micros: Option<u64> = None;
+    for (volume, judged) in told.all().filter(|(_, judged)| judged.action == Action::Delete) {
+        let policy = told.policies.policy(volume).ok();
+        let Some(prices) = policy.and_then(|policy| policy.prices.list().snapshot()) else {
+            return String::new();
+        };
+        let gib = u64::from(judged.present.size_gib);
+        let sum = most_micros.get_or_insert(0);
+        *sum = sum.saturating_add(gib.saturating_mul(prices.gib_month));
     }
+    most_micros.map_or_else(String::new, |micros| {
+        let (most, currency) = (cost::rounded(micros), &told.policies.currency);
+        format!("snapshots of what is to be deleted cost at most {most} {currency} a month\n\n")
+    })
 }
 
 /// The changes that matter most.
@@ -277,14 +304,14 @@ fn list(told: &Told<'_>, top: usize) -> String {
     }
     let all = ["all changes".to_owned(), dash(), dash(), dash()];
     rows.push(row(all, total, [dash(), dash()]));
-    message::table(&columns, &rows)
+    table(told, &columns, &rows)
 }
 
 fn not_judged(told: &Told<'_>) -> String {
     let mut lines = Vec::new();
     for refused in &told.list.refused {
         let id = refused.id.as_ref().map_or_else(String::new, |id| format!(", {id}"));
-        lines.push(format!("{}{id}: {}", refused.place, refused.reason));
+        lines.push(format!("{}, {}{id}: {}", told.name, refused.place, refused.reason));
     }
     let failed = |(_, judged): &(&Volume, &Judged)| judged.finding() == Finding::NotJudged;
     for (volume, judged) in told.all().filter(failed) {

@@ -221,12 +221,12 @@ fn what_nobody_has_is_for_deletion_and_what_nobody_asks_is_idle() {
     gp3.unsettled = Some("its state is error".to_owned());
     assert_eq!(judge(&Policy::usual(), &gp3, Evidence::Absent).findings, [Finding::NotJudged]);
     let before_gp3 = Policy {
-        prices: PriceList::as_of("2014-06".parse().unwrap()).unwrap_or(PriceList::newest()),
+        prices: PriceList::as_of("2014-06".parse().unwrap()).unwrap().into(),
         ..Policy::usual()
     };
     gp3.unsettled = None;
     let judged = judge(&before_gp3, &gp3, Evidence::Absent);
-    assert!(judged.reasons[0].ends_with("has no price of gp3"), "{judged:?}");
+    assert!(judged.reasons[0].contains("has no price of gp3 500 GiB"), "{judged:?}");
 }
 
 /// Any volume that the rules allow.
@@ -299,7 +299,7 @@ proptest! {
         evidence in any_evidence(),
     ) {
         let judged = judge(&policy, &volume, evidence.clone());
-        let price = |spec: &VolumeSpec| policy.prices.monthly_micro_usd(spec).unwrap();
+        let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
         prop_assert_eq!((judged.present, judged.before), (volume.spec, price(&volume.spec)));
         let Action::Modify(to) = judged.action else {
             let after = if judged.action == Action::Delete { 0 } else { judged.before };
@@ -406,7 +406,7 @@ proptest! {
         });
         let judged: Vec<Judged> = judged.collect();
         let totals = Totals::of(&judged);
-        let price = |spec: &VolumeSpec| policy.prices.monthly_micro_usd(spec).unwrap();
+        let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
         let before: u64 = all.iter().map(|(volume, _)| price(&volume.spec)).sum();
         let after = judged.iter().map(|judged| match judged.action {
             Action::Keep => price(&judged.present),

@@ -101,7 +101,7 @@ fn what_is_wrong_is_told_and_the_rest_is_read() {
     let expected = [
         "line 3: it stands at line 2 already",
         "line 4: the type \"gp4\": expected standard, st1, sc1, gp2, gp3, io1 or io2",
-        "line 5: the size \"much\": expected a whole number, as 100",
+        "line 5: column Size: \"much\": expected a size in GiB, with or without a unit",
         "line 6: by the rules of 2026-01-15 it cannot be: Iops to volume size ratio of 500 is too \
          high; maximum is 50",
         "line 7: by the rules of 2026-01-15 it cannot be: ",
@@ -138,4 +138,44 @@ fn a_text_that_is_no_list_is_refused() {
     (0..=NAMES_MAX).for_each(|at| many += &format!("vol-{at:x},gp3,8\n"));
     let broken = read_text(&many).unwrap_err().to_string();
     assert!(broken.contains("at most 100000 volumes; split the list"), "{broken}");
+}
+
+/// Every number of a list is read with its unit, or refused with its column and its text.
+#[test]
+fn numbers_have_units_or_are_refused() {
+    let of =
+        |volume: &Volume| (volume.spec.size_gib, volume.spec.iops, volume.spec.throughput_mibps);
+    let all = read_text(
+        "VolumeId,VolumeType,Size,Iops,Throughput\n\
+         vol-0a,gp3,2 TiB,\"4,000\",\"250 MiB/s\"\n\
+         vol-0b,gp3,\"1,000\",3k,125\n\
+         vol-0c,gp3,1.5T,3000 IOPS,1 GiB/s\n\
+         vol-0d,gp3,8 potatoes,3000,125\n\
+         vol-0e,gp3,100,many,125\n\
+         vol-0f,gp3,100,3000,125 Mbps\n\
+         vol-10,gp3,1.234,3000,125\n\
+         vol-11,gp3,1.5,3000,125\n",
+    );
+    let List { volumes, refused } = all.unwrap();
+    let read: Vec<_> = volumes.iter().map(of).collect();
+    assert_eq!(read[..2], [(2_048, Some(4_000), Some(250)), (1_000, Some(3_000), Some(125))]);
+    assert_eq!(volumes.len(), 2, "1 GiB/s is more than 3,000 IOPS allow");
+    let starts = [
+        "by the rules of",
+        "column Size: \"8 potatoes\": expected a size in GiB",
+        "column Iops: \"many\": expected I/Os a second",
+        "column Throughput: \"125 Mbps\": expected MiB a second",
+        "column Size: \"1.234\": expected a size in GiB",
+        "column Size: \"1.5\": expected a size in GiB",
+    ];
+    assert_eq!(refused.len(), starts.len(), "{refused:?}");
+    for (refused, start) in refused.iter().zip(starts) {
+        assert!(refused.reason.starts_with(start), "{refused:?}");
+    }
+    // The unit may stand in the header; one that is not known is refused.
+    let volume = one("VolumeId,VolumeType,Size (TiB),Throughput (MB/s)\nvol-0a,gp3,2,250\n");
+    assert_eq!(of(&volume), (2_048, Some(3_000), Some(250)));
+    let broken = read_text("VolumeId,VolumeType,Size,Throughput (Mbps)\nvol-0a,gp3,2,250\n");
+    let broken = broken.unwrap_err().to_string();
+    assert!(broken.starts_with("line 1: \"Throughput (Mbps)\": expected a column of"), "{broken}");
 }

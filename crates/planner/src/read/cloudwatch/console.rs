@@ -115,7 +115,6 @@ fn period(labels: &[Vec<String>]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Note;
 
     #[test]
     fn labels_say_what_the_columns_are() {
@@ -123,9 +122,9 @@ mod tests {
         let traces = read(&mut text.as_bytes(), &Hints::default()).unwrap();
         let [trace] = traces.as_slice() else { panic!("one volume") };
         assert_eq!(trace.name, "vol-0123456789abcdef0");
-        assert_eq!((trace.intervals.len(), trace.intervals[0].length_ms), (4, 300_000));
+        assert_eq!((trace.intervals.len(), trace.intervals[0].length_ms), (5, 300_000));
         assert_eq!((trace.intervals[1].reads, trace.intervals[1].writes), (3_001, 900));
-        assert!(matches!(trace.notes[0], Note::Gap { length_ms: 300_000, .. }));
+        assert_eq!(trace.partial().count(), 1);
     }
 
     #[test]

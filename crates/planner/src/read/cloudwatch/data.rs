@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn stretches_are_told_apart_and_absence_is_a_gap() {
+    fn stretches_are_told_apart_and_absence_is_unknown() {
         let traces = read_with(SAMPLE, &Hints::default()).unwrap();
         let [trace] = traces.as_slice() else { panic!("one volume") };
         assert_eq!((trace.name.as_str(), trace.clock), ("vol-0123456789abcdef0", Clock::Unix));
         assert_eq!(trace.columns.requests, Some(Kind::Sum));
         assert_eq!(trace.columns.queue, Some(Kind::Mean));
         let lengths: Vec<u64> = trace.intervals.iter().map(|at| at.length_ms / 1_000).collect();
-        assert_eq!(lengths, [300, 300, 300, 300, 60, 60, 60, 60, 60]);
+        assert_eq!(lengths, [300, 300, 300, 300, 60, 60, 60, 60, 60, 60]);
         let first = trace.intervals[0];
         assert_eq!((first.reads, first.write_bytes), (30_000, 122_880_000));
         assert_eq!((first.read_ns, first.idle_ms), (Some(30_000_000_000), Some(75_000)));
@@ -212,19 +212,14 @@ mod tests {
         assert_eq!(first.is_censored, None);
         let censored: Vec<_> = trace.intervals.iter().skip(4).map(|at| at.is_censored).collect();
         let not = Some(false);
-        assert_eq!(censored, [not, Some(true), not, not, not]);
+        assert_eq!(censored, [not, Some(true), not, not, not, not]);
         assert_eq!(trace.intervals[4].balance_ppm, Some(995_000));
         assert_eq!(
             trace.notes,
             [
-                Note::Gap { start_ms: 1_795_633_380_000, length_ms: 60_000 },
                 Note::Remark(
                     "periods inferred from the least spacing: 300 s from 2026-11-25T18:40:00Z, \
                      60 s from 2026-11-25T19:00:00Z"
-                        .to_owned()
-                ),
-                Note::Remark(
-                    "periods left out, since a metric of requests or bytes has no value there: 1"
                         .to_owned()
                 ),
                 Note::Remark(
@@ -280,5 +275,83 @@ mod tests {
         assert_eq!(traces[0].intervals.len(), 2);
         let broken = answer([page("[2, 1]"), page("[2, 7]")]).unwrap_err();
         assert!(broken.expected.starts_with("one value of VolumeReadOps at 2026-11-25T19:00:00Z"));
+    }
+
+    /// An answer with a metric in each series, of minutes from 19:00 on; `-1` is no point.
+    fn answer(series: &[(&str, &[f64])]) -> String {
+        let result = |(label, values): &(&str, &[f64])| {
+            let known = || (0..).zip(*values).filter(|(_, value)| **value >= 0.0);
+            let time = |(minute, _)| format!("\"2026-11-25T19:{minute:02}:00Z\"");
+            let times: Vec<String> = known().map(time).collect();
+            let values: Vec<String> = known().map(|(_, value)| value.to_string()).collect();
+            format!(
+                r#"{{"Id": "a", "Label": "vol-0123 {label}", "StatusCode": "Complete",
+                "Timestamps": [{}], "Values": [{}]}}"#,
+                times.join(","),
+                values.join(",")
+            )
+        };
+        let all: Vec<String> = series.iter().map(result).collect();
+        format!(r#"{{"MetricDataResults": [{}]}}"#, all.join(","))
+    }
+
+    /// On Xen instances there is no point of VolumeReadBytes where nothing was read.
+    #[test]
+    fn bytes_are_none_where_operations_are_none() {
+        let text = answer(&[
+            ("VolumeReadOps Sum", &[600.0, 0.0, 0.0, 0.0]),
+            ("VolumeReadBytes Sum", &[2_457_600.0, -1.0, -1.0, -1.0]),
+            ("VolumeWriteOps Sum", &[60.0, 360_000.0, 360_000.0, 60.0]),
+            ("VolumeWriteBytes Sum", &[245_760.0, 1.4e9, 1.4e9, 245_760.0]),
+        ]);
+        let traces = read_with(&text, &Hints::default()).unwrap();
+        let [trace] = traces.as_slice() else { panic!("one volume") };
+        let writes: Vec<u64> = trace.intervals.iter().map(|at| at.writes).collect();
+        assert_eq!(writes, [60, 360_000, 360_000, 60]);
+        assert_eq!(trace.partial().count(), 0);
+    }
+
+    #[test]
+    fn a_period_that_is_known_in_part_still_shows_use() {
+        let text = answer(&[
+            ("VolumeReadOps Sum", &[600.0, -1.0, 600.0]),
+            ("VolumeReadBytes Sum", &[2_457_600.0, -1.0, -1.0]),
+            ("VolumeWriteOps Sum", &[60.0, 360_000.0, 60.0]),
+            ("VolumeWriteBytes Sum", &[245_760.0, 1.4e9, 245_760.0]),
+        ]);
+        let trace = read_with(&text, &Hints::default()).unwrap().remove(0);
+        assert_eq!(trace.intervals[1].writes, 360_000);
+        let partial: Vec<u64> = trace.partial().map(|at| at.reads).collect();
+        assert_eq!(partial, [0, 600]);
+        let merged = crate::read::merge(vec![trace]).unwrap();
+        let remark = "intervals known in part: 2, 2 min in all; what is missing there counts as \
+            nothing, so that more may have been asked for";
+        assert!(merged.notes.contains(&Note::Remark(remark.to_owned())), "{:?}", merged.notes);
+    }
+
+    #[test]
+    fn fractions_of_operations_are_no_sum() {
+        let ops: &[f64] = &[600.5, 300.25];
+        for label in ["VolumeReadOps", "VolumeWriteOps", "VolumeReadBytes", "VolumeWriteBytes"] {
+            let broken = read_with(&answer(&[(label, ops)]), &Hints::default()).unwrap_err();
+            let start = format!("the Sum of {label} of vol-0123, which is whole: 600.5 is of");
+            assert!(broken.expected.starts_with(&start), "{broken}");
+            assert!(broken.expected.contains("\"Stat\": \"Sum\""), "{broken}");
+        }
+        // Seconds have fractions.
+        let whole: &[f64] = &[600.0, 300.0];
+        let text = answer(&[("VolumeReadOps", whole), ("VolumeIdleTime", ops)]);
+        assert!(read_with(&text, &Hints::default()).is_ok());
+    }
+
+    #[test]
+    fn averages_with_their_numbers_of_samples_are_sums() {
+        let averages = ("VolumeReadOps Average", [0.5, 0.1].as_slice());
+        let counts = ("VolumeReadOps SampleCount", [1_200.0, 30.0].as_slice());
+        let traces = read_with(&answer(&[averages, counts]), &Hints::default()).unwrap();
+        let reads: Vec<u64> = traces[0].intervals.iter().map(|at| at.reads).collect();
+        assert_eq!(reads, [600, 3]);
+        let broken = read_with(&answer(&[averages]), &Hints::default()).unwrap_err();
+        assert!(broken.expected.starts_with("the statistic Sum of VolumeReadOps"), "{broken}");
     }
 }

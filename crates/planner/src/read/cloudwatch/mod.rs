@@ -1,8 +1,8 @@
 //! CloudWatch's metrics of volumes: what the forms of its answers have in common.
 //!
-//! An answer has series of points. Those of one volume become intervals where all its series of
-//! requests and bytes have a point: CloudWatch has no point where it knows nothing, and absence is
-//! not zero.
+//! An answer has series of points. Those of one volume become intervals where any of its series of
+//! requests and bytes has a point. CloudWatch has no point where it knows nothing: what is absent
+//! is unknown, and an interval that lacks something still shows what was used in it.
 
 pub mod console;
 pub mod data;
@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-use crate::trace::{Clock, Columns, Interval, Kind, Note};
+use crate::trace::{Amounts, Clock, Columns, Interval, Kind, Note};
 
 use super::collect::{Traces, too_many_intervals, too_many_names};
 use super::numbers::{amount, show_time, time, utc};
@@ -94,6 +94,7 @@ pub(super) enum Statistic {
     Average,
     Minimum,
     Maximum,
+    SampleCount,
     Other,
 }
 
@@ -111,7 +112,8 @@ impl Statistic {
                 "average" | "avg" => Self::Average,
                 "minimum" | "min" => Self::Minimum,
                 "maximum" | "max" => Self::Maximum,
-                "samplecount" | "p50" | "p90" | "p95" | "p99" => Self::Other,
+                "samplecount" => Self::SampleCount,
+                "p50" | "p90" | "p95" | "p99" => Self::Other,
                 _ => return None,
             })
         })
@@ -173,8 +175,12 @@ impl Visitor<'_> for TimestampVisitor {
 struct Volume {
     /// The points of each metric, by time, each time once.
     series: BTreeMap<Metric, Vec<(u64, f64)>>,
-    unsaid: bool,
+    /// The metrics whose statistic is not said, and what the text calls them.
+    unsaid: BTreeMap<Metric, String>,
     unsuitable: BTreeMap<Metric, String>,
+    /// The points of means and of numbers of samples, whose product is a sum.
+    averages: BTreeMap<Metric, Vec<(u64, f64)>>,
+    sample_counts: BTreeMap<Metric, Vec<(u64, f64)>>,
 }
 
 /// Makes traces of series. `period_ms` is what the text or a query says, if it does.
@@ -186,11 +192,13 @@ pub(super) fn assemble(
     hints: &Hints,
 ) -> Read {
     let period_ms = hints.interval().or(period_ms.filter(|ms| INTERVAL_MS.contains(ms)));
-    let volumes = gather(series, hints)?;
+    let mut volumes = gather(series, hints)?;
+    volumes.values_mut().for_each(Volume::sum_averages);
     let mut traces = Traces::new(Clock::Unix);
     let mut remarks = BTreeMap::new();
     for (name, volume) in &volumes {
         volume.refuse_unsuitable(name, needs_amounts)?;
+        volume.refuse_fractions(name)?;
         traces.of(name)?;
         let notes = volume.intervals(name, period_ms, needs_amounts, &mut traces)?;
         remarks.insert(name.clone(), notes);
@@ -223,12 +231,22 @@ fn gather(series: Vec<Series>, hints: &Hints) -> Result<BTreeMap<String, Volume>
             return Err(too_many_names(&name));
         }
         let volume = volumes.entry(name).or_default();
-        if one.statistic.is_some_and(|statistic| !one.metric.takes(statistic)) {
-            volume.unsuitable.insert(one.metric, one.place);
-            continue;
+        let points = match one.statistic {
+            Some(statistic) if !one.metric.takes(statistic) => {
+                volume.unsuitable.insert(one.metric, one.place.clone());
+                match statistic {
+                    Statistic::Average => volume.averages.entry(one.metric),
+                    Statistic::SampleCount => volume.sample_counts.entry(one.metric),
+                    _ => continue,
+                }
+            }
+            None => {
+                volume.unsaid.insert(one.metric, one.place.clone());
+                volume.series.entry(one.metric)
+            }
+            Some(_) => volume.series.entry(one.metric),
         }
-        volume.unsaid |= one.statistic.is_none();
-        let points = volume.series.entry(one.metric).or_default();
+        .or_default();
         total += one.points.len();
         if total > 2 * INTERVALS_TOTAL_MAX {
             return Err(too_many_intervals(&one.place));
@@ -285,24 +303,56 @@ impl Volume {
         Ok(())
     }
 
-    /// The times at which all that is needed has a value, and how many have only a part.
-    fn starts(&self, needs_amounts: bool) -> (Vec<u64>, Vec<u64>) {
+    /// Sums where the means of samples and their numbers are there, whatever a sample is.
+    fn sum_averages(&mut self) {
+        for (metric, averages) in &self.averages {
+            let Some(counts) = self.sample_counts.get(metric) else { continue };
+            if self.series.contains_key(metric) {
+                continue;
+            }
+            let counts: BTreeMap<u64, f64> = counts.iter().copied().collect();
+            let sum = |(start_ms, average): &(u64, f64)| {
+                Some((*start_ms, (average * counts.get(start_ms)?).round()))
+            };
+            self.series.insert(*metric, averages.iter().filter_map(sum).collect());
+        }
+    }
+
+    /// A sum of operations or bytes is whole: points that are not are of another statistic.
+    fn refuse_fractions(&self, name: &str) -> Result<(), Broken> {
+        for (metric, place) in self.unsaid.iter().filter(|(metric, _)| metric.is_amount()) {
+            let is_fraction = |value: f64| (value - value.round()).abs() > 0.001;
+            let points = self.series.get(metric).into_iter().flatten();
+            let Some((_, value)) = points.copied().find(|(_, value)| is_fraction(*value)) else {
+                continue;
+            };
+            let expected = format!(
+                "the Sum of {0} of {name}, which is whole: {value} is of another statistic, such \
+                 as Average. Ask with \"Stat\": \"Sum\" in the queries of `aws cloudwatch \
+                 get-metric-data`, or with `aws cloudwatch get-metric-statistics --statistics \
+                 Sum`; Average together with SampleCount will do, too",
+                metric.name()
+            );
+            return Err(Broken::whole(place, expected));
+        }
+        Ok(())
+    }
+
+    /// The times at which anything that is needed has a value.
+    fn starts(&self, needs_amounts: bool) -> Vec<u64> {
         let has_amounts = self.series.keys().any(|metric| metric.is_amount());
         if !has_amounts && needs_amounts {
-            return (Vec::new(), Vec::new());
+            return Vec::new();
         }
-        // Of a text without any amounts, all is needed: it is merged with others later.
         let is_needed = |metric: &Metric| metric.is_amount() || !has_amounts;
         let needed: Vec<_> = self.series.iter().filter(|(metric, _)| is_needed(metric)).collect();
         let points = needed.iter().flat_map(|(_, points)| points.iter());
         let mut starts: Vec<u64> = points.map(|(start_ms, _)| *start_ms).collect();
         starts.sort();
-        let (mut whole, mut all) = (Vec::new(), Vec::new());
-        for same in starts.chunk_by(|a, b| a == b) {
-            all.extend(same.first());
-            whole.extend(same.first().filter(|_| same.len() == needed.len()));
-        }
-        (whole, all)
+        // Of a text without any amounts, all is needed: it is merged with others later.
+        let least = if has_amounts { 1 } else { needed.len() };
+        let times = starts.chunk_by(|a, b| a == b).filter(|same| same.len() >= least);
+        times.filter_map(|same| same.first().copied()).collect()
     }
 
     fn intervals(
@@ -312,7 +362,7 @@ impl Volume {
         needs_amounts: bool,
         traces: &mut Traces,
     ) -> Result<Vec<Note>, Broken> {
-        let (whole, all) = self.starts(needs_amounts);
+        let all = self.starts(needs_amounts);
         let mut remarks = Vec::new();
         let lengths = period::lengths(&all, period_ms).ok_or_else(|| {
             Broken::whole(
@@ -321,25 +371,16 @@ impl Volume {
             )
         })?;
         remarks.extend(period::remark(&all, &lengths, period_ms));
-        let mut whole_at = whole.iter().peekable();
         let columns = self.columns();
         let mut at = At::new(self);
         for (start_ms, length_ms) in all.iter().zip(&lengths) {
-            if whole_at.next_if_eq(&start_ms).is_some() {
-                at.go_to(*start_ms);
-                traces.push(name, at.interval(*start_ms, *length_ms), columns)?;
-            }
-        }
-        let partly = all.len() - whole.len();
-        if partly > 0 {
-            remarks.push(format!(
-                "periods left out, since a metric of requests or bytes has no value there: {partly}"
-            ));
+            at.go_to(*start_ms);
+            traces.push(name, at.interval(*start_ms, *length_ms), columns)?;
         }
         if needs_amounts {
             remarks.extend(self.missing());
         }
-        if self.unsaid {
+        if !self.unsaid.is_empty() {
             remarks.push(
                 "the statistic is not said; Sum is assumed, and Average of VolumeQueueLength and \
                  BurstBalance"
@@ -403,6 +444,17 @@ impl<'a> At<'a> {
         let value = |metric: Metric| self.values.get(metric as usize).copied().flatten();
         let sum = |metric| value(metric).map_or(0, amount);
         let ns = |metric| value(metric).map(|seconds: f64| amount(seconds * 1e9));
+        let mut unknown = Amounts::default();
+        for (metric, amount) in [
+            (Metric::ReadOps, Amounts::READS),
+            (Metric::WriteOps, Amounts::WRITES),
+            (Metric::ReadBytes, Amounts::READ_BYTES),
+            (Metric::WriteBytes, Amounts::WRITE_BYTES),
+        ] {
+            if value(metric).is_none() {
+                unknown = unknown.or(amount);
+            }
+        }
         let exceeded = [Metric::IopsExceeded, Metric::ThroughputExceeded].map(value);
         Interval {
             start_ms,
@@ -422,6 +474,7 @@ impl<'a> At<'a> {
                 .iter()
                 .any(Option::is_some)
                 .then(|| exceeded.iter().flatten().any(|value| *value > 0.0)),
+            unknown,
         }
     }
 }

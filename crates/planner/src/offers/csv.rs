@@ -1,0 +1,78 @@
+//! Offer files in CSV: some lines that say what they are, then a header, then a line of each price.
+
+use std::io::BufRead;
+
+use super::{Offers, Row};
+use crate::read::{Broken, Lines, cells};
+
+/// The most lines before the header.
+const LINES_BEFORE_MAX: u64 = 20;
+
+/// The places of the columns; others are not looked at.
+struct Columns {
+    term: Option<usize>,
+    usage_type: usize,
+    region: Option<usize>,
+    unit: usize,
+    price: usize,
+    currency: Option<usize>,
+    date: Option<usize>,
+}
+
+impl Columns {
+    /// `None` if a line is no header.
+    fn of(titles: &[String]) -> Option<Self> {
+        let place = |name: &str| {
+            titles.iter().position(|title| title.replace(' ', "").eq_ignore_ascii_case(name))
+        };
+        Some(Self {
+            term: place("TermType"),
+            usage_type: place("usageType")?,
+            region: place("RegionCode"),
+            unit: place("Unit")?,
+            price: place("PricePerUnit")?,
+            currency: place("Currency"),
+            date: place("EffectiveDate"),
+        })
+    }
+}
+
+pub fn read(input: &mut dyn BufRead, offers: &mut Offers) -> Result<(), Broken> {
+    let mut lines = Lines::new(input);
+    let mut columns: Option<Columns> = None;
+    let mut published = String::new();
+    while let Some((number, line)) = lines.next()? {
+        let (cells, _) = cells(line, ',');
+        let Some(columns) = &columns else {
+            if let [title, date, ..] = cells.as_slice()
+                && title == "Publication Date"
+            {
+                published.clone_from(date);
+            }
+            columns = Columns::of(&cells);
+            if columns.is_none() && number > LINES_BEFORE_MAX {
+                let expected = "a header with usageType, Unit and PricePerUnit";
+                return Err(Broken::at(number, line, expected));
+            }
+            continue;
+        };
+        let cell = |at: usize| cells.get(at).map(String::as_str).unwrap_or_default();
+        let of = |at: Option<usize>| at.map(cell).unwrap_or_default();
+        if columns.term.is_some() && of(columns.term) != "OnDemand" {
+            continue;
+        }
+        let is_dated = columns.date.is_some_and(|at| !cell(at).is_empty());
+        let date = if is_dated { of(columns.date) } else { &published };
+        let currency = if columns.currency.is_some() { of(columns.currency) } else { "USD" };
+        offers.add(Row {
+            place: format!("line {number}"),
+            usage_type: cell(columns.usage_type).to_owned(),
+            region: columns.region.map(|at| cell(at).to_owned()),
+            unit: cell(columns.unit).to_owned(),
+            price: cell(columns.price).to_owned(),
+            currency: currency.to_owned(),
+            date: date.to_owned(),
+        })?;
+    }
+    Ok(())
+}
