@@ -30,9 +30,14 @@ fn run() -> reader::Result<()> {
     let data = variable("CARGO_MANIFEST_DIR")?.join("../../data");
     let out = variable("OUT_DIR")?;
     // A folder counts as changed when a file in it is changed, added or removed.
-    for source in
-        ["build.rs", "build", "src/volume/date.rs", "../../data/limits", "../../data/prices", "../../data/regions"]
-    {
+    for source in [
+        "build.rs",
+        "build",
+        "src/volume/date.rs",
+        "../../data/limits",
+        "../../data/prices",
+        "../../data/regions",
+    ] {
         println!("cargo::rerun-if-changed={source}");
     }
     for file in ["instances.csv", "quotas.toml"] {

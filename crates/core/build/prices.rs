@@ -2,7 +2,7 @@
 //! expression. The shapes are those of `price.rs`.
 
 use crate::date::Date;
-use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression, read};
+use crate::reader::{self, Result, Section, VOLUME_TYPES, dated_files, expression, read};
 use std::path::Path;
 
 const REGION_HEADER: &str = "region,st1_gib,sc1_gib,gp2_gib,gp3_gib,gp3_iops,gp3_gibps,io1_gib,\
@@ -30,7 +30,7 @@ pub fn generate(folder: &Path, regions: &Path) -> Result<String> {
 fn region_lists(file: &Path) -> Result<Vec<String>> {
     let text = read(file)?;
     let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-    let date = Date::parse(&stem);
+    let date = reader::date(&stem);
     let date = date.ok_or_else(|| format!("{}: expected <date>.csv", file.display()))?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#')).enumerate();
     if lines.next().is_none_or(|(_, header)| header != REGION_HEADER) {
@@ -84,7 +84,7 @@ fn region_list(line: &str, date: Date) -> Result<String> {
         "PriceList {{ date: {}, region: Cow::Borrowed({region:?}), \
          currency: Cow::Borrowed(\"USD\"), types: Cow::Borrowed(&[{types}]), \
          fast_restore: None, snapshot: None }}",
-        date.expression()
+        expression(date)
     ))
 }
 
