@@ -163,16 +163,18 @@ fn mistakes_in_instances_name_the_line() {
 fn only_dated_files_belong_into_a_folder() {
     let folder = spoilt("names", "prices", "2025-10-14.toml", "", "");
     fs::rename(folder.join("2025-10-14.toml"), folder.join("2025-10.toml")).unwrap();
-    assert!(prices::generate(&folder).unwrap_err().contains("2025-10.toml: a data file is called"));
+    let regions = Path::new(DATA).join("regions");
+    let refused = || prices::generate(&folder, &regions).unwrap_err();
+    assert!(refused().contains("2025-10.toml: a data file is called"));
     fs::write(folder.join("notes.txt"), "").unwrap();
-    assert!(prices::generate(&folder).unwrap_err().contains("notes.txt: only <date>.toml files"));
+    assert!(refused().contains("notes.txt: only <date>.toml files"));
     assert!(limits::generate(&folder.join("none")).unwrap_err().contains("cannot list"));
 }
 
 #[test]
 fn every_block_of_limits_and_prices_names_its_source() {
     for kind in ["limits", "prices"] {
-        for file in reader::dated_files(&Path::new(DATA).join(kind)).unwrap() {
+        for file in reader::dated_files(&Path::new(DATA).join(kind), "toml").unwrap() {
             let text = fs::read_to_string(&file).unwrap();
             for block in text.split("\n[").skip(1) {
                 let name = block.split(']').next().unwrap_or_default();

@@ -171,13 +171,7 @@ impl fmt::Display for Risk {
                 least_ppm / 10_000,
                 limit_words(*limit)
             ),
-            Self::OverLimit { limit, permille } => write!(
-                f,
-                "{}.{} % of the {} limit are asked for in the busiest interval",
-                permille / 10,
-                permille % 10,
-                limit_words(*limit)
-            ),
+            Self::OverLimit { limit, permille } => over_limit(f, *limit, *permille),
             Self::NoHeadroom { limit, permille } => write!(
                 f,
                 "{} % of the {} limit in the busiest interval: no headroom",
@@ -218,6 +212,11 @@ impl fmt::Display for Risk {
             Self::NoDurability => f.write_str("no durability is published of this type"),
         }
     }
+}
+
+fn over_limit(f: &mut fmt::Formatter<'_>, limit: LimitKind, permille: u64) -> fmt::Result {
+    let (whole, tenths, limit) = (permille / 10, permille % 10, limit_words(limit));
+    write!(f, "{whole}.{tenths} % of the {limit} limit are asked for in the busiest interval")
 }
 
 fn stripe(f: &mut fmt::Formatter<'_>, volumes: u32, loss: Option<(u64, u64)>) -> fmt::Result {
