@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod closed_loop;
+pub mod fencing;
 pub mod figures;
 pub mod oracle;
 pub mod peers;
