@@ -1,5 +1,8 @@
 //! Who may write to a volume when several nodes could: takeover, fencing and moves.
 //!
+//! The server executes [`order`] and [`Door`]. The rest is a model of nodes that take volumes over
+//! by themselves, which no server executes.
+//!
 //! The bytes lie on Ceph, the books in etcd. Each node has one connection to Ceph at a time, an
 //! [`Instance`], and Ceph's blocklist refuses every operation of an instance that is on it. The
 //! rules here turn what a node learns into the next steps to execute; who executes them (over
