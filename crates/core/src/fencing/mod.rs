@@ -67,9 +67,6 @@ use crate::time::Duration;
 /// clocks is that no process resumes after a longer pause.
 pub const BLOCKLIST_EXPIRE_S: u32 = 31_536_000;
 
-/// The same as the monitors want it in the JSON of `osd blocklist add`: they refuse an integer.
-pub const BLOCKLIST_EXPIRE_JSON: &str = "31536000.0";
-
 /// A node whose boot-time clock jumped by more than this between two turns may have been taken for
 /// dead: it asks for its locks before it submits anything.
 pub const GAP_MAX: Duration = Duration::from_secs(2);

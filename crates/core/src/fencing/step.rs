@@ -56,7 +56,7 @@ pub enum Step {
         instance: Instance,
     },
     /// `osd blocklist add` for each address of the instance with its nonce, never a range, with
-    /// `expire` [`BLOCKLIST_EXPIRE_JSON`](super::BLOCKLIST_EXPIRE_JSON). [`Answer::Done`] once the
+    /// `expire` [`BLOCKLIST_EXPIRE_S`](super::BLOCKLIST_EXPIRE_S). [`Answer::Done`] once the
     /// monitors have committed it. An entry that exists is renewed.
     Blocklist {
         /// Whom.
