@@ -7,7 +7,7 @@ use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::session::{
     ANSWER_BYTES, ANSWER_TEXT_BYTES_MAX, Answer, Challenge, HELLO_BYTES, Hello, Leader,
     LeaderGeneration, OPENING_BYTES, Opening, PACKET_BYTES, Packet, PacketKind,
-    SESSION_CHALLENGE_BYTES, Verdict,
+    SESSION_CHALLENGE_BYTES, Verdict, admit,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -100,4 +100,16 @@ proptest! {
             prop_assert_eq!(read.encode(), reply);
         }
     }
+}
+
+#[test]
+fn a_node_obeys_no_lower_generation_and_one_leader_of_each() {
+    let leader = |node| Leader { node: NodeId(node), incarnation: 1 };
+    let said = |generation, node| (LeaderGeneration(generation), leader(node));
+    assert_eq!(admit(None, said(5, 1)), Ok(true));
+    let heard = Some(said(5, 1));
+    assert_eq!(admit(heard, said(5, 1)), Ok(false));
+    assert_eq!(admit(heard, said(6, 2)), Ok(true));
+    assert_eq!(admit(heard, said(4, 1)), Err(Verdict::LowerGeneration));
+    assert_eq!(admit(heard, said(5, 2)), Err(Verdict::OtherLeader));
 }

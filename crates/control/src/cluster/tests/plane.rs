@@ -20,7 +20,11 @@ impl World {
         if fronts.is_empty() {
             return;
         }
-        let front = self.random.among(&fronts);
+        // A client often comes back to a node that takes itself for the home.
+        let is_home = |node: &usize| self.nodes[*node].view.homes[volume] == Some(*node);
+        let homes: Vec<usize> = fronts.iter().copied().filter(is_home).collect();
+        let is_back = !homes.is_empty() && self.random.one_in(2);
+        let front = self.random.among(if is_back { &homes } else { &fronts });
         let view = &self.nodes[front].view;
         let Some(home) = view.homes[volume] else { return };
         let is_there = home == front || view.insts[home].is_some_and(|inst| inst.is_reachable);
@@ -303,7 +307,10 @@ impl World {
     pub fn take_reply(&mut self, node: usize) -> bool {
         let Some(instance) = self.instance(node) else { return false };
         let Some(reply) = self.ceph.instances[instance].replies.pop_front() else { return false };
-        self.ceph.teach(instance, reply.epoch);
+        // A process that hears of a newer map has to ask the monitors for it.
+        if self.is_calm() || self.random.one_in(6) {
+            self.ceph.teach(instance, reply.epoch);
+        }
         if reply.outcome == Outcome::Refused || self.ceph.knows_itself_fenced(instance) {
             self.note_shut_down(node);
         }

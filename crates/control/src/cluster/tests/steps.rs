@@ -42,13 +42,14 @@ impl World {
                 return self.turn(leader);
             }
             840..890 => self.commit(),
-            890..896 => self.learn(node),
-            896..956 => self.watch(node),
+            890..893 => self.learn(node),
+            893..956 => self.watch(node),
             956..962 => self.apply_delayed(),
             962..972 => self.step_of_a_process(node),
-            972..984 => self.give_up(volume),
-            984..988 => self.apply_late(node),
-            _ => self.wake(node),
+            972..984 => (0..self.clients.len()).for_each(|volume| self.give_up(volume)),
+            984..990 => self.apply_late(node),
+            990..995 => self.wake_sometimes(node),
+            _ => {}
         }
         None
     }
@@ -150,13 +151,24 @@ impl World {
         let place = &self.nodes[node];
         match (place.is_alive, place.paused_since_ms) {
             (false, _) => self.boot(node),
-            (true, Some(_)) => self.wake(node),
+            (true, Some(_)) => self.wake_sometimes(node),
             (true, None) => match self.random.below(16) {
                 0 | 1 => self.die(node),
                 2 => self.stop(node),
                 3..7 => self.pause(node),
                 _ => self.stall(node),
             },
+        }
+    }
+
+    /// A node that sleeps wakes, seldom while it is a home or has something to send.
+    fn wake_sometimes(&mut self, node: usize) {
+        let is_home = self.etcd.seen.homes.contains(&Some(node));
+        let instance = self.instance(node);
+        let has_more = instance.is_some_and(|it| !self.ceph.instances[it].queue.is_empty());
+        let once_in = if is_home || has_more { 8 } else { 2 };
+        if self.random.one_in(once_in) {
+            self.wake(node);
         }
     }
 

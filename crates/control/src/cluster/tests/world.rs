@@ -298,10 +298,8 @@ impl World {
 
     pub fn pause(&mut self, node: usize) {
         // In the middle of its work: it has submitted much, and sent some of it.
-        if self.random.one_in(2) {
-            for volume in 0..self.clients.len() {
-                while self.dispatch(node, volume) {}
-            }
+        for volume in 0..self.clients.len() {
+            while self.dispatch(node, volume) {}
         }
         self.tell(|_| format!("node {node} pauses"));
         let place = &mut self.nodes[node];
@@ -322,6 +320,10 @@ impl World {
         if let Some(instance) = self.nodes[node].plane.as_ref().map(|plane| plane.instance) {
             let rados = &mut self.ceph.instances[instance];
             rados.silent_since_ms = None;
+            if self.steps_left > 0 && self.random.one_in(2) {
+                let osd = usize::try_from(self.random.below(super::ceph::OSDS as u64)).unwrap();
+                rados.is_stalled[osd] = true;
+            }
             self.counts.woke_with_operations += u64::from(!rados.queue.is_empty());
         }
         // A front that did not run drops its clients before it sends anything.

@@ -1,0 +1,119 @@
+//! A client of one volume: it has some requests under way, sends again what was not answered when
+//! it finds the volume's new home, and knows what it may read.
+
+use super::Broken;
+use super::ceph::OBJECTS;
+use evenkeel_core::random::Random;
+
+/// Requests that a client has under way.
+const UNDER_WAY_MAX: usize = 5;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// At least this value.
+    Read {
+        at_least: u64,
+    },
+    Write(u64),
+}
+
+/// A request as it lies in a node's queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub id: u64,
+    pub connection: u64,
+    pub object: usize,
+    pub wanted: Wanted,
+}
+
+/// The way to the volume's home.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub id: u64,
+    /// Whether it was let in.
+    pub is_open: bool,
+    /// The node that accepted it, and those to which it was relayed since.
+    pub path: Vec<usize>,
+}
+
+/// A client.
+#[derive(Default)]
+pub struct Client {
+    pub connection: Option<Connection>,
+    pub under_way: Vec<Request>,
+    connections: u64,
+    requests: u64,
+    /// By object: the last write that was begun; the least that a read may return.
+    written: [u64; OBJECTS],
+    known: [u64; OBJECTS],
+}
+
+impl Client {
+    /// A new request over the present connection, if there is room for one.
+    pub fn begin(&mut self, random: &mut Random) -> Option<Request> {
+        if self.under_way.len() >= UNDER_WAY_MAX {
+            return None;
+        }
+        let object = random.below(OBJECTS as u64) as usize;
+        let is_written =
+            |it: &Request| it.object == object && matches!(it.wanted, Wanted::Write(_));
+        // Of two writes of one block under way at once nobody knows which will be there.
+        if random.one_in(3) || self.under_way.iter().any(is_written) {
+            return self.read(object);
+        }
+        let value = self.written[object] + 1;
+        let request = self.add(object, Wanted::Write(value))?;
+        self.written[object] = value;
+        Some(request)
+    }
+
+    pub fn read(&mut self, object: usize) -> Option<Request> {
+        self.add(object, Wanted::Read { at_least: self.known[object] })
+    }
+
+    fn add(&mut self, object: usize, wanted: Wanted) -> Option<Request> {
+        let connection = self.connection.as_ref().filter(|it| it.is_open)?.id;
+        self.requests += 1;
+        let request = Request { id: self.requests, connection, object, wanted };
+        self.under_way.push(request);
+        Some(request)
+    }
+
+    /// Asks a node to be let in; returns the connection's number.
+    pub fn connect(&mut self, node: usize) -> u64 {
+        self.connections += 1;
+        let id = self.connections;
+        self.connection = Some(Connection { id, is_open: false, path: vec![node] });
+        id
+    }
+
+    /// Is let in, and sends again what was not answered, in its order.
+    pub fn resend(&mut self) -> Vec<Request> {
+        let Some(connection) = &mut self.connection else { return Vec::new() };
+        connection.is_open = true;
+        let id = connection.id;
+        self.under_way.iter_mut().for_each(|request| request.connection = id);
+        self.under_way.clone()
+    }
+
+    /// Whether a connection is still the present one.
+    pub fn has(&self, connection: u64) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.id == connection)
+    }
+
+    /// An answer over a connection; one that is closed brings none. Returns whether it was the
+    /// first, and what is wrong with it.
+    pub fn answered(&mut self, id: u64, connection: u64, value: u64) -> (bool, Option<Broken>) {
+        let position = self.under_way.iter().position(|request| request.id == id);
+        let Some(position) = position.filter(|_| self.has(connection)) else {
+            return (false, None);
+        };
+        let Request { object, wanted, .. } = self.under_way.remove(position);
+        let (value, is_wrong) = match wanted {
+            Wanted::Write(value) => (value, false),
+            Wanted::Read { at_least } => (value, value < at_least || value > self.written[object]),
+        };
+        self.known[object] = self.known[object].max(value);
+        (true, is_wrong.then_some(Broken::WrongRead))
+    }
+}
