@@ -616,7 +616,7 @@ fn any(random: &mut Random) -> Ask {
 #[test]
 fn what_was_answered_stays_over_many_ends() {
     seeds(CASES, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut world = World::new(random.below(2) as u32, Some(tempfile::tempdir().unwrap()));
         furnish(&world);
         for _ in 0..ORDERS {

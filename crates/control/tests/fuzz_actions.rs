@@ -58,7 +58,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let agent = Arc::new(FakeAgent::default());
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (total, free) = (ByteCount(2_000 * GIB), ByteCount(1_000 * GIB));
         agent.with(|state| state.space = Some(Space { total, free }));
         let settings = Settings {

@@ -307,7 +307,7 @@ fn check_direct(request: &Request, reply: &Reply, known: &mut Known) {
 fn the_direct_apis_answer_every_request_well() {
     let mut reached = (0, 0);
     seeds(CASES, |seed| {
-        let (mut random, mut known) = (Random(seed), Known::default());
+        let (mut random, mut known) = (Random::new(seed), Known::default());
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path());
         let mut line = Line { client: server.client(), stream: None };
@@ -436,7 +436,7 @@ fn flat(out: &mut Vec<(String, String)>, name: &str, value: &Value) {
 #[test]
 fn cloudwatch_answers_every_request_well_in_each_protocol() {
     seeds(CASES, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path());
         let mut line = Line { client: server.client(), stream: None };
@@ -515,7 +515,7 @@ fn heads_that_are_none_are_survived() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());
     seeds(CASES, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let line = Line { client: server.client(), stream: None };
         for _ in 0..REQUESTS {
             let body = b"Action=DescribeVolumes&Version=2016-11-15".to_vec();

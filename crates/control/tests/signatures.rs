@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::process::Command;
 
+use evenkeel_core::random::Random;
 use evenkeel_wire::aws::sigv4::{self, Credentials, Scope, SignatureError, Verified};
 use evenkeel_wire::aws::timestamp;
 use serde::Deserialize;
@@ -100,19 +101,6 @@ impl Signed {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % end as u64) as usize
-    }
-}
-
 fn botocore(seed: u64, count: u64) -> Option<Vec<Signed>> {
     let in_venv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/venv/bin/python");
     let named = std::env::var("EVENKEEL_PYTHON").ok();
@@ -143,7 +131,7 @@ fn what_botocore_signs_is_accepted_and_nothing_else() {
     let seed = number("EVENKEEL_SEED").unwrap_or(1);
     let Some(requests) = botocore(seed, cases) else { return };
     assert_eq!(requests.len() as u64, cases);
-    let mut random = Random(seed);
+    let mut random = Random::from_state(seed);
     for signed in requests {
         let now = signed.signed_at();
         let verified = signed.verify(now).unwrap_or_else(|error| panic!("{error}: {signed:?}"));
@@ -176,7 +164,7 @@ fn check_own(signed: &Signed, now: u64) {
 fn check_changed(signed: &Signed, now: u64, random: &mut Random) {
     let mut changed = signed.clone();
     let mut texts = changed.texts();
-    let part = random.below(texts.len() + 1);
+    let part = random.below(texts.len() as u64 + 1) as usize;
     // What `..` takes away is not signed.
     if part == 1 && signed.path.contains("/..") {
         return;
@@ -187,14 +175,14 @@ fn check_changed(signed: &Signed, now: u64, random: &mut Random) {
         if places.is_empty() {
             return;
         }
-        let at = places[random.below(places.len())];
+        let at = places[random.below(places.len() as u64) as usize];
         let before = text.as_bytes()[at];
         let all = (b'0'..=b'9').chain(b'a'..=b'z');
         let others: Vec<u8> = all.filter(|other| !other.eq_ignore_ascii_case(&before)).collect();
-        let other = char::from(others[random.below(others.len())]);
+        let other = char::from(others[random.below(others.len() as u64) as usize]);
         text.replace_range(at..=at, other.encode_utf8(&mut [0; 4]));
     } else if !changed.body.is_empty() {
-        let at = random.below(changed.body.len());
+        let at = random.below(changed.body.len() as u64) as usize;
         changed.body[at] ^= 1 << random.below(8);
     } else {
         changed.body.push(b'x');

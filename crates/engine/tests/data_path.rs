@@ -7,6 +7,7 @@ mod support;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost};
 use evenkeel_core::qos::pacing::Limit;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
@@ -17,7 +18,7 @@ use evenkeel_wire::nbd::transmission::ErrorCode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Answer, Nbd, Random, Served, local_pool, paced, unlimited};
+use support::{Answer, Nbd, Served, local_pool, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
@@ -39,7 +40,7 @@ struct Expected {
 /// One client's requests in its own part of the volume, many in flight, never two on the same
 /// bytes; every reply is compared with what the model says.
 fn drive(served: &Served, volume: VolumeId, part: std::ops::Range<usize>, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::from_state(seed);
     let structured = random.below(2) == 0;
     let mut client = Nbd::connect(&served.socket, volume, structured).unwrap();
     let mut model = vec![0u8; part.len()];
@@ -121,7 +122,7 @@ fn next_request(
         return None;
     }
     let payload = if let Operation::Write { .. } = operation {
-        (0..length).map(|_| random.next() as u8).collect()
+        (0..length).map(|_| random.next_u64() as u8).collect()
     } else {
         Vec::new()
     };
@@ -360,7 +361,7 @@ fn the_status_of_a_volume_in_many_pieces_is_told_bit_by_bit() {
         let served = Served::new(IoMode::Auto, pool);
         served.apply(unlimited(id(1), PIECE * PIECES));
         let (mut client, mut other) = (served.connect(id(1)), served.connect(id(1)));
-        let mut random = Random(1);
+        let mut random = Random::from_state(1);
         let mut model = vec![false; PIECES as usize];
         for _ in 0..1_500 {
             let piece = random.below(PIECES);

@@ -8,6 +8,7 @@
 mod support;
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_engine::IoMode;
 use evenkeel_store::local::device::{Device, FileDevice};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Answer, Nbd, Random, Served, unlimited};
+use support::{Answer, Nbd, Served, unlimited};
 
 const VOLUME: VolumeId = VolumeId::from_bits(1);
 const WRITE: Operation = Operation::Write { fua: false };
@@ -116,7 +117,7 @@ fn an_incremental_backup_reads_little_more_than_what_has_changed() {
         write(&mut client, unit * UNIT_BYTES, &vec![1; BLOCK as usize]);
     }
     let older = snapshot(&served, 1);
-    let (mut random, mut expected) = (Random(7), BTreeSet::new());
+    let (mut random, mut expected) = (Random::from_state(7), BTreeSet::new());
     while (expected.len() as u64) < units.div_ceil(100) {
         expected.insert(random.below(units));
     }

@@ -10,6 +10,7 @@ mod support;
 use evenkeel_core::device::ServiceTime;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
 use evenkeel_engine::lending::{Lender, Loan, Returned};
@@ -26,7 +27,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use support::{ANSWER_MAX, Answer, Nbd, Random, Served, paced, unlimited};
+use support::{ANSWER_MAX, Answer, Nbd, Served, paced, unlimited};
 
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 const ID: VolumeId = VolumeId::from_bits(3);
@@ -147,7 +148,7 @@ fn what_comes_back_is_what_was_not_begun_to_the_byte() {
 }
 
 fn one_case(served: &Served, seed: u64) -> [bool; 4] {
-    let mut random = Random(seed);
+    let mut random = Random::from_state(seed);
     let limited = match random.below(2) {
         0 => unlimited(ID, SIZE),
         // By its limit most of them wait.

@@ -8,6 +8,7 @@ use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
 use evenkeel_core::qos::pacing::{Balances, Limit};
 use evenkeel_core::qos::sharing::{DeviceModel, InstancePacing, OperationCost, Window};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::time::Duration;
 use evenkeel_engine::IoMode;
@@ -18,7 +19,7 @@ use evenkeel_wire::agent::{
     Attachment, Command, FailedKind, HostAddress, HostState, Reply, VolumeState,
 };
 use std::sync::Arc;
-use support::{LOCAL, Nbd, Random, Served, on, paced, unlimited};
+use support::{LOCAL, Nbd, Served, on, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
@@ -102,7 +103,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, io: IoMode, pool: Arc<dyn Pool>) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::from_state(seed);
         let address = |number: u64| match random.below(3) {
             0 => HostAddress::Remote([10, 0, 0, number as u8].into()),
             _ => HostAddress::Local,

@@ -25,21 +25,17 @@ const SEEDS_DEFAULT: u64 = 5_000;
 /// Input of a machine, and the largest answer to one option in these tests.
 const BUFFERED_BYTES_MAX: usize = 2 * 65_536;
 
-/// SplitMix64: small, seedable, good enough to choose test cases.
-struct Random(u64);
+/// What chooses test cases.
+struct Random(evenkeel_core::random::Random);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `bound`, which is not 0.
     fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.below(bound)
     }
 
     fn below_usize(&mut self, bound: usize) -> usize {
@@ -84,7 +80,7 @@ fn fuzz(name: &str, case: fn(&mut Random)) {
     };
     for seed in seeds {
         let _replay = Replay(name, seed);
-        case(&mut Random(seed));
+        case(&mut Random(evenkeel_core::random::Random::from_state(seed)));
     }
 }
 

@@ -1,19 +1,19 @@
 //! Numbers from a seed, and what a test repeats with it.
 
-/// SplitMix64.
-pub struct Random(pub u64);
+/// Choices of a test.
+pub struct Random(evenkeel_core::random::Random);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(evenkeel_core::random::Random::from_state(seed))
+    }
+
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, end: usize) -> usize {
-        (self.bits() % end.max(1) as u64) as usize
+        self.0.below(end as u64) as usize
     }
 
     pub fn one_in(&mut self, of: usize) -> bool {

@@ -17,9 +17,9 @@ mod support;
 mod model;
 mod world;
 
+use evenkeel_core::random::Random;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use support::Random;
 use world::World;
 
 /// Histories of a plain run: a few seconds.
@@ -48,7 +48,7 @@ fn every_history_goes_as_the_model_says() {
                 std::process::abort();
             }
         });
-        let mut world = World::new(Random(seed), seed);
+        let mut world = World::new(Random::from_state(seed), seed);
         for _ in 0..STEPS {
             world.step();
         }

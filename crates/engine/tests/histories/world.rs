@@ -1,8 +1,9 @@
 //! A data plane, its clients, and what happens to them.
 
 use super::model::{BLOCK_BYTES, Host, Stamps, Volume, bytes, stamp};
-use super::support::{ANSWER_MAX, Answer, Nbd, Random, local_pool};
+use super::support::{ANSWER_MAX, Answer, Nbd, local_pool};
 use evenkeel_core::ids::{InstanceId, VolumeId};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use evenkeel_core::units::ByteCount;
 use evenkeel_engine::clock::Clock;
@@ -261,7 +262,7 @@ impl World {
         }
         // Several may have one: control plane or not, what the data plane is told is done.
         let address = address(self.random.below(self.addresses) as usize);
-        let id = InstanceId::from_bits(self.names << 64 | u128::from(self.random.next()));
+        let id = InstanceId::from_bits(self.names << 64 | u128::from(self.random.next_u64()));
         self.names += 1;
         let limits = [None, Some(400), Some(5_000), Some(5_000), Some(100_000), Some(100_000)];
         let iops = limits[self.random.below(6) as usize];
@@ -340,7 +341,8 @@ impl World {
             return;
         }
         // In no order: the ids decide in which one volumes come up.
-        let id = VolumeId::from_bits(u128::from(self.random.next() >> 1) << 4 | self.names & 15);
+        let id =
+            VolumeId::from_bits(u128::from(self.random.next_u64() >> 1) << 4 | self.names & 15);
         self.names += 1;
         let mut volume = Volume::new(id, 16 + self.random.below(32) as u32);
         volume.iops = self.some_limit();
@@ -644,7 +646,7 @@ impl World {
     }
 
     fn something_to_ask(&mut self, connection: &Connection) -> Option<(Asked, u32)> {
-        let nth = self.random.next();
+        let nth = self.random.next_u64();
         let volume = &self.volumes[&connection.volume];
         let reads = connection.asked.values().filter(|a| matches!(a, Asked::Read(_))).count();
         let kind = self.random.below(8);
@@ -688,7 +690,7 @@ impl World {
         let mut connection = self.connections.swap_remove(at);
         self.finish(&mut connection);
         self.stamps += 1;
-        let (nth, stamp) = (self.random.next(), self.stamps);
+        let (nth, stamp) = (self.random.next_u64(), self.stamps);
         if let Some(block) = self.volumes[&connection.volume].idle(nth) {
             let sent = self.random.below(BLOCK_BYTES.into()) as usize;
             self.note(format!("send {sent} bytes of a write to {}", connection.volume));

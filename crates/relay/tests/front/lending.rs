@@ -5,7 +5,8 @@
 
 use crate::cluster::{Cluster, ID, Place, SIZE, pause, until};
 use crate::load::{Load, more, under_load};
-use crate::support::{Answer, Nbd, Random, paced};
+use crate::support::{Answer, Nbd, paced};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
 use evenkeel_wire::agent::{Command, Reply};
@@ -72,7 +73,7 @@ fn a_volume_goes_and_comes_home_two_hundred_times_under_deep_queues() {
         Load::new(client(0, true), (0, 2), true).deep(32),
         Load::new(client(1, false), (1, 2), false).deep(32),
     ];
-    let mut random = Random(11);
+    let mut random = Random::from_state(11);
     under_load(loads, |answers| {
         for number in 0..200 {
             let (from, to) = (number % 2, (number + 1) % 2);
@@ -235,7 +236,7 @@ fn deep_queues_of_large_requests_are_half_done_and_nothing_is_lost() {
         let client = cluster.connect(0, true);
         let seed = std::env::var("EVENKEEL_SEED").map_or(5, |seed| seed.parse().unwrap());
         eprintln!("{io:?}: EVENKEEL_SEED={seed} repeats this");
-        let (random, holds) = (Random(seed), vec![0; BLOCKS]);
+        let (random, holds) = (Random::from_state(seed), vec![0; BLOCKS]);
         let mut piped = Piped { client, random, holds, under_way: BTreeMap::new() };
         for round in 0..24 {
             let (home, next) = (round % 2, (round + 1) % 2);

@@ -1,7 +1,8 @@
 //! A client with several requests under way, which knows what it must read.
 
 use crate::cluster::SIZE;
-use crate::support::{Answer, Nbd, Random};
+use crate::support::{Answer, Nbd};
+use evenkeel_core::random::Random;
 use evenkeel_core::request::Operation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +37,7 @@ impl Load {
     pub fn new(client: Nbd, (part, parts): (u64, u64), has_extents: bool) -> Self {
         let blocks = (0..BLOCKS).filter(|block| block % parts == part).collect();
         let (writes, under_way) = (BTreeMap::new(), BTreeMap::new());
-        let random = Random(part);
+        let random = Random::from_state(part);
         Self { client, blocks, writes, under_way, random, has_extents, depth: DEPTH }
     }
 

@@ -1,8 +1,9 @@
 //! Clients and data planes that send what they should not, or nothing, or take nothing.
 
 use crate::cluster::{Cluster, ID, Place, SECRET, SIZE, connect, pause, stream, until};
-use crate::support::{Answer, Random};
+use crate::support::Answer;
 use evenkeel_core::fencing::NodeId;
+use evenkeel_core::random::Random;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_relay::preamble::{OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, opened};
 use evenkeel_relay::{Bounds, FrontConfig, Timing};
@@ -39,11 +40,11 @@ fn nobody_is_left(cluster: &Cluster) {
 #[test]
 fn noise_in_a_handshake_is_the_end_of_that_client_only() {
     let cluster = Cluster::new(2);
-    let mut random = Random(7);
+    let mut random = Random::from_state(7);
     for round in 0..60 {
         let mut stream = stream(cluster.nodes[round % 2].address());
         let length = random.below(3_000) as usize;
-        let mut noise: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+        let mut noise: Vec<u8> = (0..length).map(|_| random.next_u64() as u8).collect();
         match round % 3 {
             0 => noise.splice(0..0, 3_u32.to_be_bytes()).for_each(drop),
             // An option of a kind that names an export.
