@@ -1,7 +1,8 @@
 //! `data/instances.csv` to the table of instance types. The newest row of a type is what counts
 //! today; rows without IOPS are from the years in which only the bandwidth was published.
 
-use crate::reader::{Date, Result, read};
+use crate::date::Date;
+use crate::reader::{self, Result, read};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -39,7 +40,7 @@ pub fn generate(file: &Path) -> Result<String> {
         for row in rows.iter().filter(|r| r.limits.is_none()) {
             history.push_str(&format!(
                 "HistoricBandwidth {{ name: {name:?}, date: {}, mbps: {} }},\n",
-                row.date.expression(),
+                reader::expression(row.date),
                 row.mbps.1
             ));
         }
@@ -74,7 +75,7 @@ fn row(line: &str) -> Result<(&str, Row)> {
     if source.is_empty() {
         return Err("source is missing".to_owned());
     }
-    let date = Date::parse(date).ok_or(format!("date = {date:?}: expected YYYY-MM-DD"))?;
+    let date = reader::date(date).ok_or(format!("date = {date:?}: expected YYYY-MM-DD"))?;
     let support = match support {
         "default" => "Default",
         "supported" => "Supported",

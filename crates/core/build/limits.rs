@@ -1,7 +1,7 @@
 //! `data/limits/<date>.toml` to one `Rules` expression each. The shapes are those of
 //! `volume/rules.rs`.
 
-use crate::reader::{Result, Section, VOLUME_TYPES, dated_files};
+use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression};
 use std::path::Path;
 
 /// Bounds of what is believed: beyond them a number is taken for a typing error.
@@ -54,7 +54,7 @@ fn rule_book(file: &Path) -> Result<RuleBook> {
     }
     let expression = format!(
         "Rules {{ date: {}, modify: {modify}, types: &[{}] }}",
-        date.expression(),
+        expression(date),
         list.join(", ")
     );
     Ok(RuleBook { expression, types })

@@ -1,7 +1,7 @@
 //! `data/prices/<date>.toml` to one `PriceList` expression each. The shapes are those of
 //! `price.rs`.
 
-use crate::reader::{Result, Section, VOLUME_TYPES, dated_files};
+use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression};
 use std::path::Path;
 
 /// 1,000 dollars: a unit price beyond it is taken for a typing error.
@@ -54,7 +54,7 @@ fn price_list(file: &Path) -> Result<String> {
     Ok(format!(
         "PriceList {{ date: {}, region: {region:?}, types: &[{types}], \
          fast_restore: {fast_restore}, snapshot: {snapshot} }}",
-        date.expression()
+        expression(date)
     ))
 }
 

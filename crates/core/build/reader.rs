@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use toml::Value;
 
+use crate::date::Date;
+
 /// The error is a sentence for the person who edits the data.
 pub type Result<T> = std::result::Result<T, String>;
 
@@ -37,7 +39,7 @@ impl Section {
         let text = read(file)?;
         let name = file.display().to_string();
         let stem = file.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
-        let date = Date::parse(stem)
+        let date = date(stem)
             .ok_or(format!("{name}: a data file is called by its date, YYYY-MM-DD.toml"))?;
         let mut section = Self::parse(&name, &text)?;
         let said = section.text("date")?;
@@ -183,38 +185,14 @@ pub fn dated_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A day of the calendar.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Date {
-    year: u16,
-    month: u8,
-    day: u8,
+/// Reads `YYYY-MM-DD`.
+pub fn date(text: &str) -> Option<Date> {
+    // The product reads a month alone as its last day; a file is called by a day.
+    text.parse().ok().filter(|date: &Date| date.to_string() == text)
 }
 
-impl Date {
-    /// Reads `YYYY-MM-DD`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-        if parts.next().is_some() || (year.len(), month.len(), day.len()) != (4, 2, 2) {
-            return None;
-        }
-        let date =
-            Self { year: year.parse().ok()?, month: month.parse().ok()?, day: day.parse().ok()? };
-        let leap = date.year.is_multiple_of(4)
-            && (!date.year.is_multiple_of(100) || date.year.is_multiple_of(400));
-        let days = match date.month {
-            1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-            4 | 6 | 9 | 11 => 30,
-            2 => 28 + u8::from(leap),
-            _ => return None,
-        };
-        (1..=days).contains(&date.day).then_some(date)
-    }
-
-    /// The Rust expression of this date.
-    pub fn expression(self) -> String {
-        let Self { year, month, day } = self;
-        format!("Date {{ year: {year}, month: {month}, day: {day} }}")
-    }
+/// The Rust expression of a date.
+pub fn expression(date: Date) -> String {
+    let Date { year, month, day } = date;
+    format!("Date {{ year: {year}, month: {month}, day: {day} }}")
 }

@@ -16,6 +16,9 @@ mod reader;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+// The modules of the build know the calendar as `date`.
+use evenkeel_core::volume as date;
+
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
 
 /// A folder with the one data file `name`: the real one with `from` replaced by `to` once.

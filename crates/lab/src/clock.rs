@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use evenkeel_core::volume::Date;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec};
 
@@ -51,22 +52,11 @@ pub fn utc_now() -> String {
     utc_text(since.as_secs())
 }
 
-/// Seconds since 1970 as text, by the civil-calendar arithmetic of years that begin in March.
+/// Seconds since 1970 as text.
 fn utc_text(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Day 0 of this count is 0000-03-01, so that the leap day is the last of its year.
-    let day_count = days + 719_468;
-    let era = day_count / 146_097;
-    let day_of_era = day_count % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let date = Date::of_unix_day(unix_s / 86_400);
+    let second = unix_s % 86_400;
+    format!("{date} {:02}:{:02}:{:02} UTC", second / 3_600, second / 60 % 60, second % 60)
 }
 
 #[cfg(test)]

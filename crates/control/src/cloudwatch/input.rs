@@ -180,11 +180,7 @@ impl Input {
 /// `2026-10-03T23:00:00Z`, with or without a fraction, which is left out.
 #[allow(clippy::cast_precision_loss)] // exact for a hundred million years
 fn iso8601(text: &str) -> Option<f64> {
-    let text = text.strip_suffix('Z')?;
-    let (whole, _) = text.split_once('.').unwrap_or((text, ""));
-    let basic = whole.chars().filter(|c| !matches!(c, '-' | ':')).chain(['Z']).collect::<String>();
-    let has_marks = whole.len() == basic.len() + 3;
-    timestamp::parse_basic(&basic).filter(|_| has_marks).map(|seconds| seconds as f64)
+    timestamp::parse_extended(text).map(|ms| (ms / 1_000) as f64)
 }
 
 #[cfg(test)]

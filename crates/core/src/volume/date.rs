@@ -24,6 +24,51 @@ impl fmt::Display for MalformedDate {
     }
 }
 
+/// Days from 0000-03-01 to 1970-01-01. A year that begins in March ends with its leap day.
+const EPOCH_DAYS: u64 = 719_468;
+/// Days in 400 years.
+const ERA_DAYS: u64 = 146_097;
+/// The days of 9999-12-31 since 1970-01-01: a later year has a fifth digit.
+const UNIX_DAY_MAX: u64 = 2_932_896;
+
+impl Date {
+    /// A day of the calendar; `None` if there is no such day.
+    #[must_use]
+    pub fn new(year: u16, month: u8, day: u8) -> Option<Self> {
+        (1..=days_in_month(year, month)).contains(&day).then_some(Self { year, month, day })
+    }
+
+    /// The day that is `days` after 1970-01-01, at most 9999-12-31.
+    #[must_use]
+    pub fn of_unix_day(days: u64) -> Self {
+        let days = days.min(UNIX_DAY_MAX) + EPOCH_DAYS;
+        let day_of_era = days % ERA_DAYS;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * day_of_year + 2) / 153;
+        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let year = days / ERA_DAYS * 400 + year_of_era + u64::from(month <= 2);
+        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+        Self {
+            year: u16::try_from(year).expect("invariant: at most 9999"),
+            month: u8::try_from(month).expect("invariant: at most 12"),
+            day: u8::try_from(day).expect("invariant: at most 31"),
+        }
+    }
+
+    /// Days since 1970-01-01; `None` for an earlier day.
+    #[must_use]
+    pub fn unix_day(self) -> Option<u64> {
+        let (month, day) = (u64::from(self.month), u64::from(self.day));
+        let march_year = u64::from(self.year).checked_sub(u64::from(month <= 2))?;
+        let march_month = (month + 9) % 12;
+        let day_of_year = (153 * march_month + 2) / 5 + day - 1;
+        let leap_days = march_year / 4 - march_year / 100 + march_year / 400;
+        (365 * march_year + leap_days + day_of_year).checked_sub(EPOCH_DAYS)
+    }
+}
+
 /// How many days a month has; 0 if there is no such month.
 const fn days_in_month(year: u16, month: u8) -> u8 {
     match month {
@@ -52,15 +97,14 @@ impl FromStr for Date {
         let mut fields = text.split('-');
         let year = digits::<4>(fields.next())?;
         let month = u8::try_from(digits::<2>(fields.next())?).map_err(|_| MalformedDate)?;
-        let last_day = days_in_month(year, month);
         let day = match fields.next() {
-            None => last_day,
+            None => days_in_month(year, month),
             day => u8::try_from(digits::<2>(day)?).map_err(|_| MalformedDate)?,
         };
-        if fields.next().is_some() || !(1..=last_day).contains(&day) {
+        if fields.next().is_some() {
             return Err(MalformedDate);
         }
-        Ok(Self { year, month, day })
+        Self::new(year, month, day).ok_or(MalformedDate)
     }
 }
 
@@ -79,6 +123,37 @@ mod tests {
     fn dates_survive_a_round_trip() {
         for text in ["2012-08-01", "2024-02-29", "0001-12-31", "2000-02-29"] {
             assert_eq!(text.parse::<Date>().map(|d| d.to_string()), Ok(text.to_string()));
+        }
+    }
+
+    #[test]
+    fn days_are_counted_from_1970() {
+        for (text, days) in [
+            ("1970-01-01", 0),
+            ("2000-02-29", 11_016),
+            ("2100-02-28", 47_540),
+            ("2100-03-01", 47_541),
+            ("9999-12-31", UNIX_DAY_MAX),
+        ] {
+            let date: Date = text.parse().unwrap();
+            assert_eq!((date.unix_day(), Date::of_unix_day(days)), (Some(days), date), "{text}");
+        }
+        assert_eq!(Date::of_unix_day(u64::MAX).unix_day(), Some(UNIX_DAY_MAX));
+        for early in ["1969-12-31", "0000-01-01"] {
+            assert_eq!(early.parse::<Date>().unwrap().unix_day(), None, "{early}");
+        }
+    }
+
+    #[test]
+    fn each_day_is_the_one_after_the_day_before() {
+        for day in 0..UNIX_DAY_MAX {
+            let date = Date::of_unix_day(day);
+            let next = Date::of_unix_day(day + 1);
+            let Date { year, month, .. } = date;
+            let expected = Date::new(year, month, date.day + 1)
+                .or_else(|| Date::new(year, month + 1, 1))
+                .or_else(|| Date::new(year + 1, 1, 1));
+            assert_eq!((Some(next), date.unix_day()), (expected, Some(day)));
         }
     }
 

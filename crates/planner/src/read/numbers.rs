@@ -1,5 +1,7 @@
 //! Numbers and times as tools print them.
 
+use evenkeel_core::volume::Date;
+
 /// A number, not negative: `12`, `0.50`, or `0,50` where a locale writes a comma.
 pub(crate) fn decimal(text: &str) -> Option<f64> {
     // Words such as `inf` and `nan` are numbers to the standard library.
@@ -109,20 +111,9 @@ pub(crate) fn date(text: &str) -> Option<i64> {
 
 /// The days from 1970-01-01 to a day of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let length = match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 => 28 + i64::from(is_leap),
-        _ => return None,
-    };
-    if !(1970..=9999).contains(&year) || !(1..=length).contains(&day) {
-        return None;
-    }
-    // Years that begin in March: the leap day is the last of its year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    Some(365 * year + year / 4 - year / 100 + year / 400 + of_year - 719_468)
+    let year = u16::try_from(year).ok()?;
+    let date = Date::new(year, u8::try_from(month).ok()?, u8::try_from(day).ok()?)?;
+    i64::try_from(date.unix_day()?).ok()
 }
 
 /// `19:09`, `19:09:48` or `19:09:48.250` in milliseconds.
@@ -172,20 +163,10 @@ fn zone_ms(text: &str) -> Option<i64> {
 
 /// A time for the reader of a note.
 pub(crate) fn show_time(unix_ms: u64) -> String {
-    let (day, of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000 / 1_000);
-    // The inverse of `days`, from March 1 of the year 0 on, in eras of 400 years.
-    let days = day + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let years = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * years + years / 4 - years / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (year, month) = match month {
-        0..=9 => (era * 400 + years, month + 3),
-        _ => (era * 400 + years + 1, month - 9),
-    };
+    let date = Date::of_unix_day(unix_ms / 86_400_000);
+    let of_day = unix_ms % 86_400_000 / 1_000;
     let (hours, minutes, seconds) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z")
+    format!("{date}T{hours:02}:{minutes:02}:{seconds:02}Z")
 }
 
 #[cfg(test)]

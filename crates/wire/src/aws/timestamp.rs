@@ -1,7 +1,9 @@
-//! AWS's two forms of a time, computed from Unix time without a calendar library.
+//! AWS's two forms of a time.
 
 use alloc::format;
 use alloc::string::String;
+
+use evenkeel_core::volume::Date;
 
 /// Seconds in a day; Unix time has no leap seconds.
 const DAY_S: u64 = 86_400;
@@ -12,7 +14,8 @@ const UNIX_S_MAX: u64 = 253_402_300_799;
 /// The form in signatures: `20150830T123600Z`.
 #[must_use]
 pub fn basic(unix_s: u64) -> String {
-    let Civil { year, month, day, hour, minute, second } = Civil::from_unix(unix_s);
+    let Civil { date, hour, minute, second } = Civil::from_unix(unix_s);
+    let Date { year, month, day } = date;
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
@@ -20,8 +23,8 @@ pub fn basic(unix_s: u64) -> String {
 #[must_use]
 pub fn extended(unix_ms: u64) -> String {
     let ms = unix_ms % 1_000;
-    let Civil { year, month, day, hour, minute, second } = Civil::from_unix(unix_ms / 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    let Civil { date, hour, minute, second } = Civil::from_unix(unix_ms / 1_000);
+    format!("{date}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 /// Parses the form that [`basic`] writes; returns Unix time in seconds, or `None` for anything else
@@ -33,19 +36,17 @@ pub fn parse_basic(text: &str) -> Option<u64> {
         return None;
     }
     let number = |from: usize, to: usize| {
-        bytes.get(from..to)?.iter().try_fold(0_u64, |value, byte| {
-            byte.is_ascii_digit().then(|| value * 10 + u64::from(byte - b'0'))
+        bytes.get(from..to)?.iter().try_fold(0_u16, |value, byte| {
+            byte.is_ascii_digit().then(|| value * 10 + u16::from(byte - b'0'))
         })
     };
-    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
-    let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);
-    if year < 1970 || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    let civil = Civil { year, month, day, hour, minute, second };
-    let unix_s = civil.unix_s()?;
-    // A date that does not exist (30 February) is computed as another date, and refused here.
-    (basic(unix_s) == text).then_some(unix_s)
+    let two = |from: usize| u8::try_from(number(from, from + 2)?).ok();
+    let date = Date::new(number(0, 4)?, two(4)?, two(6)?)?;
+    let hour = two(9).filter(|hour| *hour < 24)?;
+    let minute = two(11).filter(|minute| *minute < 60)?;
+    let second = two(13).filter(|second| *second < 60)?;
+    let of_day = (u64::from(hour) * 60 + u64::from(minute)) * 60 + u64::from(second);
+    Some(date.unix_day()? * DAY_S + of_day)
 }
 
 /// Parses the form that [`extended`] writes, with a fraction of one to nine digits or without one;
@@ -72,47 +73,21 @@ pub fn parse_extended(text: &str) -> Option<u64> {
 
 /// A time of the Gregorian calendar in UTC.
 struct Civil {
-    year: u64,
-    month: u64,
-    day: u64,
+    date: Date,
     hour: u64,
     minute: u64,
     second: u64,
 }
 
 impl Civil {
-    /// Counts years from March, so that the leap day is the last day of its year, and eras of 400
-    /// such years, which all have the same 146,097 days.
     fn from_unix(unix_s: u64) -> Self {
         let unix_s = unix_s.min(UNIX_S_MAX);
-        let days = unix_s / DAY_S + 719_468; // since 1 March of the year 0
-        let day_of_era = days % 146_097;
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * day_of_year + 2) / 153;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
         Self {
-            year: days / 146_097 * 400 + year_of_era + u64::from(month <= 2),
-            month,
-            day: day_of_year - (153 * march_month + 2) / 5 + 1,
+            date: Date::of_unix_day(unix_s / DAY_S),
             hour: unix_s % DAY_S / 3_600,
             minute: unix_s % 3_600 / 60,
             second: unix_s % 60,
         }
-    }
-
-    fn unix_s(&self) -> Option<u64> {
-        if !(1..=12).contains(&self.month) || !(1..=31).contains(&self.day) {
-            return None;
-        }
-        let march_year = self.year - u64::from(self.month <= 2);
-        let march_month = (self.month + 9) % 12;
-        let year_of_era = march_year % 400;
-        let day_of_year = (153 * march_month + 2) / 5 + self.day - 1;
-        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        let days = (march_year / 400 * 146_097 + day_of_era).checked_sub(719_468)?;
-        Some(days * DAY_S + self.hour * 3_600 + self.minute * 60 + self.second)
     }
 }
 
