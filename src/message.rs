@@ -2,6 +2,7 @@
 
 use evenkeel_lab::LabError;
 pub use evenkeel_planner::words::span;
+use evenkeel_sim::text;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -172,56 +173,31 @@ pub fn json(value: &serde_json::Value) -> String {
 
 /// Renders columns as wide as their widest cell; columns of numbers are aligned to the right.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
-    let cell = |row: &[String], index: usize| row.get(index).cloned().unwrap_or_default();
-    let widths: Vec<usize> = columns
-        .iter()
-        .enumerate()
-        .map(|(i, title)| {
-            let cells = rows.iter().map(|row| cell(row, i).chars().count());
-            cells.chain([title.chars().count()]).max().unwrap_or_default()
-        })
-        .collect();
+    let titles = columns.iter().map(|title| (*title).to_owned()).collect();
+    let mut lines = vec![titles];
+    lines.extend(rows.iter().cloned());
+    for line in &mut lines {
+        line.resize(columns.len(), String::new());
+    }
     // A number, with or without a unit; an address is none.
     let is_number = |text: &str| {
         let number = text.split(' ').next().unwrap_or_default();
         let starts_so = number.starts_with(|c: char| c.is_ascii_digit());
         text == "-" || (starts_so && number.parse::<f64>().is_ok())
     };
-    let numeric: Vec<bool> =
-        (0..columns.len()).map(|i| rows.iter().all(|row| is_number(&cell(row, i)))).collect();
-    let line = |cells: Vec<String>| {
-        let mut line = String::new();
-        for (i, text) in cells.iter().enumerate() {
-            let width = widths[i];
-            let padded =
-                if numeric[i] { format!("{text:>width$}") } else { format!("{text:<width$}") };
-            line.push_str(&padded);
-            line.push_str("  ");
-        }
-        format!("{}\n", line.trim_end())
-    };
-    let mut text = line(columns.iter().map(|title| (*title).to_owned()).collect());
-    for row in rows {
-        text.push_str(&line((0..columns.len()).map(|i| cell(row, i)).collect()));
-    }
-    text
+    let has_words = |column: usize| lines[1..].iter().any(|line| !is_number(&line[column]));
+    let left: Vec<bool> = (0..columns.len()).map(has_words).collect();
+    text::aligned(&lines, &left)
 }
 
 /// Renders CSV by RFC 4180 with plain newlines; a column's name is its title in lower case.
 pub fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
-    let quoted = |text: &str| {
-        if text.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_owned()
-        }
-    };
     let titles = columns.iter().map(|title| title.to_lowercase().replace([' ', '/'], "_"));
-    let mut text = titles.collect::<Vec<_>>().join(",") + "\n";
+    let mut text = text::csv_line(&titles.collect::<Vec<_>>()) + "\n";
     for row in rows {
         // A dash for "none" is for text only.
-        let cells = row.iter().map(|cell| if cell == "-" { String::new() } else { quoted(cell) });
-        text.push_str(&(cells.collect::<Vec<_>>().join(",") + "\n"));
+        let cells = row.iter().map(|cell| if cell == "-" { "" } else { cell.as_str() });
+        text.push_str(&(text::csv_line(&cells.collect::<Vec<_>>()) + "\n"));
     }
     text
 }

@@ -93,26 +93,48 @@ fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// Lines under a headline, in columns as wide as their widest cell; words stand `left`.
-pub fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
+/// Lines in columns as wide as their widest cell. The columns of words stand `left`.
+pub fn aligned(lines: &[Vec<String>], left: &[bool]) -> String {
+    let widths = widths(lines, left.len());
     let mut out = String::new();
-    for (number, line) in lines.iter().enumerate() {
+    for line in lines {
         let mut row = String::new();
         for ((cell, &width), &left) in line.iter().zip(&widths).zip(left) {
-            let _ = match left {
-                true => write!(row, "{cell:<width$}  "),
-                false => write!(row, "{cell:>width$}  "),
-            };
+            let cell = if left { format!("{cell:<width$}  ") } else { format!("{cell:>width$}  ") };
+            row.push_str(&cell);
         }
         let _ = writeln!(out, "{}", row.trim_end());
-        if number == 0 {
-            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-            let _ = writeln!(out, "{}", rule.join("  "));
-        }
     }
     out
+}
+
+/// The same under a headline, the first line, which is underlined.
+pub fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
+    let rule = widths(lines, left.len()).into_iter().map(|width| "-".repeat(width));
+    let rule = rule.collect::<Vec<_>>().join("  ");
+    let text = aligned(lines, left);
+    match text.split_once('\n') {
+        Some((headline, rest)) => format!("{headline}\n{rule}\n{rest}"),
+        None => text,
+    }
+}
+
+fn widths(lines: &[Vec<String>], columns: usize) -> Vec<usize> {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    (0..columns).map(|column| width(column).unwrap_or(0)).collect()
+}
+
+/// A line of CSV by RFC 4180, without its end: cells are quoted where they need it.
+pub fn csv_line<S: AsRef<str>>(cells: &[S]) -> String {
+    let quoted = |cell: &S| {
+        let cell = cell.as_ref();
+        if cell.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.to_owned()
+        }
+    };
+    cells.iter().map(quoted).collect::<Vec<_>>().join(",")
 }
 
 /// The known word that `word` most likely was meant to be; none when all are too far away.
@@ -171,6 +193,17 @@ mod tests {
         assert_eq!(latency(10_700_000), "10.7 ms");
         assert_eq!(latency(1_200_000_000), "1.20 s");
         assert_eq!(byte_rate(125 << 20), "125 MiB/s");
+    }
+
+    #[test]
+    fn tables_and_lines_of_csv() {
+        let lines = [["fruit", "n", ""], ["\u{df}loe", "12", ""]]
+            .map(|line| line.map(String::from).to_vec());
+        let left = [true, false, true];
+        assert_eq!(aligned(&lines, &left), "fruit   n\n\u{df}loe   12\n");
+        assert_eq!(columns(&lines, &left), "fruit   n\n-----  --  \n\u{df}loe   12\n");
+        assert_eq!(columns(&[], &left), "");
+        assert_eq!(csv_line(&["fig", "plum, blue", "3\"", ""]), "fig,\"plum, blue\",\"3\"\"\",");
     }
 
     #[test]

@@ -45,10 +45,11 @@ impl Proof {
     pub fn to_csv(&self) -> String {
         let mut out = String::from("load,second,ios,p50_ns,p99_ns,max_ns\n");
         for load in &self.report.volumes {
+            let name = text::csv_line(&[&load.name]);
             for (second, ios) in load.ios_per_second.iter().enumerate() {
                 let latency = load.latency_per_second.get(second).copied().unwrap_or_default();
                 let (p50, p99, max) = (latency.p50_ns, latency.p99_ns, latency.max_ns);
-                let _ = writeln!(out, "{},{second},{ios},{p50},{p99},{max}", load.name);
+                let _ = writeln!(out, "{name},{second},{ios},{p50},{p99},{max}");
             }
         }
         out

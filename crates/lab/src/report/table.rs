@@ -24,11 +24,11 @@ pub(super) fn text(report: &Report) -> String {
 
 /// The table, every broken promise, and what to know of the machine's pauses.
 pub(super) fn figures_and_faults(report: &Report) -> String {
-    let mut lines: Vec<[String; 9]> = vec![HEADINGS.map(String::from)];
+    let mut lines = vec![HEADINGS.map(String::from).to_vec()];
     for volume in &report.volumes {
-        lines.extend(volume_lines(volume));
+        lines.extend(volume_lines(volume).into_iter().map(Vec::from));
     }
-    let mut out = aligned(&lines);
+    let mut out = text::columns(&lines, &LEFT);
     for volume in &report.volumes {
         for check in volume.verdict.checks.iter().filter(|check| !check.pass) {
             let _ = writeln!(
@@ -142,29 +142,6 @@ fn volume_lines(volume: &VolumeReport) -> Vec<[String; 9]> {
         [name, kind, promised, measured, worst, cov, p50, p99, verdict]
     };
     figures(volume).into_iter().enumerate().map(line).collect()
-}
-
-fn aligned(lines: &[[String; 9]]) -> String {
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
-    let mut out = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        let mut row = String::new();
-        for (column, cell) in line.iter().enumerate() {
-            let width = widths[column];
-            let _ = match LEFT[column] {
-                true => write!(row, "{cell:<width$}  "),
-                false => write!(row, "{cell:>width$}  "),
-            };
-        }
-        let _ = writeln!(out, "{}", row.trim_end());
-        if number == 0 {
-            let rule = widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>();
-            let _ = writeln!(out, "{}", rule.join("  "));
-        }
-    }
-    out
 }
 
 fn dash() -> String {

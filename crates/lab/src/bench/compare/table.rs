@@ -1,10 +1,16 @@
 //! A comparison as text: one block a transport, one line a row and server, the best marked.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use super::{Cell, Comparison, FLOOR, Sample, Transport};
 use evenkeel_sim::text;
 use evenkeel_sim::workload::Workload;
+
+const HEADINGS: [&str; 8] =
+    ["row", "server", "IOPS", "of best", "p50", "CPU s/M I/O", "of best", "of floor"];
+
+/// Columns that hold words stand left, columns that hold numbers right.
+const LEFT: [bool; 8] = [true, true, false, false, false, false, false, false];
 
 impl Comparison {
     /// The transports that were measured, in their order.
@@ -34,18 +40,14 @@ impl Comparison {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.environment.heading(&self.measured_at))?;
-        let width = self.cells.iter().map(|cell| cell.peer.chars().count()).max().unwrap_or(6);
         for transport in self.transports() {
             writeln!(f, "\n{transport}: median of {} rounds", self.rounds())?;
-            let (row, server) = ("row", "server");
-            writeln!(
-                f,
-                "  {row:<34} {server:<width$} {:>10} {:>7} {:>9} {:>11} {:>7} {:>8}",
-                "IOPS", "of best", "p50", "CPU s/M I/O", "of best", "of floor"
-            )?;
+            let mut lines = vec![HEADINGS.map(String::from).to_vec()];
             for (workload, cells) in self.rows(transport) {
-                f.write_str(&row_text(&workload, &cells, width))?;
+                lines.extend(row_lines(&workload, &cells));
             }
+            let table = text::aligned(&lines, &LEFT);
+            table.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
         }
         if !self.servers.is_empty() {
             writeln!(f, "\nservers")?;
@@ -63,31 +65,27 @@ impl Comparison {
     }
 }
 
-fn row_text(workload: &Workload, cells: &[&Cell], width: usize) -> String {
+fn row_lines(workload: &Workload, cells: &[&Cell]) -> Vec<Vec<String>> {
     let medians: Vec<Sample> = cells.iter().map(|cell| cell.median()).collect();
     let kept = || cells.iter().zip(&medians).filter(|(cell, _)| cell.keeps_bytes);
     let most = kept().map(|(_, median)| median.iops).fold(0.0, f64::max);
     let least = kept().map(|(_, median)| median.cpu_s_per_million).fold(f64::MAX, f64::min);
     let is_floor = |cell: &&Cell| cell.peer == FLOOR;
     let floor = cells.iter().position(is_floor).map_or(0.0, |at| medians[at].cpu_s_per_million);
-    let mut text = String::new();
-    let mut label = workload.to_string();
-    for (cell, median) in cells.iter().zip(&medians) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "  {label:<34} {:<width$} {:>10} {:>7} {:>9} {:>11.2} {:>7} {:>8}",
-            cell.peer,
+    let line = |(number, cell): (usize, &&Cell)| {
+        let median = &medians[number];
+        vec![
+            if number == 0 { workload.to_string() } else { String::new() },
+            cell.peer.clone(),
             text::thousands(median.iops.round() as u64),
             ratio(median.iops, most),
             text::latency(median.p50_ns),
-            median.cpu_s_per_million,
+            format!("{:.2}", median.cpu_s_per_million),
             ratio(median.cpu_s_per_million, least),
             ratio(median.cpu_s_per_million, floor),
-        );
-        label.clear();
-    }
-    text
+        ]
+    };
+    cells.iter().enumerate().map(line).collect()
 }
 
 /// `1.00` for the best that keeps bytes; a dash where there is nothing to compare with.
