@@ -1,5 +1,5 @@
-//! The closed loop that experiments share: clients that send again when they are answered, a device
-//! with channels behind one queue, and a server that polls its scheduler when that asks for it.
+//! For tests: the closed loop that experiments share. Clients send again when they are answered, a
+//! device has channels behind one queue, and a server polls its scheduler when that asks for it.
 //!
 //! An experiment implements [`ClosedLoop`]: it owns the schedulers and the clients, and says how
 //! long the device takes. The loop owns the time, the device's queue and what happens later, in a
