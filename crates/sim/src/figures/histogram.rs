@@ -3,7 +3,9 @@
 //! Buckets as in an HDR histogram of three digits: one for each nanosecond up to 2,047, and from
 //! there on 1,024 of equal width to each doubling. What is special is that a histogram knows which
 //! of its buckets were hit at all: those of one second of a steady volume are a few dozen of
-//! 27,648, and summing them up, adding and emptying them look at no others.
+//! 27,648, and summing them up, adding and emptying them look at no others. The server keeps the
+//! coarser one of [`evenkeel_core::latency`]: 210 buckets for each volume and stage, whose numbers
+//! are a byte in messages.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
