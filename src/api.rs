@@ -4,7 +4,7 @@
 use crate::cli::Connection;
 use crate::clock::{self, Deadline};
 use crate::endpoint;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};
 use evenkeel_wire::aws::{query, xml::Element};
 use std::io;

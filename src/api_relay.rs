@@ -2,7 +2,7 @@
 //! byte by byte, so that signatures hold. A client may name any node's address.
 
 use crate::cluster::health::Health;
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_control::api::error::ApiError;
 use evenkeel_control::{Pinned, Slot, Slots, Timeouts};
 use std::net::SocketAddr;

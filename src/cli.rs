@@ -4,7 +4,7 @@
 //! setting: its name is a key of the configuration file, too. The doc comments are the texts of
 //! `--help` and of docs/reference/cli.md.
 
-use crate::message::Format;
+use crate::output::Format;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use evenkeel_control::SpaceOversell;
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};

@@ -10,7 +10,7 @@
 //! ([`NAMED_ONLY`]) are refused there in any case.
 
 use crate::cli::Cli;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use clap::{CommandFactory, FromArgMatches};
 use evenkeel_sim::text::nearest;
 use rustix::fs::OFlags;

@@ -1,7 +1,7 @@
 //! How events are posted to webhooks: by HTTP, or by HTTPS with the certificates that this machine
 //! trusts.
 
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use crate::private_file;
 use evenkeel_control::events::webhook::{Post, Secret, WEBHOOKS_MAX, Webhooks};
 use reqwest::header::CONTENT_TYPE;

@@ -1,5 +1,5 @@
 //! The binary: parses the command line, calls a library, prints the result. The exit code is that
-//! of [`message::Exit`].
+//! of [`output::Exit`].
 
 use std::process::ExitCode;
 
@@ -16,14 +16,14 @@ mod diskstats;
 mod endpoint;
 mod events;
 mod export;
-mod guard;
-mod message;
 mod migrate;
+mod output;
 mod price_book;
 mod private_file;
 mod reference;
 mod server;
 mod store_options;
+mod takeover_watch;
 mod top;
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(config::ParseError::Usage(error)) => {
             // Help and version are "errors", too: clap prints them to standard output and returns
             // code 0.
-            let code = if error.use_stderr() { message::Exit::Usage.code() } else { 0 };
+            let code = if error.use_stderr() { output::Exit::Usage.code() } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
         }

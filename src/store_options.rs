@@ -1,7 +1,7 @@
 //! What a store is told beside the data folder: where a pool is, which Ceph cluster, which keys.
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::message::{Exit, Failure, failed};
+use crate::output::{Exit, Failure, failed};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::rbd::{Place, RbdPool, Seat};

@@ -2,7 +2,7 @@
 
 use super::Client;
 use super::model::{number, text};
-use crate::message::{Failure, Item};
+use crate::output::{Failure, Item};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use super::{ANSWER_WAIT_MAX, Client, RETRY_PAUSE};
 use crate::clock::{self, Deadline};
 use crate::export::UNIT_BYTES;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use evenkeel_wire::aws::checksum::{self, Digest};
 use evenkeel_wire::aws::query;
 use evenkeel_wire::aws::sigv4::{self, Credentials, Request, Scope};

@@ -2,7 +2,7 @@
 //! machine.
 
 use super::Client;
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_lab::bench::NbdUri;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Events, parsed from the API's XML.
 
 use super::model::{number, text};
-use crate::message::{Item, or_dash};
+use crate::output::{Item, or_dash};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use super::Client;
 use super::model::number;
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_control::history::{Kind, Since};
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

@@ -1,6 +1,6 @@
 //! Volumes and hosts, parsed from the API's XML.
 
-use crate::message::{Failure, Item, or_dash};
+use crate::output::{Failure, Item, or_dash};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::qos::credit::Credit;
 use evenkeel_core::qos::pacing::CreditLimit;
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(volumes[0].iops, Some(3_000));
         assert_eq!(volumes[0].attachments[0].device, "/dev/sdf");
         assert_eq!(
-            crate::message::listing(&volumes, crate::message::Format::Text, ""),
+            crate::output::listing(&volumes, crate::output::Format::Text, ""),
             "VOLUME                 TYPE  GIB  IOPS  MIB/S  STATE      USD/MONTH  \
              ATTACHED TO          NAME\n\
              vol-0000000000000000a  gp3   100  3000    125  in-use          8.00  \

@@ -1,7 +1,7 @@
 //! The answer to DescribeNodes: the nodes of a cluster.
 
 use super::model::{self, number, text};
-use crate::message::Item;
+use crate::output::Item;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use super::Client;
 use super::model::number;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use evenkeel_planner::trace::Interval;
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

@@ -1,7 +1,7 @@
 //! The answer to DescribeScrub: how far a scrub is, and what it has found.
 
 use super::model::{number, text};
-use crate::message::or_dash;
+use crate::output::or_dash;
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 

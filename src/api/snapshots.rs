@@ -1,7 +1,7 @@
 //! Snapshots, parsed from the API's XML.
 
 use super::model::{number, tags, text};
-use crate::message::{Item, or_dash};
+use crate::output::{Item, or_dash};
 use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use std::collections::BTreeMap;

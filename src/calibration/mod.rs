@@ -8,7 +8,7 @@ mod tests;
 
 use crate::cli::{Bytes, CalibrateWhen, Io, StoreKind};
 use crate::clock;
-use crate::message::Failure;
+use crate::output::Failure;
 use crate::server::{self, Config};
 use evenkeel_engine::calibrate::{self, CalibrateError, Plan};
 use evenkeel_store::Pool;

@@ -4,7 +4,7 @@
 
 use super::identity::Identity;
 use crate::cli::StoreKind;
-use crate::message::{self, Failure, Item};
+use crate::output::{self, Failure, Item};
 use evenkeel_core::qos::admission::calibration::{
     CHANNELS_MAX, Calibration, Measurements, Unusable,
 };
@@ -337,7 +337,7 @@ impl Record {
 
     /// Writes the record atomically.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
-        let text = message::json(&serde_json::to_value(self).unwrap_or_default());
+        let text = output::json(&serde_json::to_value(self).unwrap_or_default());
         Ok(files::write_whole(path, &text)?)
     }
 

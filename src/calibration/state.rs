@@ -3,7 +3,7 @@
 
 use super::record::StateName;
 use crate::clock::Deadline;
-use crate::message::{Exit, Failure, failed};
+use crate::output::{Exit, Failure, failed};
 use clap::ValueEnum;
 use evenkeel_store::Pool;
 use evenkeel_store::layout::PoolState;

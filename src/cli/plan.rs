@@ -1,7 +1,7 @@
 //! The flags of `evenkeel plan`.
 
 use super::{Connection, PlanFleet, date, volume_type};
-use crate::message::{Exit, Failure, Format};
+use crate::output::{Exit, Failure, Format};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::prices::WHOLE;

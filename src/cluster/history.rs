@@ -4,7 +4,7 @@
 use super::member::LeaderAddress;
 use crate::api::{Client, history};
 use crate::clock::{self, Deadline};
-use crate::message::{Failure, failed};
+use crate::output::{Failure, failed};
 use crate::server::Config;
 use evenkeel_control::UnixMs;
 use evenkeel_control::history::{Copies, Keeps, Kind, Since};

@@ -13,7 +13,7 @@ use super::{Cluster, shared};
 use crate::api_relay::{self, ApiRelay};
 use crate::clock::{self, Deadline};
 use crate::endpoint::Noted;
-use crate::message::{Exit, Failure, failed};
+use crate::output::{Exit, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::Timeouts;
 use evenkeel_control::cluster::kv::Kv;

@@ -3,19 +3,19 @@
 //! fleet when it leads in [`around`], where clients find their volumes in [`directions`], what it
 //! takes over from a node that leads in [`history`], whether it is alive and ready in [`health`].
 
-pub mod around;
+pub mod cluster_handle;
 pub mod confirmation;
-pub mod directions;
 pub mod health;
 pub mod history;
 mod inbox;
 pub mod member;
+pub mod routes;
 mod serving;
 pub mod shared;
 mod term;
 
 use crate::cli::{self, Bytes, StoreKind};
-use crate::message::{Exit, Failure, failed};
+use crate::output::{Exit, Failure, failed};
 use crate::private_file;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::nodes;

@@ -1,20 +1,20 @@
 //! What a node serves with: its name in etcd, the store, the data plane, the front and the agent.
 
-use super::around::Around;
+use super::cluster_handle::Around;
 use super::confirmation::Confirmation;
-use super::directions::Directions;
 use super::health::{self, Health};
 use super::inbox::{Inbox, Note};
+use super::routes::Directions;
 use super::{Cluster, shared};
 use crate::clock::Deadline;
-use crate::message::{Failure, failed};
+use crate::output::{Failure, failed};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::cluster::homes;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::cluster::membership::{Event, Seen};
-use evenkeel_control::cluster::mirror::Mirror;
 use evenkeel_control::cluster::nodes::{self, Inst, Nodes, Presence, members};
+use evenkeel_control::cluster::watch_cache::Mirror;
 use evenkeel_control::journal::etcd::election::{Election, Leader, Leadership};
 use evenkeel_control::journal::etcd::upkeep::Upkeep;
 use evenkeel_core::fencing::NodeId;

@@ -5,7 +5,7 @@ use crate::calibration::identity::Identity;
 use crate::calibration::{self, Record};
 use crate::cli::CalibrateWhen;
 use crate::clock::Deadline;
-use crate::message::{Failure, failed};
+use crate::output::{Failure, failed};
 use crate::server::Config;
 use evenkeel_control::cluster::kv::Kv;
 use evenkeel_control::journal::etcd::client::EtcdError;

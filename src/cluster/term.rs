@@ -1,8 +1,8 @@
 //! One term in which this node runs the control plane, on a thread of its own.
 
-use super::around::Around;
+use super::cluster_handle::Around;
 use super::inbox::{Inbox, Note};
-use crate::message::{Failure, failed};
+use crate::output::{Failure, failed};
 use crate::server::{self, Addresses, Config};
 use evenkeel_control::cluster::fleet::Fleet;
 use evenkeel_control::cluster::homes;

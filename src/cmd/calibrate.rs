@@ -6,7 +6,7 @@ use crate::calibration::record::{FILE, Record};
 use crate::calibration::state::{self, When};
 use crate::calibration::{self, Subject};
 use crate::cli::{Bytes, Calibrate};
-use crate::message::{self, Exit, Failure, Format, failed};
+use crate::output::{self, Exit, Failure, Format, failed};
 use crate::server;
 use crate::store_options::StoreOptions;
 use evenkeel_core::qos::admission::LinearCost;
@@ -97,9 +97,9 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
     if let Some(path) = &target.record {
         record.save(path)?;
     }
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&serde_json::to_value(&record).unwrap_or_default()),
-        Format::Csv => message::listing(&record.found.curve, Format::Csv, ""),
+    output::print(&match arguments.output.format {
+        Format::Json => output::json(&serde_json::to_value(&record).unwrap_or_default()),
+        Format::Csv => output::listing(&record.found.curve, Format::Csv, ""),
         Format::Text => text(&record, &target),
     })
 }

@@ -3,7 +3,7 @@
 use crate::api::Client;
 use crate::api::capacity::{Capacity, TypeSold};
 use crate::api::model::VolumeDescription;
-use crate::message::{self, Failure, Format, Item, listing};
+use crate::output::{self, Failure, Format, Item, listing};
 use serde_json::json;
 
 /// The hint if nothing is measured or configured.
@@ -13,9 +13,9 @@ pub const MEASURE: &str =
 /// Prints what each type reserves, its part of the capacity, and the source of the figures.
 pub fn run(client: &Client, format: Format) -> Result<(), Failure> {
     let capacity = Capacity::get(client)?;
-    message::print(&match format {
+    output::print(&match format {
         Format::Csv => listing(&capacity.types, Format::Csv, ""),
-        Format::Json => message::json(&json!({ "schema": TypeSold::SCHEMA, "capacity": capacity })),
+        Format::Json => output::json(&json!({ "schema": TypeSold::SCHEMA, "capacity": capacity })),
         Format::Text => {
             let mut lines = capacity.summary();
             lines.extend(capacity.sources());
@@ -40,7 +40,7 @@ pub fn volumes(
         Format::Json => {
             let capacity = Capacity::get(client)?;
             let (schema, field) = (VolumeDescription::SCHEMA, VolumeDescription::FIELD);
-            message::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
+            output::json(&json!({ "schema": schema, field: volumes, "capacity": capacity }))
         }
         Format::Text => below(list, &Capacity::get(client)?.summary()),
     })

@@ -2,7 +2,7 @@
 
 use crate::calibration::record::Record;
 use crate::cli::{Capacity, CapacityPlan, CapacityVerb};
-use crate::message::{self, Exit, Failure, Format, or_dash};
+use crate::output::{self, Exit, Failure, Format, or_dash};
 use crate::price_book;
 use evenkeel_core::qos::admission::{DomainFloor, SOLD_SHARE_PPM};
 use evenkeel_core::units::{GIB, MIB};
@@ -50,10 +50,10 @@ pub fn run(arguments: &Capacity) -> Result<(), Failure> {
     let devices: Vec<Device> = plan.devices.iter().map(|named| named.device.clone()).collect();
     let fitted = fit::fit(Rules::newest(), &devices, &plan.next.device, &specs);
     let fitted = fitted.map_err(|unpacked| plan.unpacked(unpacked))?;
-    message::print(&match arguments.output.format {
+    output::print(&match arguments.output.format {
         Format::Text => plan.text(&fitted),
-        Format::Csv => message::csv(&["VOLUME", "TYPE", "GIB", "DEVICE"], &plan.places(&fitted)),
-        Format::Json => message::json(&plan.json(&fitted)),
+        Format::Csv => output::csv(&["VOLUME", "TYPE", "GIB", "DEVICE"], &plan.places(&fitted)),
+        Format::Json => output::json(&plan.json(&fitted)),
     })?;
     plan.verdict(&fitted.packed)
 }
@@ -166,7 +166,7 @@ impl Plan {
         ];
         let rows: Vec<Vec<String>> =
             self.names(fitted).into_iter().zip(&fitted.devices).map(row).collect();
-        text.push_str(&message::table(&columns, &rows));
+        text.push_str(&output::table(&columns, &rows));
         text
     }
 

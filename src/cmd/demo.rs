@@ -5,7 +5,7 @@ use super::verdict::{AGAIN, Says};
 use super::{folder_of_a_run, serve, volume};
 use crate::api::Client;
 use crate::cli::{CalibrateWhen, DataPlanePriority, Demo, VolumeCreate, VolumeModify, Wait};
-use crate::message::{self, Failure, failed};
+use crate::output::{self, Failure, failed};
 use crate::server::{self, Addresses, Config};
 use crate::store_options::StoreOptions;
 use evenkeel_control::events::webhook::Webhooks;
@@ -123,7 +123,7 @@ pub fn run(arguments: &Demo) -> Result<(), Failure> {
     let shown = std::path::absolute(&arguments.report).unwrap_or(arguments.report.clone());
     let text = report.to_text();
     let (figures, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
-    message::print(&format!("{figures}\nreport: {}\n{last}\n", shown.display()))?;
+    output::print(&format!("{figures}\nreport: {}\n{last}\n", shown.display()))?;
     let says = Says {
         broken: "a promise was broken",
         gone: "the server is gone",

@@ -2,9 +2,9 @@
 
 use super::serve;
 use crate::cli::DemoCeph;
-use crate::message::{self, Failure, failed};
+use crate::output::{self, Failure, failed};
+use evenkeel_lab::bench::cancel;
 use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
-use evenkeel_lab::bench::stop;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     let (told, tells) = channel();
     serve::when_signalled(move |_| {
-        stop::stop();
+        cancel::stop();
         let _ = told.send(());
         false
     })?;
@@ -28,10 +28,10 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     let mut ceph = match Ceph::start(&folder, setup) {
         Ok(ceph) => ceph,
         // What was started ends with this process.
-        Err(_) if stop::is_stopped() => return Ok(()),
+        Err(_) if cancel::is_stopped() => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
-    message::print(&format!(
+    output::print(&format!(
         "a Ceph cluster runs in {}; Ctrl-C ends it\n\
          evenkeel serve --store rbd --ceph-user {USER} --ceph-conf {}\n",
         folder.display(),
@@ -47,7 +47,7 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
         for number in ceph.take_ended_osds() {
             let conf = ceph.conf();
             let again = format!("ceph-osd -c {} -i {number} -f", conf.display());
-            message::print(&format!("osd.{number} has ended; `{again}` starts it again\n"))?;
+            output::print(&format!("osd.{number} has ended; `{again}` starts it again\n"))?;
         }
     }
     ceph.stop();

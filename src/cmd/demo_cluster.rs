@@ -7,7 +7,7 @@ use crate::api::Client;
 use crate::api::nodes;
 use crate::cli::DemoCluster;
 use crate::clock::Deadline;
-use crate::message::{self, Failure, failed};
+use crate::output::{self, Failure, failed};
 use evenkeel_lab::bench::ceph::{self, Ceph};
 use evenkeel_lab::bench::child::Guarded;
 use evenkeel_lab::bench::etcd::{self, Etcd};
@@ -37,7 +37,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let folder = super::folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-cluster-")?;
     serve::end_when_told_to(vec![folder.path().to_owned()])?;
-    message::print("starting a Ceph cluster, etcd and three nodes on this machine...\n")?;
+    output::print("starting a Ceph cluster, etcd and three nodes on this machine...\n")?;
     let ceph =
         Ceph::start(&folder.path().join("ceph"), ceph::Setup { osd_gib: 16, ..Default::default() });
     let ceph = ceph.map_err(failed)?;
@@ -53,7 +53,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let home = home(&client)?;
     // The client is at a node that has nothing to do with it, and stays.
     let [at, to] = others(&home);
-    message::print(&format!(
+    output::print(&format!(
         "{volume} (io1, {IOPS} IOPS) is at home on node {home}; the client is connected to node \
          {at}.\nAfter {MOVE_S} s it moves to node {to}; after {KILL_S} s that node is killed.\n\n"
     ))?;
@@ -72,9 +72,9 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let status = fio.wait_until(end);
     let said = fio.stderr();
     let seconds = seconds(&log)?;
-    message::print(&chart(&seconds, to))?;
+    output::print(&chart(&seconds, to))?;
     match status {
-        Some(status) if status.success() => message::print("no request of the client failed\n"),
+        Some(status) if status.success() => output::print("no request of the client failed\n"),
         _ => Err(Failure::new(format!("the client has failed: {said}"))),
     }
 }

@@ -9,7 +9,7 @@ use crate::calibration::identity::Identity;
 use crate::calibration::record::{FILE, Record};
 use crate::cli::{Connection, Doctor, LocalStore, NbdListen};
 use crate::endpoint;
-use crate::message::{self, Exit, Failure, Item};
+use crate::output::{self, Exit, Failure, Item};
 use crate::store_options::StoreOptions;
 use evenkeel_engine::priority::{self, Granted, Priority};
 use evenkeel_engine::{Engine, EngineConfig, IoMode, UnixAccess};
@@ -140,7 +140,7 @@ pub fn run(arguments: &Doctor) -> Result<(), Failure> {
         checks.push(of_server(volumes, "volumes"));
         checks.push(of_server(unowned, "unowned bytes"));
     }
-    message::print(&message::listing(&checks, arguments.output.format, ""))?;
+    output::print(&output::listing(&checks, arguments.output.format, ""))?;
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
     if failed == 0 {
         Ok(())

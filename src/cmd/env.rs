@@ -3,7 +3,7 @@
 use crate::api;
 use crate::cli::{Env, EnvShell};
 use crate::endpoint;
-use crate::message::{self, Failure};
+use crate::output::{self, Failure};
 
 pub fn run(arguments: &Env) -> Result<(), Failure> {
     let connection = &arguments.connection;
@@ -26,7 +26,7 @@ pub fn run(arguments: &Env) -> Result<(), Failure> {
         ("EVENKEEL_DATA_DIR", &data_dir),
         ("EVENKEEL_REGION", &connection.region),
     ];
-    message::print(&exports(arguments.shell, &variables))
+    output::print(&exports(arguments.shell, &variables))
 }
 
 /// Also unsets a session token and a profile: with either, the SDKs would not use these keys.

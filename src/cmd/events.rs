@@ -4,7 +4,7 @@ use crate::api::Client;
 use crate::api::events::{Event, PAGE, Page};
 use crate::cli::Events;
 use crate::clock::Deadline;
-use crate::message::{self, Failure, Format, Item};
+use crate::output::{self, Failure, Format, Item};
 use std::time::Duration;
 
 const NO_EVENTS: &str = "no such events";
@@ -24,7 +24,7 @@ pub fn run(arguments: &Events) -> Result<(), Failure> {
             after = page.examined.max(after);
             match format {
                 // A line of JSON is printed as soon as it is known.
-                Format::Json => message::print(&lines(&page.events))?,
+                Format::Json => output::print(&lines(&page.events))?,
                 Format::Text | Format::Csv => all.extend(page.events),
             }
             if after >= page.last {
@@ -33,9 +33,7 @@ pub fn run(arguments: &Events) -> Result<(), Failure> {
         }
         return match format {
             Format::Json => Ok(()),
-            Format::Text | Format::Csv => {
-                message::print(&message::listing(&all, format, NO_EVENTS))
-            }
+            Format::Text | Format::Csv => output::print(&output::listing(&all, format, NO_EVENTS)),
         };
     }
     follow(&client, arguments)
@@ -47,10 +45,10 @@ fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
     let mut page = ask(client, arguments, arguments.after)?;
     let mut after = arguments.after;
     let mut is_told = false;
-    message::print(&match format {
+    output::print(&match format {
         Format::Text => row(&Event::COLUMNS.iter().map(ToString::to_string).collect::<Vec<_>>()),
         // Its title only.
-        Format::Csv => message::listing::<Event>(&[], format, ""),
+        Format::Csv => output::listing::<Event>(&[], format, ""),
         Format::Json => String::new(),
     })?;
     loop {
@@ -59,11 +57,11 @@ fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
             Format::Json => lines(&page.events),
             Format::Text => page.events.iter().map(|event| row(&event.cells())).collect(),
             Format::Csv => {
-                let text = message::listing(&page.events, format, "");
+                let text = output::listing(&page.events, format, "");
                 text.split_once('\n').map_or_else(String::new, |(_, rows)| rows.to_owned())
             }
         };
-        message::print(&text)?;
+        output::print(&text)?;
         if after >= page.last {
             let _ = Deadline::after(LOOK * 2).pause(LOOK);
         }

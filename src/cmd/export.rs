@@ -4,10 +4,10 @@ use crate::api::Client;
 use crate::api::snapshots::Snapshot;
 use crate::cli::{ExportAt, ExportKeys, ExportWork, SnapshotExport, SnapshotImport};
 use crate::clock::Pace;
-use crate::export::place::Place;
+use crate::export::destination::Place;
 use crate::export::restore::NewImport;
 use crate::export::{UNIT_BYTES, restore, write};
-use crate::message::{self, Exit, Failure, Format, Item, or_dash};
+use crate::output::{self, Exit, Failure, Format, Item, or_dash};
 use crate::store_options::StoreOptions;
 use evenkeel_store::encryption::keys::Keys;
 use serde::Serialize;
@@ -67,10 +67,10 @@ pub fn export(
     let written = write::export(client, &place, snapshot, parent.as_deref(), &pace, jobs)?;
     if format == Format::Json {
         let value = json!({ "schema": "evenkeel.export/1", "export": written });
-        return message::print(&message::json(&value));
+        return output::print(&output::json(&value));
     }
     let mib = |bytes: u64| bytes >> 20;
-    message::print(&format!(
+    output::print(&format!(
         "{id} is exported to {place}: {} MiB of data, of which {} MiB were written now and {} MiB \
          were there\n",
         mib(written.units * UNIT_BYTES),
@@ -115,10 +115,10 @@ pub fn verify(
 fn tell(restored: &restore::Restored, place: &Place, format: Format) -> Result<(), Failure> {
     if format == Format::Json {
         let value = json!({ "schema": "evenkeel.import/1", "import": restored });
-        return message::print(&message::json(&value));
+        return output::print(&output::json(&value));
     }
     let (exported, mib) = (&restored.exported, (restored.units * UNIT_BYTES) >> 20);
-    message::print(&match &restored.snapshot {
+    output::print(&match &restored.snapshot {
         Some(id) if restored.bytes == 0 && restored.units > 0 => {
             format!("{id} is an import of {exported} already\n")
         }
@@ -174,5 +174,5 @@ pub fn list(at: &ExportAt, format: Format) -> Result<(), Failure> {
             description: manifest.description,
         });
     }
-    message::print(&message::listing(&rows, format, NO_EXPORTS))
+    output::print(&output::listing(&rows, format, NO_EXPORTS))
 }

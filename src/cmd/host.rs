@@ -3,7 +3,7 @@
 use crate::api::Client;
 use crate::api::model::Host;
 use crate::cli::{self, HostVerb};
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 
 pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
     let client = Client::new(&arguments.connection)?;
@@ -11,7 +11,7 @@ pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
     match &arguments.verb {
         HostVerb::Ls => {
             let hosts = hosts(&client)?;
-            message::print(&message::listing(&hosts, format, "no host is registered"))
+            output::print(&output::listing(&hosts, format, "no host is registered"))
         }
         HostVerb::Register { instance_type, address, zone, tags } => {
             let address = address.map(|address| address.to_string());
@@ -21,7 +21,7 @@ pub fn run(arguments: &cli::Host) -> Result<(), Failure> {
             parameters.extend(zone.as_deref().map(|zone| ("AvailabilityZone", zone)));
             parameters.extend(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             let registered = register_with(&client, &parameters)?;
-            message::print(&message::listing(&[registered], format, ""))
+            output::print(&output::listing(&[registered], format, ""))
         }
         HostVerb::Rm { host } => {
             client.call("DeregisterHost", &[("InstanceId", &host.to_string())])?;

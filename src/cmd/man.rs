@@ -2,7 +2,7 @@
 //! flags.
 
 use crate::cli::{self, Completions, Man, ManFormat};
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use crate::reference;
 
 pub fn run(arguments: &Man) -> Result<(), Failure> {
@@ -10,13 +10,13 @@ pub fn run(arguments: &Man) -> Result<(), Failure> {
         ManFormat::Markdown => reference::markdown(&cli::command()),
         ManFormat::Roff => page(&arguments.verb)?,
     };
-    message::print(&text)
+    output::print(&text)
 }
 
 pub fn completions(arguments: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut cli::command(), "evenkeel", &mut script);
-    message::print(&String::from_utf8_lossy(&script))
+    output::print(&String::from_utf8_lossy(&script))
 }
 
 /// The page of the verb at `path`.

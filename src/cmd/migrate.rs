@@ -3,8 +3,8 @@
 use crate::api::{self, Client};
 use crate::cli::{VolumeArgs, VolumeMigrate};
 use crate::endpoint;
-use crate::message::{self, Exit, Failure, Format};
 use crate::migrate::{Migrated, Migration};
+use crate::output::{self, Exit, Failure, Format};
 use serde_json::json;
 
 /// Where the target's keys are if not in a folder.
@@ -16,14 +16,14 @@ pub fn run(source: &Client, arguments: &VolumeArgs, flags: &VolumeMigrate) -> Re
     match arguments.output.format {
         Format::Json => {
             let value = json!({ "schema": "evenkeel.migration/1", "migration": migrated });
-            message::print(&message::json(&value))
+            output::print(&output::json(&value))
         }
         Format::Csv => {
             let Migrated { source_volume_id, volume_id, .. } = migrated;
             let columns = ["SOURCE VOLUME ID", "VOLUME ID"];
-            message::print(&message::csv(&columns, &[vec![source_volume_id, volume_id]]))
+            output::print(&output::csv(&columns, &[vec![source_volume_id, volume_id]]))
         }
-        Format::Text => message::print(&told(&migrated)),
+        Format::Text => output::print(&told(&migrated)),
     }
 }
 

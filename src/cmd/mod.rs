@@ -1,7 +1,7 @@
 //! The verbs, one file each.
 
 use crate::cli::{Cli, DemoVerb, Verb};
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_lab::bench::mounts;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

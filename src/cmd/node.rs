@@ -3,7 +3,7 @@
 use crate::api::Client;
 use crate::api::nodes::Node;
 use crate::cli::{NodeArgs, NodeVerb};
-use crate::message::{self, Failure};
+use crate::output::{self, Failure};
 
 /// What a listing says without nodes.
 const NONE: &str = "this server is no node of a cluster: it serves alone";
@@ -16,7 +16,7 @@ pub fn run(arguments: &NodeArgs) -> Result<(), Failure> {
     match &arguments.verb {
         NodeVerb::Ls => {
             let nodes = Node::set(&client.call("DescribeNodes", &[])?);
-            message::print(&message::listing(&nodes, arguments.output.format, NONE))
+            output::print(&output::listing(&nodes, arguments.output.format, NONE))
         }
         NodeVerb::Drain { node } => set(node, "draining"),
         NodeVerb::Join { node } => set(node, "up"),

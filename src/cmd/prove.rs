@@ -8,7 +8,7 @@ use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::api::endpoints::Endpoints;
 use crate::cli::Prove;
-use crate::message::{self, Exit, Failure, Format};
+use crate::output::{self, Exit, Failure, Format};
 use crate::top::sample::number;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::pacing::{Balances, Limit, Pacing};
@@ -58,7 +58,7 @@ pub fn run(arguments: &Prove) -> Result<(), Failure> {
     if let Some(path) = &arguments.junit {
         write(path, &proof.to_junit())?;
     }
-    message::print(&match arguments.output.format {
+    output::print(&match arguments.output.format {
         Format::Json => format!("{}\n", proof.to_json().map_err(failed)?),
         Format::Csv => proof.to_csv(),
         Format::Text => proof.to_text(),

@@ -6,7 +6,7 @@ use crate::cli::{Connection, Record};
 use crate::clock;
 use crate::cmd::serve;
 use crate::diskstats::Counters;
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use evenkeel_core::units::GIB;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::read::recorder;
@@ -240,7 +240,7 @@ impl Output {
 
     /// Writes whole lines. If that fails, a file ends with the last whole line before them.
     fn write(&mut self, lines: &str) -> Result<(), Failure> {
-        let Self::File(file, path) = self else { return message::print(lines) };
+        let Self::File(file, path) = self else { return output::print(lines) };
         let before = file.metadata().map(|it| it.len());
         file.write_all(lines.as_bytes()).map_err(|error| {
             if let Ok(length) = before {

@@ -4,7 +4,7 @@ use crate::api::Client;
 use crate::api::model::VolumeDescription;
 use crate::api::snapshots::Snapshot;
 use crate::cli::{self, CostBy, ReportCost, ReportVerb};
-use crate::message::{self, Failure, Format};
+use crate::output::{self, Failure, Format};
 use crate::price_book;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Rules, VolumeType};
@@ -20,10 +20,10 @@ pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
     let client = Client::new(&arguments.connection)?;
     let ReportVerb::Cost(flags) = &arguments.verb;
     let report = Report::of(&client, flags)?;
-    message::print(&match arguments.output.format {
+    output::print(&match arguments.output.format {
         Format::Text => report.text(),
-        Format::Csv => message::csv(&words(&report.columns()), &report.rows(&report.cents())),
-        Format::Json => message::json(&report.json()),
+        Format::Csv => output::csv(&words(&report.columns()), &report.rows(&report.cents())),
+        Format::Json => output::json(&report.json()),
     })
 }
 
@@ -175,7 +175,7 @@ impl Report {
         let cents = self.cents();
         let mut rows = self.rows(&cents);
         rows.push(self.row("total".to_owned(), &self.total, &cents.columns));
-        let mut text = head + &message::table(&words(&self.columns()), &rows);
+        let mut text = head + &output::table(&words(&self.columns()), &rows);
         let notes = self.notes();
         if !notes.is_empty() {
             text.push('\n');
@@ -456,7 +456,7 @@ mod tests {
     #[test]
     fn csv_has_no_line_of_totals() {
         let report = report("type");
-        let csv = message::csv(&words(&report.columns()), &report.rows(&report.cents()));
+        let csv = output::csv(&words(&report.columns()), &report.rows(&report.cents()));
         assert_eq!(
             csv.lines().take(2).collect::<Vec<_>>(),
             [

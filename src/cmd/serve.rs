@@ -3,10 +3,10 @@
 use crate::cli::Serve;
 use crate::clock::Deadline;
 use crate::events;
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use crate::server::{self, Addresses, Config};
 use crate::store_options;
-use evenkeel_lab::bench::{child, mounts, stop};
+use evenkeel_lab::bench::{cancel, child, mounts};
 use rustix::process::{self, Pid, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -54,7 +54,7 @@ pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
         |why: String| Failure::new(format!("log filter \"{filter}\": {why}")).exit(Exit::Usage);
     let whole = whole_filter(filter).map_err(wrong)?;
     let filter = EnvFilter::try_new(whole).map_err(|error| wrong(error.to_string()))?;
-    let colour = message::is_colourful(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    let colour = output::is_colourful(std::io::IsTerminal::is_terminal(&std::io::stderr()));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -203,7 +203,7 @@ pub fn end_when_told_to_after(
     let mut first = Some(first);
     when_signalled(move |_| {
         IS_INTERRUPTED.store(true, Ordering::Release);
-        stop::stop();
+        cancel::stop();
         if let Some(first) = first.take() {
             first();
         }
@@ -215,7 +215,7 @@ pub fn end_when_told_to_after(
 /// Ends the process after a signal: nothing needs a graceful end, but the folders must be removed.
 pub fn interrupted(folders: &[PathBuf]) {
     IS_INTERRUPTED.store(true, Ordering::Release);
-    stop::stop();
+    cancel::stop();
     let have_ended = end_children();
     // What could not be removed is found again by its journal.
     for folder in folders.iter().filter(|folder| have_ended && !mounts::is_any_below(folder)) {

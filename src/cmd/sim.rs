@@ -1,7 +1,7 @@
 //! `evenkeel sim`: scenarios in virtual time.
 
 use crate::cli::{Sim, SimRun, SimSwarm, SimVerb};
-use crate::message::{self, Exit, Failure, Format, Item};
+use crate::output::{self, Exit, Failure, Format, Item};
 use evenkeel_lab::clock;
 use evenkeel_lab::files;
 use evenkeel_lab::report::simulated;
@@ -41,7 +41,7 @@ impl Item for Listed {
         vec![
             self.name.to_owned(),
             self.runs.to_string(),
-            message::span(self.simulated_s),
+            output::span(self.simulated_s),
             self.title.clone(),
         ]
     }
@@ -54,7 +54,7 @@ fn list(format: Format) -> Result<(), Failure> {
         let simulated_s = cases.iter().map(|case| case.setup.duration_ns / 1_000_000_000).sum();
         items.push(Listed { name, title, runs: cases.len(), simulated_s });
     }
-    message::print(&message::listing(&items, format, "no scenarios"))
+    output::print(&output::listing(&items, format, "no scenarios"))
 }
 
 /// The results for a rule of the promise in a swarm.
@@ -93,7 +93,7 @@ fn run_swarm(arguments: &SimSwarm, format: Format) -> Result<(), Failure> {
     }
     let items: Vec<Kept> =
         Rule::ALL.iter().enumerate().map(|(n, rule)| kept(&tally, n, *rule)).collect();
-    message::print(&message::listing(&items, format, "no rules"))?;
+    output::print(&output::listing(&items, format, "no rules"))?;
     let failed = tally.failed_worlds;
     eprintln!(
         "{} worlds, {} I/Os, {} worlds did not keep the promise",
@@ -144,7 +144,7 @@ fn run_scenario(arguments: &SimRun, format: Format) -> Result<(), Failure> {
     if let Some(path) = &arguments.html {
         write_report(&results, path)?;
     }
-    message::print(&match format {
+    output::print(&match format {
         Format::Text => results.to_text(),
         Format::Json => results.to_json(),
         Format::Csv => results.to_csv(),
@@ -163,7 +163,7 @@ fn tell_speed(results: &Results, took_s: f64) {
     eprintln!(
         "{} I/Os in {} of virtual time took {took_s:.2} s: {} I/Os per second",
         text::thousands(ios),
-        message::span(simulated_s),
+        output::span(simulated_s),
         text::rate(ios as f64 / took_s.max(1e-9)),
     );
 }

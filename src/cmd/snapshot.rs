@@ -7,7 +7,7 @@ use crate::api::Client;
 use crate::api::model::Binned;
 use crate::api::snapshots::{Snapshot, SnapshotLock, UnownedSnapshot};
 use crate::cli::{self, LockMode, SnapshotCopy, SnapshotCreate, SnapshotVerb, Wait};
-use crate::message::{self, Exit, Failure, Format};
+use crate::output::{self, Exit, Failure, Format};
 use evenkeel_core::ids::SnapshotId;
 use serde_json::json;
 
@@ -25,20 +25,20 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
     match &arguments.verb {
         SnapshotVerb::Create(create) => {
             let snapshots = self::create(&client()?, create)?;
-            message::print(&message::listing(&snapshots, format, ""))
+            output::print(&output::listing(&snapshots, format, ""))
         }
         SnapshotVerb::Ls => {
             let snapshots = Snapshot::set(&client()?.call("DescribeSnapshots", &[])?);
-            message::print(&message::listing(&snapshots, format, NO_SNAPSHOTS))
+            output::print(&output::listing(&snapshots, format, NO_SNAPSHOTS))
         }
         SnapshotVerb::Copy(copy) => {
             let snapshot = self::copy(&client()?, copy)?;
-            message::print(&message::listing(&[snapshot], format, ""))
+            output::print(&output::listing(&[snapshot], format, ""))
         }
         SnapshotVerb::Bin => {
             let answer = client()?.call("ListSnapshotsInRecycleBin", &[])?;
             let binned = Binned::set(&answer, "snapshotSet", "snapshotId");
-            message::print(&message::listing(&binned, format, EMPTY_BIN))
+            output::print(&output::listing(&binned, format, EMPTY_BIN))
         }
         SnapshotVerb::Restore { snapshot } => {
             change(&client()?, "RestoreSnapshotFromRecycleBin", *snapshot, None)
@@ -50,12 +50,12 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
         SnapshotVerb::Unarchive { snapshot, days, .. } => unarchive(&client()?, *snapshot, *days),
         SnapshotVerb::Lock(lock) => {
             let lock = self::lock(&client()?, lock)?;
-            message::print(&message::listing(&[lock], format, ""))
+            output::print(&output::listing(&[lock], format, ""))
         }
         SnapshotVerb::Unlock { snapshot } => change(&client()?, "UnlockSnapshot", *snapshot, None),
         SnapshotVerb::Locks => {
             let locks = SnapshotLock::set(&client()?.call("DescribeLockedSnapshots", &[])?);
-            message::print(&message::listing(&locks, format, NO_LOCKS))
+            output::print(&output::listing(&locks, format, NO_LOCKS))
         }
         SnapshotVerb::Show { snapshot } => show(&client()?, &snapshot.to_string(), format),
         SnapshotVerb::Rm { snapshots, unowned, bin } => {
@@ -81,7 +81,7 @@ pub fn run(arguments: &cli::SnapshotArgs) -> Result<(), Failure> {
         SnapshotVerb::Unexport { snapshot, at } => export::remove(at, &snapshot.to_string()),
         SnapshotVerb::Unowned => {
             let unowned = UnownedSnapshot::set(&client()?.call("DescribeUnownedSnapshots", &[])?);
-            message::print(&message::listing(&unowned, format, NO_UNOWNED))
+            output::print(&output::listing(&unowned, format, NO_UNOWNED))
         }
     }
 }
@@ -202,16 +202,16 @@ pub fn completed(client: &Client, id: &str, wait: &Wait) -> Result<Snapshot, Fai
 fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     let snapshot = get(client, id)?;
     match format {
-        Format::Csv => message::print(&message::listing(&[snapshot], Format::Csv, "")),
+        Format::Csv => output::print(&output::listing(&[snapshot], Format::Csv, "")),
         Format::Json => {
             let value = json!({ "schema": "evenkeel.snapshot/1", "snapshot": snapshot });
-            message::print(&message::json(&value))
+            output::print(&output::json(&value))
         }
         Format::Text => {
             let rows = details(snapshot);
             let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
             let lines = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n"));
-            message::print(&lines.collect::<String>())
+            output::print(&lines.collect::<String>())
         }
     }
 }

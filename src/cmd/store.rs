@@ -4,13 +4,13 @@
 use crate::api::Client;
 use crate::api::scrub::Scrub;
 use crate::cli::{Bytes, LocalStore, RbdStore, StoreArgs, StoreKind, StoreVerb, Wait};
-use crate::message::{self, Exit, Failure, Format, Item, failed};
+use crate::output::{self, Exit, Failure, Format, Item, failed};
 use crate::store_options::StoreOptions;
 use evenkeel_core::units::ByteCount;
 use evenkeel_store::Pool;
 use evenkeel_store::folder::Folder;
 use evenkeel_store::local::device::FileDevice;
-use evenkeel_store::local::place::{self, Note};
+use evenkeel_store::local::discovery::{self, Note};
 use evenkeel_store::local::pool::LocalPool;
 use evenkeel_store::local::{BLOCK_BYTES, CHUNK_BLOCKS, check, inspect};
 use serde::{Serialize, Serializer};
@@ -24,7 +24,7 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
     let (text, value) = match &arguments.verb {
         StoreVerb::Init { local, force } => init(&data_dir, &options(local)?, *force)?,
         StoreVerb::Inspect { pool } => {
-            return message::print(&inspect(&data_dir, pool.as_deref(), arguments.output.format)?);
+            return output::print(&inspect(&data_dir, pool.as_deref(), arguments.output.format)?);
         }
         StoreVerb::Check { data } => check(&data_dir, *data, arguments.output.format)?,
         StoreVerb::Scrub { rate, stop, status, wait } => {
@@ -41,8 +41,8 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
             found(arguments.output.format, &scrub)?
         }
     };
-    message::print(&match arguments.output.format {
-        Format::Json => message::json(&value),
+    output::print(&match arguments.output.format {
+        Format::Json => output::json(&value),
         Format::Text => text,
         Format::Csv => {
             let message = "-o csv: what this verb finds is no list of items";
@@ -74,8 +74,8 @@ fn found(format: Format, scrub: &Scrub) -> Result<(String, Value), Failure> {
     if rotten == 0 {
         return Ok((text, value));
     }
-    let shown = if format == Format::Json { message::json(&value) } else { text };
-    message::print(&shown)?;
+    let shown = if format == Format::Json { output::json(&value) } else { text };
+    output::print(&shown)?;
     Err(Failure::new(format!("{rotten} places are not as they were written"))
         .hint("write them anew, or restore the volumes from snapshots or copies"))
 }
@@ -90,14 +90,14 @@ fn init(data_dir: &Path, local: &StoreOptions, force: bool) -> Result<(String, V
         return Err(Failure::new(message).hint("serve it, or name another folder with --data-dir"));
     }
     if let Some(device) = local.pool.as_deref().filter(|_| force) {
-        place::wipe(device).map_err(failed)?;
+        discovery::wipe(device).map_err(failed)?;
     }
     // Wrong keys are found before anything is made.
     local.keys()?;
     let pool = LocalPool::in_folder(data_dir, local.pool.as_deref()).map_err(failed)?;
     let space = pool.space().map_err(failed)?;
     let total = space.map_or(ByteCount(0), |space| space.total);
-    let place = local.pool.clone().unwrap_or_else(|| data_dir.join(place::FILE));
+    let place = local.pool.clone().unwrap_or_else(|| data_dir.join(discovery::FILE));
     let text = format!("{}: a pool with room for {total}\n", place.display());
     let value = json!({
         "schema": "evenkeel.store-init/1",
@@ -178,7 +178,7 @@ fn inspect(data_dir: &Path, pool: Option<&Path>, format: Format) -> Result<Strin
         parent: item.parent,
     };
     let items: Vec<Inspected> = found.items.into_iter().map(shown).collect();
-    let list = message::listing(&items, format, "no volumes and no snapshots");
+    let list = output::listing(&items, format, "no volumes and no snapshots");
     if format != Format::Text {
         return Ok(list);
     }
@@ -210,7 +210,7 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     let note = note_of(data_dir)?;
     let place = data_dir.join(&note.device);
     // No server may change it meanwhile.
-    let _folder = Folder::claim(data_dir, place::KIND).map_err(failed)?;
+    let _folder = Folder::claim(data_dir, discovery::KIND).map_err(failed)?;
     let device = FileDevice::open_at_rest(&place).map_err(failed)?;
     let mut report = check::check(&device, data).map_err(failed)?;
     // Nor would a server serve every pool that is whole.
@@ -254,7 +254,7 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
         return Ok((text, value));
     }
     // What was found is printed first.
-    message::print(&if format == Format::Json { message::json(&value) } else { text })?;
+    output::print(&if format == Format::Json { output::json(&value) } else { text })?;
     let message = format!("{} problems in {}", report.problems_total, place.display());
     let hint = "restore what is damaged from a copy, or delete it; the rest can be served";
     Err(Failure::new(message).exit(Exit::Failed).hint(hint))

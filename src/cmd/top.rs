@@ -3,7 +3,7 @@
 use crate::api::Client;
 use crate::cli::Top;
 use crate::clock::Deadline;
-use crate::message::{self, Failure, Format};
+use crate::output::{self, Failure, Format};
 use crate::top::{rows, sample, screen};
 use std::io::IsTerminal;
 
@@ -24,5 +24,5 @@ pub fn run(arguments: &Top) -> Result<(), Failure> {
     let mut rows = rows::between(&first, &second);
     rows::sort(&mut rows, arguments.sort);
     rows.truncate(arguments.rows.unwrap_or(usize::MAX));
-    message::print(&message::listing(&rows, format, NO_VOLUMES))
+    output::print(&output::listing(&rows, format, NO_VOLUMES))
 }

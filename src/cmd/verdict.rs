@@ -1,6 +1,6 @@
 //! How a verb ends whose verdict is not kept: the message, the exit code and the next step.
 
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use evenkeel_lab::checker::Outcome;
 
 /// The next step after a run that could not be decided.

@@ -10,7 +10,7 @@ use crate::cli::{
     VolumeVerb, Wait,
 };
 use crate::clock::Deadline;
-use crate::message::{self, Exit, Failure, Format, Item, or_dash};
+use crate::output::{self, Exit, Failure, Format, Item, or_dash};
 use evenkeel_planner::cost;
 use serde_json::json;
 use std::time::Duration;
@@ -33,11 +33,11 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
     match &arguments.verb {
         VolumeVerb::Create(create) => {
             let volume = self::create(&client, create)?;
-            message::print(&message::listing(&[volume], format, ""))
+            output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Copy(copy) => {
             let volume = self::copy(&client, copy)?;
-            message::print(&message::listing(&[volume], format, ""))
+            output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Status { volumes } => {
             let names = (1..).zip(volumes).map(|(at, id)| (format!("VolumeId.{at}"), id));
@@ -46,12 +46,12 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
             let named: Vec<(&str, &str)> =
                 named.iter().map(|(name, id)| (name.as_str(), id.as_str())).collect();
             let statuses = VolumeStatus::set(&client.call("DescribeVolumeStatus", &named)?);
-            message::print(&message::listing(&statuses, format, NO_VOLUMES))
+            output::print(&output::listing(&statuses, format, NO_VOLUMES))
         }
         VolumeVerb::Bin => {
             let answer = client.call("ListVolumesInRecycleBin", &[])?;
             let binned = Binned::set(&answer, "volumeSet", "volumeId");
-            message::print(&message::listing(&binned, format, EMPTY_BIN))
+            output::print(&output::listing(&binned, format, EMPTY_BIN))
         }
         VolumeVerb::Restore { volume } => {
             let id = [("VolumeId", &*volume.to_string())];
@@ -63,7 +63,7 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         }
         VolumeVerb::Ls => {
             let volumes = VolumeDescription::set(&client.call("DescribeVolumes", &[])?);
-            message::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)
+            output::print(&capacity::volumes(&client, &volumes, format, NO_VOLUMES)?)
         }
         VolumeVerb::Show { volume } => show(&client, &volume.to_string(), format),
         VolumeVerb::Modify(change) => modify(&client, change),
@@ -83,11 +83,11 @@ pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
         }),
         VolumeVerb::Unowned => {
             let unowned = Unowned::set(&client.call("DescribeUnownedVolumes", &[])?);
-            message::print(&message::listing(&unowned, format, NO_UNOWNED))
+            output::print(&output::listing(&unowned, format, NO_UNOWNED))
         }
         VolumeVerb::Adopt(adopt) => {
             let volume = self::adopt(&client, adopt)?;
-            message::print(&message::listing(&[volume], format, ""))
+            output::print(&output::listing(&[volume], format, ""))
         }
         VolumeVerb::Capacity => capacity::run(&client, format),
         VolumeVerb::Migrate(migrate) => migrate::run(&client, arguments, migrate),
@@ -340,7 +340,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     let volume = get(client, id)?;
     let credits = get_credits(client, id)?;
     if format == Format::Csv {
-        return message::print(&message::listing(&[volume], Format::Csv, ""));
+        return output::print(&output::listing(&[volume], Format::Csv, ""));
     }
     let endpoints = Endpoints::of(client)?;
     let reach = endpoints.uris(id);
@@ -348,7 +348,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
         let value = json!({
             "schema": "evenkeel.volume/1", "volume": volume, "credits": credits, "nbd": reach,
         });
-        return message::print(&message::json(&value));
+        return output::print(&output::json(&value));
     }
     let mut rows = details(&volume);
     if reach.is_empty() {
@@ -364,7 +364,7 @@ fn show(client: &Client, id: &str, format: Format) -> Result<(), Failure> {
     }
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let lines = rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n"));
-    message::print(&lines.collect::<String>())
+    output::print(&lines.collect::<String>())
 }
 
 fn details(volume: &VolumeDescription) -> Vec<(&'static str, String)> {
@@ -409,7 +409,7 @@ fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> 
 fn level(balance: &Balance) -> String {
     let level = format!("{} of {}", balance.balance, balance.capacity);
     match balance.burst_to_empty_s() {
-        Some(lasts_s) => format!("{level}, {} of full burst", message::span(lasts_s)),
+        Some(lasts_s) => format!("{level}, {} of full burst", output::span(lasts_s)),
         None => level,
     }
 }
@@ -420,11 +420,11 @@ fn trend(first: &Balance, second: &Balance) -> String {
     let spent = first.balance.saturating_sub(second.balance) * looks_per_second;
     let earned = second.balance.saturating_sub(first.balance) * looks_per_second;
     if let Some(left_s) = second.balance.checked_div(spent) {
-        let left = message::span(left_s);
+        let left = output::span(left_s);
         format!("spending {spent}/s: empty in {left} at this rate")
     } else if earned > 0 {
         let missing = second.capacity.saturating_sub(second.balance);
-        let left = message::span(missing.div_ceil(earned));
+        let left = output::span(missing.div_ceil(earned));
         format!("earning {earned}/s: full in {left} at this rate")
     } else if second.balance >= second.capacity {
         "full".to_owned()
@@ -457,8 +457,8 @@ impl Item for CreditRow {
             self.unit.to_owned(),
             self.balance.balance.to_string(),
             self.balance.capacity.to_string(),
-            or_dash(self.seconds_to_full_when_idle.map(message::span)),
-            or_dash(self.seconds_of_full_burst.map(message::span)),
+            or_dash(self.seconds_to_full_when_idle.map(output::span)),
+            or_dash(self.seconds_of_full_burst.map(output::span)),
         ]
     }
 }
@@ -480,7 +480,7 @@ fn credits(client: &Client, id: &str, set: Option<u64>, format: Format) -> Resul
         })
         .collect();
     let none = format!("{id} has no credits: only gp2, st1 and sc1 volumes do");
-    message::print(&message::listing(&rows, format, &none))
+    output::print(&output::listing(&rows, format, &none))
 }
 
 /// Sets the balance of the only kind of credits that the volume has.

@@ -15,15 +15,15 @@
 //! | `write` | exports a snapshot |
 //! | `restore` | imports one, verifies one |
 
+pub mod destination;
 pub mod manifest;
 pub mod pack;
-pub mod place;
 pub mod reader;
 pub mod restore;
 pub mod seal;
 pub mod write;
 
-use crate::message::Failure;
+use crate::output::Failure;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -2,7 +2,7 @@
 
 use crate::api::Client;
 use crate::api::direct::{Blocks, Listed};
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_wire::aws::checksum::Digest;
 use std::collections::VecDeque;
 

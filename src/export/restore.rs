@@ -1,13 +1,13 @@
 //! Imports an export into a server, or only verifies it: every unit is compared with its SHA-256.
 
+use super::destination::Place;
 use super::manifest::{Manifest, Unit};
-use super::place::Place;
 use super::{UNIT_BYTES, in_parallel};
 use crate::api::Client;
 use crate::api::direct::NewSnapshot;
 use crate::clock::Pace;
 use crate::cmd::progress::Progress;
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_wire::aws::checksum;
 use evenkeel_wire::aws::sigv4;
 use serde::Serialize;

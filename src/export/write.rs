@@ -3,16 +3,16 @@
 //! What is in a pack depends on the snapshot and its parent only, so an export that was killed goes
 //! on with the packs that are there.
 
+use super::destination::Place;
 use super::manifest::{Manifest, Unit};
 use super::pack::{self, Entry, Kind, UNITS_PER_PACK};
-use super::place::Place;
 use super::reader::Reader;
 use super::{UNIT_BYTES, in_parallel};
 use crate::api::Client;
 use crate::api::snapshots::Snapshot;
 use crate::clock::Pace;
 use crate::cmd::progress::Progress;
-use crate::message::Failure;
+use crate::output::Failure;
 use serde::Serialize;
 use std::collections::BTreeSet;
 

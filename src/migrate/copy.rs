@@ -8,7 +8,7 @@ use crate::clock::Pace;
 use crate::cmd::progress::Progress;
 use crate::export::reader::Reader;
 use crate::export::{UNIT_BYTES, in_parallel};
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_wire::aws::checksum::{self, Digest};
 
 /// Units after which it is noted how far the copy is: 128 MiB.

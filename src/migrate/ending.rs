@@ -6,7 +6,7 @@ use super::{AGAIN, Credit, Had, Migration, WAIT};
 use crate::api::model::{Attachment, VolumeDescription};
 use crate::clock::{self, Deadline};
 use crate::cmd::{snapshot, volume};
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use std::time::Duration;
 
 /// Time between two polls of a volume that the operator is to detach.

@@ -31,7 +31,7 @@ use crate::clock::Pace;
 use crate::cmd::snapshot;
 use crate::cmd::volume::{self, is_provisioned, tag_specification};
 use crate::export::UNIT_BYTES;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use copy::{Copied, Copier};
 use serde::Serialize;
 use state::{Base, Far};

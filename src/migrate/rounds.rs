@@ -6,7 +6,7 @@ use super::units::UnitSet;
 use super::{Migration, ROUNDS_MAX};
 use crate::api::snapshots::Snapshot;
 use crate::export::UNIT_BYTES;
-use crate::message::Failure;
+use crate::output::Failure;
 
 /// The most snapshots in a tag, whose value has 256 characters.
 const LIST_MAX: usize = 11;

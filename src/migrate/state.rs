@@ -5,7 +5,7 @@ use crate::api::Client;
 use crate::api::model::{Attachment, VolumeDescription};
 use crate::api::snapshots::Snapshot;
 use crate::cmd::volume::tag_parameters;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 
 /// With this all tags begin.
 const PREFIX: &str = "evenkeel:migrat";

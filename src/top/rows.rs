@@ -2,7 +2,7 @@
 
 use super::sample::{Limit, Sample, VolumeSample};
 use crate::cli::TopSort;
-use crate::message::{self, Item, or_dash};
+use crate::output::{self, Item, or_dash};
 use evenkeel_core::latency::Stage;
 use evenkeel_planner::cost;
 use serde::Serialize;
@@ -242,7 +242,7 @@ impl Item for Row {
             or_dash(self.p99_us),
             self.queue_length.to_string(),
             percent(self.credit_ratio),
-            or_dash(self.credits_empty_in_s.map(message::span)),
+            or_dash(self.credits_empty_in_s.map(output::span)),
             percent(self.device_share),
             or_dash(self.monthly_micro_usd.map(cost::rounded)),
             or_dash(self.node.clone()),

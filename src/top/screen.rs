@@ -9,7 +9,7 @@ use crate::cli::Top;
 use crate::clock::Deadline;
 use crate::cmd::serve::stop_signal;
 use crate::endpoint;
-use crate::message::Failure;
+use crate::output::Failure;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;

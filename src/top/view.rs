@@ -2,7 +2,7 @@
 
 use super::rows::{self, Row};
 use crate::cli::TopSort;
-use crate::message::{Item, is_colourful};
+use crate::output::{Item, is_colourful};
 use clap::ValueEnum;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};

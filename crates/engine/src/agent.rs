@@ -23,7 +23,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::units::ByteCount;
-use evenkeel_store::anywhere;
+use evenkeel_store::unaligned;
 use evenkeel_store::{Geometry, Pool, PoolHealth, Store, StoreError};
 use evenkeel_wire::agent::{
     Agent, Capacity, Command, CreditReport, Failed, FailedKind, HostState, Reply, Report, Space,
@@ -212,7 +212,7 @@ impl EngineAgent {
         let mut placement = self.placement();
         let home = self.prepare(&mut placement, None, &state)?;
         self.settle_hosts(&mut placement, home, &state)?;
-        self.bring(home, anywhere::served(store.geometry()), state, Held::Opened(store))
+        self.bring(home, unaligned::served(store.geometry()), state, Held::Opened(store))
     }
 
     /// Opens a volume's store, and learns whether a flush of the volume has failed before.

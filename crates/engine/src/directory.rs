@@ -2,7 +2,7 @@
 //! it happens to run. Written by the agent, read by reactors once per connection; and who is
 //! connected ([`Slots`]).
 
-use crate::slots::{Bounds, Slots};
+use crate::connection_limits::{Bounds, Slots};
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_store::Geometry;
 use evenkeel_wire::agent::{Attachment, HostAddress};

@@ -3,53 +3,53 @@
 //! socket; the control plane speaks to it through [`Agent`].
 #![deny(missing_docs)]
 
+mod accept;
+pub mod adaptive_poll;
 mod agent;
 pub mod buffers;
 pub mod calibrate;
 pub mod clock;
+pub mod connection_limits;
 pub mod directory;
 pub mod driver;
-mod entrance;
-mod fate;
 pub mod flush_marks;
-pub mod lending;
+pub mod handoff;
 mod listener;
-pub mod notices;
 pub mod output;
-pub mod patience;
+mod peer_credentials;
 mod placement;
 pub mod priority;
 pub mod protocol;
+pub mod rate_limited_log;
 pub mod reactor;
 mod recorder;
 pub mod ring;
 pub mod session;
 pub mod shared_device;
-pub mod slots;
+mod supervisor;
 pub mod threads;
 pub mod transport;
 mod turns;
-mod visitors;
 mod workers;
 
+use accept::Doors;
+pub use accept::{Entrance, Inside};
 use agent::EngineAgent;
 use clock::Clock;
+use connection_limits::Bounds;
 use directory::Directory;
 use driver::{Driver, Waker};
-use entrance::Doors;
-pub use entrance::{Entrance, Inside};
 use evenkeel_store::Pool;
 use evenkeel_wire::agent::{Agent, Capacity, HostAddress};
-use fate::Fate;
 use flush_marks::{FlushMarks, Writer};
 use listener::{Listeners, Reception, hand_over};
+pub use peer_credentials::UnixAccess;
 use priority::raised::{Raised, Standing};
 use priority::{Granted, Priority, Refused};
 use reactor::{Inbox, Message, Reactor};
 pub use recorder::Recorder;
 use ring::Ring;
 use shared_device::SharedDevice;
-use slots::Bounds;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -58,8 +58,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::JoinHandle;
+use supervisor::Fate;
 use threads::Threads;
-pub use visitors::UnixAccess;
 
 /// How the data plane talks to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,13 +3,13 @@
 
 use crate::EngineError;
 use crate::clock::Clock;
+use crate::connection_limits::NoPlace;
 use crate::directory::Directory;
 use crate::driver::Waker;
-use crate::lending::Kept;
-use crate::notices::{Notice, Notices};
+use crate::handoff::Kept;
+use crate::peer_credentials::UnixAccess;
+use crate::rate_limited_log::{Notice, Notices};
 use crate::reactor::{Inbox, Message};
-use crate::slots::NoPlace;
-use crate::visitors::UnixAccess;
 use evenkeel_core::log_limit::LOG_WINDOW;
 use evenkeel_wire::agent::HostAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

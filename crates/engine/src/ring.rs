@@ -1,9 +1,9 @@
 //! One core's io_uring: sockets, disk and the wake-up from other threads, submitted and waited for
 //! with one system call per turn of the loop.
 
+use crate::adaptive_poll::Patience;
 use crate::clock::Clock;
 use crate::driver::{Driver, Event, HangUp, Waker};
-use crate::patience::Patience;
 use evenkeel_core::limits::DISK_WORKERS_MAX;
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone, DiskOp};

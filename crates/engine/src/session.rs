@@ -2,9 +2,9 @@
 //! and what the reactor remembers of it: how much of it is in the server, and what it waits for.
 
 use crate::buffers::Lacking;
-use crate::lending::Kept;
+use crate::connection_limits::Slot;
+use crate::handoff::Kept;
 use crate::protocol::{Outcome, Protocol};
-use crate::slots::Slot;
 use crate::transport::Transport;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
@@ -362,7 +362,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::Slots;
+    use crate::connection_limits::Slots;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::{Operation, Request};
 use evenkeel_engine::IoMode;
-use evenkeel_engine::lending::{Lender, Loan, Returned};
+use evenkeel_engine::handoff::{Lender, Loan, Returned};
 use evenkeel_store::Pool;
 use evenkeel_store::faulty::FaultyPool;
 use evenkeel_store::faulty::setup::Setup;

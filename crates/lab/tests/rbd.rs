@@ -22,12 +22,12 @@ use evenkeel_core::request::{Failure, Operation};
 use evenkeel_core::units::ByteCount;
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::ceph::{Ceph, POOL, Setup, USER};
-use evenkeel_store::anywhere::Anywhere;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::conformance::{self, Encrypting, RingDisk};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::rbd::{Place, RbdPool, Seat};
 use evenkeel_store::snapshots::{Snapshots, UNIT_BYTES};
+use evenkeel_store::unaligned::Anywhere;
 use evenkeel_store::{Completion, Pool, Store, StoreError, Submission};
 
 const MIB: u64 = 1 << 20;

@@ -24,8 +24,8 @@ use tracing::{error, info, warn};
 use crate::channel::{Channel, Heart, Incoming};
 use crate::clock::Deadline;
 use crate::greeting::{self, Unproven};
+use crate::in_doubt::Unknown;
 use crate::tls::Tls;
-use crate::unknown::Unknown;
 use crate::{LinkError, Timing, TlsFiles};
 
 /// Control's end of the link to one node.

@@ -28,12 +28,12 @@ mod channel;
 mod client;
 mod clock;
 mod error;
-mod gate;
 mod generation;
 mod greeting;
+mod in_doubt;
+mod leader_check;
 mod server;
 mod tls;
-mod unknown;
 
 pub use client::{ClientConfig, RemoteAgent, Status};
 pub use error::LinkError;

@@ -26,9 +26,9 @@ use tracing::{debug, info, warn};
 
 use crate::channel::{Channel, Heart, Incoming};
 use crate::clock::{self, Deadline};
-use crate::gate::{Gate, Kept, SessionId};
 use crate::generation::GenerationFile;
 use crate::greeting;
+use crate::leader_check::{Gate, Kept, SessionId};
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
 

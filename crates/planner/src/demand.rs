@@ -3,8 +3,8 @@
 use evenkeel_core::qos::pacing::CountingRule;
 
 use crate::fluid::{MICRO, Part};
-use crate::held_back::{Held, HeldBack};
 use crate::spread::Share;
+use crate::throttled::{Held, HeldBack};
 use crate::trace::{Interval, SourceLimits, Trace};
 
 const US_PER_MS: u64 = 1_000;

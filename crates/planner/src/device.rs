@@ -4,7 +4,7 @@
 //! It is an addend of its own. Waits are what limits do; nothing here is invented where nothing is
 //! published or measured.
 
-use crate::held_back::EMPTY_PPM;
+use crate::throttled::EMPTY_PPM;
 use crate::trace::{Interval, Trace};
 
 /// An interval tells of the device if the source's limits are used to less than so many hundredths.

@@ -8,7 +8,6 @@
 
 pub mod answer;
 mod bisect;
-pub mod busy;
 pub mod cost;
 pub mod delays;
 pub mod demand;
@@ -17,8 +16,9 @@ pub mod exact;
 pub mod fit;
 pub mod fleet;
 pub mod fluid;
-pub mod held_back;
+pub mod hot_intervals;
 pub mod layout;
+pub mod layout_text;
 pub mod neighbours;
 pub mod offers;
 pub mod packing;
@@ -33,7 +33,7 @@ pub mod spread;
 pub mod steady;
 #[cfg(test)]
 mod testing;
+pub mod throttled;
 pub mod timeline;
 pub mod trace;
 pub mod volumes;
-pub mod words;

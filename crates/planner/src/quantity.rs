@@ -3,7 +3,7 @@
 //! Every cell of a list and every flag of a size, a rate or an amount is read here, so that the
 //! same text means the same everywhere. What has two meanings is refused, and never guessed.
 
-use crate::words::THOUSANDS;
+use crate::layout_text::THOUSANDS;
 
 /// What a number counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

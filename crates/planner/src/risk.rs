@@ -8,10 +8,10 @@ use crate::answer::Rated;
 use crate::demand::{Demand, HOUR_US};
 use crate::fluid::Part;
 use crate::layout::LimitKind;
+use crate::layout_text::span;
 use crate::search::Space;
 use crate::spread::Spread;
 use crate::trace::{Note, Trace};
-use crate::words::span;
 
 /// From here on a limit has no room for more.
 const NO_HEADROOM_PERMILLE: u64 = 950;
@@ -340,13 +340,13 @@ mod tests {
     use super::*;
     use crate::answer::rate;
     use crate::demand::Assume;
+    use crate::layout_text;
     use crate::search::given;
     use crate::testing::{minutes, space};
-    use crate::words;
 
     fn of(trace: &Trace, layout: &str) -> Vec<String> {
         let (space, demand) = (space(&VolumeType::ALL, 1), Demand::of(trace, Assume::Even));
-        let layout = words::parse(layout, Rules::newest()).expect("a layout");
+        let layout = layout_text::parse(layout, Rules::newest()).expect("a layout");
         let found = given(&space, &demand, &layout).expect("a price");
         let rated = rate(&space, trace, &demand, vec![found]).remove(0);
         risks(&space, trace, &demand, &rated).iter().map(ToString::to_string).collect()

@@ -11,8 +11,8 @@
 //! demand comes for too long ([`Floor`]), and what is quiet at the least limits that are left is so
 //! at all others ([`Parts`]).
 
-mod given;
-mod sharpen;
+mod evaluate;
+mod refine;
 
 use evenkeel_core::instance::InstanceType;
 use evenkeel_core::price::Cost;
@@ -23,17 +23,17 @@ use evenkeel_core::volume::{
 };
 
 use crate::bisect::least;
-use crate::busy::{Floor, Parts};
 use crate::delays::Delays;
 use crate::demand::{DAY_US, Demand};
 use crate::exact::Exact;
 use crate::fluid::{Bucket, Fluid, MICRO, Outcome};
+use crate::hot_intervals::{Floor, Parts};
 use crate::layout::{Layout, LimitKind};
 use crate::prices::Prices;
 use crate::spread::Spread;
 
-pub use given::given;
-pub use sharpen::{settle, sharpen, sharpest};
+pub use evaluate::given;
+pub use refine::{settle, sharpen, sharpest};
 
 /// What a layout must do.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -52,12 +52,12 @@ mod tests {
 
     use super::*;
     use crate::demand::Assume;
+    use crate::layout_text;
     use crate::testing::{minutes, space};
-    use crate::words;
 
     fn dry(requests: &[u64], layout: &str) -> Option<u64> {
         let (space, trace) = (space(&VolumeType::ALL, 1), minutes(requests));
-        let layout = words::parse(layout, Rules::newest()).expect("a layout");
+        let layout = layout_text::parse(layout, Rules::newest()).expect("a layout");
         dry_after_s(&space, &Demand::of(&trace, Assume::Even), &layout)
     }
 
@@ -84,7 +84,8 @@ mod tests {
         for (requests, gib) in [(20_000, 100), (30_000, 100), (18_500, 100), (90_000, 300)] {
             let month = minutes(&vec![requests; 30 * 24 * 60]);
             let space = space(&VolumeType::ALL, 1);
-            let layout = words::parse(&format!("gp2 {gib}"), Rules::newest()).expect("a layout");
+            let layout =
+                layout_text::parse(&format!("gp2 {gib}"), Rules::newest()).expect("a layout");
             let demand = Demand::of(&month, Assume::Even);
             let waits = crate::search::replay(&space, &demand, &layout).1.waited_us() > 0;
             assert_eq!(dry(&[requests; 10], &format!("gp2 {gib}")).is_some(), waits, "{requests}");

@@ -1,11 +1,11 @@
 //! The front's thread, and who connects to it.
 
-use crate::arrivals::{self, Sessions};
 use crate::clients::Clients;
+use crate::connection_limits::Places;
+use crate::inbound::{self, Sessions};
 use crate::lease::{Grants, Leases};
 use crate::memory::Memory;
 use crate::notices::{Notice, Notices};
-use crate::places::Places;
 use crate::pulse::Pulse;
 use crate::{FrontConfig, RelayError, session, upstream};
 use evenkeel_link::TlsFiles;
@@ -262,7 +262,7 @@ async fn accept(shared: Rc<Shared>, listener: TcpListener, for_nodes: bool) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) if for_nodes => {
-                spawn_local(arrivals::receive(Rc::clone(&shared), stream, address));
+                spawn_local(inbound::receive(Rc::clone(&shared), stream, address));
             }
             Ok((stream, address)) => client(&shared, stream, address),
             Err(error) => {

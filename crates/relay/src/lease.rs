@@ -19,8 +19,8 @@
 //! more, whatever is still under way on the network or waits for room at the home. When a probe is
 //! answered that the home has sent after some moment, it knows of all that were gone by then.
 
-use crate::arrivals::Sessions;
 use crate::clients::Clients;
+use crate::inbound::Sessions;
 use crate::pulse::Watch;
 use crate::upstream::Stream;
 use evenkeel_core::fencing::NodeId;

@@ -55,24 +55,24 @@
 //! list of exports is that of this node's data plane only.
 #![deny(missing_docs)]
 
-mod arrivals;
-mod book;
 mod clients;
 mod clock;
+mod connection_limits;
 mod error;
+mod forward;
 mod front;
 mod handshake;
-mod intake;
+pub mod hello;
+mod inbound;
 mod lease;
 mod lending;
 mod memory;
 mod notices;
-mod outbox;
-mod places;
-pub mod preamble;
+mod pending_requests;
 mod pulse;
+mod request_reader;
+mod send_queue;
 mod session;
-mod traffic;
 mod upstream;
 
 pub use error::RelayError;

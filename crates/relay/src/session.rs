@@ -2,15 +2,15 @@
 
 use crate::Home;
 use crate::clients::Socket;
+use crate::connection_limits::Place;
+use crate::forward::{Common, End, HAS_GAP, Ready, Traffic};
 use crate::front::Shared;
 use crate::handshake::{Agreed, agree, keeps_terms, longer, rest, target};
 use crate::lease::Lease;
 use crate::lending::{Lender, Loan, Returned};
 use crate::memory::Share;
 use crate::notices::Notice;
-use crate::places::Place;
 use crate::pulse::Watch;
-use crate::traffic::{Common, End, HAS_GAP, Ready, Traffic};
 use crate::upstream::{Caller, Target, Trouble, Upstream};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_wire::agent::HostAddress;

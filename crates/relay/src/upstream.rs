@@ -1,10 +1,10 @@
 //! Connections to data planes: this node's, over a socket pair, or another's, through its front.
 
-use crate::arrivals::{confirmed, hear_fronts};
 use crate::clients::{Clients, Socket};
 use crate::front::Shared;
+use crate::hello::{self, Preamble, VERDICT_BYTES, Verdict};
+use crate::inbound::{confirmed, hear_fronts};
 use crate::lease::Lease;
-use crate::preamble::{self, Preamble, VERDICT_BYTES, Verdict};
 use crate::pulse::Watch;
 use crate::{Inside, Lender};
 use evenkeel_core::fencing::NodeId;
@@ -279,7 +279,7 @@ async fn introduce(
 ) -> Result<Verdict, Trouble> {
     let what = passing("no answer to the opening");
     let opening = evenkeel_link::nonce().map_err(&what)?;
-    stream.write_all(&preamble::opening(&opening)).await.map_err(&what)?;
+    stream.write_all(&hello::opening(&opening)).await.map_err(&what)?;
     stream.flush().await.map_err(&what)?;
     match verdict(stream).await.map_err(&what)? {
         Verdict::Prove => {}

@@ -16,7 +16,7 @@ use evenkeel_store::clock;
 use evenkeel_store::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use evenkeel_store::encryption::keys::Keys;
 use evenkeel_store::local::device::{Device, FileDevice};
-use evenkeel_store::local::lasting::{Lasting, LastingFiles};
+use evenkeel_store::local::page_cache_file::{Lasting, LastingFiles};
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::volume::Bounds;
 use evenkeel_store::{Pool, Store, Submission};

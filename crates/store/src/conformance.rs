@@ -3,10 +3,10 @@
 //!
 //! Part of the library, not of the tests, so that stores outside this crate can be held to it too.
 
-use crate::anywhere::Anywhere;
 use crate::buffer::Buffer;
 use crate::disk::{BlockingDisk, DiskDone, DiskOp};
 use crate::forwarding::ForwardingPool;
+use crate::unaligned::Anywhere;
 use crate::{Completion, EXTENTS_MAX, Extent, Pool, Store, StoreError, Submission};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::limits::BLOCK_BYTES_MIN;

@@ -3,7 +3,7 @@
 //! marker names the kind of store that holds the folder's volumes: another kind would find none of
 //! them.
 
-use crate::local::place;
+use crate::local::discovery;
 use crate::{StoreError, clock, memory, rbd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs;
@@ -26,7 +26,7 @@ const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 pub const FORMAT: &str = "evenkeel data folder, format 1";
 
 /// The kinds of store that a marker of this version names.
-pub(crate) const KINDS: [&str; 3] = [place::KIND, rbd::KIND, memory::KIND];
+pub(crate) const KINDS: [&str; 3] = [discovery::KIND, rbd::KIND, memory::KIND];
 
 /// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
 /// later, and a child that was just forked holds them until it becomes another program.

@@ -21,7 +21,6 @@
 //! [`conformance`] checks all of this; every store's tests call it.
 #![deny(missing_docs)]
 
-pub mod anywhere;
 pub mod buffer;
 pub mod clock;
 pub mod conformance;
@@ -36,6 +35,7 @@ pub mod local;
 pub mod memory;
 pub mod rbd;
 pub mod snapshots;
+pub mod unaligned;
 
 use buffer::Buffer;
 use disk::{Disk, DiskDone};

@@ -19,7 +19,7 @@ use evenkeel_core::units::ByteCount;
 use evenkeel_store::buffer::Buffer;
 use evenkeel_store::local::check::check;
 use evenkeel_store::local::device::Device;
-use evenkeel_store::local::lasting::Lasting;
+use evenkeel_store::local::page_cache_file::Lasting;
 use evenkeel_store::local::pool::{Layout, LocalPool};
 use evenkeel_store::local::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
 use evenkeel_store::local::volume::Bounds;

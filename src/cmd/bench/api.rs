@@ -4,10 +4,10 @@ use crate::api::Client;
 use crate::api::capacity::Capacity;
 use crate::cli::{VolumeCreate, Wait};
 use crate::cmd::{host, volume};
-use crate::message::Failure;
+use crate::output::Failure;
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::served::{ControlApi, Sold};
+use evenkeel_lab::bench::server_process::{ControlApi, Sold};
 use evenkeel_wire::aws::xml::Element;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn failed(failure: Failure) -> LabError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Exit;
+    use crate::output::Exit;
 
     #[test]
     fn a_refusal_keeps_its_exit_code_and_its_hint() {

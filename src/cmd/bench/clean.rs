@@ -2,7 +2,7 @@
 
 use crate::cli::BenchClean;
 use crate::cmd::FOLDERS_OF_RUNS;
-use crate::message::{self, Failure};
+use crate::output::{self, Failure};
 use evenkeel_lab::bench::mounts::{self, Leftover};
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
     let leftovers: Vec<Leftover> = folders.iter().flat_map(|folder| clean(folder)).collect();
     let lines: String = leftovers.iter().map(|leftover| format!("{}\n", leftover.text)).collect();
     if leftovers.is_empty() {
-        return message::print("earlier runs have left nothing\n");
+        return output::print("earlier runs have left nothing\n");
     }
-    message::print(&lines)?;
+    output::print(&lines)?;
     if leftovers.iter().all(|leftover| leftover.is_gone) {
         return Ok(());
     }

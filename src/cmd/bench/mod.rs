@@ -13,9 +13,9 @@ use super::{folder_of_a_run, serve};
 use crate::cli::{
     BenchCluster, BenchIsolation, BenchVerb, Bytes, ClusterFigure, Output, StoreKind,
 };
-use crate::message::{self, Exit, Failure, Format};
+use crate::output::{self, Exit, Failure, Format};
 use evenkeel_lab::LabError;
-use evenkeel_lab::bench::served::DEVICE;
+use evenkeel_lab::bench::server_process::DEVICE;
 use evenkeel_lab::published::cluster::Figure;
 use evenkeel_lab::published::{
     Bench, Outcome, cluster, idle, instance, isolation, limits, proofs, replay, reservation,
@@ -180,8 +180,8 @@ fn print<T: Serialize>(
     found: &T,
     words: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
-    message::print(&match output.format {
-        Format::Json => message::json(
+    output::print(&match output.format {
+        Format::Json => output::json(
             &serde_json::to_value(found).map_err(|error| Failure::new(error.to_string()))?,
         ),
         Format::Text | Format::Csv => words(found),

@@ -9,7 +9,7 @@ use super::api::connect;
 use super::{begin, print, seconds};
 use crate::api::Client;
 use crate::cli::BenchPlan;
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use crate::top::sample::{self, VolumeSample};
 use evenkeel_core::price::PriceList;
 use evenkeel_core::random::Random;
@@ -17,7 +17,7 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_lab::LabError;
 use evenkeel_lab::bench::Export;
 use evenkeel_lab::bench::open_loop::{self, Due, Sent};
-use evenkeel_lab::bench::served::Served;
+use evenkeel_lab::bench::server_process::Served;
 use evenkeel_planner::delays::Delays;
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
@@ -441,12 +441,12 @@ fn words(results: &Results) -> String {
                 format!("{:.1} to {:.1}", found.by_minutes_s[0], found.by_minutes_s[1]),
                 pair(found.mean_ms),
                 pair(found.p99_ms),
-                message::or_dash(found.limit.map(str::to_owned)),
+                output::or_dash(found.limit.map(str::to_owned)),
                 format!("{:.1} %", found.same_limit * 100.0),
-                message::or_dash((!found.misses.is_empty()).then(|| found.misses.join(", "))),
+                output::or_dash((!found.misses.is_empty()).then(|| found.misses.join(", "))),
             ]
         })
         .collect();
-    let table = message::table(&header, &rows);
+    let table = output::table(&header, &rows);
     format!("of two numbers, the first is planned and the second measured\n\n{table}")
 }

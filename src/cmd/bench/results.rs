@@ -2,7 +2,7 @@
 
 use super::print;
 use crate::cli::{BenchCompare, BenchLs, BenchShow, Results};
-use crate::message::{self, Exit, Failure, Item};
+use crate::output::{self, Exit, Failure, Item};
 use evenkeel_lab::LabError;
 use evenkeel_lab::files::write;
 use evenkeel_lab::report::standalone::{self, Chart};
@@ -60,7 +60,7 @@ pub fn ls(arguments: &BenchLs) -> Result<(), Failure> {
         };
         items.push(Listed { kind: "result", name: kept::name_of(&path), what });
     }
-    message::print(&message::listing(&items, arguments.output.format, "nothing"))
+    output::print(&output::listing(&items, arguments.output.format, "nothing"))
 }
 
 pub fn show(arguments: &BenchShow) -> Result<(), Failure> {

@@ -6,9 +6,9 @@ use super::super::{folder_of_a_run, serve, this_call};
 use super::{print, results};
 use crate::cli::BenchRun;
 use crate::clock::Stopwatch;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use evenkeel_lab::bench::fio::VolumeProgress;
-use evenkeel_lab::bench::{live, mounts, stop};
+use evenkeel_lab::bench::{cancel, live, mounts};
 use evenkeel_lab::checker::Outcome;
 use evenkeel_lab::suite::rerun::{self, Prepared, Rerun};
 use evenkeel_lab::suite::result::SuiteResult;
@@ -39,7 +39,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
     }
     let mut result = rerun.result;
     if let Err(failure) = &driven {
-        if result.simulated.is_none() || stop::is_stopped() {
+        if result.simulated.is_none() || cancel::is_stopped() {
             return driven;
         }
         // What came in virtual time is kept all the same.

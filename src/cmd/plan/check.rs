@@ -1,11 +1,11 @@
 //! `evenkeel plan check`: does a layout carry a workload.
 
+use super::format::{at, currency, money, plain, seconds, span_us, waiting, waiting_at_most};
 use super::input::{self, Case};
 use super::json;
-use super::words::{at, currency, money, plain, seconds, span_us, waiting, waiting_at_most};
 use super::{EXACT_REQUESTS_MAX, assumed_ms, exact_ms};
 use crate::cli::PlanCheck;
-use crate::message::{self, Failure, Format};
+use crate::output::{self, Failure, Format};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::risk::limit_words;
 use evenkeel_planner::search::{self, Wanted};
@@ -18,10 +18,10 @@ pub fn run(arguments: &PlanCheck, format: Format) -> Result<(), Failure> {
     let rated = case.given(&arguments.layout, EXACT_REQUESTS_MAX)?;
     let wanted = input::wanted_of_given(arguments, &case.trace);
     let checked = Checked::of(&case, &rated, &wanted);
-    message::print(&match format {
+    output::print(&match format {
         Format::Text => checked.text(),
-        Format::Csv => message::csv(&COLUMNS, &checked.rows()),
-        Format::Json => message::json(&checked.json()),
+        Format::Csv => output::csv(&COLUMNS, &checked.rows()),
+        Format::Json => output::json(&checked.json()),
     })?;
     if checked.passes() {
         return Ok(());
@@ -159,7 +159,7 @@ impl<'a> Checked<'a> {
         let verdict = if self.passes() { "carries" } else { "does not carry" };
         let layout = self.rated.found.layout;
         let mut text = format!("{layout} {verdict} {}\n\n", plain(&trace.name));
-        text += &message::table(&COLUMNS, &self.rows());
+        text += &output::table(&COLUMNS, &self.rows());
         text.push('\n');
         if let (Some(first), Some(longest)) = (self.timeline.first, self.timeline.longest) {
             text += &format!("requests wait first {}\n", self.episode(&first));

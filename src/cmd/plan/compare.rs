@@ -1,13 +1,13 @@
 //! `evenkeel plan compare`: layouts side by side.
 
-use super::input::{self, Case};
-use super::json;
-use super::words::{
+use super::format::{
     currency, limit_words, loss_words, money, money_more, plain, seconds, waiting, waiting_at_most,
 };
+use super::input::{self, Case};
+use super::json;
 use super::{COMPARED_REQUESTS_MAX, assumed_ms, device, model};
 use crate::cli::PlanCompare;
-use crate::message::{self, Exit, Failure, Format, or_dash};
+use crate::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::prices::Prices;
@@ -33,15 +33,15 @@ pub fn run(arguments: &PlanCompare, format: Format) -> Result<(), Failure> {
         .iter()
         .map(|text| case.given(text, COMPARED_REQUESTS_MAX))
         .collect::<Result<_, _>>()?;
-    message::print(&match format {
+    output::print(&match format {
         Format::Text => text(&case, &rated),
         Format::Csv => {
             let layouts = rated.iter().map(|it| it.found.layout.to_string());
             let mut all = vec![std::iter::once("layout".to_owned()).chain(layouts).collect()];
             all.extend(rows(&case, &rated));
-            message::csv(&columns(&letters(rated.len())), &all)
+            output::csv(&columns(&letters(rated.len())), &all)
         }
-        Format::Json => message::json(&json_of(&case, &rated)),
+        Format::Json => output::json(&json_of(&case, &rated)),
     })
 }
 
@@ -61,7 +61,7 @@ fn text(case: &Case, rated: &[Rated]) -> String {
         text += &format!("{letter}: {}\n", it.found.layout);
     }
     text.push('\n');
-    text += &message::table(&columns(&letters), &rows(case, rated));
+    text += &output::table(&columns(&letters), &rows(case, rated));
     text.push('\n');
     if let [first, others @ ..] = rated {
         for (letter, other) in letters.iter().skip(1).zip(others) {

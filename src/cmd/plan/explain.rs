@@ -1,11 +1,11 @@
 //! `evenkeel plan explain`: step by step what happens on a layout.
 
+use super::format::{at, limit_words, plain, seconds, span_us};
 use super::input::{self, Case};
 use super::json;
-use super::words::{at, limit_words, plain, seconds, span_us};
-use super::{EXACT_REQUESTS_MAX, cheapest, words};
+use super::{EXACT_REQUESTS_MAX, cheapest, format};
 use crate::cli::{Moment, PlanExplain};
-use crate::message::{self, Exit, Failure, Format, or_dash};
+use crate::output::{self, Exit, Failure, Format, or_dash};
 use evenkeel_core::units::MIB;
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::layout::LimitKind;
@@ -40,10 +40,10 @@ pub fn run(arguments: &PlanExplain, format: Format) -> Result<(), Failure> {
     let shown = shown(&case, &times, &timeline, arguments)?;
     let lines = lines(&timeline, shown, arguments.top.into());
     let told = Explained { case: &case, rated: &rated, timeline: &timeline, times, step_us };
-    message::print(&match format {
+    output::print(&match format {
         Format::Text => told.text(&lines),
-        Format::Csv => message::csv(&COLUMNS, &told.rows(&lines)),
-        Format::Json => message::json(&told.json(&lines)),
+        Format::Csv => output::csv(&COLUMNS, &told.rows(&lines)),
+        Format::Json => output::json(&told.json(&lines)),
     })
 }
 
@@ -56,7 +56,7 @@ fn step_us(case: &Case, said_s: Option<u32>) -> Result<u64, Failure> {
     };
     let said_us = u64::from(said_s) * SECOND_US;
     if said_us < least_us {
-        let all = message::span(case.demand.length_us / SECOND_US);
+        let all = output::span(case.demand.length_us / SECOND_US);
         let message =
             format!("--step {said_s}: {all} have more than {STEPS_MAX} steps of {said_s} s");
         let hint = format!("take at least {} s", least_us / SECOND_US);
@@ -286,9 +286,9 @@ impl Explained<'_> {
         let mut text = format!(
             "{} on {}: {} {} a month\n",
             plain(&trace.name),
-            words::layout_words(self.case, &layout),
-            words::money(self.rated.found.total()),
-            words::currency(self.case)
+            format::layout_words(self.case, &layout),
+            format::money(self.rated.found.total()),
+            format::currency(self.case)
         );
         text += &format!(
             "steps of {}; a line of several steps has the most of them, and the least credits\n\n",
@@ -297,7 +297,7 @@ impl Explained<'_> {
         if layout.volumes > self.timeline.volumes {
             text += "all figures are of the volume that gets the most\n";
         }
-        text += &message::table(&COLUMNS, &self.rows(lines));
+        text += &output::table(&COLUMNS, &self.rows(lines));
         let after_us = self.timeline.end_us.saturating_sub(self.case.demand.length_us);
         if after_us >= WAITING_US_MIN {
             text +=

@@ -3,13 +3,13 @@
 mod curves;
 
 use super::commands::commands;
-use super::input::Case;
-use super::words::{
+use super::format::{
     asked_words, at, currency, gap_words, layout_words, money, plain, prices_words, saving_words,
     seconds, waiting,
 };
-use super::{Told, assumed_ms, text};
-use crate::message::{self, Failure};
+use super::input::Case;
+use super::{PlanAnswer, assumed_ms, text};
+use crate::output::{self, Failure};
 use curves::{DRAWN_MAX, Drawn};
 use evenkeel_lab::report::plan::{Chart, Dot, Frontier, PlanPage, Section, Table};
 use evenkeel_planner::demand::Assume;
@@ -26,8 +26,8 @@ const DOTS_MAX: usize = 40;
 const NOTES_MAX: usize = 20;
 
 /// The page of a plan.
-pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
-    let Told { case, rated, .. } = *told;
+pub fn page(told: &PlanAnswer<'_>, wanted: &Wanted) -> Result<String, Failure> {
+    let PlanAnswer { case, rated, .. } = *told;
     let Some(first) = rated.first() else { return Err(Failure::new("there is no layout")) };
     let drawn = Drawn::of(case, rated);
     let mut charts = drawn.sections();
@@ -53,7 +53,7 @@ pub fn page(told: &Told<'_>, wanted: &Wanted) -> Result<String, Failure> {
     Ok(page.to_html()?)
 }
 
-fn about(told: &Told<'_>, total: u64) -> Vec<String> {
+fn about(told: &PlanAnswer<'_>, total: u64) -> Vec<String> {
     let (trace, asked) = (&told.case.trace, &told.asked);
     let begin = trace.intervals.first().map_or(0, |interval| interval.start_ms);
     let end = trace.intervals.last().map_or(0, |interval| interval.end_ms());
@@ -62,8 +62,8 @@ fn about(told: &Told<'_>, total: u64) -> Vec<String> {
             "{} to {} · {} are known, in steps of {}",
             at(trace.clock, begin),
             at(trace.clock, end),
-            message::span(trace.known_ms() / 1_000),
-            message::span(trace.resolution_ms().div_ceil(1_000)),
+            output::span(trace.known_ms() / 1_000),
+            output::span(trace.resolution_ms().div_ceil(1_000)),
         ),
         asked_words(asked),
     ];
@@ -78,7 +78,7 @@ fn letter(place: usize) -> String {
 }
 
 /// The table of the text, with a letter for each that the charts have.
-fn layouts(told: &Told<'_>) -> Table {
+fn layouts(told: &PlanAnswer<'_>) -> Table {
     let columns: Vec<String> =
         std::iter::once(String::new()).chain(text::columns(told.case)).collect();
     let words = columns.iter().take_while(|name| !name.ends_with("/MONTH")).count();
@@ -88,7 +88,7 @@ fn layouts(told: &Told<'_>) -> Table {
 }
 
 /// The layouts that other allowances lead to, beside those of the answer.
-fn frontier(told: &Told<'_>, wanted: &Wanted) -> Section {
+fn frontier(told: &PlanAnswer<'_>, wanted: &Wanted) -> Section {
     let case = told.case;
     let mut all: Vec<Found> = told.rated.iter().map(|rated| rated.found.clone()).collect();
     for allowed_s in ALLOWANCES_S {
@@ -173,7 +173,7 @@ fn all_commands(case: &Case, first: &evenkeel_planner::answer::Rated) -> Vec<(St
     told
 }
 
-fn assumptions(told: &Told<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> {
+fn assumptions(told: &PlanAnswer<'_>, wanted: &Wanted) -> Vec<(&'static str, String)> {
     let case = told.case;
     let mut all = vec![
         ("Rules", format!("of {}", case.space.rules.date())),

@@ -1,26 +1,26 @@
 //! From flags and files to what the planner takes.
 
+use super::format::plain;
 use super::prices::{self, DEFAULT_REGION, Given};
-use super::words::plain;
 use crate::cli::{
     Assumption, PlanAllowed, PlanCheck, PlanPrices, PlanRules, PlanTraces, PlanWanted,
 };
 use crate::cmd::{self, record};
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use evenkeel_core::instance::{self, InstanceType};
 use evenkeel_core::units::{GIB, MIB};
 use evenkeel_core::volume::{Date, Rules, VolumeSpec, VolumeType};
 use evenkeel_planner::answer::{self, Rated};
 use evenkeel_planner::demand::{Assume, Demand};
 use evenkeel_planner::exact;
-use evenkeel_planner::held_back::HeldBack;
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::layout_text;
 use evenkeel_planner::prices::Prices;
 use evenkeel_planner::read::{self, FioLog, Hints};
 use evenkeel_planner::search::{self, Space, Wanted};
 use evenkeel_planner::spread::Spread;
+use evenkeel_planner::throttled::HeldBack;
 use evenkeel_planner::trace::{Note, Trace};
-use evenkeel_planner::words;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -114,7 +114,7 @@ fn unpriced(prices: &Prices, volume_type: VolumeType) -> Failure {
 
 /// A layout in words.
 fn layout(flag: &str, text: &str, space: &Space) -> Result<Layout, Failure> {
-    words::parse(text, space.rules).map_err(|bad| {
+    layout_text::parse(text, space.rules).map_err(|bad| {
         Failure::new(format!("{flag} {text:?}: {bad}"))
             .exit(Exit::Usage)
             .hint("it is written as in the column LAYOUT: 2 x gp3 100 GiB, 3000 IOPS, 125 MiB/s")
@@ -205,7 +205,7 @@ fn held_back_words(held: &HeldBack) -> String {
         "the source's limits held requests back in {} intervals, {} in all: more was wanted then \
          than was recorded, so {least}, unless --throttled allows that long",
         held.intervals,
-        message::span(held.length_ms.div_ceil(1_000)),
+        output::span(held.length_ms.div_ceil(1_000)),
     )
 }
 

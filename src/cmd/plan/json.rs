@@ -1,9 +1,9 @@
 //! The answer as JSON.
 
 use super::commands::commands;
+use super::format::{less_words, limit_words, saved_permille};
 use super::input::Case;
-use super::words::{less_words, limit_words, saved_permille};
-use super::{Told, assumed_ms, device, exact_ms, model};
+use super::{PlanAnswer, assumed_ms, device, exact_ms, model};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::delays::Delays;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 const CURVE_POINTS_MAX: u64 = 1_500;
 const HOUR_US: u64 = 3_600_000_000;
 
-pub fn json_of(told: &Told<'_>) -> Value {
-    let Told { case, asked, rated, less, notes } = told;
+pub fn json_of(told: &PlanAnswer<'_>) -> Value {
+    let PlanAnswer { case, asked, rated, less, notes } = told;
     let exact = rated.first().and_then(|rated| rated.found.exact.as_ref());
     let less = less.iter().map(|(less, exact)| {
         let ms = exact.as_ref().map(|exact| exact_ms(case, exact));

@@ -6,16 +6,16 @@ mod compare;
 mod device;
 mod explain;
 mod fleet;
+mod format;
 mod html;
 mod input;
 mod json;
 mod notes;
 mod prices;
 mod text;
-mod words;
 
 use crate::cli::{Plan, PlanFormat, PlanVerb};
-use crate::message::{self, Exit, Failure};
+use crate::output::{self, Exit, Failure};
 use evenkeel_core::units::MIB;
 use evenkeel_core::volume::VolumeType;
 use evenkeel_lab::files;
@@ -61,24 +61,24 @@ fn plan(arguments: &Plan) -> Result<(), Failure> {
     });
     let (asked, less) = (answer::asked(&case.demand), less.collect());
     let notes = notes::of(&case, &wanted, &rated);
-    let told = Told { case: &case, asked, rated: &rated, less, notes };
+    let told = PlanAnswer { case: &case, asked, rated: &rated, less, notes };
     if let Some(path) = &arguments.html {
         files::write(path, &html::page(&told, &wanted)?)?;
     }
     match arguments.output.format {
-        PlanFormat::Text => message::print(&text::text(&told)),
+        PlanFormat::Text => output::print(&text::text(&told)),
         PlanFormat::Csv => {
             let columns = text::columns(&case);
             let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-            message::print(&message::csv(&columns, &text::rows(&told)))
+            output::print(&output::csv(&columns, &text::rows(&told)))
         }
-        PlanFormat::Json => message::print(&message::json(&json::json_of(&told))),
-        PlanFormat::Html => message::print(&html::page(&told, &wanted)?),
+        PlanFormat::Json => output::print(&output::json(&json::json_of(&told))),
+        PlanFormat::Html => output::print(&html::page(&told, &wanted)?),
     }
 }
 
 /// What an answer is made of.
-struct Told<'a> {
+struct PlanAnswer<'a> {
     case: &'a Case,
     asked: Asked,
     rated: &'a [Rated],

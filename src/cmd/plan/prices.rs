@@ -1,7 +1,7 @@
 //! The prices that apply: the files of `--prices`, the lists of the regions, and discounts.
 
 use crate::cmd;
-use crate::message::{Exit, Failure};
+use crate::output::{Exit, Failure};
 use crate::price_book;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::{Date, VolumeType};

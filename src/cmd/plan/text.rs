@@ -1,13 +1,13 @@
 //! The answer as text and as a table.
 
 use super::commands::commands;
-use super::input::Case;
-use super::words::{
+use super::format::{
     asked_words, currency, gap_words, is_of_instance, less_words, limit_words, loss_words, money,
     money_more, plain, prices_words, saving_words, seconds, waiting, waiting_at_most,
 };
-use super::{EXACT_REQUESTS_MAX, Told, assumed_ms, device, exact_ms, model};
-use crate::message;
+use super::input::Case;
+use super::{EXACT_REQUESTS_MAX, PlanAnswer, assumed_ms, device, exact_ms, model};
+use crate::output;
 use evenkeel_planner::answer::Rated;
 use evenkeel_planner::layout::LimitKind;
 use evenkeel_planner::risk;
@@ -41,11 +41,11 @@ pub fn columns(case: &Case) -> Vec<String> {
     columns
 }
 
-pub fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
+pub fn rows(told: &PlanAnswer<'_>) -> Vec<Vec<String>> {
     told.rated.iter().map(|rated| row(told, rated)).collect()
 }
 
-fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
+fn row(told: &PlanAnswer<'_>, rated: &Rated) -> Vec<String> {
     let (case, found) = (told.case, &rated.found);
     let [even, _, worst] = rated.throttled_ms_per_day;
     let assumed = assumed_ms(case, found);
@@ -53,7 +53,7 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
         fullest(rated).map(|(kind, used)| format!("{} {} %", limit_words(kind), used / 10));
     let mut row = vec![found.layout.to_string()];
     if case.space.instances.len() > 1 {
-        row.push(message::or_dash(found.layout.instance.map(|it| it.name)));
+        row.push(output::or_dash(found.layout.instance.map(|it| it.name)));
     }
     row.push(money(found.total()));
     row.extend(case.source_monthly.map(|before| money_more(before, found.total())));
@@ -62,10 +62,10 @@ fn row(told: &Told<'_>, rated: &Rated) -> Vec<String> {
         waiting(case, even.min(assumed)),
         waiting_at_most(case, worst.max(assumed)),
         found.delays().permille(990).div_ceil(1_000).to_string(),
-        message::or_dash(device::with_device(case, found, 990)),
+        output::or_dash(device::with_device(case, found, 990)),
         model(found).to_owned(),
-        message::or_dash(fullest),
-        message::or_dash(rated.loss_ppb.map(loss_words)),
+        output::or_dash(fullest),
+        output::or_dash(rated.loss_ppb.map(loss_words)),
     ]);
     row
 }
@@ -75,14 +75,14 @@ fn fullest(rated: &Rated) -> Option<(LimitKind, u64)> {
     rated.used_permille.iter().max_by_key(|(_, used)| *used).copied()
 }
 
-pub fn text(told: &Told<'_>) -> String {
+pub fn text(told: &PlanAnswer<'_>) -> String {
     let mut text = header(told);
     let columns = columns(told.case);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    text += &message::table(&columns, &rows(told));
+    text += &output::table(&columns, &rows(told));
     for rated in told.rated {
         if let Some(after_s) = rated.dry_after_s {
-            let (layout, after) = (rated.found.layout, message::span(after_s));
+            let (layout, after) = (rated.found.layout, output::span(after_s));
             text += &format!("runs dry: {layout}, after {after} if the workload repeats\n");
         }
     }
@@ -92,13 +92,13 @@ pub fn text(told: &Told<'_>) -> String {
     text
 }
 
-fn header(told: &Told<'_>) -> String {
+fn header(told: &PlanAnswer<'_>) -> String {
     let (trace, asked) = (&told.case.trace, &told.asked);
-    let known = message::span(trace.known_ms() / 1_000);
+    let known = output::span(trace.known_ms() / 1_000);
     let mut text = match trace.resolution_ms().div_ceil(1_000) {
         0 => format!("{}: {known} without a request\n", plain(&trace.name)),
         resolution => {
-            let resolution = message::span(resolution);
+            let resolution = output::span(resolution);
             format!("{}: {known}, in steps of {resolution}\n", plain(&trace.name))
         }
     };
@@ -126,7 +126,7 @@ fn header(told: &Told<'_>) -> String {
 }
 
 /// What is to say of the cheapest layout.
-fn first_words(told: &Told<'_>, rated: &Rated) -> String {
+fn first_words(told: &PlanAnswer<'_>, rated: &Rated) -> String {
     let mut text = String::from("\n");
     if let Some(saving) = saving_words(told.case, rated.found.total()) {
         text += &format!("{saving}\n");
@@ -156,7 +156,7 @@ fn first_words(told: &Told<'_>, rated: &Rated) -> String {
     if let Some(hour) = rated.worst_hour {
         text += &format!(
             "worst hour: {} after the beginning, {} s of waiting for {}\n",
-            message::span(hour.start_us / 1_000_000),
+            output::span(hour.start_us / 1_000_000),
             seconds(hour.waited_us / 1_000),
             limit_words(hour.limit),
         );

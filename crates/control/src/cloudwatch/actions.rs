@@ -2,7 +2,7 @@
 //! CloudWatch's where they are known.
 
 use evenkeel_core::ids::VolumeId;
-use evenkeel_wire::aws::{seal, sigv4};
+use evenkeel_wire::aws::{signed_token, sigv4};
 
 use super::forms::SERVICE;
 use super::input::Input;
@@ -241,11 +241,11 @@ impl Call<'_> {
     fn list_token(&self, (id, metric): (VolumeId, u8)) -> String {
         let mut content = id.bits().to_le_bytes().to_vec();
         content.push(metric);
-        seal::seal(self.secret, LIST, &content)
+        signed_token::seal(self.secret, LIST, &content)
     }
 
     fn list_place(&self, token: &str) -> Result<(VolumeId, u8), ApiError> {
-        let place = seal::open(self.secret, LIST, token).and_then(|content| {
+        let place = signed_token::open(self.secret, LIST, token).and_then(|content| {
             let (bits, rest) = content.split_first_chunk()?;
             Some((VolumeId::from_bits(u128::from_le_bytes(*bits)), *rest.first()?))
         });
@@ -394,11 +394,11 @@ impl Call<'_> {
         // No period begins at that second.
         content.extend(place.after.unwrap_or(u64::MAX).to_le_bytes());
         content.extend(request.bytes());
-        seal::seal(self.secret, DATA, &content)
+        signed_token::seal(self.secret, DATA, &content)
     }
 
     fn data_place(&self, token: &str, request: &str) -> Result<Place, ApiError> {
-        let place = seal::open(self.secret, DATA, token).and_then(|content| {
+        let place = signed_token::open(self.secret, DATA, token).and_then(|content| {
             let (result, rest) = content.split_first_chunk()?;
             let (after, of) = rest.split_first_chunk()?;
             let result = usize::try_from(u64::from_le_bytes(*result)).ok()?;

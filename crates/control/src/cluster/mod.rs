@@ -20,7 +20,7 @@ pub mod fleet;
 pub mod homes;
 pub mod kv;
 pub mod membership;
-pub mod mirror;
 pub mod nodes;
 #[cfg(test)]
 mod tests;
+pub mod watch_cache;

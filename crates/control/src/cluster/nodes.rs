@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::kv::{Kv, PATIENCE};
-use super::mirror::Mirror;
+use super::watch_cache::Mirror;
 use crate::clock;
 use crate::journal::etcd::client::EtcdError;
 use crate::journal::etcd::election::{LEASE_TTL_S, grant, keep_alive, revoke};

@@ -2,7 +2,7 @@
 //! server's secret. They survive a restart of the server.
 
 use evenkeel_core::ids::SnapshotId;
-use evenkeel_wire::aws::seal;
+use evenkeel_wire::aws::signed_token;
 
 use super::DirectError;
 use crate::api::Api;
@@ -28,7 +28,7 @@ impl Api {
 
     /// The token of a block, good until then.
     pub(super) fn block_token(&self, id: SnapshotId, block: u64, until: UnixMs) -> String {
-        seal::seal(self.secret(), BLOCK, &content((id, None), block, until))
+        signed_token::seal(self.secret(), BLOCK, &content((id, None), block, until))
     }
 
     pub(super) fn check_block(
@@ -38,7 +38,7 @@ impl Api {
         block: u64,
     ) -> Result<(), DirectError> {
         let invalid = |text: String| DirectError::invalid("INVALID_BLOCK_TOKEN", text);
-        let opened = seal::open(self.secret(), BLOCK, token);
+        let opened = signed_token::open(self.secret(), BLOCK, token);
         match opened.as_deref().and_then(read) {
             Some((of, found, until)) if of == (id, None) && found == block => {
                 match until >= clock::now() {
@@ -51,12 +51,12 @@ impl Api {
     }
 
     pub(super) fn page_token(&self, of: Of, next: u64, now: UnixMs) -> String {
-        seal::seal(self.secret(), PAGE, &content(of, next, now.plus_ms(PAGE_LIFETIME_MS)))
+        signed_token::seal(self.secret(), PAGE, &content(of, next, now.plus_ms(PAGE_LIFETIME_MS)))
     }
 
     pub(super) fn page_of(&self, token: &str, of: Of) -> Result<u64, DirectError> {
         let invalid = |text: &str| DirectError::invalid("INVALID_PAGE_TOKEN", text);
-        let opened = seal::open(self.secret(), PAGE, token);
+        let opened = signed_token::open(self.secret(), PAGE, token);
         match opened.as_deref().and_then(read) {
             Some((found, next, until)) if found == of => match until >= clock::now() {
                 true => Ok(next),

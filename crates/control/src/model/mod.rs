@@ -34,9 +34,9 @@ mod hosts;
 mod index;
 pub mod locks;
 mod modify;
+mod outcome;
 mod quotas;
 mod refusal;
-mod settle;
 pub mod signatures;
 pub mod snapshots;
 mod space;
@@ -75,8 +75,8 @@ use index::Index;
 pub use index::Property;
 pub use locks::{Lock, LockMode};
 pub use modify::ModifyPolicy;
+pub use outcome::Settled;
 pub use refusal::Refusal;
-pub use settle::Settled;
 pub use snapshots::{
     EVERYONE, FILLING_MAX, Filled, NO_VOLUME, SNAPSHOTS_MAX, Snapshot, SnapshotOfSet, SnapshotPhase,
 };

@@ -18,11 +18,11 @@ use evenkeel_wire::agent::{
 };
 use tracing::{error, warn};
 
-use super::filling::Fillings;
 use super::leases::Leases;
-use super::settling::Settling;
+use super::settle::Settling;
+use super::snapshot_upload::Fillings;
+use super::tick::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::time::Following;
-use super::upkeep::{RETRY_TICKS, SPACE_TICKS, Upkeep};
 use super::vitals::Vitals;
 use super::writer::Writer;
 use super::{Plane, PlaneError};

@@ -20,9 +20,9 @@ mod nbd;
 #[cfg(test)]
 pub(crate) mod testing;
 
+use crate::connection_limits::{NoPlace, Slot};
 use crate::directory::Directory;
 use crate::output::Output;
-use crate::slots::{NoPlace, Slot};
 use crate::transport::Stretch;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::scheduler::AttachmentIndex;

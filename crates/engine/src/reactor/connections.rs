@@ -1,12 +1,12 @@
 //! A connection's life: handshake, receiving, sending, the end.
 
 use super::{Message, Reactor, STOP_MAX, SWEEP_EVERY, memory};
+use crate::connection_limits::{NoPlace, Slot};
 use crate::driver::{Driver, send_now};
-use crate::lending::Kept;
-use crate::notices::Notice;
+use crate::handoff::Kept;
 use crate::protocol::{Binding, Lobby, Negotiation, Protocol};
+use crate::rate_limited_log::Notice;
 use crate::session::{Bound, Connection, Session, Stage};
-use crate::slots::{NoPlace, Slot};
 use crate::transport::OtherEnd;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::time::Duration;

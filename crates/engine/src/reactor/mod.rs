@@ -4,16 +4,16 @@
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | the loop, the inbox, what the others share |
-//! | `hang_up.rs` | clients that go while nothing is received from them |
+//! | `disconnect.rs` | clients that go while nothing is received from them |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
-//! | `clears.rs` | discards and writes of zeroes: piece by piece, in turns |
+//! | `discard.rs` | discards and writes of zeroes: piece by piece, in turns |
 //! | `background.rs` | work that no client asked for: permits, and reads of volumes |
 //! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
 //! | `errors.rs` | what went wrong with a volume's requests |
 //! | `former.rs` | changes that connections leave in the store when they end |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
-//! | `lending.rs` | clients that are lent by who accepted them, and go back |
+//! | `handoff.rs` | clients that are lent by who accepted them, and go back |
 //! | `handover.rs` | volumes that are given up for another data plane |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
 //! | `sharing.rs` | what volumes share: hosts' limits, the device |
@@ -21,14 +21,14 @@
 //! | `contract.rs` | whether volumes got what was sold with them, second by second |
 
 mod background;
-mod clears;
 mod connections;
 mod contract;
+mod discard;
+mod disconnect;
 mod errors;
 mod former;
+mod handoff;
 mod handover;
-mod hang_up;
-mod lending;
 mod memory;
 mod moves;
 mod requests;
@@ -38,14 +38,14 @@ mod watch;
 
 use crate::buffers::BufferPool;
 use crate::clock::Clock;
+use crate::connection_limits::Slot;
 use crate::directory::Directory;
 use crate::driver::{Driver, Event, Waker};
 use crate::flush_marks::FlushMarks;
-use crate::lending::Kept;
-use crate::notices::Notices;
+use crate::handoff::Kept;
+use crate::rate_limited_log::Notices;
 use crate::session::{Connection, Session};
 use crate::shared_device::SharedDevice;
-use crate::slots::Slot;
 use background::Background;
 pub use background::{Probe, Wanted};
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -258,7 +258,7 @@ pub struct Reactor<D: Driver> {
     /// Lent clients of whose requests a store has said that it is served elsewhere.
     elsewhere: Vec<u32>,
     /// Whose turn it is to clear a range.
-    turn: clears::Turn,
+    turn: discard::Turn,
     background: Background,
     /// Connections to look at again in this turn.
     ready: Vec<u32>,
@@ -318,7 +318,7 @@ impl<D: Driver> Reactor<D> {
             departures: Vec::new(),
             handovers: Vec::new(),
             elsewhere: Vec::new(),
-            turn: clears::Turn::default(),
+            turn: discard::Turn::default(),
             background: Background::default(),
             ready: Vec::new(),
             ready_spare: Vec::new(),
@@ -338,12 +338,12 @@ impl<D: Driver> Reactor<D> {
         loop {
             self.scheduler.poll(self.now);
             note(&mut self.trace, self.now, Call::Poll);
-            self.hear_the_others();
-            self.let_device_rest();
+            self.sync_shared_device();
+            self.note_device_idle();
             self.take_turns_to_clear();
             self.dispatch();
             self.grant_buffers();
-            self.look_again();
+            self.retry_ready();
             self.send_all();
             self.depart_when_quiet();
             self.end_handovers();
@@ -396,13 +396,13 @@ impl<D: Driver> Reactor<D> {
             }
             Event::Woken => {
                 for message in self.inboxes[usize::from(self.core)].take() {
-                    self.read_letter(message);
+                    self.on_message(message);
                 }
             }
         }
     }
 
-    fn read_letter(&mut self, message: Message) {
+    fn on_message(&mut self, message: Message) {
         match message {
             Message::Connection(fd, peer, slot) => self.connect(fd, peer, slot),
             Message::Evict(ticket) => self.evict(ticket),
@@ -452,8 +452,8 @@ impl<D: Driver> Reactor<D> {
         self.trace = Some(trace);
     }
 
-    /// Looks again at connections that were held up by a bound, for as long as that helps.
-    fn look_again(&mut self) {
+    /// Retries the connections that a bound held up, until a pass frees nothing.
+    fn retry_ready(&mut self) {
         // Those that are held up anew wait for the next turn.
         let mut ids = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_spare));
         for id in ids.drain(..) {

@@ -1,12 +1,12 @@
 //! A request's life: head, payload, tokens, store, reply.
 
-use super::clears::Clear;
+use super::discard::Clear;
 use super::sharing::Flight;
 use super::{Reactor, note};
 use crate::buffers::Lacking;
 use crate::driver::Driver;
-use crate::notices::Notice;
 use crate::protocol::{Command, Next, Outcome, Tag, Violation};
+use crate::rate_limited_log::Notice;
 use crate::session::Bound;
 use crate::transport::Stretch;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
@@ -359,7 +359,7 @@ impl<D: Driver> Reactor<D> {
         volume.in_store += 1;
         volume.flushes += u64::from(operation == Operation::Flush);
         volume.store.submit(submission, &mut self.driver.disk(slot));
-        self.stir(slot);
+        self.mark_balances_dirty(slot);
         self.use_in_second(slot);
         self.submit_clears(slot);
         self.wake_waiter(slot);

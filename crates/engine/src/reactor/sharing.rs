@@ -239,7 +239,7 @@ impl<D: Driver> Reactor<D> {
 
     /// Keeps this core to its part of the device, and to what the others find, where there are
     /// others.
-    pub(super) fn hear_the_others(&mut self) {
+    pub(super) fn sync_shared_device(&mut self) {
         let Some(device) = self.device.as_mut().filter(|_| self.shared_device.is_shared()) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! A volume's life: applied, reported, removed or moved to another core.
 
-use super::clears::Clears;
 use super::contract::Judged;
+use super::discard::Clears;
 use super::errors::Errors;
 use super::former::Former;
 use super::memory::Share;
@@ -18,8 +18,8 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_core::qos::scheduler::{Exported, VolumeIndex};
 use evenkeel_core::qos::trace::Call;
 use evenkeel_store::Store;
-use evenkeel_store::anywhere::Anywhere;
 use evenkeel_store::disk::Disk;
+use evenkeel_store::unaligned::Anywhere;
 use evenkeel_wire::agent::{
     Answered, Attachment, CreditReport, HostAddress, Report, VolumeReport, VolumeState,
 };
@@ -149,7 +149,7 @@ impl<D: Driver> Reactor<D> {
             (None, Some(store)) => self.open(&state, store),
             (None, None) => Err(format!("volume {} is not open here", state.id)),
         });
-        self.become_so(slot, state, ack);
+        self.apply_state(slot, state, ack);
     }
 
     /// Takes a volume over from another core, with its exact levels.
@@ -163,7 +163,7 @@ impl<D: Driver> Reactor<D> {
         let slot = self
             .has_room(&coming)
             .and_then(|()| self.take_in(released).map_err(|(_, error)| error));
-        self.become_so(slot, state, ack);
+        self.apply_state(slot, state, ack);
     }
 
     /// Puts a volume in as it was where it comes from. Nothing has changed if it is refused, and it
@@ -191,7 +191,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    fn become_so(
+    fn apply_state(
         &mut self,
         slot: Result<u32, String>,
         state: VolumeState,
@@ -225,7 +225,7 @@ impl<D: Driver> Reactor<D> {
             volume.errors.begin_anew(state.id, &self.flush_marks);
         }
         volume.state = state;
-        self.stir(slot);
+        self.mark_balances_dirty(slot);
         self.disconnect_strangers(slot);
         match self.line_up(slot) {
             Ok(()) => self.volumes[slot as usize].applied.push(ack),
@@ -441,7 +441,7 @@ impl<D: Driver> Reactor<D> {
         self.scheduler.set_balances(self.now, index, balances);
         let call = Call::SetBalances(index, Box::new(balances));
         note(&mut self.trace, self.now, call);
-        self.stir(slot);
+        self.mark_balances_dirty(slot);
         self.dispatch();
         true
     }
@@ -491,8 +491,8 @@ impl<D: Driver> Reactor<D> {
         page
     }
 
-    /// From now on a volume's balances may move.
-    pub(super) fn stir(&mut self, slot: u32) {
+    /// Marks a volume whose credit balances may change, for the next credit report.
+    pub(super) fn mark_balances_dirty(&mut self, slot: u32) {
         // Never grows here: all volumes were in it at once when the last one came.
         if !std::mem::replace(&mut self.volumes[slot as usize].dirty, true) {
             self.dirty.push(slot);

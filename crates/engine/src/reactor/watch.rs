@@ -9,8 +9,8 @@
 
 use super::Reactor;
 use super::sharing::Flight;
+use crate::adaptive_poll::Patience;
 use crate::driver::Driver;
-use crate::patience::Patience;
 use evenkeel_core::qos::admission::calibration::drift::{DriftChange, expected_ns};
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::request::Operation;
@@ -126,8 +126,8 @@ impl<D: Driver> Reactor<D> {
         self.tell_drift(change);
     }
 
-    /// A device that nobody uses is what it was, after a while.
-    pub(super) fn let_device_rest(&mut self) {
+    /// Tells the drift estimate that the device is idle: a slower rating expires with time.
+    pub(super) fn note_device_idle(&mut self) {
         let change = self.device.as_mut().and_then(|device| device.drift.rest(self.now));
         self.tell_drift(change);
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::{mounts, stop};
+use super::{cancel, mounts};
 use crate::{LabError, clock};
 use evenkeel_sim::text;
 
@@ -135,7 +135,7 @@ impl Guarded {
             if let Some(status) = self.wait_until(deadline.min(clock::now() + STOP_LOOK)) {
                 return Ok(status);
             }
-            stop::go_on()?;
+            cancel::go_on()?;
             if clock::now() >= deadline {
                 return Err(LabError::Deadline { what: what(), after: longest });
             }
@@ -156,7 +156,7 @@ impl Guarded {
     ) -> Result<(), LabError> {
         let deadline = clock::now() + longest;
         while !is_ready() {
-            stop::go_on()?;
+            cancel::go_on()?;
             if self.wait_until(clock::now() + mounts::LOOK).is_some() {
                 return Err(LabError::ToolFailed {
                     tool: tool.to_owned(),

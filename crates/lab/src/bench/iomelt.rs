@@ -14,7 +14,7 @@ use std::path::Path;
 use evenkeel_core::random::Random;
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use super::stop;
+use super::cancel;
 use crate::{LabError, clock};
 
 /// Bytes of each call.
@@ -119,7 +119,7 @@ impl Melt {
         let mut block = [0x5a_u8; BLOCK_BYTES as usize];
         let began = clock::now();
         for call in 0..self.calls {
-            stop::go_on()?;
+            cancel::go_on()?;
             let number = match pass.is_serial() {
                 true => call,
                 false => self.random.below(self.calls.saturating_sub(1)),

@@ -4,6 +4,7 @@
 //! Every program is started by `child`, which guarantees that it is gone when we are done with
 //! it.
 
+pub mod cancel;
 pub mod ceph;
 pub mod child;
 pub mod compare;
@@ -20,15 +21,14 @@ pub mod mounts;
 pub mod nodes;
 pub mod open_loop;
 pub mod postgres;
-pub mod served;
-pub mod stop;
+pub mod server_process;
 pub mod stripe;
 pub mod sysbench;
 pub mod usage;
 pub mod versions;
 
 mod apache;
-pub(crate) mod guard;
+pub(crate) mod interference;
 mod servers;
 mod target;
 mod trees;

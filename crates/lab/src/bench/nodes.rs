@@ -9,7 +9,7 @@ use std::process::{ChildStdout, Stdio};
 use super::ceph::{Ceph, USER};
 use super::child::Guarded;
 use super::etcd::Etcd;
-use super::served::{address_in, greeting, this_program};
+use super::server_process::{address_in, greeting, this_program};
 use crate::LabError;
 
 /// A running node. Dropping it kills it.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::random::Random;
 
-use super::{mounts, stop};
+use super::{cancel, mounts};
 use crate::{LabError, clock};
 
 /// Trees of a test, as the published run had them.
@@ -153,7 +153,7 @@ impl Limit {
     }
 
     fn go_on(self) -> Result<(), LabError> {
-        stop::go_on()?;
+        cancel::go_on()?;
         match clock::now() > self.deadline {
             true => {
                 let what = "a phase on trees of sources".to_owned();

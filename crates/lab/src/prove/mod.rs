@@ -24,7 +24,7 @@ use self::steps::Step;
 use crate::LabError;
 use crate::bench::Target;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing, VolumeProgress};
-use crate::bench::guard::Guard;
+use crate::bench::interference::Guard;
 use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent};
 use crate::demo;
 use crate::environment::{self, Environment};

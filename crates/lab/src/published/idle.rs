@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Bench, Outcome};
-use crate::bench::served::{Served, of_size};
+use crate::bench::server_process::{Served, of_size};
 use crate::bench::usage::{cpu_seconds, resident_bytes};
 use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;

@@ -9,7 +9,7 @@ use super::{Bench, Outcome};
 use crate::LabError;
 use crate::bench::Export;
 use crate::bench::fio::{Job, Measurement};
-use crate::bench::served::io2;
+use crate::bench::server_process::io2;
 use crate::checker::Outcome as Verdict;
 use crate::stalls::Server;
 use evenkeel_sim::text;

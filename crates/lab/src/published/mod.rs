@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::LabError;
 use crate::bench::Export;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
-use crate::bench::served::{Connect, Served};
+use crate::bench::server_process::{Connect, Served};
 use crate::checker::{self, Bands, Promise};
 use crate::demo::{self, DemoVolume, Serving};
 use crate::report::Report;

@@ -15,7 +15,7 @@ use crate::bench::child::Guarded;
 use crate::bench::compare::{nbdkit_limited, qemu_limited};
 use crate::bench::durable;
 use crate::bench::fio::{self, Job};
-use crate::bench::served::{DEVICE, Served, io2, of_size, this_program};
+use crate::bench::server_process::{DEVICE, Served, io2, of_size, this_program};
 use crate::checker::Outcome;
 use crate::prove::{CautionKind, Proof};
 use evenkeel_core::volume::{VolumeRequest, VolumeType};

@@ -3,7 +3,7 @@
 
 use super::{Bench, Outcome, driven};
 use crate::LabError;
-use crate::bench::served::{Served, io2, of_size};
+use crate::bench::server_process::{Served, io2, of_size};
 use crate::checker::Bands;
 use evenkeel_core::qos::pacing::Pacing;
 use evenkeel_core::volume::{Rules, VolumeType};

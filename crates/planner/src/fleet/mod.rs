@@ -3,9 +3,9 @@
 //! The reading order is the order of the data. A [`list`] of volumes is read; [`judge()`] decides
 //! of one volume by what was recorded of it, with what [`better`] finds; [`totals`] adds up.
 
-pub mod better;
-mod judge;
+pub mod alternatives;
 pub mod list;
+mod recommend;
 mod risk;
 #[cfg(test)]
 mod testing;
@@ -18,8 +18,8 @@ use crate::demand::Assume;
 use crate::prices::ListPrices;
 use crate::trace::Trace;
 
-pub use judge::{judge, not_judged};
 pub use list::{List, Refused, Volume};
+pub use recommend::{judge, not_judged};
 pub use risk::{Risk, Waits};
 
 /// By what volumes are judged.

@@ -3,7 +3,7 @@
 use evenkeel_core::volume::{TypeRules, VolumeSpec};
 
 use super::Policy;
-use super::better::{never_less, space};
+use super::alternatives::{never_less, space};
 use crate::answer::ms_per_day;
 use crate::demand::{Assume, Demand};
 use crate::layout::Layout;

@@ -6,7 +6,7 @@ use crate::trace::{Amounts, Columns, Interval, Kind, Note, Sizes, Trace};
 
 use super::Broken;
 use super::collect::malformed;
-use crate::words::span as span_words;
+use crate::layout_text::span as span_words;
 
 /// Merges traces of one volume by time.
 ///

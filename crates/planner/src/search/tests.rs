@@ -73,7 +73,7 @@ fn stripes_and_types_are_compared_by_cost() {
 
 #[test]
 fn what_was_held_back_is_no_reason_for_less() {
-    use crate::held_back::HeldBack;
+    use crate::throttled::HeldBack;
     let space = space(&[VolumeType::Io2, VolumeType::Gp3], 2);
     let mut demand = seconds(&[(1_000, 4); 60]);
     let one = |demand: &Demand, throttled| {

@@ -5,11 +5,11 @@ use evenkeel_core::volume::VolumeType::{self, Gp2, Gp3, Io2, Sc1, St1};
 use proptest::prelude::*;
 
 use crate::demand::{Assume, Demand};
-use crate::held_back::HeldBack;
 use crate::layout::Layout;
 use crate::search::{cheapest, replay};
 use crate::spread::Share;
 use crate::testing::{layout, minutes, space, wanted};
+use crate::throttled::HeldBack;
 use crate::trace::{Clock, Columns, Interval, Trace};
 
 /// A trace of intervals with so many requests of one size each, on a volume.

@@ -4,7 +4,7 @@ use crate::support::{Nbd, Served, unlimited};
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::units::ByteCount;
-use evenkeel_engine::lending as engine;
+use evenkeel_engine::handoff as engine;
 use evenkeel_engine::{Entrance, IoMode};
 use evenkeel_relay::{
     Bounds, Front, FrontConfig, Home, Homes, Inside, Lender, Loan, Local, Returned, Timing,

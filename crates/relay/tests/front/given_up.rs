@@ -8,7 +8,7 @@ use crate::strangers::{challenge, opening_of, shake_hands, welcome};
 use crate::support::{ANSWER_MAX, Answer, Nbd};
 use evenkeel_core::fencing::{GAP_MAX, NodeId};
 use evenkeel_core::request::Operation;
-use evenkeel_relay::preamble::Verdict;
+use evenkeel_relay::hello::Verdict;
 use evenkeel_relay::{Front, FrontConfig, Inside, Local, Timing};
 use evenkeel_wire::agent::HostAddress;
 use rustix::process::{Pid, Signal, kill_process};

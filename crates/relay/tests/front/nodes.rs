@@ -5,7 +5,7 @@ use crate::support::Answer;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::request::Operation;
 use evenkeel_link::TlsFiles;
-use evenkeel_relay::preamble::{Preamble, VERDICT_BYTES, Verdict, opening};
+use evenkeel_relay::hello::{Preamble, VERDICT_BYTES, Verdict, opening};
 use evenkeel_relay::{Front, FrontConfig, Inside, Local, RelayError};
 use evenkeel_wire::agent::HostAddress;
 use evenkeel_wire::agent::proof::{

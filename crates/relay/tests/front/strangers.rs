@@ -5,7 +5,7 @@ use crate::support::Answer;
 use evenkeel_core::fencing::NodeId;
 use evenkeel_core::random::Random;
 use evenkeel_core::request::{Operation, Request};
-use evenkeel_relay::preamble::{OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, opened};
+use evenkeel_relay::hello::{OPENING_BYTES, PREAMBLE_BYTES, Preamble, Verdict, opened};
 use evenkeel_relay::{Bounds, FrontConfig, Timing};
 use evenkeel_wire::agent::proof::{
     ClusterSecret, Meeting, NONCE_BYTES, Nonce, PROOF_BYTES, Protocol, SECRET_BYTES,

@@ -1,8 +1,8 @@
 //! The limits that all volumes of one client host share, as exact levels.
 
 use super::event::{Direction, Dispatched};
-use super::level::Level;
 use super::system::InstancePromise;
+use super::token_level::Level;
 use super::volumes::Limited;
 
 /// An instance that is open for no longer than this at a stretch is taking turns: who was next went

@@ -19,13 +19,13 @@ mod counting;
 mod device;
 mod event;
 mod instances;
-mod level;
 pub mod recorded;
 mod report;
 mod requests;
 mod rules;
-mod seen;
+mod state;
 mod system;
+mod token_level;
 mod volumes;
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ pub use system::{
 
 use self::report::Findings;
 use self::rules::Watcher;
-use self::seen::Seen;
+use self::state::Seen;
 
 /// All rules that apply to a system, watching it.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use evenkeel_core::qos::pacing::Limit;
 
 use super::device::Device;
 use super::event::{Completed, Dispatched};
-use super::level::{Level, UNIT, worth};
 use super::requests::{Request, Requests};
 use super::system::{DIMENSIONS, VolumePromise};
+use super::token_level::{Level, UNIT, worth};
 
 /// One dimension of a volume's or an instance's promise.
 #[derive(Clone, Copy, Debug)]

@@ -8,11 +8,11 @@
 
 use super::bits::{Bits, count};
 use super::device::{Device, read_readable};
+use super::discovery::find_superblock;
 use super::format::{
     Anchor, CHUNKS_MAX, Identity, Node, NodeKind, OWNERS, Owner, Record, SnapshotRoot, Superblock,
     decode_key,
 };
-use super::place::find_superblock;
 use super::pool::{CHUNK_BYTES, CHUNKS_MIN};
 use super::space::{LEAF_CHUNKS, Run, described};
 use super::table::{Damaged, Image};

@@ -4,8 +4,8 @@
 
 use super::BLOCK_BYTES;
 use super::device::{Device, read_readable};
+use super::discovery::read_superblock;
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Owner};
-use super::place::read_superblock;
 use super::pool::CHUNK_BYTES;
 use super::table::Image;
 use crate::StoreError;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::Pool;
     use crate::local::device::FileDevice;
-    use crate::local::place::FILE;
+    use crate::local::discovery::FILE;
     use crate::local::pool::LocalPool;
 
     #[test]

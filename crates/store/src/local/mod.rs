@@ -22,15 +22,15 @@
 //!   simulated, packed  disks in memory, for tests
 //! ```
 
-pub mod answered;
+pub mod ack_log;
 pub mod bits;
 pub mod check;
 pub mod device;
+pub mod discovery;
 pub mod format;
 pub mod inspect;
-pub mod lasting;
 pub mod packed;
-pub mod place;
+pub mod page_cache_file;
 pub mod pool;
 pub mod simulated;
 pub mod space;

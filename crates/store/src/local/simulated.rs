@@ -2,7 +2,7 @@
 //! when it is asked to, in any order, and after a crash it holds what a disk may hold.
 
 use super::device::Device;
-use super::lasting::Lasting;
+use super::page_cache_file::Lasting;
 use super::volume::recover::run;
 use super::{BLOCK_BYTES, table::SECTOR_BYTES};
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};

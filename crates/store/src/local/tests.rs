@@ -17,8 +17,8 @@ mod unfinished;
 
 use super::check::{Report, check};
 use super::device::{Device, FileDevice};
+use super::discovery::read_superblock;
 use super::format::{Anchor, Identity, Node, Owner};
-use super::place::read_superblock;
 use super::pool::{Layout, LocalPool};
 use super::table::{Draft, Image, Table};
 use super::tree::{page_bytes, page_from};

@@ -6,8 +6,8 @@
 //! The data folder's lock says that no other process of this node lives. That of another node may,
 //! so its locks stay, until somebody who knows better says that this node is to be fenced.
 
-use super::books::{Books, Changes, FORMAT, InstanceRecord};
 use super::cluster::{Cluster, Place, errno};
+use super::metadata::{Books, Changes, FORMAT, InstanceRecord};
 use crate::StoreError;
 use crate::encryption::keys::hex;
 use crate::folder::Folder;

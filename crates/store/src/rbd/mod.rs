@@ -5,12 +5,12 @@
 //! serves a volume has its exclusive lock; a lock is broken only after its owner was fenced
 //! (`fence`). Writes are on the devices when they are acknowledged: there is no cache.
 
-mod books;
 mod cluster;
 pub mod examine;
 mod fence;
 mod image;
 mod library;
+mod metadata;
 mod objects;
 mod snapshots;
 mod upkeep;
@@ -28,13 +28,13 @@ use crate::layout::PoolSeen;
 use crate::local::BLOCK_BYTES;
 use crate::snapshots::Snapshots;
 use crate::{Pool, Space, Store, StoreError};
-use books::{Books, Changes, SnapshotRecord, VolumeRecord};
 use cluster::{Cluster, errno};
 use evenkeel_core::fencing::order::{OpenAnswer, OpenStep, Opening};
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use fence::Instance;
 use image::{Exactness, Image};
+use metadata::{Books, Changes, SnapshotRecord, VolumeRecord};
 use objects::Objects;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

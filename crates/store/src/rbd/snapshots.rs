@@ -1,9 +1,9 @@
 //! Snapshots: those of RBD, by the ids that they have here. A volume made of one is a clone; a
 //! snapshot that is filled is one of an image of its own.
 
-use super::books::{Changes, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::cluster::errno;
 use super::image::{self, Exactness, Image, OBJECT_BYTES};
+use super::metadata::{Changes, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::volume::decrypt;
 use super::{Shared, State, gone_key, image_bytes, same_size, snapshot_key, volume_key};
 use crate::StoreError;

@@ -1,8 +1,8 @@
 //! The threads of a pool: some open and close images, one removes images that nothing needs and
 //! looks after requests that are overdue.
 
-use super::books::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::cluster::errno;
+use super::metadata::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecord};
 use super::volume::Work;
 use super::watchdog::TICK;
 use super::{Shared, State, gone_key, image};

@@ -11,15 +11,15 @@
 //! check, within a [`session`].
 
 mod bytes;
+mod conflict_keys;
 mod fields;
 mod frame;
 pub mod proof;
 pub mod session;
-mod touched;
 
 pub use bytes::{Malformed, Problem};
+pub use conflict_keys::Touched;
 pub use frame::{HEAD_BYTES, TooLong, frame_bytes};
-pub use touched::Touched;
 
 use alloc::boxed::Box;
 use alloc::string::String;

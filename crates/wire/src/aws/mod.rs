@@ -8,7 +8,7 @@
 pub mod checksum;
 mod percent;
 pub mod query;
-pub mod seal;
+pub mod signed_token;
 pub mod sigv4;
 pub mod timestamp;
 pub mod xml;

@@ -79,7 +79,7 @@ fn properties(each: &VolumeSpec) -> String {
 mod tests {
     use super::*;
     use evenkeel_core::volume::Rules;
-    use evenkeel_planner::words::parse;
+    use evenkeel_planner::layout_text::parse;
 
     fn block(words: &str) -> String {
         created(&parse(words, Rules::newest()).expect("a layout"), Some(64))

@@ -1,6 +1,6 @@
 //! The commands of all changes, each with its way back. Nothing here executes any.
 
-use super::Told;
+use super::FleetAnswer;
 use super::text::{signed_exact, what};
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
@@ -9,7 +9,7 @@ use evenkeel_planner::fleet::{Action, Judged, Risk, Volume};
 const DEARER_MAX: u64 = 2;
 
 /// A script. What deletes, what risks more than `most`, and what is much dearer is a comment.
-pub fn script(told: &Told<'_>, most: Risk) -> String {
+pub fn script(told: &FleetAnswer<'_>, most: Risk) -> String {
     let mut script = String::from(
         "#!/bin/sh\n\
          # Changes that `evenkeel plan fleet` found, in the order of the list. A volume\n\

@@ -1,6 +1,6 @@
 //! The answer as JSON.
 
-use super::Told;
+use super::FleetAnswer;
 use super::text::{action_word, assume_word};
 use crate::cmd::plan::json::micro_key;
 use evenkeel_core::price::PriceList;
@@ -9,7 +9,7 @@ use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
 use serde_json::{Map, Value, json};
 
-pub fn json_of(told: &Told<'_>) -> Value {
+pub fn json_of(told: &FleetAnswer<'_>) -> Value {
     let (policy, currency) = (&told.policies.usual, told.policies.currency.as_str());
     // With several regions, only `price_lists` has them.
     let mut lists = told.policies.lists();

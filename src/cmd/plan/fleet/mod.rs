@@ -9,7 +9,7 @@ mod text;
 
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
-use crate::message::{self, Exit, Failure, Format};
+use crate::output::{self, Exit, Failure, Format};
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{Judged, List, Policy, Risk, Volume, list};
@@ -40,7 +40,7 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
     };
     let outcome = fleet.judge(&groups, jobs);
     left_out.extend(outcome.left_out);
-    let told = Told {
+    let told = FleetAnswer {
         name: arguments.volumes.display().to_string(),
         policies: &policies,
         totals: Totals::of(&outcome.judged),
@@ -55,14 +55,14 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
         )?;
     }
     match format {
-        Format::Text => message::print(&text::text(&told, arguments.top as usize)),
-        Format::Csv => message::print(&text::csv(&told)),
-        Format::Json => message::print(&message::json(&json::json_of(&told))),
+        Format::Text => output::print(&text::text(&told, arguments.top as usize)),
+        Format::Csv => output::print(&text::csv(&told)),
+        Format::Json => output::print(&output::json(&json::json_of(&told))),
     }
 }
 
 /// What an answer is made of.
-struct Told<'a> {
+struct FleetAnswer<'a> {
     /// The file of the list.
     name: String,
     policies: &'a Policies,
@@ -74,7 +74,7 @@ struct Told<'a> {
     left_out: &'a [String],
 }
 
-impl Told<'_> {
+impl FleetAnswer<'_> {
     fn all(&self) -> impl Iterator<Item = (&Volume, &Judged)> {
         self.list.volumes.iter().zip(self.judged)
     }

@@ -1,8 +1,8 @@
 //! The answer as text and as a table.
 
-use super::Told;
-use crate::cmd::plan::words::seconds;
-use crate::message;
+use super::FleetAnswer;
+use crate::cmd::plan::format::seconds;
+use crate::output;
 use evenkeel_core::volume::VolumeSpec;
 use evenkeel_planner::cost;
 use evenkeel_planner::fleet::totals::Sum;
@@ -15,21 +15,21 @@ const LEFT_OUT_SHOWN: usize = 10;
 const MS_PER_DAY: u64 = 86_400_000;
 
 /// The titles of columns, with the currency of their amounts.
-fn titles(told: &Told<'_>, columns: &[&str]) -> Vec<String> {
+fn titles(told: &FleetAnswer<'_>, columns: &[&str]) -> Vec<String> {
     columns.iter().map(|column| column.replace("USD", &told.policies.currency)).collect()
 }
 
-fn table(told: &Told<'_>, columns: &[&str], rows: &[Vec<String>]) -> String {
+fn table(told: &FleetAnswer<'_>, columns: &[&str], rows: &[Vec<String>]) -> String {
     let titles = titles(told, columns);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    message::table(&titles, rows)
+    output::table(&titles, rows)
 }
 
 /// The answer as CSV, with a row for each volume.
-pub fn csv(told: &Told<'_>) -> String {
+pub fn csv(told: &FleetAnswer<'_>) -> String {
     let titles = titles(told, &COLUMNS);
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    message::csv(&titles, &rows(told))
+    output::csv(&titles, &rows(told))
 }
 
 const COLUMNS: [&str; 23] = [
@@ -59,7 +59,7 @@ const COLUMNS: [&str; 23] = [
 ];
 
 /// A row for each volume, with exact amounts.
-fn rows(told: &Told<'_>) -> Vec<Vec<String>> {
+fn rows(told: &FleetAnswer<'_>) -> Vec<Vec<String>> {
     told.all().map(|(volume, judged)| row(volume, judged)).collect()
 }
 
@@ -70,10 +70,10 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         Action::Modify(to) => Some(to),
         Action::Delete => None,
     };
-    let new = |of: fn(&VolumeSpec) -> Option<String>| message::or_dash(after.as_ref().and_then(of));
+    let new = |of: fn(&VolumeSpec) -> Option<String>| output::or_dash(after.as_ref().and_then(of));
     let now = &judged.present;
     let waits = |of: fn(&evenkeel_planner::fleet::Waits) -> u64| {
-        message::or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
+        output::or_dash(judged.waits.as_ref().map(|waits| seconds(of(waits))))
     };
     vec![
         volume.id.clone(),
@@ -83,8 +83,8 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         action_word(&judged.action).to_owned(),
         now.volume_type.to_string(),
         now.size_gib.to_string(),
-        message::or_dash(now.iops),
-        message::or_dash(now.throughput_mibps),
+        output::or_dash(now.iops),
+        output::or_dash(now.throughput_mibps),
         new(|spec| Some(spec.volume_type.to_string())),
         new(|spec| spec.iops.map(|iops| iops.to_string())),
         new(|spec| spec.throughput_mibps.map(|mibps| mibps.to_string())),
@@ -94,11 +94,11 @@ fn row(volume: &Volume, judged: &Judged) -> Vec<String> {
         judged.risk.word().to_owned(),
         waits(|waits| waits.after_ms),
         waits(|waits| waits.after_at_most_ms),
-        message::or_dash(judged.never_used_iops),
-        message::or_dash(judged.never_used_mibps),
-        message::or_dash(judged.known.map(|known| days(known.known_ms))),
+        output::or_dash(judged.never_used_iops),
+        output::or_dash(judged.never_used_mibps),
+        output::or_dash(judged.known.map(|known| days(known.known_ms))),
         judged.reasons.join("; "),
-        message::or_dash(volume.region.as_deref()),
+        output::or_dash(volume.region.as_deref()),
     ]
 }
 
@@ -152,7 +152,7 @@ fn cells(before: u64, after: u64) -> [String; 3] {
     [cost::decimal(before), cost::decimal(after), format!("{sign}{saving}")]
 }
 
-pub fn text(told: &Told<'_>, top: usize) -> String {
+pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut text = header(told);
     text += &by_finding(told);
     text += &by_risk(told);
@@ -162,7 +162,7 @@ pub fn text(told: &Told<'_>, top: usize) -> String {
     text + &not_judged(told)
 }
 
-fn header(told: &Told<'_>) -> String {
+fn header(told: &FleetAnswer<'_>) -> String {
     let policy = &told.policies.usual;
     let lists: Vec<String> =
         told.policies.lists().map(|list| format!("{}, {}", list.date(), list.region())).collect();
@@ -188,19 +188,24 @@ pub const fn assume_word(assume: evenkeel_planner::demand::Assume) -> &'static s
     }
 }
 
-fn by_finding(told: &Told<'_>) -> String {
+fn by_finding(told: &FleetAnswer<'_>) -> String {
     let columns =
         ["FINDING", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
     sums(told, &columns, &told.totals.by_finding, |at| Finding::ALL[at].id())
 }
 
-fn by_risk(told: &Told<'_>) -> String {
+fn by_risk(told: &FleetAnswer<'_>) -> String {
     let columns = ["RISK", "VOLUMES", "CHANGES", "BEFORE USD/MONTH", "AFTER USD/MONTH", "SAVING"];
     sums(told, &columns, &told.totals.by_risk, |at| Risk::ALL[at].word())
 }
 
 /// A table of sums, with what they come to together.
-fn sums(told: &Told<'_>, columns: &[&str], all: &[Sum], word: fn(usize) -> &'static str) -> String {
+fn sums(
+    told: &FleetAnswer<'_>,
+    columns: &[&str],
+    all: &[Sum],
+    word: fn(usize) -> &'static str,
+) -> String {
     let mut rows = Vec::new();
     let row = |word: &str, volumes: u64, changes: u64, cells: [String; 3]| {
         let mut row = vec![word.to_owned(), volumes.to_string(), changes.to_string()];
@@ -236,7 +241,7 @@ fn unused(all: &Sum) -> String {
     }
 }
 
-fn deleted(told: &Told<'_>) -> String {
+fn deleted(told: &FleetAnswer<'_>) -> String {
     let mut most_micros: Option<u64> = None;
     for (volume, judged) in told.all().filter(|(_, judged)| judged.action == Action::Delete) {
         let policy = told.policies.policy(volume).ok();
@@ -254,7 +259,7 @@ fn deleted(told: &Told<'_>) -> String {
 }
 
 /// The changes that matter most.
-fn list(told: &Told<'_>, top: usize) -> String {
+fn list(told: &FleetAnswer<'_>, top: usize) -> String {
     let mut changes: Vec<(&Volume, &Judged)> =
         told.all().filter(|(_, judged)| judged.action != Action::Keep).collect();
     changes.sort_by_key(|(volume, judged)| (-judged.saving(), &volume.id));
@@ -294,7 +299,7 @@ fn list(told: &Told<'_>, top: usize) -> String {
         rows.push(row(
             [volume.id.clone(), judged.finding().id().to_owned(), what(&judged.present), better],
             cells,
-            [judged.risk.word().to_owned(), message::or_dash(at_most)],
+            [judged.risk.word().to_owned(), output::or_dash(at_most)],
         ));
     }
     let dash = || "-".to_owned();
@@ -307,7 +312,7 @@ fn list(told: &Told<'_>, top: usize) -> String {
     table(told, &columns, &rows)
 }
 
-fn not_judged(told: &Told<'_>) -> String {
+fn not_judged(told: &FleetAnswer<'_>) -> String {
     let mut lines = Vec::new();
     for refused in &told.list.refused {
         let id = refused.id.as_ref().map_or_else(String::new, |id| format!(", {id}"));

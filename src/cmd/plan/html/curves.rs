@@ -2,8 +2,8 @@
 //! has the most of all that lies in it.
 
 use super::letter;
+use crate::cmd::plan::format::{at, limit_words};
 use crate::cmd::plan::input::Case;
-use crate::cmd::plan::words::{at, limit_words};
 use evenkeel_core::units::MIB;
 use evenkeel_lab::report::plan::{Axis, Chart, Curve, Over, Section, Shape, Table};
 use evenkeel_planner::answer::Rated;

@@ -22,12 +22,12 @@
 //! | `capacity` | what may be sold with all nodes together |
 //! | `sharing` | the window of the device below all nodes |
 
-mod books;
 mod capacity;
-mod keeper;
+mod failover;
 mod moves;
 mod route;
 mod sharing;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -42,14 +42,14 @@ use evenkeel_core::qos::admission::DomainFloor;
 use evenkeel_core::qos::sharing::division::Division;
 use evenkeel_wire::agent::{Agent, Failed, FailedKind};
 
-use self::books::Books;
+use self::state::Books;
 use super::homes::Changes;
 use super::nodes::{Member, State};
 use crate::clock;
 use crate::journal::etcd::upkeep::MemberSeen;
 use crate::key_locks::KeyLocks;
-pub use books::Counts;
-pub use keeper::Keeping;
+pub use failover::Keeping;
+pub use state::Counts;
 
 /// How long what was written to etcd may take to be seen.
 const SEEN_MAX: Duration = Duration::from_secs(2);

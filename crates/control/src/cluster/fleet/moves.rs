@@ -13,7 +13,7 @@ use evenkeel_wire::agent::{
 };
 use tracing::info;
 
-use super::books::{Books, Gathering, overlay};
+use super::state::{Books, Colocation, overlay};
 use super::{Fleet, Node, not_yet, over, refused};
 use crate::clock;
 use crate::key_locks::{CHANGES_MAX, Key, KeyGuard, LockError};
@@ -55,7 +55,7 @@ impl Fleet {
         })?;
         // All are released before the first one is applied, so that the limits of their hosts are
         // at one node at any time.
-        let Gathering { elsewhere, .. } = gathering;
+        let Colocation { elsewhere, .. } = gathering;
         let moved = self.rehome(&elsewhere, to);
         // Also those of a move that was not done.
         let applied = elsewhere.iter().map(|id| self.apply_again(*id));

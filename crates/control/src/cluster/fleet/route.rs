@@ -12,8 +12,8 @@ use evenkeel_wire::agent::{
     VolumeState,
 };
 
-use super::books::{Gathering, overlay};
 use super::moves::{done, passing};
+use super::state::{Colocation, overlay};
 use super::{Fleet, Node, not_yet, over, refused};
 use crate::key_locks::{Key, KeyGuard};
 
@@ -74,12 +74,12 @@ impl Fleet {
             | Command::VerifyStore(_)
             | Command::Salvage(_)
             | Command::StoreHealth
-            | Command::Filled(_) => Ok(self.desk()?.call(command)),
+            | Command::Filled(_) => Ok(self.any_reachable_node()?.call(command)),
         }
     }
 
     /// The node of this process, for what every node says the same of; or another one.
-    fn desk(&self) -> Result<Arc<dyn Node>, Failed> {
+    fn any_reachable_node(&self) -> Result<Arc<dyn Node>, Failed> {
         let books = self.books();
         let any = || books.all_up().into_iter().next().map(|(_, node)| node);
         let desk = books.up(self.cluster.here()).or_else(any);
@@ -98,7 +98,7 @@ impl Fleet {
                  node answers or is fenced"
             )));
         }
-        self.desk()
+        self.any_reachable_node()
     }
 
     /// Applies a volume at its home, which may become another one.
@@ -108,7 +108,7 @@ impl Fleet {
         command: impl FnOnce(VolumeState) -> Command,
     ) -> Result<(), Failed> {
         let id = state.id;
-        let (_guard, Gathering { place, elsewhere, .. }) = self.hold(|books| {
+        let (_guard, Colocation { place, elsewhere, .. }) = self.hold(|books| {
             let none = || not_yet(format!("no node of the cluster may have {id} now"));
             let place = books.place(id, &state.attachments).ok_or_else(none)?;
             let gathering = books.gathering(id, &state.attachments, place);
@@ -246,7 +246,7 @@ impl Fleet {
 
     /// A snapshot is deleted where its volume is open.
     fn delete_snapshot(&self, id: SnapshotId) -> Result<Reply, Failed> {
-        let desk = self.desk()?;
+        let desk = self.any_reachable_node()?;
         let of = match desk.call(Command::SnapshotsOf(vec![id])) {
             Reply::Snapshots(found) => found.first().and_then(|found| found.volume),
             Reply::Failed(failed) => return Err(passing(failed)),

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use super::share::{Standing, Terms};
-use super::words::{DeviceIndex, InstanceIndex, NoSuch};
+use super::types::{DeviceIndex, InstanceIndex, NoSuch};
 use super::{Scheduler, Volume, VolumeIndex};
 use crate::qos::pacing::{Balances, Pacing};
 use crate::qos::reserves::Reserves;

@@ -26,7 +26,7 @@
 //! | `round_robin.rs` | the turns of volumes with a claim, of instances and of devices |
 //! | `share.rs` | the state of claims, instances and devices; tickets |
 //! | `export.rs` | how volumes and instances move to another scheduler |
-//! | `words.rs` | the types that callers pass and get: names, requests, dispatches, errors |
+//! | `types.rs` | the types that callers pass and get: names, requests, dispatches, errors |
 //! | `phase.rs` | how a scheduler repeats itself |
 //! | `invariants.rs` | what always holds; checked in debug builds |
 //!
@@ -48,7 +48,7 @@ mod limiters;
 mod phase;
 mod round_robin;
 mod share;
-mod words;
+mod types;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ use alloc::vec::Vec;
 pub use export::{ExportError, Exported, ExportedInstance};
 pub use round_robin::CATCH_UP_MAX;
 pub use share::Ticket;
-pub use words::{
+pub use types::{
     AttachmentIndex, Counters, DeviceIndex, Dispatch, InstanceIndex, Io, NoSuch, Room, SubmitError,
     TooManyVolumes, VolumeIndex,
 };

@@ -21,7 +21,7 @@ use self::peer::Place;
 pub(crate) use self::peer::{Running, nbdkit_limited, qemu_limited};
 use crate::bench::fio::{self, Detail, Job, Standing};
 use crate::bench::median;
-use crate::bench::served::path_of_this_program;
+use crate::bench::server_process::path_of_this_program;
 use crate::bench::usage::cpu_seconds;
 use crate::environment::Environment;
 use crate::{LabError, clock};

@@ -10,9 +10,9 @@
 //! one kill ends them all.
 
 mod command;
+mod disk_space;
 mod log;
 mod output;
-mod room;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+pub(in crate::bench) use self::disk_space::Room;
 use self::output::{Framed, Snapshot};
-pub(in crate::bench) use self::room::Room;
 use crate::bench::child::{self, Guarded};
-use crate::bench::{Target, stop};
+use crate::bench::{Target, cancel};
 use crate::{LabError, clock, environment};
 use evenkeel_engine::priority;
 use evenkeel_sim::figures::histogram::LatencySummary;
@@ -375,7 +375,7 @@ fn watch(
             Ok(framed) => framed,
             Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => return Ok(last),
         };
-        stop::go_on()?;
+        cancel::go_on()?;
         let mut snapshot = output::parse(&framed?)?;
         if snapshot.jobs.len() != jobs.len() {
             return Err(LabError::BadOutput {

@@ -6,6 +6,7 @@
 //! requests.
 
 mod database;
+mod disk_space;
 mod files;
 mod jobs;
 mod length;
@@ -13,7 +14,6 @@ mod method;
 mod programs;
 mod recorder;
 mod requests;
-mod room;
 mod speed;
 mod writer;
 
@@ -23,8 +23,8 @@ pub use self::length::length_s;
 use self::method::{Context, Driven, Method};
 pub use self::speed::Speeds;
 use super::fio::{self, VolumeProgress};
-use super::guard::Guard;
-use super::{Export, mounts, stop, versions};
+use super::interference::Guard;
+use super::{Export, cancel, mounts, versions};
 use crate::LabError;
 use crate::stalls::Observed;
 use evenkeel_core::qos::pacing::{Balances, Pacing};
@@ -134,7 +134,7 @@ pub fn run(
     progress: &mut dyn FnMut(&str, &[VolumeProgress]),
 ) -> Result<Live, LabError> {
     scenario.cases.iter().try_for_each(can_be_driven)?;
-    room::check(&scenario.cases, folder)?;
+    disk_space::check(&scenario.cases, folder)?;
     let guard = Guard::begin();
     let mut live = Live {
         results: run::finish(scenario, scenario.seed, Vec::new()),
@@ -165,7 +165,7 @@ pub fn run(
                 in_a_row = 0;
             }
             Err(error) => {
-                stop::go_on()?;
+                cancel::go_on()?;
                 let name = if case.label.is_empty() { "the run" } else { &case.label };
                 live.failures.push(format!("{name}: {}", in_a_line(&error)));
                 in_a_row += 1;

@@ -11,6 +11,7 @@ use super::method::{Context, Driven};
 use super::requests::{Part, parts_of};
 use super::{Export, in_a_line, seconds};
 use crate::LabError;
+use crate::bench::cancel;
 use crate::bench::child::Guarded;
 use crate::bench::databases;
 use crate::bench::desktop::{self, Score, Workdir};
@@ -18,7 +19,6 @@ use crate::bench::durable;
 use crate::bench::fio::{self, Job, VolumeProgress};
 use crate::bench::mounts::MountStack;
 use crate::bench::postgres::{Server, pgbench};
-use crate::bench::stop;
 use evenkeel_sim::scenario::program::ProgramSetup;
 use evenkeel_sim::scenario::setup::{ClientSetup, Load, Setup, Target};
 use evenkeel_sim::workload::{DURATION_S_MAX, Workload};
@@ -92,7 +92,7 @@ pub(super) fn drive(context: &mut Context<'_>) -> Result<Driven, LabError> {
             Ok(ran) => ran,
             Err(error) => {
                 // When the whole run is told to stop, everything fails.
-                stop::go_on()?;
+                cancel::go_on()?;
                 let why = in_a_line(&error);
                 outcome.driven.failures.push(format!("{}: {name}: {why}", case.label));
                 continue;

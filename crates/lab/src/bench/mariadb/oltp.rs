@@ -7,12 +7,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Row, SUPERUSER, Server, program};
+use crate::bench::cancel;
 use crate::bench::child;
 use crate::bench::databases::{
     Counted, Database, Maximum, PROBE_S, Readers, Running, Second, Transactions, Waits,
 };
 use crate::bench::mounts::MountStack;
-use crate::bench::stop;
 use crate::{LabError, clock};
 
 /// The package of the load.
@@ -92,7 +92,7 @@ impl Tables {
         )?;
         let deadline = clock::now() + WRITTEN_MAX;
         while self.server.rows(DIRTY)? != [["0"]] {
-            stop::go_on()?;
+            cancel::go_on()?;
             if clock::now() > deadline {
                 let what = "writing MariaDB's changed pages".to_owned();
                 return Err(LabError::Deadline { what, after: WRITTEN_MAX });

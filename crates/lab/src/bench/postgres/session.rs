@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::bench::stop;
+use crate::bench::cancel;
 use crate::{LabError, clock};
 
 /// Version 3.0 of the protocol, as the first message has it.
@@ -105,7 +105,7 @@ impl Session {
                 Ok(0) => return Err(odd("it has ended the session")),
                 Ok(count) => buffer = &mut buffer[count..],
                 Err(error) if is_early(&error) => {
-                    stop::go_on()?;
+                    cancel::go_on()?;
                     if clock::now() > deadline {
                         return Err(LabError::Deadline {
                             what: asked.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::world::{PATIENCE, Way, World, others};
 use super::{Aim, Row, Setup};
-use crate::bench::served::ControlApi;
+use crate::bench::server_process::ControlApi;
 use crate::{LabError, clock};
 use evenkeel_sim::figures::stats;
 

@@ -7,7 +7,7 @@ use super::control::{calls, make};
 use super::world::{World, others};
 use super::{Aim, Row, Setup};
 use crate::bench::open_loop::greet;
-use crate::bench::served::of_size;
+use crate::bench::server_process::of_size;
 use crate::bench::usage::{cpu_seconds, resident_bytes};
 use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;

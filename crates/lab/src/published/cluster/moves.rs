@@ -8,7 +8,7 @@ use super::writer::Writer;
 use super::{Aim, Row, Setup};
 use crate::bench::NbdUri;
 use crate::bench::fio::{self, Detail, Job, Measurement, Standing};
-use crate::bench::served::{ControlApi, io2};
+use crate::bench::server_process::{ControlApi, io2};
 use crate::{LabError, clock};
 use evenkeel_sim::workload::Workload;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{PATIENCE, World, move_volume, others};
 use super::writer::Writer;
 use super::{Aim, Row, Setup};
-use crate::bench::served::of_size;
+use crate::bench::server_process::of_size;
 use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeType;
 

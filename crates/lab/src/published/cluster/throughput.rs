@@ -11,7 +11,7 @@ use super::{Aim, Row, Setup};
 use crate::LabError;
 use crate::bench::NbdUri;
 use crate::bench::child::run_within;
-use crate::bench::served::io2;
+use crate::bench::server_process::io2;
 use crate::bench::usage::{children_cpu_seconds, cpu_seconds};
 use evenkeel_sim::figures::stats;
 

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::Bench;
+use crate::bench::cancel;
 use crate::bench::ceph::{self, Ceph};
 use crate::bench::child::Guarded;
 use crate::bench::etcd::{self, Etcd};
 use crate::bench::nodes::Node;
-use crate::bench::served::{Connect, ControlApi};
-use crate::bench::stop;
+use crate::bench::server_process::{Connect, ControlApi};
 use crate::{LabError, clock};
 use evenkeel_core::volume::VolumeRequest;
 
@@ -109,7 +109,7 @@ impl<'a, 'b> World<'a, 'b> {
     pub fn all_serve(&self) -> Result<&'static str, LabError> {
         let deadline = clock::now() + PATIENCE;
         loop {
-            stop::go_on()?;
+            cancel::go_on()?;
             // Between two leaders nobody answers.
             if let Ok(answer) = self.api(self.any())?.ask("DescribeNodes", &[]) {
                 let nodes = answer.items("nodeSet");

@@ -13,7 +13,7 @@ use super::{Bench, Outcome};
 use crate::LabError;
 use crate::bench::Export;
 use crate::bench::compare::{Peer, Running, nbdkit_file, qemu_limited};
-use crate::bench::served::{Served, io2};
+use crate::bench::server_process::{Served, io2};
 
 /// Beside neighbours the 99th percentile of a durable write is to be at most so many times what it
 /// is alone.

@@ -4,9 +4,9 @@
 use std::array;
 
 use super::super::event::Dispatched;
-use super::super::level::UNIT;
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::DIMENSIONS;
+use super::super::token_level::UNIT;
 use super::super::volumes::{Limited, VolumeModel};
 
 /// The length of a bin.

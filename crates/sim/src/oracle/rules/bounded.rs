@@ -2,7 +2,7 @@
 
 use super::super::event::{Direction, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::volumes::VolumeModel;
 use super::Watcher;
 

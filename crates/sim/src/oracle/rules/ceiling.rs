@@ -10,10 +10,10 @@
 //! than the catch-up rate, which is a second level that drains faster.
 
 use super::super::event::Event;
-use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::{CatchUp, DIMENSIONS};
+use super::super::token_level::{UNIT, worth};
 use super::super::volumes::VolumeModel;
 use super::{NAMES, PerVolume, Watcher, units_text};
 

@@ -4,7 +4,7 @@
 use super::super::event::{Completed, Dispatched, Event, Sample};
 use super::super::report::{Findings, Rule, Whose};
 use super::super::requests::Request;
-use super::super::seen::{Seen, VOLUMES_MAX};
+use super::super::state::{Seen, VOLUMES_MAX};
 use super::Watcher;
 
 #[derive(Debug)]

@@ -8,10 +8,10 @@
 
 use super::super::event::{Dispatched, Event};
 use super::super::instances;
-use super::super::level::UNIT;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::{Seen, VOLUMES_MAX};
+use super::super::state::{Seen, VOLUMES_MAX};
 use super::super::system::{DIMENSIONS, System, VolumePromise};
+use super::super::token_level::UNIT;
 use super::super::volumes::Limited;
 use super::Watcher;
 

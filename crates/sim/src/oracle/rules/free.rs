@@ -7,7 +7,7 @@
 use super::super::device::REFERENCE_BYTES;
 use super::super::event::{Direction, Event};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::DeviceWork;
 use super::Watcher;
 

@@ -2,9 +2,9 @@
 
 use super::super::event::{Dispatched, Event, Sample};
 use super::super::instances;
-use super::super::level::Level;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
+use super::super::token_level::Level;
 use super::{NAMES, Watcher, units_text};
 
 #[derive(Debug)]

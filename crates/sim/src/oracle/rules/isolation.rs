@@ -5,7 +5,7 @@
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::{Alone, System};
 use super::Watcher;
 

@@ -21,7 +21,7 @@ use std::fmt::Debug;
 
 use super::event::Event;
 use super::report::{Findings, Rule};
-use super::seen::{Seen, VOLUMES_MAX};
+use super::state::{Seen, VOLUMES_MAX};
 use super::system::{DIMENSIONS, System};
 
 /// One rule, or a few that share their books.

@@ -7,7 +7,7 @@
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::{NAMES, PerVolume, Watcher, units_text};
 
 #[derive(Debug, Default)]

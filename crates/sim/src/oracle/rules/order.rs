@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::Watcher;
 
 /// Priority classes whose last dispatch is remembered; far more than live client hosts.

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 
 use super::super::event::{Dispatched, Event};
-use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::DIMENSIONS;
+use super::super::token_level::{UNIT, worth};
 use super::super::volumes::{Limited, VolumeModel};
 use super::bins::bind;
 use super::{NAMES, PerVolume, Watcher, units_text};

@@ -1,10 +1,10 @@
 //! Lines 1 and 2: the first second of a backlog, every later one, and the floor.
 
 use super::super::event::Event;
-use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::{Seen, worth_without};
+use super::super::state::{Seen, worth_without};
 use super::super::system::{DIMENSIONS, Floor, Margins};
+use super::super::token_level::{UNIT, worth};
 use super::super::volumes::VolumeModel;
 use super::bins::{BIN_NS, Backlog, SECOND_BINS, Second};
 use super::{NAMES, PerVolume, Watcher, units_text};

@@ -6,7 +6,7 @@
 
 use super::super::event::Event;
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::{PerVolume, Watcher};
 
 #[derive(Debug, Default)]

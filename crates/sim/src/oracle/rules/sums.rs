@@ -5,10 +5,10 @@
 
 use super::super::event::Event;
 use super::super::instances::{self, Instance};
-use super::super::level::{UNIT, worth};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::System;
+use super::super::token_level::{UNIT, worth};
 use super::super::volumes::Limited;
 use super::{PerVolume, Watcher, units_text};
 

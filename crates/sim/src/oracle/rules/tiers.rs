@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use super::super::event::{Dispatched, Event, Tier};
-use super::super::level::{Level, worth};
 use super::super::report::{Findings, Rule, Whose};
-use super::super::seen::Seen;
+use super::super::state::Seen;
 use super::super::system::{Floor, System, VolumePromise};
+use super::super::token_level::{Level, worth};
 use super::super::volumes::{Limited, VolumeModel};
 use super::{PerVolume, Watcher, units_text};
 

@@ -2,25 +2,25 @@
 //! block.
 
 mod claim;
-mod desk;
 mod open;
 mod scrub;
 mod sets;
+mod snapshot_io;
 pub mod snapshots;
+mod snapshots_trait;
 mod state;
-mod through;
 mod unfinished;
 
 use self::claim::Claim;
-use self::desk::Desk;
 use self::open::{Ask, Closed, OpenVolume, PoolTables, answer_all};
+use self::snapshot_io::Desk;
 use self::state::State;
 pub use self::unfinished::Trouble;
-use super::answered::Answered;
+use super::ack_log::Answered;
 use super::device::{Device, read_readable};
+use super::discovery::{WIPED, WIPED_AT, find_superblock, remains};
 use super::format::{Anchor, Identity, Node, NodeKind, OWNERS, Superblock};
-use super::lasting::Lasting;
-use super::place::{WIPED, WIPED_AT, find_superblock, remains};
+use super::page_cache_file::Lasting;
 use super::table::{Damaged, Place, SECTOR_BYTES, Table};
 use super::volume::recover::{FIRST_CHECKPOINT, Opening, found};
 use super::volume::{Bounds, Task, Volume};

@@ -2,7 +2,7 @@
 //! `tests/crashes.rs` and `tests/snapshots.rs` show.
 
 use super::super::format::LogHead;
-use super::super::lasting::Lasting;
+use super::super::page_cache_file::Lasting;
 use super::super::simulated::{SimulatedDevice, SimulatedLasting};
 use super::super::volume::recover;
 use super::*;

@@ -1,6 +1,6 @@
 //! What is noted of answered writes, and what becomes of it.
 
-use super::super::lasting::{FOLDER, Lasting, LastingFiles};
+use super::super::page_cache_file::{FOLDER, Lasting, LastingFiles};
 use super::super::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
 use super::*;
 use std::fs;

@@ -7,7 +7,7 @@ use super::recover::chunk_run;
 use super::{Closing, Purpose, Volume};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
-use crate::local::answered::{Answered, Place, TABLE_MAX};
+use crate::local::ack_log::{Answered, Place, TABLE_MAX};
 use crate::local::format::{LOG_HEADER_BYTES, LOG_RECORDS_BYTES, LogHead, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};

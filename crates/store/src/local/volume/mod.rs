@@ -23,7 +23,7 @@ use self::checkpoint::Checkpoint;
 use self::commit::{Batch, Commit, Log, SPARES};
 use self::reclaim::Reclaim;
 use self::request::Request;
-use super::answered::Answered;
+use super::ack_log::Answered;
 use super::device::Device;
 use super::format::{Anchor, Identity, SnapshotRoot};
 use super::space::{Lacking, Run, Space};

@@ -6,7 +6,7 @@ use super::{Bounds, Next, Note, Tables, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskAction, DiskDone, DiskOp};
 use crate::encryption::crypt::Cipher;
-use crate::local::answered::{Answered, Found};
+use crate::local::ack_log::{Answered, Found};
 use crate::local::device::{Device, read_readable};
 use crate::local::format::{
     Anchor, CHUNKS_MAX, Identity, LOG_HEADER_BYTES, LogHead, Record, SnapshotRoot,

@@ -4,7 +4,7 @@ use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
 use crate::disk::Disk;
 use crate::encryption::crypt::Cipher;
-use crate::local::answered::Place;
+use crate::local::ack_log::Place;
 use crate::local::format::{RECORD_BLOCKS_MAX, Record};
 use crate::local::space::{Lacking, Run};
 use crate::local::tree::{FANOUT, Missing};

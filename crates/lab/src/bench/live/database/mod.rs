@@ -14,9 +14,9 @@ use super::jobs::Outcome;
 use super::method::{Context, Driven};
 use super::recorder::STRETCHES_MAX;
 use super::{Files, Host, spans_of, without_limits};
+use crate::bench::cancel;
 use crate::bench::databases::{self, Counted, Database, Running, Second, Transactions, Waits};
 use crate::bench::fio::VolumeProgress;
-use crate::bench::stop;
 use crate::stalls::{Server, Watch};
 use crate::{LabError, clock};
 use evenkeel_core::qos::pacing::Limit;
@@ -175,7 +175,7 @@ impl Run<'_> {
                 batches.push(begun);
             }
             clock::sleep_until_ns(began_ns + at_ns);
-            stop::go_on()?;
+            cancel::go_on()?;
             let now = self.look(context.host)?;
             self.database.forget_batch()?;
             let since = now.since(&before);

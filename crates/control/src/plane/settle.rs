@@ -1,0 +1,146 @@
+//! Calls the data plane with a volume's desired state and commits the outcome.
+//!
+//! A decision leaves a volume unsettled (`creating`, `attaching`, ...). [`Plane::settle`] is given
+//! its id. If the data plane confirms, the transition is completed; if it refuses, the transition
+//! is rolled back; if it does not answer, the volume stays as it is and the tick repeats the call.
+
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::{Command as AgentCommand, Failed, FailedKind};
+use tracing::error;
+
+use super::copies::Own;
+use super::{Plane, PlaneError};
+use crate::events::During;
+use crate::journal::Credits;
+use crate::key_locks::Key;
+use crate::model::{AttachmentState, Phase, Settled, Volume};
+use crate::reconcile;
+
+/// Why the data plane is called with a volume's desired state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settling {
+    /// A client requested a change.
+    Asked,
+    /// The server repeats a call that was not answered, or sends what was decided while the
+    /// volume was in error.
+    Again,
+    /// The server starts, and the data plane holds no state yet.
+    Starting,
+}
+
+impl Plane {
+    /// Calls the data plane with the desired state of `id` and commits the outcome. The volume
+    /// starts with its balance in `opening`, or else with its unleased one.
+    pub(super) fn settle(
+        &self,
+        id: VolumeId,
+        settling: Settling,
+        opening: &Credits,
+    ) -> Result<(), PlaneError> {
+        match self.own_of(id) {
+            Own::Ready => {}
+            Own::Waits => return Ok(()),
+            Own::Failed(reason) => {
+                error!(volume = %id, reason, "cannot be created");
+                return self.give_up(id, &reason);
+            }
+        }
+        let Some(command) = self.desired(id, opening)? else {
+            self.writer()?.unanswered.remove(&id);
+            return Ok(());
+        };
+        let before = |is: fn(&Volume) -> bool| self.model().volumes.get(&id).is_some_and(is);
+        let modifying = before(Volume::is_being_modified);
+        let was_in_error = before(|volume| matches!(volume.phase, Phase::Error(_)));
+        let detaching = before(|volume| {
+            volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching)
+        });
+        let deleting = before(|volume| volume.phase == Phase::Deleting);
+        let answer = self.call(command);
+        if let Err(failed) = &answer
+            && failed.kind == FailedKind::Unanswered
+        {
+            // The data plane may still complete it, so it is not rolled back: the tick repeats it.
+            self.writer()?.unanswered.insert(id);
+            return Err(PlaneError::Agent(failed.clone()));
+        }
+        let now = self.now();
+        let settled = settled(&answer, settling, was_in_error);
+        {
+            let mut writer = self.writer()?;
+            writer.unanswered.remove(&id);
+            let events = self.model().settle(&self.settings, id, settled, now);
+            let _cause = answer.as_ref().err().map(|failed| During::because(&failed.message));
+            if !events.is_empty() {
+                self.commit(&mut writer, events, &Credits::default())?;
+            }
+        }
+        // A volume that is not served is unreachable for every host, so it counts as detached.
+        let is_shut = detaching
+            && before(|volume| {
+                let stays =
+                    volume.attachments.iter().any(|a| a.state == AttachmentState::Detaching);
+                matches!(volume.phase, Phase::Error(_)) && !stays
+            });
+        if deleting && answer.is_err() {
+            // If its bytes are intact it is served again at once.
+            let _ = self.settle(id, Settling::Again, &Credits::default());
+        }
+        if modifying && answer.is_ok() {
+            // New limits may change the credits, which must be on disk before the client gets its
+            // reply. The volume is among those whose balance moved. If the data plane does not
+            // report them, the tick requests all balances.
+            let mut leases = self.leases()?;
+            match self.renew_moved(&mut leases) {
+                Ok(()) | Err(PlaneError::Agent(_)) => {}
+                failed => failed?,
+            }
+        }
+        match answer {
+            Err(_) if is_shut => Ok(()),
+            answer => answer.map_err(PlaneError::Agent),
+        }
+    }
+
+    /// Serves a volume that is in error with what can be read of it. Done if it is not in error.
+    pub(crate) fn enable_io(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
+        let _keys = self.lock_keys(vec![Key::Volume(id)])?;
+        let found = self.model().volume(id).map(|volume| volume.phase.clone());
+        let is_in_error = matches!(found.map_err(PlaneError::Refused)?, Phase::Error(_));
+        match (dry_run, is_in_error) {
+            (true, _) => Err(PlaneError::DryRun),
+            (false, true) => self.salvage(id),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Has the store make a damaged volume one that can be opened, and opens it.
+    pub(super) fn salvage(&self, id: VolumeId) -> Result<(), PlaneError> {
+        self.call(AgentCommand::Salvage(id)).map_err(PlaneError::Agent)?;
+        self.settle(id, Settling::Again, &Credits::default())
+    }
+
+    fn desired(&self, id: VolumeId, opening: &Credits) -> Result<Option<AgentCommand>, PlaneError> {
+        let writer = self.writer()?;
+        let model = self.model();
+        let start = writer.start_of_volume(id, opening);
+        let desired = |volume| reconcile::desired(&self.settings, &model, volume, start);
+        Ok(model.volumes.get(&id).map(desired))
+    }
+}
+
+/// The outcome for a volume, by the data plane's answer to its desired state.
+fn settled<'a>(
+    answer: &'a Result<(), Failed>,
+    settling: Settling,
+    was_in_error: bool,
+) -> Settled<'a> {
+    let Err(Failed { kind, message }) = answer else { return Settled::Done };
+    match (kind, settling) {
+        (FailedKind::Damaged, Settling::Asked) if !was_in_error => Settled::Lost(message),
+        (FailedKind::Damaged, _) => Settled::Unreachable(message),
+        // The obstacle may pass, and clients may have seen the change that was under way.
+        (FailedKind::Internal, Settling::Starting) => Settled::Unreachable(message),
+        _ => Settled::Failed(message),
+    }
+}

@@ -1,0 +1,136 @@
+//! Hands connections that another listener accepted to the data plane.
+
+use crate::directory::Directory;
+use crate::handoff::{Kept, Lender};
+use crate::listener::hand_over_kept;
+use crate::reactor::Inbox;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_wire::agent::HostAddress;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Whether the data plane accepts anybody.
+#[derive(Debug, Default)]
+pub(crate) struct Doors(AtomicU8);
+
+const OPEN: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Doors {
+    /// Opens them, unless they are closed for good.
+    pub(crate) fn open(&self) {
+        // Fails only where they are open or closed already.
+        let _ = self.0.compare_exchange(0, OPEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Closes them for good.
+    pub(crate) fn close(&self) {
+        self.0.store(CLOSED, Ordering::SeqCst);
+    }
+}
+
+/// A way into the data plane beside its listeners. It outlives borrows of the engine; when that has
+/// ended, nobody is let in.
+#[derive(Clone)]
+pub struct Entrance {
+    pub(crate) inboxes: Arc<[Inbox]>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) doors: Arc<Doors>,
+    pub(crate) next: Arc<AtomicU16>,
+}
+
+/// A connection that was made through the entrance.
+pub struct Inside {
+    /// Its end outside.
+    pub stream: UnixStream,
+    /// Dead when nothing that the connection has asked for is under way any more, which may be
+    /// later than its end: what a store works on is not taken back.
+    pub held: Weak<()>,
+    /// Lends a client's own socket in its place.
+    pub lender: Lender,
+}
+
+impl Entrance {
+    /// Whether the data plane serves a volume, attached or not.
+    #[must_use]
+    pub fn holds(&self, id: VolumeId) -> bool {
+        self.directory.get(id).is_some()
+    }
+
+    /// A new connection of a client at `peer`.
+    ///
+    /// # Errors
+    /// - `NotConnected`: the doors are not open yet, or not any more.
+    /// - `PermissionDenied`: no volume is attached to the address.
+    /// - `ResourceBusy`: there is no place; the text says why.
+    /// - Any other: the system refuses a socket.
+    pub fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
+        match self.doors.0.load(Ordering::SeqCst) {
+            OPEN => {}
+            CLOSED => return Err(refused(ErrorKind::NotConnected, "the data plane is stopping")),
+            _ => return Err(refused(ErrorKind::NotConnected, "the data plane is starting")),
+        }
+        if !self.directory.expects(peer) {
+            let why = "no volume is attached to this address";
+            return Err(refused(ErrorKind::PermissionDenied, why));
+        }
+        let (inside, outside) = UnixStream::pair()?;
+        let kept = Kept::default();
+        let (held, desk) = (Arc::downgrade(&kept.alive), Arc::clone(&kept.desk));
+        let core = self.next.fetch_add(1, Ordering::Relaxed) % self.inboxes.len() as u16;
+        let shared = (&*self.inboxes, &*self.directory);
+        let ticket = hand_over_kept(shared, inside.into(), (peer, core), Some(kept))
+            .map_err(|why| refused(ErrorKind::ResourceBusy, &why.to_string()))?;
+        let lender = Lender { desk, inboxes: Arc::clone(&self.inboxes), ticket };
+        Ok(Inside { stream: outside, held, lender })
+    }
+}
+
+fn refused(kind: ErrorKind, why: &str) -> io::Error {
+    io::Error::new(kind, why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inside;
+    use crate::priority::Priority;
+    use crate::{Engine, EngineConfig, IoMode, UnixAccess};
+    use evenkeel_store::memory::MemoryPool;
+    use evenkeel_wire::agent::HostAddress;
+    use std::io::{ErrorKind, Read, Write};
+    use std::sync::Arc;
+
+    #[test]
+    fn the_entrance_is_open_as_long_as_the_doors_are() {
+        let (tcp, unix, pool) = (Vec::new(), None, Arc::new(MemoryPool::new()));
+        let (io, unix_access) = (IoMode::Pread, UnixAccess::default());
+        let priority = Priority::None;
+        let config = EngineConfig { cores: 2, io, priority, tcp, unix, unix_access, pool };
+        let engine = Engine::start_closed(config).unwrap();
+        let entrance = engine.entrance();
+        let refused = |peer| entrance.connect(peer).err().map(|error| error.kind());
+        assert_eq!(refused(HostAddress::Local), Some(ErrorKind::NotConnected));
+        engine.open_doors();
+        let stranger = HostAddress::Remote([10, 0, 0, 1].into());
+        assert_eq!(refused(stranger), Some(ErrorKind::PermissionDenied));
+        let Inside { mut stream, held, .. } = entrance.connect(HostAddress::Local).unwrap();
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting[..8], b"NBDMAGIC");
+        assert!(held.upgrade().is_some());
+        // The data plane's end is closed, and let go.
+        stream.write_all(&[0xff; 4]).unwrap();
+        assert_eq!(stream.read(&mut greeting).unwrap(), 0);
+        let another = entrance.connect(HostAddress::Local).unwrap();
+        let of_another = another.held;
+        engine.close_doors();
+        assert_eq!(refused(HostAddress::Local), Some(ErrorKind::NotConnected));
+        engine.open_doors();
+        assert_eq!(refused(HostAddress::Local), Some(ErrorKind::NotConnected), "for good");
+        drop(engine);
+        assert!(held.upgrade().is_none() && of_another.upgrade().is_none());
+        assert_eq!(refused(HostAddress::Local), Some(ErrorKind::NotConnected));
+    }
+}

@@ -1,0 +1,406 @@
+//! Who may have how many connections, over all cores. Asked when a connection is accepted, when it
+//! agrees on a volume and when it ends; never for an I/O.
+//!
+//! A client that has not chosen a volume yet holds a place among the handshakes. Handshakes are
+//! short. If all places are taken, a new client replaces the oldest handshake of the peer with the
+//! most handshakes. A client of a volume is never evicted. Its host may hold no more connections
+//! than it leaves free, and the volume no more of its host's share than it leaves free. So a new
+//! client finds room, however many connections the others hold.
+
+use crate::handoff::Kept;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_core::limits::{
+    CONNECTIONS_PER_CORE_MAX, CONNECTIONS_PER_VOLUME_MAX, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX,
+};
+use evenkeel_wire::agent::HostAddress;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections in all, handshakes included.
+    pub connections: usize,
+    /// Connections of one host to one volume.
+    pub per_volume: usize,
+    /// Clients that have agreed on nothing yet; so many connections are kept for them.
+    pub handshakes: usize,
+    /// Those of one host.
+    pub handshakes_per_peer: usize,
+}
+
+impl Bounds {
+    /// Those of a server with so many cores that may open so many files. Half of the files are left
+    /// for volumes and for the API.
+    #[must_use]
+    pub fn new(cores: u16, files: Option<u64>) -> Self {
+        let wanted = usize::from(cores.max(1)) * CONNECTIONS_PER_CORE_MAX;
+        let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+        let connections = wanted.min(files / 2).max(16);
+        let handshakes = HANDSHAKES_MAX.min(connections / 8);
+        Self {
+            connections,
+            per_volume: CONNECTIONS_PER_VOLUME_MAX,
+            handshakes,
+            handshakes_per_peer: HANDSHAKES_PER_PEER_MAX.min(handshakes.div_ceil(2)),
+        }
+    }
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoPlace {
+    /// The server has this number of connections, its maximum.
+    Server(usize),
+    /// The host has this number of connections, as many as it leaves free.
+    Host(usize),
+    /// The volume has this number of connections from this host, its maximum.
+    Volume(usize),
+    /// The place among the handshakes was given to another.
+    Taken,
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(held) => {
+                write!(f, "the server has {held} connections, as many as it may")
+            }
+            Self::Host(held) => write!(
+                f,
+                "this host has {held} connections, as many as it leaves free for others; close some"
+            ),
+            Self::Volume(held) => write!(
+                f,
+                "the volume has {held} connections from this host, as many as it may; close some"
+            ),
+            Self::Taken => write!(f, "too many clients are connecting; try again"),
+        }
+    }
+}
+
+/// A handshake that has to end, because its place was given to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Evicted {
+    /// The core where it is.
+    pub core: u16,
+    /// Which: [`Slot::ticket`].
+    pub ticket: u64,
+}
+
+/// One host's connections.
+#[derive(Debug, Default)]
+struct Peer {
+    /// Those that have agreed on nothing yet, by ticket, so the oldest first; and where they are.
+    handshakes: BTreeMap<u64, u16>,
+    /// Those to each volume.
+    volumes: BTreeMap<VolumeId, usize>,
+    /// The sum of those.
+    connections: usize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    peers: BTreeMap<HostAddress, Peer>,
+    handshakes: usize,
+    connections: usize,
+    /// Slots that exist: what of the handshakes was put out and is not closed yet counts here.
+    slots: usize,
+    next_ticket: u64,
+}
+
+/// All connections of a server.
+#[derive(Debug)]
+pub struct Slots {
+    bounds: Bounds,
+    table: Mutex<Table>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::new(Bounds::new(1, None))
+    }
+}
+
+/// A connection's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Slot {
+    slots: Arc<Slots>,
+    peer: HostAddress,
+    /// Its number: a later one is larger.
+    pub ticket: u64,
+    volume: Option<VolumeId>,
+    /// Kept for as long as anything of the connection is under way, for who made it.
+    pub kept: Option<Kept>,
+}
+
+impl Slots {
+    /// Creates a table without connections.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, table: Mutex::default() }
+    }
+
+    /// Takes a place among the handshakes for a client of `peer` on `core`. Returns it, and the
+    /// handshake that the caller must close to make room.
+    ///
+    /// # Errors
+    /// [`NoPlace::Server`], while an evicted handshake is not closed yet.
+    pub fn greet(
+        self: &Arc<Self>,
+        peer: HostAddress,
+        core: u16,
+    ) -> Result<(Slot, Option<Evicted>), NoPlace> {
+        let mut table = self.lock();
+        if table.slots >= self.bounds.connections {
+            return Err(NoPlace::Server(table.slots));
+        }
+        let evicted = table.make_room(peer, &self.bounds);
+        let ticket = table.next_ticket;
+        table.next_ticket += 1;
+        table.slots += 1;
+        table.handshakes += 1;
+        table.peers.entry(peer).or_default().handshakes.insert(ticket, core);
+        drop(table);
+        Ok((Slot { slots: Arc::clone(self), peer, ticket, volume: None, kept: None }, evicted))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing in it panics between two changes that belong together.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Whose handshake ends so that one more of `peer` finds room, if any has to.
+    fn make_room(&mut self, peer: HostAddress, bounds: &Bounds) -> Option<Evicted> {
+        let held = |of: &Peer| of.handshakes.len();
+        let own = self.peers.get(&peer).map_or(0, held);
+        let from = if own >= bounds.handshakes_per_peer {
+            peer
+        } else if self.handshakes >= bounds.handshakes {
+            // Counted as if the newcomer were in: of equals, it is the newcomer's own that goes.
+            let greediest = self.peers.iter().max_by_key(|(_, of)| held(of));
+            match greediest {
+                Some((other, of)) if held(of) > own + 1 => *other,
+                _ if own > 0 => peer,
+                Some((other, _)) => *other,
+                None => return None,
+            }
+        } else {
+            return None;
+        };
+        let (ticket, core) = self.peers.get_mut(&from)?.handshakes.pop_first()?;
+        self.handshakes -= 1;
+        self.forget_idle(from);
+        Some(Evicted { core, ticket })
+    }
+
+    /// Whether `peer` may have one more connection to `volume`.
+    fn may_join(
+        &self,
+        peer: HostAddress,
+        volume: VolumeId,
+        bounds: &Bounds,
+    ) -> Result<(), NoPlace> {
+        let none = Peer::default();
+        let of = self.peers.get(&peer).unwrap_or(&none);
+        let to_volume = of.volumes.get(&volume).copied().unwrap_or(0);
+        if to_volume >= bounds.per_volume {
+            return Err(NoPlace::Volume(to_volume));
+        }
+        // What no other host has, and half of it: so much this one may hold.
+        let room = bounds.connections - bounds.handshakes;
+        let of_this_host = room.saturating_sub(self.connections - of.connections) / 2;
+        if of.connections >= of_this_host {
+            return Err(NoPlace::Host(of.connections));
+        }
+        // The same again among the host's volumes.
+        let of_this_volume = (of_this_host - (of.connections - to_volume)).div_ceil(2);
+        if to_volume >= of_this_volume {
+            return Err(NoPlace::Volume(to_volume));
+        }
+        Ok(())
+    }
+
+    fn forget_idle(&mut self, peer: HostAddress) {
+        let is_idle = |of: &Peer| of.handshakes.is_empty() && of.connections == 0;
+        if self.peers.get(&peer).is_some_and(is_idle) {
+            self.peers.remove(&peer);
+        }
+    }
+}
+
+impl Slot {
+    /// Whether this client could be one of `volume` now.
+    ///
+    /// # Errors
+    /// Why not, in words for the client.
+    pub fn may_join(&self, volume: VolumeId) -> Result<(), NoPlace> {
+        self.slots.lock().may_join(self.peer, volume, &self.slots.bounds)
+    }
+
+    /// Becomes a connection to `volume`; a handshake no more.
+    ///
+    /// # Errors
+    /// When there is no place, or the one among the handshakes was given to another.
+    pub fn join(&mut self, volume: VolumeId) -> Result<(), NoPlace> {
+        let mut table = self.slots.lock();
+        table.may_join(self.peer, volume, &self.slots.bounds)?;
+        let Some(of) = table.peers.get_mut(&self.peer) else { return Err(NoPlace::Taken) };
+        if self.volume.is_some() || of.handshakes.remove(&self.ticket).is_none() {
+            return Err(NoPlace::Taken);
+        }
+        *of.volumes.entry(volume).or_default() += 1;
+        of.connections += 1;
+        table.handshakes -= 1;
+        table.connections += 1;
+        self.volume = Some(volume);
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut guard = self.slots.lock();
+        let table = &mut *guard;
+        table.slots -= 1;
+        let Some(of) = table.peers.get_mut(&self.peer) else { return };
+        match self.volume {
+            Some(volume) => {
+                of.connections -= 1;
+                table.connections -= 1;
+                if let Some(held) = of.volumes.get_mut(&volume) {
+                    *held -= 1;
+                    if *held == 0 {
+                        of.volumes.remove(&volume);
+                    }
+                }
+            }
+            None => table.handshakes -= usize::from(of.handshakes.remove(&self.ticket).is_some()),
+        }
+        table.forget_idle(self.peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds =
+        Bounds { connections: 1_000, per_volume: 200, handshakes: 100, handshakes_per_peer: 30 };
+
+    fn slots() -> Arc<Slots> {
+        Arc::new(Slots::new(BOUNDS))
+    }
+
+    fn host(number: u8) -> HostAddress {
+        HostAddress::Remote([10, 0, 0, number].into())
+    }
+
+    fn volume(number: u128) -> VolumeId {
+        VolumeId::from_bits(number)
+    }
+
+    /// As many connections as `peer` gets to `volume`.
+    fn all(slots: &Arc<Slots>, peer: HostAddress, volume: VolumeId) -> (Vec<Slot>, NoPlace) {
+        let mut held = Vec::new();
+        loop {
+            let (mut slot, _) = slots.greet(peer, 0).unwrap();
+            match slot.join(volume) {
+                Ok(()) => held.push(slot),
+                Err(why) => return (held, why),
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_are_greedy_one_more_finds_room() {
+        let slots = slots();
+        let mut held = Vec::new();
+        for number in 0..8 {
+            let mut count = 0;
+            for id in 0..20 {
+                let (more, _) = all(&slots, host(number), volume(id));
+                count += more.len();
+                held.extend(more);
+            }
+            assert!(count > 0, "host {number}");
+        }
+        assert!(held.len() > 850, "what there is is used: {}", held.len());
+        // Handshakes have room of their own.
+        assert!(slots.greet(host(9), 0).is_ok());
+    }
+
+    #[test]
+    fn a_volume_leaves_room_for_the_others_of_its_host() {
+        let slots = slots();
+        let (first, why) = all(&slots, HostAddress::Local, volume(1));
+        assert_eq!((first.len(), why), (200, NoPlace::Volume(200)));
+        let (second, _) = all(&slots, HostAddress::Local, volume(2));
+        let (third, why) = all(&slots, HostAddress::Local, volume(3));
+        assert_eq!((second.len(), third.len(), why), (125, 63, NoPlace::Volume(63)));
+        // What is closed is free again.
+        drop(second);
+        assert_eq!(all(&slots, HostAddress::Local, volume(4)).0.len(), 94);
+        drop((first, third));
+        let table = slots.lock();
+        assert_eq!((table.slots, table.connections, table.peers.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn handshakes_of_one_host_take_each_others_places_only() {
+        let slots = slots();
+        let (other, none) = slots.greet(host(1), 3).unwrap();
+        assert_eq!(none, None);
+        let mut silent = Vec::new();
+        for number in 0..500_u64 {
+            let (slot, evicted) = slots.greet(host(2), 7).unwrap();
+            let oldest = number.checked_sub(30).map(|place| Evicted { core: 7, ticket: place + 1 });
+            assert_eq!(evicted, oldest);
+            silent.push(slot);
+        }
+        // Who was put out cannot come in any more, and gives back nothing twice.
+        assert_eq!(silent[0].join(volume(1)), Err(NoPlace::Taken));
+        drop(silent);
+        assert_eq!(slots.lock().handshakes, 1);
+        drop(other);
+        assert_eq!(slots.lock().peers.len(), 0);
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_the_oldest_of_the_greediest() {
+        let slots = slots();
+        let of = |number: u8, count| -> Vec<Slot> {
+            (0..count).map(|_| slots.greet(host(number), u16::from(number)).unwrap().0).collect()
+        };
+        let mut held = [of(1, 25), of(2, 26), of(3, 24), of(4, 25)];
+        let oldest = |held: &[Slot], core| Some(Evicted { core, ticket: held[0].ticket });
+        let (_new, evicted) = slots.greet(host(5), 0).unwrap();
+        assert_eq!(evicted, oldest(&held[1], 2));
+        held[1].remove(0);
+        assert_eq!(slots.lock().handshakes, BOUNDS.handshakes);
+        // A host that would itself be the greediest puts out its own.
+        let (_new, evicted) = slots.greet(host(1), 1).unwrap();
+        assert_eq!(evicted, oldest(&held[0], 1));
+    }
+
+    #[test]
+    fn what_was_put_out_and_not_closed_still_takes_a_file() {
+        let slots = slots();
+        let held: Vec<Slot> =
+            (0..BOUNDS.connections).map(|_| slots.greet(host(1), 0).unwrap().0).collect();
+        assert_eq!(slots.greet(host(2), 0).err(), Some(NoPlace::Server(1_000)));
+        drop(held);
+        assert!(slots.greet(host(2), 0).is_ok());
+    }
+
+    #[test]
+    fn few_files_are_shared_out_too() {
+        let bounds = Bounds::new(4, Some(1_024));
+        assert_eq!((bounds.connections, bounds.handshakes), (512, 64));
+        assert_eq!(Bounds::new(2, None).connections, 2 * CONNECTIONS_PER_CORE_MAX);
+        assert!(Bounds::new(1, Some(0)).handshakes_per_peer > 0);
+    }
+}

@@ -1,0 +1,141 @@
+//! Lent client sockets: each takes the place of the connection made for it, and returns when the
+//! volume is given up.
+//!
+//! What goes back is what the client would have to see and to ask for if nothing had happened: the
+//! replies that it was not sent, then everything it has sent that was not begun, from requests that
+//! waited for tokens to the first bytes of a request's head. So whoever goes on with it can, and
+//! each request is answered once.
+
+use super::{Reactor, memory};
+use crate::driver::Driver;
+use crate::handoff::{Kept, Returned};
+use crate::session::Session;
+use crate::transport::OtherEnd;
+use evenkeel_core::limits::QUANTUM_BYTES_MAX;
+use evenkeel_core::request::Operation;
+
+impl<D: Driver> Reactor<D> {
+    /// Has a lent client's socket take a connection's place, once that one is quiet: its end was
+    /// received, and the last reply there has left.
+    pub(super) fn exchange(&mut self, id: u32) {
+        let Some(session) = self.sessions.get_mut(id as usize) else { return };
+        session.begin_to_exchange();
+        if session.transport.other_end == OtherEnd::Watched {
+            self.driver.cancel_watch(id);
+        }
+        let is_served = session.protocol.is_bound() && session.transport.pending().is_empty();
+        if session.is_closing() || !is_served {
+            // What lies ready goes back when the connection is gone.
+            return self.close(id);
+        }
+        if !session.is_quiet() {
+            return self.sends(id);
+        }
+        let mut connection = self.sessions.remove(id as usize).leave();
+        // It was there, and nobody else takes it.
+        let loan = connection.slot.kept.as_mut().and_then(Kept::borrow);
+        let Some((client, unread)) = loan else { return };
+        (connection.fd, connection.leftover) = (client, unread);
+        let id = self.sessions.insert(Session::new(connection, self.now)) as u32;
+        self.proceed(id);
+    }
+
+    /// Gives a lent client back to who asks for it, if it is here.
+    pub(super) fn recall(&mut self, ticket: u64) {
+        let is_it = |session: &Session| session.slot.ticket == ticket && session.is_lent();
+        let found = self.sessions.iter().find(|(_, session)| is_it(session));
+        let Some(id) = found.map(|(id, _)| id as u32) else { return };
+        let session = &mut self.sessions[id as usize];
+        if !session.is_shut() && !session.is_handed_over() {
+            session.begin_to_hand_over();
+            self.hand_over(id);
+        }
+    }
+
+    /// Gives lent clients back whose volume is served elsewhere, as its store has said.
+    pub(super) fn return_elsewhere(&mut self) {
+        for id in std::mem::take(&mut self.elsewhere) {
+            // It may have gone meanwhile.
+            if self.sessions.get(id as usize).is_some_and(Session::goes_back) {
+                self.hand_over(id);
+            }
+        }
+    }
+
+    /// Whether a connection's request that was not carried out is left to another data plane.
+    pub(super) fn is_left_to_others(&mut self, id: u32) -> bool {
+        let session = &mut self.sessions[id as usize];
+        if session.is_lent() && !session.is_shut() && !session.is_handed_over() {
+            // Nothing was given up here, and the store carries nothing out any more.
+            session.begin_to_hand_over();
+            self.elsewhere.push(id);
+        }
+        session.is_handed_over()
+    }
+
+    /// Keeps a request for another data plane, with so much of its payload as has arrived, if its
+    /// client goes back to who has lent it. Who has not lent it has its own copy.
+    pub(super) fn leave_to_others(&mut self, handle: u32, payload_bytes: u32) {
+        let active = &self.active[handle as usize];
+        let id = active.session();
+        let session = &mut self.sessions[id as usize];
+        if !session.goes_back() {
+            return;
+        }
+        let mut bytes = session.protocol.ask_again(active.tag, &active.request);
+        if matches!(active.request.operation, Operation::Write { .. }) {
+            let mut left = payload_bytes;
+            for buffer in &active.buffers {
+                let count = left.min(QUANTUM_BYTES_MAX);
+                let Some(buffer) = buffer.as_ref().filter(|_| count > 0) else { break };
+                bytes.extend_from_slice(&buffer.bytes()[..count as usize]);
+                left -= count;
+            }
+            if left > 0 {
+                // A store has kept what it was given: the client hears of no reply, and that is
+                // better than half of what it has written.
+                tracing::error!(request = ?active.request, "a request cannot be handed over");
+                return self.sessions[id as usize].shut();
+            }
+        }
+        session.leave_to_others(active.number, bytes);
+    }
+
+    /// Gives a lent client back of which nothing is in the server any more, as soon as the driver
+    /// lets go.
+    pub(super) fn return_client(&mut self, id: u32) {
+        let transport = &self.sessions[id as usize].transport;
+        let is_watched = transport.other_end == OtherEnd::Watched;
+        let (receives, sends) = (transport.is_receiving(), transport.is_in_send());
+        if receives {
+            self.driver.cancel_receive(id);
+        }
+        if sends {
+            self.driver.cancel_send(id);
+        }
+        if is_watched {
+            self.driver.cancel_watch(id);
+        }
+        if receives || sends || is_watched {
+            return;
+        }
+        let mut session = self.sessions.remove(id as usize);
+        let unsent = session.transport.unsent();
+        memory::abandon(&mut session, (&mut self.pool, &mut self.volumes));
+        let mut unread = session.take_left();
+        let volumes: Vec<u32> = session.protocol.bindings().iter().map(|b| b.volume).collect();
+        let unskipped = session.protocol.unskipped();
+        let mut connection = session.leave();
+        let back = connection.slot.kept.as_mut().and_then(Kept::take_back);
+        // Its place is free before anybody goes on with it.
+        drop(connection.slot);
+        let arrived = &connection.leftover;
+        let of_refused = arrived.len().min(unskipped as usize);
+        unread.extend_from_slice(&arrived[of_refused..]);
+        let skipped = unskipped - of_refused as u32;
+        if let Some(back) = back {
+            back(Returned { client: connection.fd, unsent, unread, skipped });
+        }
+        volumes.into_iter().for_each(|slot| self.settle(slot));
+    }
+}

@@ -1,0 +1,185 @@
+//! Decides whether a command is executed: by the session that sends it and the newest leader.
+//!
+//! A session's commands are executed while no later session was let in. Those of former sessions
+//! that had begun run to their end, since nobody can stop them; until then a command that changes
+//! what one of them changes is not begun. So the last whole statement about a thing is the one that
+//! holds, also if an earlier one hung.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_core::limits::{AGENT_BUFFERED_BYTES_MAX, AGENT_RUNNING_MAX};
+use evenkeel_wire::agent::Touched;
+use evenkeel_wire::agent::session::{self, Hello, LeaderGeneration, Verdict};
+
+use crate::channel::Channel;
+use crate::clock::Deadline;
+use crate::generation::{GenerationFile, Heard};
+
+/// A session, in the order in which they were let in.
+pub(crate) type SessionId = u64;
+
+/// Why a command is not executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// There is a later session.
+    Fenced,
+    /// Nobody waits for an earlier command that changes the same thing, and it runs.
+    Conflict(Touched),
+    /// So many commands run already.
+    Full,
+}
+
+struct Running {
+    touched: Vec<Touched>,
+    bytes: usize,
+    /// Nobody waits for its answer.
+    abandoned: bool,
+}
+
+struct State {
+    heard: Option<Heard>,
+    file: GenerationFile,
+    /// The latest session, and its connection.
+    session: SessionId,
+    channel: Option<Arc<Channel>>,
+    running: BTreeMap<(SessionId, u64), Running>,
+}
+
+/// See the module's text.
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+impl Gate {
+    pub fn new(file: GenerationFile, heard: Option<Heard>) -> Self {
+        let running = BTreeMap::new();
+        let state = State { heard, file, session: 0, channel: None, running };
+        Self { state: Mutex::new(state), left: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The highest generation that was heard.
+    pub fn generation(&self) -> LeaderGeneration {
+        self.state().heard.map_or(LeaderGeneration(0), |(generation, _)| generation)
+    }
+
+    /// Lets a leader in, or says why not. Any former session ends.
+    pub fn admit(
+        &self,
+        hello: &Hello,
+        channel: &Arc<Channel>,
+    ) -> Result<SessionId, (Verdict, String)> {
+        let mut state = self.state();
+        let said = (hello.generation, hello.leader);
+        let is_new = session::admit(state.heard, said).map_err(|verdict| {
+            let (heard, by) = state.heard.expect("a node that has heard nobody refuses nobody");
+            let other =
+                if verdict == Verdict::OtherLeader { "another leader," } else { "the leader" };
+            (verdict, format!("this node has heard {heard} of {other} on {by}"))
+        })?;
+        if is_new {
+            // Before anything is done in its name, so that no restart brings back an older one.
+            state.file.store(said).map_err(|error| (Verdict::Busy, error.to_string()))?;
+            state.heard = Some(said);
+        }
+        state.session += 1;
+        if let Some(former) = state.channel.replace(Arc::clone(channel)) {
+            former.close();
+        }
+        state.running.values_mut().for_each(|running| running.abandoned = true);
+        // Readers of former sessions may wait for room.
+        self.left.notify_all();
+        Ok(state.session)
+    }
+
+    /// Waits until bytes of a command may be kept. Returns whether the session is the latest.
+    pub fn wait_for_room(&self, session: SessionId, bytes: usize) -> bool {
+        let mut state = self.state();
+        loop {
+            let kept: usize = state.running.values().map(|running| running.bytes).sum();
+            if state.session != session {
+                return false;
+            }
+            if kept == 0 || kept + bytes <= AGENT_BUFFERED_BYTES_MAX {
+                return true;
+            }
+            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Begins a command, unless it must not be executed.
+    pub fn enter(
+        &self,
+        session: SessionId,
+        number: u64,
+        touched: Vec<Touched>,
+        bytes: usize,
+    ) -> Result<(), Kept> {
+        let mut state = self.state();
+        if state.session != session {
+            return Err(Kept::Fenced);
+        }
+        let abandoned = state.running.values().filter(|running| running.abandoned);
+        let mut taken = abandoned.flat_map(|running| &running.touched);
+        if let Some(taken) = taken.find(|taken| touched.contains(taken)) {
+            return Err(Kept::Conflict(*taken));
+        }
+        if state.running.len() >= AGENT_RUNNING_MAX {
+            return Err(Kept::Full);
+        }
+        let running = Running { touched, bytes, abandoned: false };
+        state.running.insert((session, number), running);
+        Ok(())
+    }
+
+    /// Commands of a session that run.
+    pub fn running(&self, session: SessionId) -> usize {
+        self.state().running.range((session, 0)..=(session, u64::MAX)).count()
+    }
+
+    /// Nobody waits for this command any more.
+    pub fn abandon(&self, session: SessionId, number: u64) {
+        if let Some(running) = self.state().running.get_mut(&(session, number)) {
+            running.abandoned = true;
+        }
+    }
+
+    /// A command is executed. Returns whether its answer may still be sent.
+    pub fn leave(&self, session: SessionId, number: u64) -> bool {
+        let mut state = self.state();
+        state.running.remove(&(session, number));
+        self.left.notify_all();
+        state.session == session
+    }
+
+    /// A session has ended: nobody waits for its commands.
+    pub fn end(&self, session: SessionId) {
+        let mut state = self.state();
+        let of = state.running.range_mut((session, 0)..=(session, u64::MAX));
+        of.for_each(|(_, running)| running.abandoned = true);
+        if state.session == session {
+            state.channel = None;
+        }
+    }
+
+    /// Ends the present session, and waits so long for commands to end.
+    pub fn close(&self, at_most: Duration) {
+        let deadline = Deadline::after(at_most);
+        let mut state = self.state();
+        state.session += 1;
+        if let Some(channel) = state.channel.take() {
+            channel.close();
+        }
+        self.left.notify_all();
+        while !state.running.is_empty() && !deadline.left().is_zero() {
+            let waited = self.left.wait_timeout(state, deadline.left());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

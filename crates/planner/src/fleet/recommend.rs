@@ -1,0 +1,456 @@
+//! The judgement of one volume.
+//!
+//! What a trace does not show, nothing is concluded from: without days enough, with gaps, in steps
+//! that are too coarse, or where a limit held the volume up, nothing of it gets less.
+
+use evenkeel_core::qos::pacing::Limit;
+use evenkeel_core::units::MIB;
+use evenkeel_core::volume::{IopsRule, ThroughputRule, VolumeSpec, VolumeType};
+
+use super::alternatives::{self, Bound, Limits};
+use super::risk::of_change;
+use super::{Action, Evidence, Finding, Judged, Known, Policy, Risk, Volume, Waits};
+use crate::demand::{Assume, Demand, Span};
+use crate::layout::Layout;
+use crate::search;
+use crate::spread::Share;
+use crate::throttled::EMPTY_PPM;
+use crate::trace::{Interval, SourceLimits, Trace};
+
+const DAY_MS: u64 = 86_400_000;
+/// The longest steps from which something is concluded: a mean of an hour hides a day's batch.
+const RESOLUTION_MS_MAX: u64 = 300_000;
+/// From which part of a limit on a volume stands at it, in percent.
+const AT_LIMIT_PERCENT: u128 = 95;
+
+/// What to do with a volume.
+#[must_use]
+pub fn judge(policy: &Policy, volume: &Volume, evidence: Evidence) -> Judged {
+    let mut judged = Judged::keep(volume);
+    let Some(before) = alternatives::monthly(policy, &volume.spec) else {
+        let list = policy.prices.list();
+        judged.fail(format!(
+            "the price list of {} of {} has no price of {}: name one that has with --prices FILE",
+            list.region(),
+            list.date(),
+            Layout::one(volume.spec)
+        ));
+        return judged;
+    };
+    (judged.before, judged.after) = (before, before);
+    if let Some(reason) = &volume.unsettled {
+        judged.fail(reason.clone());
+        return judged;
+    }
+    match evidence {
+        Evidence::Broken(reason) if volume.attached != Some(false) => judged.fail(reason),
+        Evidence::Broken(_) | Evidence::Absent if volume.attached == Some(false) => {
+            unattached(&mut judged, None);
+        }
+        Evidence::Trace(trace) if volume.attached == Some(false) => {
+            unattached(&mut judged, Some(&trace));
+        }
+        Evidence::Broken(_) | Evidence::Absent => {
+            judged.reasons.push("no metrics: nothing of it gets less".to_owned());
+            same(policy, volume, &mut judged);
+        }
+        Evidence::Trace(mut trace) => {
+            trace.source = SourceLimits::default();
+            trace.source.fill(&policy.rules.pacing(&volume.spec), Share::ALL);
+            by_trace(policy, volume, &trace, &mut judged);
+        }
+    }
+    if judged.findings.is_empty() {
+        judged.findings.push(Finding::Keep);
+    }
+    judged
+}
+
+/// A volume that cannot be judged, and why.
+#[must_use]
+pub fn not_judged(volume: &Volume, reason: String) -> Judged {
+    let mut judged = Judged::keep(volume);
+    judged.fail(reason);
+    judged
+}
+
+impl Judged {
+    fn keep(volume: &Volume) -> Self {
+        Self {
+            present: volume.spec,
+            before: 0,
+            after: 0,
+            action: Action::Keep,
+            findings: Vec::new(),
+            risk: Risk::None,
+            waits: None,
+            known: None,
+            never_used_iops: None,
+            never_used_mibps: None,
+            reasons: Vec::new(),
+        }
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.findings = vec![Finding::NotJudged];
+        self.reasons = vec![reason];
+    }
+
+    /// Decides for a change.
+    fn change(&mut self, policy: &Policy, to: VolumeSpec, trace: Option<&Trace>) {
+        let Some(after) = alternatives::monthly(policy, &to) else { return };
+        self.after = after;
+        self.action = Action::Modify(to);
+        self.waits = trace.map(|trace| Waits::of(policy, trace, &self.present, &to));
+        let (risk, reasons) = of_change(policy, &self.present, &to, self.waits.as_ref());
+        self.risk = risk;
+        self.reasons.extend(reasons);
+        let from = self.present;
+        if to.volume_type != from.volume_type {
+            let is_renewal =
+                (from.volume_type, to.volume_type) == (VolumeType::Gp2, VolumeType::Gp3);
+            self.find(if is_renewal { Finding::Gp2ToGp3 } else { Finding::TypeChange });
+        } else {
+            if to.iops < from.iops {
+                self.find(Finding::NeverUsedIops);
+            }
+            if to.throughput_mibps < from.throughput_mibps {
+                self.find(Finding::NeverUsedThroughput);
+            }
+        }
+    }
+
+    fn find(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// A volume that no instance has.
+fn unattached(judged: &mut Judged, trace: Option<&Trace>) {
+    judged.find(Finding::Unattached);
+    (judged.action, judged.after, judged.risk) = (Action::Delete, 0, Risk::Low);
+    judged.reasons.push(
+        "no instance has it; since when, the list does not tell. Its data stay in a snapshot, \
+         which costs for what is stored"
+            .to_owned(),
+    );
+    let asked = |interval: &&Interval| interval.requests() > 0 || interval.bytes() > 0;
+    if trace.is_some_and(|trace| trace.intervals.iter().any(|it| asked(&it))) {
+        judged.risk = Risk::Medium;
+        judged.reasons.push("its metrics have requests: it was in use until lately".to_owned());
+    }
+}
+
+/// The cheapest change to what does the same, whatever is asked of it.
+fn same(policy: &Policy, volume: &Volume, judged: &mut Judged) {
+    let limits = Limits::of(policy, &volume.spec);
+    let found = alternatives::at_least(policy, volume, limits);
+    let is_cheaper = |it: &VolumeSpec| alternatives::monthly(policy, it) < Some(judged.before);
+    if let Some(to) = found.filter(is_cheaper) {
+        judged.change(policy, to, None);
+    }
+}
+
+fn by_trace(policy: &Policy, volume: &Volume, trace: &Trace, judged: &mut Judged) {
+    let demand = Demand::of(trace, policy.assume);
+    let at_limit = AtLimit::of(policy, volume, trace);
+    let known = known(policy, volume, trace, &demand, &at_limit);
+    judged.known = Some(known);
+    if let Err(reason) = is_enough(policy, trace, &known) {
+        judged.reasons.push(format!("{reason}: nothing of it gets less"));
+        if trace.columns.requests.is_some() && at_limit.is_long(policy, trace) {
+            throttled(policy, volume, trace, &at_limit, false, judged);
+        } else {
+            same(policy, volume, judged);
+        }
+        return;
+    }
+    if at_limit.is_long(policy, trace) {
+        throttled(policy, volume, trace, &at_limit, true, judged);
+        return;
+    }
+    if at_limit.ms > 0 {
+        judged.reasons.push(format!(
+            "it stood at a limit for {} s: what it would have asked for then is not known, so \
+             nothing of it gets less",
+            at_limit.ms.div_ceil(1_000)
+        ));
+        same(policy, volume, judged);
+        return;
+    }
+    if demand.spans.is_empty() {
+        judged.find(Finding::Idle);
+        judged.reasons.push(
+            "nothing was asked of it: if nobody needs it, detach it and delete it after a snapshot"
+                .to_owned(),
+        );
+    }
+    let demand = with_headroom(&demand, policy.headroom_percent);
+    let space = alternatives::space(policy, &[]);
+    let present = Layout::one(volume.spec);
+    let (_, outcome) = search::replay(&space, &demand, &present);
+    let bound = Bound::of(volume, &outcome, &demand);
+    // What does the same is never worse, whatever a replay can tell.
+    let mut found = alternatives::at_least(policy, volume, Limits::of(policy, &volume.spec));
+    let cost = |spec: &VolumeSpec| alternatives::monthly(policy, spec).unwrap_or(u64::MAX);
+    found = found.filter(|it| cost(it) < judged.before);
+    let budget = found.as_ref().map_or(judged.before, cost);
+    found = alternatives::cheapest(policy, volume, &demand, &bound, budget).or(found);
+    never_used(policy, &known, judged);
+    if let Some(to) = found {
+        judged.change(policy, to, Some(trace));
+    }
+}
+
+/// Whether a trace shows enough to conclude that less suffices.
+fn is_enough(policy: &Policy, trace: &Trace, known: &Known) -> Result<(), String> {
+    for (kind, what) in [(trace.columns.requests, "requests"), (trace.columns.bytes, "bytes")] {
+        if kind.is_none() {
+            return Err(format!("its metrics have no {what}"));
+        }
+    }
+    let days_min = u64::from(policy.days_min);
+    if known.known_ms < days_min * DAY_MS {
+        let tenths = known.known_ms * 10 / DAY_MS;
+        let (whole, part) = (tenths / 10, tenths % 10);
+        return Err(format!("{whole}.{part} days of metrics, of {days_min} that are needed"));
+    }
+    let length_ms = known.known_ms.saturating_add(known.gaps_ms);
+    let gaps_percent = u128::from(known.gaps_ms) * 100 / u128::from(length_ms.max(1));
+    if gaps_percent > policy.gaps_percent_max.into() {
+        let most = policy.gaps_percent_max;
+        return Err(format!("{gaps_percent} % of its metrics are gaps, of {most} that may be"));
+    }
+    if known.resolution_ms > RESOLUTION_MS_MAX {
+        let (found, most) = (known.resolution_ms / 1_000, RESOLUTION_MS_MAX / 1_000);
+        return Err(format!("its metrics are in steps of {found} s, of {most} that may be"));
+    }
+    Ok(())
+}
+
+fn known(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    demand: &Demand,
+    at_limit: &AtLimit,
+) -> Known {
+    let known_ms = trace.known_ms();
+    let start = trace.intervals.first().map_or(0, |first| first.start_ms);
+    let end = trace.intervals.last().map_or(0, Interval::end_ms);
+    let counting = policy.rules.pacing(&volume.spec).counting;
+    let peaks = alternatives::peaks(demand, counting);
+    // What is known in part proves use, and that there was no more it does not.
+    let partial_ms: u64 = trace.partial().map(|interval| interval.length_ms).sum();
+    let known_ms = known_ms.saturating_sub(partial_ms);
+    Known {
+        known_ms,
+        gaps_ms: end.saturating_sub(start).saturating_sub(known_ms),
+        resolution_ms: trace.resolution_ms(),
+        at_limit_ms: at_limit.ms,
+        peak_iops: peaks.iops.unwrap_or(0),
+        peak_bytes_per_second: peaks.bytes.unwrap_or(0),
+    }
+}
+
+/// What is provisioned above the peak, the headroom, and what the type has at least.
+fn never_used(policy: &Policy, known: &Known, judged: &mut Judged) {
+    let spec = judged.present;
+    let Some(rules) = policy.rules.of(spec.volume_type) else { return };
+    let needed = |peak: u64| {
+        let percent = u128::from(policy.headroom_percent) + 100;
+        let needed = (u128::from(peak) * percent).div_ceil(100);
+        u32::try_from(needed).unwrap_or(u32::MAX)
+    };
+    // What every volume of the type has cannot be given back.
+    if let (IopsRule::Provisioned { min, .. }, Some(iops)) = (rules.iops, spec.iops) {
+        judged.never_used_iops = Some(iops.saturating_sub(needed(known.peak_iops).max(min)));
+    }
+    if let (ThroughputRule::Provisioned { min_mibps, .. }, Some(mibps)) =
+        (rules.throughput, spec.throughput_mibps)
+    {
+        let peak = known.peak_bytes_per_second.div_ceil(MIB);
+        judged.never_used_mibps = Some(mibps.saturating_sub(needed(peak).max(min_mibps)));
+    }
+}
+
+/// A demand with so much more in each span.
+pub(super) fn with_headroom(demand: &Demand, percent: u32) -> Demand {
+    let more = |amount: u64| {
+        let all = u128::from(amount) * (u128::from(percent) + 100);
+        u64::try_from(all.div_ceil(100)).unwrap_or(u64::MAX)
+    };
+    let span = |it: &Span| Span { requests: more(it.requests), bytes: more(it.bytes), ..*it };
+    let spans = demand.spans.iter().map(span).collect();
+    Demand { spans, length_us: demand.length_us, held_back: demand.held_back }
+}
+
+/// For how long a volume stood at its limits, so that more may have been wanted than was done.
+struct AtLimit {
+    ms: u64,
+    /// Whether the limit in IOPS was one of them, and the one in bytes.
+    iops: bool,
+    bytes: bool,
+    /// Whether all that held it up were credits that were gone.
+    by_credits: bool,
+}
+
+impl AtLimit {
+    fn of(policy: &Policy, volume: &Volume, trace: &Trace) -> Self {
+        let pacing = policy.rules.pacing(&volume.spec);
+        let limits = Limits::of(policy, &volume.spec);
+        let mut at = Self { ms: 0, iops: false, bytes: false, by_credits: true };
+        let spends = (has_credit(pacing.operations), has_credit(pacing.bytes));
+        for interval in &trace.intervals {
+            if interval.requests() == 0 && interval.bytes() == 0 {
+                continue;
+            }
+            // Idle time is not exact enough for less than a second.
+            let idle_ms = interval.idle_ms.unwrap_or(0).min(interval.length_ms);
+            let active_ms = (interval.length_ms - idle_ms).next_multiple_of(1_000);
+            let active_ms = active_ms.clamp(1_000.min(interval.length_ms), interval.length_ms);
+            let reaches = |amount: u128, limit: Option<u64>| {
+                let most = limit.map(|limit| u128::from(limit) * u128::from(active_ms));
+                most.is_some_and(|most| amount * 100_000 >= most * AT_LIMIT_PERCENT)
+            };
+            let [operations, bytes] = trace.source.counted(interval.requests(), interval.bytes());
+            let is_iops = reaches(operations, limits.iops);
+            let is_bytes = reaches(bytes, limits.bytes);
+            let is_empty =
+                (spends.0 || spends.1) && interval.balance_ppm.is_some_and(|it| it < EMPTY_PPM);
+            // Where the source says it, it is not guessed.
+            let is_at = match interval.is_censored {
+                Some(is_censored) => is_censored || is_empty,
+                None => is_iops || is_bytes || is_empty,
+            };
+            if is_at {
+                at.ms = at.ms.saturating_add(active_ms);
+                let by = match (is_iops || is_bytes, is_empty) {
+                    (true, _) => (is_iops, is_bytes),
+                    (false, true) => spends,
+                    (false, false) => (true, true),
+                };
+                (at.iops, at.bytes) = (at.iops || by.0, at.bytes || by.1);
+                at.by_credits &= is_empty && !is_iops && !is_bytes;
+            }
+        }
+        at
+    }
+
+    /// Whether it is so long that the volume needs more.
+    fn is_long(&self, policy: &Policy, trace: &Trace) -> bool {
+        let a_day =
+            u128::from(self.ms) * u128::from(DAY_MS) / u128::from(trace.known_ms().max(DAY_MS));
+        a_day > u128::from(policy.throttled_s_per_day) * 1_000
+    }
+}
+
+/// Whether a limit is one of credits.
+fn has_credit(limit: Option<Limit>) -> bool {
+    limit.is_some_and(|limit| limit.credit.is_some())
+}
+
+/// A volume that needs more: no less of anything, and the headroom more of what it stood at. What
+/// a trace that is enough shows of types that count otherwise, and of a volume whose credits were
+/// gone, is what it did.
+fn throttled(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    at: &AtLimit,
+    is_enough: bool,
+    judged: &mut Judged,
+) {
+    judged.find(Finding::Throttled);
+    let seconds = at.ms.div_ceil(1_000);
+    judged.reasons.push(format!(
+        "it stood at a limit for {seconds} s: what it needs is at least what it did; look again \
+         after the change"
+    ));
+    let mut found = vec![alternatives::at_least(policy, volume, raised(policy, volume, at))];
+    if is_enough {
+        found.push(counted_otherwise(policy, volume, trace, at));
+        if at.by_credits && at.ms <= trace.known_ms() / 2 {
+            found.push(as_used(policy, volume, trace, judged));
+        }
+    }
+    let cost = |spec: &VolumeSpec| alternatives::monthly(policy, spec);
+    match found.into_iter().flatten().filter(|to| *to != volume.spec).min_by_key(cost) {
+        Some(to) => judged.change(policy, to, Some(trace)),
+        None => judged.reasons.push(
+            "no change in place gives it more: a larger volume or a stripe does, as `evenkeel \
+             plan` finds it"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The limits of a volume, with the headroom more of those that it stood at.
+fn raised(policy: &Policy, volume: &Volume, at: &AtLimit) -> Limits {
+    let pacing = policy.rules.pacing(&volume.spec);
+    let raise = |limit: Option<u64>, is_at: bool, has_credit: bool| {
+        let limit = limit?;
+        // Credits that ran out never do where the burst is the rate.
+        let percent = if is_at && !has_credit { u64::from(policy.headroom_percent) } else { 0 };
+        Some(limit.saturating_mul(percent + 100).div_ceil(100))
+    };
+    let limits = Limits::of(policy, &volume.spec);
+    Limits {
+        iops: raise(limits.iops, at.iops, has_credit(pacing.operations)),
+        bytes: raise(limits.bytes, at.bytes, has_credit(pacing.bytes)),
+    }
+}
+
+/// The cheapest of the types that count otherwise, whose limits are no less as they count: in no
+/// second does it less of what was recorded, as fast as it can have come.
+fn counted_otherwise(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    at: &AtLimit,
+) -> Option<VolumeSpec> {
+    let own = policy.rules.pacing(&volume.spec).counting;
+    let percent = if at.by_credits { 0 } else { policy.headroom_percent };
+    let demand = with_headroom(&Demand::of(trace, Assume::Worst), percent);
+    let peaks = |counting| alternatives::peaks(&demand, counting);
+    alternatives::at_least_asked(policy, volume, |counting| counting != own, peaks)
+}
+
+/// The cheapest that always has what a volume used in its busiest steps, with the headroom, and
+/// more than it earns: what is not known is what it would have used without credits.
+fn as_used(
+    policy: &Policy,
+    volume: &Volume,
+    trace: &Trace,
+    judged: &mut Judged,
+) -> Option<VolumeSpec> {
+    let pacing = policy.rules.pacing(&volume.spec);
+    let demand = with_headroom(&Demand::of(trace, policy.assume), policy.headroom_percent);
+    let earned = |limit: Option<Limit>| {
+        let earned = limit.filter(|limit| limit.credit.is_some())?.sustained_per_second();
+        Some(earned.saturating_mul(u64::from(policy.headroom_percent) + 100).div_ceil(100))
+    };
+    let used = alternatives::peaks(&demand, pacing.counting);
+    let used = Limits {
+        iops: used.iops.max(earned(pacing.operations)),
+        bytes: used.bytes.max(earned(pacing.bytes)),
+    };
+    let found = alternatives::at_least_asked(
+        policy,
+        volume,
+        |counting| counting == pacing.counting,
+        |_| used,
+    )?;
+    judged.reasons.push(format!(
+        "it used {} I/Os and {} MiB a second at most, with the headroom: what it would have used \
+         while its credits were gone is taken to be no more",
+        used.iops.unwrap_or(0),
+        used.bytes.unwrap_or(0).div_ceil(MIB),
+    ));
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests;

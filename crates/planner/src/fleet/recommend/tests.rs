@@ -1,0 +1,427 @@
+//! What is concluded, and from what nothing is.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fleet::Policy;
+use crate::fleet::testing::{hours, volume};
+use crate::fleet::totals::Totals;
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1, Standard};
+
+const FORTNIGHT_H: u64 = 14 * 24;
+
+fn by(volume: &Volume, trace: Trace) -> Judged {
+    judge(&Policy::usual(), volume, traced(trace))
+}
+
+fn traced(trace: Trace) -> Evidence {
+    Evidence::Trace(Box::new(trace))
+}
+
+#[track_caller]
+fn becomes(judged: &Judged) -> (VolumeType, Option<u32>, Option<u32>) {
+    match judged.action {
+        Action::Modify(to) => (to.volume_type, to.iops, to.throughput_mibps),
+        other => panic!("{other:?}: {judged:?}"),
+    }
+}
+
+#[test]
+fn what_was_never_used_is_given_back() {
+    // 1,000 requests a second at most, and a fifth more.
+    let gp3 = volume(Gp3, 500, Some(8_000), Some(500));
+    let judged = by(&gp3, hours(FORTNIGHT_H, 500, 1_000, 16));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+    assert_eq!(judged.findings, [Finding::NeverUsedIops, Finding::NeverUsedThroughput]);
+    assert_eq!((judged.before, judged.saving()), (80_000_000, 40_000_000));
+    // Beyond what each has, nothing was used.
+    assert_eq!((judged.never_used_iops, judged.never_used_mibps), (Some(5_000), Some(375)));
+    let io2 = volume(Io2, 500, Some(8_000), None);
+    let judged = by(&io2, hours(FORTNIGHT_H, 500, 1_000, 16));
+    assert_eq!(becomes(&judged), (Io2, Some(1_200), None));
+    assert_eq!(judged.saving(), 6_800 * 65_000);
+    // All at 8,000 a second would take 5 of 12 hundredths of the day that they take now.
+    let waits = judged.waits.unwrap();
+    assert_eq!((waits.before_ms, waits.after_ms, waits.before_at_most_ms), (0, 0, 0));
+    assert!(waits.after_at_most_ms > 30_000_000 && judged.risk == Risk::High, "{judged:?}");
+    assert!(judged.reasons.iter().any(|it| it.contains("a trace of seconds tells")));
+}
+
+#[test]
+fn what_is_as_durable_and_as_fast_may_be_another_type() {
+    let gp2 = volume(Gp2, 100, None, None);
+    // Its burst and its 128 MiB/s, for less: whatever was asked of it.
+    for evidence in [Evidence::Absent, traced(hours(2, 100, 100, 16))] {
+        let judged = judge(&Policy::usual(), &gp2, evidence);
+        assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
+        assert_eq!((judged.finding(), judged.risk), (Finding::Gp2ToGp3, Risk::None));
+        assert_eq!(judged.saving(), 2_000_000 - 3 * 40_000);
+    }
+    // With metrics, what is needed will do.
+    let judged = by(&gp2, hours(FORTNIGHT_H, 100, 100, 16));
+    assert_eq!((becomes(&judged), judged.saving()), ((Gp3, Some(3_000), Some(125)), 2_000_000));
+    // 250 MiB/s cost more than the change saves.
+    let judged = judge(&Policy::usual(), &volume(Gp2, 200, None, None), Evidence::Absent);
+    assert_eq!((judged.finding(), judged.action), (Finding::Keep, Action::Keep));
+    let io1 = volume(Io1, 500, Some(4_000), None);
+    let judged = judge(&Policy::usual(), &io1, Evidence::Absent);
+    assert_eq!(becomes(&judged), (Gp3, Some(4_000), Some(500)));
+    assert!(judged.risk == Risk::Low && judged.reasons[1].contains("99.0 % of the year"));
+    // io2 stays io2, unless less durability will do.
+    let io2 = volume(Io2, 500, Some(4_000), None);
+    assert_eq!(judge(&Policy::usual(), &io2, Evidence::Absent).action, Action::Keep);
+    let less = Policy { less_durable: true, ..Policy::usual() };
+    let judged = judge(&less, &io2, Evidence::Absent);
+    assert_eq!(becomes(&judged), (Gp3, Some(4_096), Some(1_024)));
+    assert!(judged.reasons[1].starts_with("durability of a year: 99.9990 % becomes 99.8000 %"));
+}
+
+#[test]
+fn solid_state_stays_so_unless_another_type_is_named() {
+    let gp3 = volume(Gp3, 500, None, None);
+    let quiet = || hours(FORTNIGHT_H, 1, 1, 16);
+    assert_eq!(by(&gp3, quiet()).action, Action::Keep);
+    let named = Policy { types: vec![Sc1, Gp3], ..Policy::usual() };
+    let judged = judge(&named, &gp3, traced(quiet()));
+    assert_eq!((becomes(&judged).0, judged.finding()), (Sc1, Finding::TypeChange));
+    // No instance boots from it, and none has less than 125 GiB.
+    let boots = Volume { boots: true, ..gp3 };
+    assert_eq!(judge(&named, &boots, traced(quiet())).action, Action::Keep);
+    let small = volume(Gp3, 100, None, None);
+    assert_eq!(judge(&named, &small, traced(quiet())).action, Action::Keep);
+    assert_eq!(becomes(&by(&volume(St1, 500, None, None), quiet())).0, Sc1);
+    assert_eq!(
+        by(&volume(Standard, 500, None, None), hours(FORTNIGHT_H, 0, 0, 4)).findings[0],
+        Finding::Idle
+    );
+}
+
+#[test]
+fn nothing_gets_less_by_what_a_trace_does_not_show() {
+    let io2 = volume(Io2, 500, Some(8_000), None);
+    let quiet = || hours(FORTNIGHT_H, 100, 100, 16);
+    let mut gaps = quiet();
+    gaps.intervals.retain(|interval| interval.start_ms / 86_400_000 % 3 > 0);
+    let mut coarse = quiet();
+    coarse.intervals.iter_mut().for_each(|it| {
+        it.start_ms *= 12;
+        it.length_ms *= 12;
+    });
+    let mut without_bytes = quiet();
+    without_bytes.columns.bytes = None;
+    let mut censored = quiet();
+    censored.intervals[7].is_censored = Some(true);
+    for (trace, reason) in [
+        (hours(6 * 24, 100, 100, 16), "6.0 days of metrics, of 7 that are needed"),
+        (gaps, "% of its metrics are gaps, of 20 that may be"),
+        (coarse, "in steps of 3600 s, of 300 that may be"),
+        (without_bytes, "its metrics have no bytes"),
+        (censored, "it stood at a limit for 300 s"),
+    ] {
+        let judged = by(&io2, trace);
+        assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Keep));
+        assert!(judged.reasons[0].contains(reason), "{reason}: {judged:?}");
+        assert!(judged.reasons[0].contains("nothing of it gets less"), "{judged:?}");
+    }
+    assert!(matches!(by(&io2, quiet()).action, Action::Modify(_)));
+    let judged = judge(&Policy::usual(), &io2, Evidence::Broken("line 3: ...".to_owned()));
+    assert_eq!(judged.findings, [Finding::NotJudged]);
+    assert_eq!((judged.before, judged.after), (582_500_000, 582_500_000));
+}
+
+#[test]
+fn what_stands_at_a_limit_gets_more() {
+    let gp3 = volume(Gp3, 500, None, None);
+    let judged = by(&gp3, hours(FORTNIGHT_H, 100, 2_990, 4));
+    assert_eq!(
+        (becomes(&judged), judged.finding()),
+        ((Gp3, Some(3_600), Some(125)), Finding::Throttled)
+    );
+    assert_eq!((judged.saving(), judged.risk), (-3_000_000, Risk::None));
+    // Bytes: 120 of 125 MiB/s.
+    let judged = by(&gp3, hours(FORTNIGHT_H, 10, 480, 256));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(150)));
+    // Where the source says that it did not, it did not.
+    let mut trace = hours(FORTNIGHT_H, 100, 2_990, 4);
+    trace.intervals.iter_mut().for_each(|it| it.is_censored = Some(false));
+    assert_eq!(by(&gp3, trace).finding(), Finding::Keep);
+    // Credits that ran out: gp3 has none to run out, and is cheaper.
+    let mut trace = hours(FORTNIGHT_H, 300, 300, 4);
+    trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    let judged = by(&volume(Gp2, 100, None, None), trace);
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(128)));
+    assert_eq!(judged.findings, [Finding::Throttled, Finding::Gp2ToGp3]);
+    assert!(judged.saving() > 0);
+    // What has the most there is is told so.
+    let most = volume(Io1, 16_384, Some(64_000), None);
+    let judged = judge(
+        &Policy { types: vec![Io1], ..Policy::usual() },
+        &most,
+        traced(hours(FORTNIGHT_H, 100, 63_000, 4)),
+    );
+    assert_eq!((judged.action, judged.finding()), (Action::Keep, Finding::Throttled));
+}
+
+#[test]
+fn a_throttled_disk_with_a_head_becomes_what_does_all_that_it_did() {
+    // 40 of 4 KiB a second are 40 MiB/s to st1, and 40 I/Os to gp3.
+    let st1 = volume(St1, 1_024, None, None);
+    let mut small = hours(FORTNIGHT_H, 40, 40, 4);
+    small.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    let judged = by(&st1, small);
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+    assert_eq!(judged.findings, [Finding::Throttled, Finding::TypeChange]);
+    assert_eq!((judged.risk, judged.waits.unwrap().after_at_most_ms), (Risk::Low, 0));
+    // 230 of 1 MiB: it gives 250 at most, which are 1,000 I/Os and 250 MiB/s.
+    let mut large = hours(FORTNIGHT_H, 39, 230, 1_024);
+    large.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(0));
+    assert_eq!(becomes(&by(&st1, large.clone())), (Gp3, Some(3_000), Some(250)));
+    // Of a few days nothing is concluded, and no other type counts as it does.
+    large.intervals.truncate(288);
+    assert_eq!(by(&st1, large).action, Action::Keep);
+    // A standard volume has 200 I/Os at most.
+    let judged = by(&volume(Standard, 500, None, None), hours(FORTNIGHT_H, 10, 199, 4));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+}
+
+#[test]
+fn without_credits_a_volume_becomes_what_it_used_while_it_had_some() {
+    // 250 MiB/s were never used; 1,000 a second were.
+    let gp2 = volume(Gp2, 200, None, None);
+    let trace = |empty: usize| {
+        let mut trace = hours(FORTNIGHT_H, 600, 1_000, 16);
+        trace.intervals.iter_mut().for_each(|it| it.balance_ppm = Some(500_000));
+        trace.intervals.iter_mut().take(empty).for_each(|it| it.balance_ppm = Some(0));
+        trace
+    };
+    let all = trace(0).intervals.len();
+    let judged = by(&gp2, trace(all / 2));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(125)));
+    assert_eq!(judged.findings, [Finding::Throttled, Finding::Gp2ToGp3]);
+    assert!(judged.saving() > 0 && judged.reasons[1].contains("1200 I/Os"), "{judged:?}");
+    let io1 = Policy { types: vec![Io1], ..Policy::usual() };
+    assert_eq!(becomes(&judge(&io1, &gp2, traced(trace(900)))), (Io1, Some(1_200), None));
+    // Where they were gone for longer, nothing tells what it would have used.
+    let judged = by(&gp2, trace(all / 2 + 1));
+    assert_eq!(becomes(&judged), (Gp3, Some(3_000), Some(250)));
+}
+
+#[test]
+fn what_nobody_has_is_for_deletion_and_what_nobody_asks_is_idle() {
+    let mut gp3 = volume(Gp3, 500, None, None);
+    let judged = by(&gp3, hours(FORTNIGHT_H, 0, 0, 4));
+    assert_eq!((judged.findings.as_slice(), judged.action), (&[Finding::Idle][..], Action::Keep));
+    gp3.attached = Some(false);
+    let judged = judge(&Policy::usual(), &gp3, Evidence::Absent);
+    assert_eq!((judged.finding(), judged.action), (Finding::Unattached, Action::Delete));
+    assert_eq!((judged.before, judged.after, judged.risk), (40_000_000, 0, Risk::Low));
+    let judged = by(&gp3, hours(FORTNIGHT_H, 1, 1, 4));
+    assert_eq!(judged.risk, Risk::Medium, "it was in use");
+    gp3.unsettled = Some("its state is error".to_owned());
+    assert_eq!(judge(&Policy::usual(), &gp3, Evidence::Absent).findings, [Finding::NotJudged]);
+    let before_gp3 = Policy {
+        prices: PriceList::as_of("2014-06".parse().unwrap()).unwrap().into(),
+        ..Policy::usual()
+    };
+    gp3.unsettled = None;
+    let judged = judge(&before_gp3, &gp3, Evidence::Absent);
+    assert!(judged.reasons[0].contains("has no price of gp3 500 GiB"), "{judged:?}");
+}
+
+/// Any volume that the rules allow.
+fn any_volume() -> impl Strategy<Value = Volume> {
+    let specs = prop_oneof![
+        (1..3_000_u32).prop_map(|gib| (Gp2, gib, None, None)),
+        (1..3_000_u32, 3_000..16_000_u32, 125..750_u32).prop_map(|(gib, iops, mibps)| (
+            Gp3,
+            gib.max(32),
+            Some(iops),
+            Some(mibps)
+        )),
+        (100..3_000_u32, 100..5_000_u32).prop_map(|(gib, iops)| (Io1, gib, Some(iops), None)),
+        (100..3_000_u32, 100..50_000_u32).prop_map(|(gib, iops)| (Io2, gib, Some(iops), None)),
+        (125..9_000_u32).prop_map(|gib| (St1, gib, None, None)),
+        (125..9_000_u32).prop_map(|gib| (Sc1, gib, None, None)),
+        (1..1_000_u32).prop_map(|gib| (Standard, gib, None, None)),
+    ];
+    (specs, prop::option::of(any::<bool>()), any::<bool>()).prop_map(
+        |((volume_type, gib, iops, mibps), attached, boots)| Volume {
+            attached,
+            boots: boots && !matches!(volume_type, St1 | Sc1),
+            ..volume(volume_type, gib, iops, mibps)
+        },
+    )
+}
+
+/// Any trace: of days that may be too few, with steps at limits and gaps, or none.
+fn any_evidence() -> impl Strategy<Value = Evidence> {
+    let step = (0..400_u64, 0..40_u64, 1..256_u64, prop::option::of(0..300_000_u64), 0..40_u32);
+    let trace = (prop::collection::vec(step, 24), 4..10_u64, 0..4_u32).prop_map(
+        |(steps, days, says_censored)| {
+            let mut trace = hours(days * 24, 0, 0, 4);
+            for (at, interval) in trace.intervals.iter_mut().enumerate() {
+                // The same hours every day, each of twelve equal steps.
+                let (rate, burst, kib, idle_ms, odd) = steps[at / 12 % 24];
+                interval.reads = rate * if at % 12 == 0 { burst } else { 1 } * 300;
+                interval.read_bytes = interval.reads * kib * 1_024;
+                interval.idle_ms = idle_ms;
+                interval.is_censored = (says_censored == 0).then_some(odd == 0 && at % 24 == 5);
+            }
+            traced(trace)
+        },
+    );
+    prop_oneof![4 => trace, 1 => Just(Evidence::Absent)]
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let types = prop_oneof![3 => Just(Vec::new()), 1 => Just(VolumeType::ALL.to_vec())];
+    (types, any::<bool>(), 0..50_u32, prop_oneof![Just(0), Just(60), Just(86_400)]).prop_map(
+        |(types, less_durable, headroom_percent, throttled_s_per_day)| Policy {
+            types,
+            less_durable,
+            headroom_percent,
+            throttled_s_per_day,
+            ..Policy::usual()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A change is one that ModifyVolume makes and can take back, has the price of the list, and is
+    /// no worse by the replay.
+    #[test]
+    fn a_change_is_legal_priced_and_no_worse(
+        policy in any_policy(),
+        volume in any_volume(),
+        evidence in any_evidence(),
+    ) {
+        let judged = judge(&policy, &volume, evidence.clone());
+        let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
+        prop_assert_eq!((judged.present, judged.before), (volume.spec, price(&volume.spec)));
+        let Action::Modify(to) = judged.action else {
+            let after = if judged.action == Action::Delete { 0 } else { judged.before };
+            prop_assert_eq!(judged.after, after);
+            return Ok(());
+        };
+        prop_assert_eq!(judged.after, price(&to));
+        prop_assert!(to != volume.spec && to.size_gib == volume.spec.size_gib);
+        for (from, to) in [(&volume.spec, &to), (&to, &volume.spec)] {
+            let change = alternatives::change(from, to);
+            prop_assert_eq!(policy.rules.modify(from, &change), Ok(*to));
+        }
+        let rules = policy.rules.of(to.volume_type).unwrap();
+        prop_assert!(rules.boot || !volume.boots);
+        let is_throttled = judged.findings.contains(&Finding::Throttled);
+        prop_assert!(judged.after < judged.before || is_throttled);
+        let least = |spec: &VolumeSpec| policy.rules.of(spec.volume_type)?.promise.durability;
+        if !policy.less_durable && let Some(before) = least(&volume.spec) {
+            prop_assert!(least(&to).is_some_and(|now| now.min_ppm >= before.min_ppm));
+        }
+        let Evidence::Trace(trace) = evidence else {
+            prop_assert!(alternatives::never_less(&policy, &to, &volume.spec));
+            return Ok(());
+        };
+        let known_ms = trace.known_ms();
+        let is_censored = trace.intervals.iter().any(|it| it.is_censored == Some(true));
+        let counting = |spec: &VolumeSpec| policy.rules.pacing(spec).counting;
+        let is_known = is_throttled && known_ms >= 7 * DAY_MS;
+        // Nothing of these traces tells of credits.
+        if is_known && counting(&to) != counting(&volume.spec) {
+            // The oracle replays what was recorded, as fast as it can have come.
+            let mut trace = trace.clone();
+            trace.source = SourceLimits::default();
+            trace.source.fill(&policy.rules.pacing(&volume.spec), Share::ALL);
+            let demand = Demand::of(&trace, crate::demand::Assume::Worst);
+            let space = crate::testing::space(&[], 1);
+            let outcome = search::replay(&space, &demand, &Layout::one(to)).1;
+            prop_assert_eq!(outcome.waited_us(), 0);
+        } else if is_throttled || is_censored || known_ms < 7 * DAY_MS {
+            prop_assert!(alternatives::never_less(&policy, &to, &volume.spec));
+        }
+        if !alternatives::never_less(&policy, &to, &volume.spec) {
+            // The oracle replays both by itself.
+            let demand = with_headroom(&Demand::of(&trace, policy.assume), policy.headroom_percent);
+            let space = crate::testing::space(&[], 1);
+            let [before, after] = [volume.spec, to].map(|each| {
+                search::replay(&space, &demand, &Layout::one(each)).1
+            });
+            prop_assert!(after.waited_us() <= before.waited_us().max(after.end_us / 1_000_000));
+            prop_assert!(after.delays.permille(999) <= before.delays.permille(999));
+        }
+    }
+
+    /// Where nothing waits, what is found without a search is what the search finds.
+    #[test]
+    fn without_waiting_the_peaks_are_what_a_search_finds(
+        volume_type in prop::sample::select(vec![Gp3, Io1, Io2]),
+        steps in prop::collection::vec((0..4_000_u64, 1..300_u64), 1..40),
+    ) {
+        let mut trace = hours(1, 0, 0, 4);
+        trace.intervals = steps.iter().zip(0..).map(|((rate, kib), at)| Interval {
+            start_ms: at * 1_000,
+            length_ms: 1_000,
+            reads: *rate,
+            read_bytes: rate * kib * 1_024,
+            ..Interval::default()
+        }).collect();
+        let demand = Demand::of(&trace, crate::demand::Assume::Even);
+        let policy = Policy { types: vec![volume_type], less_durable: true, ..Policy::usual() };
+        let present = volume(Io2, 2_000, Some(256_000), None);
+        let (_, outcome) = search::replay(
+            &crate::testing::space(&[], 1),
+            &demand,
+            &Layout::one(present.spec),
+        );
+        prop_assert_eq!(outcome.waited_us(), 0);
+        let bound = Bound::of(&present, &outcome, &demand);
+        let found = alternatives::cheapest(&policy, &present, &demand, &bound, u64::MAX);
+        let space = crate::testing::space(&[volume_type], 1);
+        let wanted = search::Wanted {
+            capacity_gib: 2_000,
+            throttled_us_per_day_max: 0,
+            delays: Vec::new(),
+            boots: false,
+            multi_attach: false,
+            monthly_max: None,
+        };
+        let searched = search::cheapest(&space, &demand, &wanted);
+        let searched = searched.first().map(|found| found.layout.each);
+        let cost = |spec: Option<VolumeSpec>| spec.and_then(|it| alternatives::monthly(&policy, &it));
+        let searched = searched.filter(|it| it.size_gib == 2_000);
+        prop_assert_eq!(cost(found), cost(searched), "{:?} {:?}", found, searched);
+    }
+
+    /// All that is told of a fleet adds up to the price list.
+    #[test]
+    fn totals_are_those_of_the_price_list(
+        all in prop::collection::vec((any_volume(), prop::option::of(0..400_u64)), 0..12),
+    ) {
+        let policy = Policy::usual();
+        let judged = all.iter().map(|(volume, rate)| {
+            let trace = |rate: u64| traced(hours(8 * 24, rate, rate * 3, 16));
+            judge(&policy, volume, rate.map_or(Evidence::Absent, trace))
+        });
+        let judged: Vec<Judged> = judged.collect();
+        let totals = Totals::of(&judged);
+        let price = |spec: &VolumeSpec| policy.prices.monthly(spec).unwrap().total();
+        let before: u64 = all.iter().map(|(volume, _)| price(&volume.spec)).sum();
+        let after = judged.iter().map(|judged| match judged.action {
+            Action::Keep => price(&judged.present),
+            Action::Modify(to) => price(&to),
+            Action::Delete => 0,
+        });
+        let after: u64 = after.sum();
+        prop_assert_eq!((totals.all.before, totals.all.after), (before, after));
+        let savings: i64 = judged.iter().map(Judged::saving).sum();
+        prop_assert_eq!(totals.all.saving(), savings);
+        let by_finding: i64 = totals.by_finding.iter().map(|sum| sum.saving()).sum();
+        let by_risk: i64 = totals.by_risk.iter().map(|sum| sum.saving()).sum();
+        prop_assert_eq!((by_finding, by_risk), (savings, savings));
+        let volumes: u64 = totals.by_finding.iter().map(|sum| sum.volumes).sum();
+        prop_assert_eq!(volumes, all.len() as u64);
+        prop_assert!(totals.all.never_used_iops <= totals.all.iops);
+    }
+}

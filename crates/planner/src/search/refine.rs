@@ -1,0 +1,365 @@
+//! Makes the layouts that the fluid model found as cheap as the product's scheduler allows.
+//!
+//! The fluid counts on no tokens: a pacer saves some, so that for short bursts less does. What the
+//! scheduler does with a layout decides here. Which layouts are tried first follows from a fluid
+//! with saved tokens; it differs from the scheduler by single requests, so that mostly a layout and
+//! the one below it are tried.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use evenkeel_core::volume::{IopsRule, Ratio, ThroughputRule};
+
+use super::{Found, Point, Search, Space, Wanted, cheapest_few, given, least_beside, most_beside};
+use crate::bisect::{largest, least_near};
+use crate::demand::Demand;
+use crate::exact::{self, Busy, Exact, Judged};
+use crate::hot_intervals::Floor;
+use crate::layout::Layout;
+
+/// The most requests that are sent to make the layouts of an answer as cheap as can be: about half
+/// a second.
+pub const REQUESTS_MAX: u64 = 4_000_000;
+/// At least so many layouts of the fluid are sharpened, however few are asked for: which of them is
+/// the cheapest must not depend on how many are shown. On several instances they cost the same, so
+/// that there are as many for each.
+const SHARPENED_MIN: usize = 8;
+/// So often one more of something is tried for the first layout.
+const SETTLED_STEPS: u32 = 4;
+/// How far below a guess requests that may wait are kept, in parts of it.
+const BELOW: u32 = 16;
+/// The same at least.
+const BELOW_MIN: u32 = 8;
+
+/// The first so many of the cheapest layouts, with what does on the scheduler.
+#[must_use]
+pub fn sharpest(space: &Space, demand: &Demand, wanted: &Wanted, count: usize) -> Vec<Found> {
+    let least = SHARPENED_MIN.saturating_mul(space.hosts().len());
+    let found = cheapest_few(space, demand, wanted, count.max(least));
+    let mut all = sharpen(space, demand, wanted, found, REQUESTS_MAX);
+    all.truncate(count);
+    all
+}
+
+/// Asks the scheduler for the first layout with as many requests as may be sent: if it was judged
+/// with those alone that must wait, it may have a token too few, and gets one more of something.
+#[must_use]
+pub fn settle(
+    space: &Space,
+    demand: &Demand,
+    wanted: &Wanted,
+    mut found: Vec<Found>,
+    requests_max: u64,
+) -> Vec<Found> {
+    for _ in 0..SETTLED_STEPS {
+        let Some(first) = found.first_mut() else { break };
+        let Some(exact) = exact::replay(space, demand, &first.layout, requests_max) else { break };
+        // What nobody sharpened is told as it is.
+        let is_settled = first.exact.is_none() || exact.does(demand, wanted);
+        first.exact = Some(exact);
+        if is_settled {
+            break;
+        }
+        let left = Cell::new(0);
+        let more = Sharpening::of(space, demand, wanted, &left, first);
+        let Some(more) = more.and_then(|it| it.one_more(first, requests_max)) else { break };
+        *first = more;
+        space.sort(&mut found);
+    }
+    found
+}
+
+/// Each layout with the least that does what is wanted on the scheduler, cheapest first. Where the
+/// layout itself does not, it is more. Where more than so many requests would have to be sent for
+/// all of them, those that are left stay as they are, and without what the scheduler does.
+#[must_use]
+pub fn sharpen(
+    space: &Space,
+    demand: &Demand,
+    wanted: &Wanted,
+    found: Vec<Found>,
+    requests_max: u64,
+) -> Vec<Found> {
+    let left = Cell::new(requests_max);
+    let sharp = |found| Sharpening::of(space, demand, wanted, &left, &found)?.run(found);
+    let mut all: Vec<Found> = found.into_iter().filter_map(sharp).collect();
+    all.retain(|it| wanted.monthly_max.is_none_or(|most| it.total() <= most));
+    // What is more than the fluid found may not fit on the hardware that is priced.
+    all.retain(|it| space.prices.fits(space.rules, &it.layout.each));
+    space.sort(&mut all);
+    all
+}
+
+/// What may be chosen of a type, and between which bounds.
+#[derive(Clone, Copy)]
+enum Chosen {
+    Gib(u32, u32),
+    Iops(u32, u32),
+    Both { iops: (u32, u32), mibps: (u32, u32), ratio: Ratio },
+}
+
+/// The search among layouts of one type and number on one instance, with the scheduler.
+struct Sharpening<'a> {
+    /// The fluid with saved tokens.
+    search: Search<'a>,
+    /// What no limit may be below, because the source's limits held requests back.
+    held: Floor,
+    least_gib: u32,
+    chosen: Chosen,
+    busy: Busy,
+    /// Requests that may still be sent.
+    left: &'a Cell<u64>,
+    ran_out: Cell<bool>,
+    known: RefCell<BTreeMap<Point, Option<Exact>>>,
+}
+
+/// A volume that does what is wanted.
+type Good = (Point, Exact);
+
+impl<'a> Sharpening<'a> {
+    fn of(
+        space: &'a Space,
+        demand: &'a Demand,
+        wanted: &'a Wanted,
+        left: &'a Cell<u64>,
+        found: &Found,
+    ) -> Option<Self> {
+        let Layout { volumes, each, instance } = found.layout;
+        let rules = space.rules.of(each.volume_type)?;
+        let by = (space.rules.pacing(&each).counting, found.layout.share(space));
+        let us_per_day = wanted.throttled_us_per_day_max;
+        let (floor, saves, cost_max) = (Floor::default(), true, None);
+        let search =
+            Search { space, demand, wanted, rules, volumes, instance, floor, cost_max, saves };
+        let least_gib = search.least_gib()?;
+        let chosen = match (rules.iops, rules.throughput) {
+            (
+                IopsRule::Provisioned { min, max, .. },
+                ThroughputRule::Provisioned { min_mibps, max_mibps, mibps_per_iops, .. },
+            ) => Chosen::Both {
+                iops: (min, search.iops_max(max)),
+                mibps: (min_mibps, max_mibps),
+                ratio: mibps_per_iops,
+            },
+            (IopsRule::Provisioned { min, max, .. }, _) => Chosen::Iops(min, search.iops_max(max)),
+            _ => Chosen::Gib(least_gib, rules.size_gib_max),
+        };
+        Some(Self {
+            search,
+            held: Floor::held(demand, by, us_per_day),
+            least_gib,
+            chosen,
+            busy: Busy::of(space, demand, &found.layout),
+            left,
+            ran_out: Cell::new(false),
+            known: RefCell::new(BTreeMap::new()),
+        })
+    }
+
+    /// The cheapest; none if no layout of this type and number does what is wanted.
+    fn run(mut self, found: Found) -> Option<Found> {
+        let each = found.layout.each;
+        let at = match self.chosen {
+            Chosen::Gib(..) => (each.size_gib, None, None),
+            Chosen::Iops(..) => (each.size_gib, each.iops, None),
+            Chosen::Both { .. } => (each.size_gib, each.iops, each.throughput_mibps),
+        };
+        let start = self.at(at);
+        // Nothing is known of it, and less is no better known.
+        if self.ran_out.get() {
+            return Some(found);
+        }
+        let is_least =
+            self.point(0, 0).and_then(|least| self.search.cost(least)) == Some(found.monthly);
+        if start.is_some() && is_least {
+            return Some(Found { exact: start.map(|(_, exact)| exact), ..found });
+        }
+        self.search.floor = self.floor(&found.layout);
+        let guess = self.guess().unwrap_or((at.1.unwrap_or(at.0), at.2.unwrap_or_default()));
+        let below = |number: u32| number.saturating_sub(BELOW_MIN.max(number / BELOW));
+        let mut low = (below(guess.0), below(guess.1));
+        let best = loop {
+            let lowest = self.point(low.0, low.1).and_then(|point| self.search.layout(point));
+            if let Some(lowest) = lowest {
+                self.busy = Busy::of(self.search.space, self.search.demand, &lowest);
+            }
+            match self.least(low, guess, start.clone()) {
+                // A guess was too high by more than was thought.
+                Some((_, is_edge)) if is_edge && low != (0, 0) && !self.ran_out.get() => {
+                    low = (0, 0);
+                }
+                best => break best.map(|(good, _)| good),
+            }
+        };
+        match best {
+            Some((point, exact)) => {
+                let layout = self.search.layout(point)?;
+                let found = given(self.search.space, self.search.demand, &layout)?;
+                Some(Found { exact: Some(exact), ..found })
+            }
+            None if self.ran_out.get() => {
+                Some(Found { exact: start.map(|(_, exact)| exact), ..found })
+            }
+            None => None,
+        }
+    }
+
+    /// The volume with so much of what is chosen, or with the least of it that there is.
+    fn point(&self, number: u32, mibps: u32) -> Option<Point> {
+        match self.chosen {
+            Chosen::Gib(min, _) => Some((number.max(min), None, None)),
+            Chosen::Iops(min, _) => self.search.sized(self.least_gib, number.max(min), None),
+            Chosen::Both { iops, mibps: (min, _), ratio } => {
+                let mibps = mibps.max(min);
+                let number = number.max(iops.0).max(least_beside(ratio, mibps));
+                self.search.sized(self.least_gib, number, Some(mibps))
+            }
+        }
+    }
+
+    /// The rates below which the fluid with saved tokens waits for too long.
+    fn floor(&self, layout: &Layout) -> Floor {
+        let Search { space, demand, wanted, .. } = self.search;
+        let pacing = space.rules.pacing(&layout.each);
+        let by = (pacing.counting, layout.share(space));
+        let saved_us = pacing.tolerance.ns / 1_000;
+        Floor::saving(demand, by, wanted.throttled_us_per_day_max, saved_us)
+    }
+
+    /// The cheapest with one more of something that does what is wanted; the fastest if none does.
+    fn one_more(&self, found: &Found, requests_max: u64) -> Option<Found> {
+        let each = found.layout.each;
+        let (iops, mibps) = (each.iops.unwrap_or_default(), each.throughput_mibps);
+        let points = match self.chosen {
+            Chosen::Gib(..) => vec![self.point(each.size_gib + 1, 0)],
+            Chosen::Iops(..) => vec![self.point(iops + 1, 0)],
+            Chosen::Both { .. } => {
+                let mibps = mibps.unwrap_or_default();
+                let all = [(1, 0), (0, 1), (1, 1)];
+                all.map(|(more, faster)| self.point(iops + more, mibps + faster)).into()
+            }
+        };
+        let Search { space, demand, wanted, .. } = self.search;
+        let mut last = None;
+        for point in points.into_iter().flatten() {
+            let Some(layout) = self.search.layout(point) else { continue };
+            if !space.prices.fits(space.rules, &layout.each) {
+                continue;
+            }
+            let exact = exact::replay(space, demand, &layout, requests_max)?;
+            let does = exact.does(demand, wanted);
+            last = given(space, demand, &layout).map(|it| Found { exact: Some(exact), ..it });
+            if does {
+                break;
+            }
+        }
+        last
+    }
+
+    /// What the fluid with saved tokens comes to.
+    fn guess(&self) -> Option<(u32, u32)> {
+        match self.chosen {
+            Chosen::Gib(..) => Some((self.search.cheapest()?.layout.each.size_gib, 0)),
+            Chosen::Iops(..) => Some((self.search.cheapest()?.layout.each.iops?, 0)),
+            Chosen::Both { iops, mibps, ratio } => {
+                let (iops, mibps, _) = self.search.corner(self.least_gib, iops, mibps, ratio)?;
+                Some((iops, mibps))
+            }
+        }
+    }
+
+    /// What the scheduler does with a volume, if that is as wanted.
+    fn at(&self, point: Point) -> Option<Good> {
+        if let Some(known) = self.known.borrow().get(&point) {
+            return known.clone().map(|exact| (point, exact));
+        }
+        let (space, wanted) = (self.search.space, self.search.wanted);
+        let layout = self.search.layout(point)?;
+        if layout.all(space).any(|limit| self.held.is_above(limit)) {
+            return None;
+        }
+        let (judged, sent) = self.busy.judge(space, &layout, wanted, self.left.get());
+        self.left.set(self.left.get().saturating_sub(sent));
+        let exact = match judged {
+            Judged::Does(exact) => Some(exact),
+            Judged::DoesNot => None,
+            Judged::TooMany => {
+                self.ran_out.set(true);
+                None
+            }
+        };
+        self.known.borrow_mut().insert(point, exact.clone());
+        exact.map(|exact| (point, exact))
+    }
+
+    /// The cheapest volume that does, no dearer than one that is known to do, and whether a number
+    /// of it is the lowest that was allowed.
+    fn least(
+        &self,
+        low: (u32, u32),
+        guess: (u32, u32),
+        start: Option<Good>,
+    ) -> Option<(Good, bool)> {
+        let one = |(min, max): (u32, u32), known: Option<u32>| {
+            let range = (low.0.max(min), known.unwrap_or(max));
+            let (number, good) = least_near(range, guess.0, |number| {
+                self.point(number, 0).and_then(|point| self.at(point))
+            })?;
+            Some((good, number == range.0 && number > min))
+        };
+        match self.chosen {
+            Chosen::Gib(min, max) => one((min, max), start.map(|((gib, ..), _)| gib)),
+            Chosen::Iops(min, max) => one((min, max), start.and_then(|((_, iops, _), _)| iops)),
+            Chosen::Both { iops, mibps, ratio } => {
+                self.of_both((low, guess), iops, mibps, ratio, start)
+            }
+        }
+    }
+
+    /// The same of a type that sells IOPS and throughput.
+    fn of_both(
+        &self,
+        (low, guess): ((u32, u32), (u32, u32)),
+        iops: (u32, u32),
+        mibps: (u32, u32),
+        ratio: Ratio,
+        start: Option<Good>,
+    ) -> Option<(Good, bool)> {
+        let sized = |iops, mibps| self.search.sized(self.least_gib, iops, Some(mibps));
+        let at = |iops, mibps| sized(iops, mibps).and_then(|point| self.at(point));
+        let cost = |point| self.search.cost(point).map_or(u64::MAX, |cost| cost.total());
+        let (low_iops, low_mibps) = (low.0.max(iops.0), low.1.max(mibps.0));
+        // Whatever the other is, neither may be less than what it must be beside the most of it.
+        let (least_iops, _) = least_near((low_iops, iops.1), guess.0, |number| {
+            at(number, mibps.1.min(most_beside(ratio, number)))
+        })?;
+        let (least_mibps, _) =
+            least_near((low_mibps, mibps.1), guess.1, |number| at(iops.1, number))?;
+        let is_edge = (least_iops == low_iops && low_iops > iops.0)
+            || (least_mibps == low_mibps && low_mibps > mibps.0);
+        let (mut best, mut most_iops) = (start, iops.1);
+        for number in least_mibps..=mibps.1 {
+            let floor = least_iops.max(least_beside(ratio, number));
+            let best_cost = best.as_ref().map_or(u64::MAX, |(point, _)| cost(*point));
+            // More MiB/s only cost more, unless they spare IOPS.
+            let is_cheaper =
+                |iops| sized(iops, number).filter(|point| cost(*point) < best_cost).map(|_| ());
+            let range = (floor, most_iops.max(floor));
+            let Some((most, ())) = largest(range, is_cheaper).filter(|_| floor <= iops.1) else {
+                break;
+            };
+            let needed = least_near((floor, most), floor, |iops| at(iops, number));
+            if let Some((needed, good)) = needed {
+                most_iops = needed;
+                best = Some(good);
+            }
+            if self.ran_out.get() {
+                break;
+            }
+        }
+        best.map(|best| (best, is_edge))
+    }
+}
+
+#[cfg(test)]
+mod tests;

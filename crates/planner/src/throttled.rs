@@ -1,0 +1,188 @@
+//! Intervals in which limits of the source delayed requests: the demand was higher than the trace
+//! shows.
+//!
+//! What was recorded then is a lower bound, so no plan may conclude from it that less suffices.
+//! What counts for a limit is what the source counted: an I/O of 1 MiB is four of most types.
+
+use evenkeel_core::qos::pacing::CountingRule;
+
+use crate::trace::{Interval, SourceLimits, Trace};
+
+/// A limit counts as reached from so many hundredths of it on, if the source does not tell.
+const REACHED_PERCENT: u128 = 99;
+/// Fewer credits than these, in millionths of what can be saved, are none.
+pub(crate) const EMPTY_PPM: u32 = 10_000;
+/// Where the source tells that one was, or that its credits are gone, it is one that was reached
+/// by so many.
+const NEAR_PERCENT: u128 = 90;
+
+/// Whether the source held back more than an interval tells.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Held {
+    /// It did not, as far as the trace tells.
+    #[default]
+    No,
+    /// It gave the most that it gives.
+    AtMost,
+    /// Its credits were gone: it gave what it earns.
+    AtEarned,
+}
+
+/// What was held back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HeldBack {
+    /// Intervals.
+    pub intervals: u64,
+    /// Their length in milliseconds.
+    pub length_ms: u64,
+    /// The beginning of the first.
+    pub first_ms: u64,
+    /// The source's limit in counted I/Os a second, if it was reached and is known.
+    pub iops: Option<u64>,
+    /// The same in counted bytes a second.
+    pub bytes_per_second: Option<u64>,
+    /// The counted I/Os a second that it earns, if they were all that it gave and are known.
+    pub earned_iops: Option<u64>,
+    /// The same in counted bytes a second.
+    pub earned_bytes_per_second: Option<u64>,
+    /// How it counted them, if that is known.
+    pub counting: Option<CountingRule>,
+}
+
+/// The limits of an interval that held it back, I/Os and bytes.
+struct Reached {
+    held: Held,
+    /// What each lets through a second, where it was reached and is known.
+    limits: [Option<u64>; 2],
+    /// Which of them are earned.
+    are_earned: [bool; 2],
+}
+
+impl HeldBack {
+    /// What limits held back in a trace; `None` if nothing was, as far as it tells.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Option<Self> {
+        let counting = trace.source.counting.map(|counting| counting.rule);
+        let mut all: Option<Self> = None;
+        for interval in &trace.intervals {
+            let Some(reached) = Reached::of(&trace.source, interval) else { continue };
+            let first = Self { first_ms: interval.start_ms, counting, ..Self::default() };
+            let all = all.get_or_insert(first);
+            all.intervals += 1;
+            all.length_ms = all.length_ms.saturating_add(interval.length_ms);
+            let [iops, bytes] = reached.limits;
+            let [iops_are_earned, bytes_are_earned] = reached.are_earned;
+            let of_iops = if iops_are_earned { &mut all.earned_iops } else { &mut all.iops };
+            *of_iops = of_iops.or(iops);
+            let of_bytes = match bytes_are_earned {
+                true => &mut all.earned_bytes_per_second,
+                false => &mut all.bytes_per_second,
+            };
+            *of_bytes = of_bytes.or(bytes);
+        }
+        all
+    }
+}
+
+impl Held {
+    /// Whether the source held an interval back.
+    #[must_use]
+    pub fn of(source: &SourceLimits, interval: &Interval) -> Self {
+        Reached::of(source, interval).map_or(Self::No, |reached| reached.held)
+    }
+}
+
+impl Reached {
+    fn of(source: &SourceLimits, interval: &Interval) -> Option<Self> {
+        let is_empty = interval.balance_ppm.is_some_and(|ppm| ppm < EMPTY_PPM);
+        if interval.is_censored == Some(false) && !is_empty {
+            return None;
+        }
+        let (most, mut limits, mut are_earned) = (source.most(), source.most(), [false; 2]);
+        if is_empty {
+            // What it has no credits of goes on as before.
+            are_earned = source.earned().map(|earned| earned.is_some());
+            limits = [source.earned_iops.or(most[0]), source.earned_bytes_per_second.or(most[1])];
+        }
+        let amounts = source.counted(interval.requests(), interval.bytes());
+        let percent = match interval.is_censored {
+            None if !is_empty => REACHED_PERCENT,
+            _ => NEAR_PERCENT,
+        };
+        let is_at = |at: usize| is_reached(interval.length_ms, amounts[at], limits[at], percent);
+        let reached = match [is_at(0), is_at(1)] {
+            // For a part of the interval: it was the one of which more was used.
+            [false, false] if interval.is_censored == Some(true) => more_used(amounts, limits),
+            // It is held back, whatever it is asked for; by what is not known.
+            [false, false] if is_empty && are_earned == [false; 2] => [false; 2],
+            [false, false] => return None,
+            reached => reached,
+        };
+        let of = |at: usize| limits[at].filter(|_| reached[at]);
+        let held = if is_empty { Held::AtEarned } else { Held::AtMost };
+        Some(Self { held, limits: [of(0), of(1)], are_earned })
+    }
+}
+
+/// Whether an amount is so many hundredths of what a limit allows.
+fn is_reached(length_ms: u64, amount: u128, limit: Option<u64>, percent: u128) -> bool {
+    let Some(limit) = limit.filter(|limit| *limit > 0) else { return false };
+    let allowed = u128::from(limit) * u128::from(length_ms) * percent;
+    amount * 1_000 * 100 >= allowed
+}
+
+/// The limit of which more is used: I/Os, or bytes.
+fn more_used([operations, amount]: [u128; 2], limits: [Option<u64>; 2]) -> [bool; 2] {
+    match limits {
+        [Some(iops), Some(bytes)] => {
+            let is_iops = operations * u128::from(bytes) >= amount * u128::from(iops);
+            [is_iops, !is_iops]
+        }
+        [_, None] => [true, false],
+        [None, _] => [false, true],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Clock, Columns, SourceLimits};
+
+    fn trace(intervals: &[(u64, Option<bool>)]) -> Trace {
+        let second = |(at, (reads, is_censored)): (u64, &(u64, Option<bool>))| Interval {
+            start_ms: at * 1_000,
+            length_ms: 1_000,
+            reads: *reads,
+            read_bytes: reads * 4_096,
+            is_censored: *is_censored,
+            ..Interval::default()
+        };
+        let intervals = (0..).zip(intervals).map(second).collect();
+        let mut trace = Trace::new("v", Clock::Unix, Columns::default(), intervals).unwrap();
+        let bytes_per_second = Some(125 << 20);
+        trace.source =
+            SourceLimits { iops: Some(3_000), bytes_per_second, ..SourceLimits::default() };
+        trace
+    }
+
+    #[test]
+    fn what_the_source_tells_goes_before_what_its_limits_suggest() {
+        let all = trace(&[(100, None), (2_969, None), (3_000, Some(false)), (2_700, Some(false))]);
+        assert_eq!(HeldBack::of(&all), None);
+        let held = HeldBack::of(&trace(&[(100, None), (2_970, None), (3_000, None)])).unwrap();
+        assert_eq!((held.intervals, held.length_ms, held.first_ms), (2, 2_000, 1_000));
+        assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
+        // A burst within the interval: 500 of 3,000 are more than 2 of 125 MiB.
+        let held = HeldBack::of(&trace(&[(500, Some(true))])).unwrap();
+        assert_eq!((held.iops, held.bytes_per_second), (Some(3_000), None));
+        // Without credits it is held back, whatever it is asked for.
+        let mut empty = trace(&[(300, None), (300, Some(false))]);
+        empty.intervals[1].balance_ppm = Some(0);
+        let held = HeldBack::of(&empty).unwrap();
+        assert_eq!((held.intervals, held.first_ms, held.iops), (1, 1_000, None));
+        let mut unknown = trace(&[(500, Some(true))]);
+        unknown.source = SourceLimits::default();
+        let held = HeldBack::of(&unknown).unwrap();
+        assert_eq!((held.intervals, held.iops), (1, None));
+    }
+}

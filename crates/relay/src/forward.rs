@@ -1,0 +1,417 @@
+//! Moves requests and replies between one client's socket and a data plane, polled from one task
+//! without blocking.
+
+use crate::clients::Socket;
+use crate::front::Scratch;
+use crate::lease::Lease;
+use crate::lending::{Lender, Returned};
+use crate::memory::Share;
+use crate::pending_requests::{Book, charge};
+use crate::pulse::Watch;
+use crate::request_reader::{Intake, Taken};
+use crate::upstream::{Stream, Upstream};
+use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
+use evenkeel_wire::nbd::constants::command;
+use evenkeel_wire::nbd::transmission::{REQUEST_BYTES, RequestHeader, Terms};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Bytes of replies that wait for the client before no more are read.
+const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// Pieces that are sent with one system call.
+const SLICES: usize = 64;
+/// For the farewell to a data plane.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// Why it does not go on.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has ended the connection as the protocol says, and everything is answered.
+    Done,
+    /// The client is gone, or has to go.
+    Client(String),
+    /// The connection to the data plane is lost.
+    Upstream(String),
+    /// The client can be lent: nothing of it is under way.
+    Idle,
+}
+
+/// A client that can be lent.
+pub(crate) struct Ready {
+    pub client: TcpStream,
+    /// What it has sent that was not taken.
+    pub unread: Vec<u8>,
+    pub lender: Arc<dyn Lender>,
+    /// The connection whose place the client takes when this is dropped.
+    pub upstream: Box<dyn Stream>,
+}
+
+type Step = Result<bool, End>;
+
+/// Why a client is dropped after a gap.
+pub(crate) const HAS_GAP: &str = "this node did not run for some time, and its client may have \
+                                  sent elsewhere what it has sent here";
+
+/// Why a client that has gone is dropped while its requests wait for room.
+const LEFT_TOO_MUCH: &str = "it has gone, and left more than there is room for";
+
+/// What the clients of a front share.
+pub(crate) struct Common {
+    pub share: Share,
+    pub scratch: Scratch,
+    /// Of the time since the client was accepted.
+    pub watch: Watch,
+}
+
+/// See the module's text.
+pub(crate) struct Traffic {
+    client: Rc<Socket>,
+    upstream: Option<Box<dyn Stream>>,
+    /// By which the upstream takes requests.
+    lease: Option<Rc<Lease>>,
+    /// The client is to be lent as soon as that can be.
+    lender: Option<Arc<dyn Lender>>,
+    unflushed: bool,
+    book: Book,
+    intake: Intake,
+    share: Share,
+    /// What was received and there was no room for.
+    pending: Vec<u8>,
+    /// So many bytes that the client sends next are nobody's.
+    skipped: usize,
+    scratch: Scratch,
+    watch: Watch,
+    /// The client has ended its connection, as the system says; how is behind what is not read.
+    has_ended: bool,
+    /// The client takes no replies any more.
+    deaf: bool,
+    /// Something came from the client or went to it since it was last looked.
+    moved: bool,
+    stalled: Duration,
+}
+
+impl Traffic {
+    pub fn new(client: Rc<Socket>, terms: Terms, common: Common, pending: Vec<u8>) -> Self {
+        let Common { share, scratch, watch } = common;
+        Self {
+            client,
+            upstream: None,
+            lease: None,
+            lender: None,
+            unflushed: false,
+            book: Book::new(terms.structured_replies),
+            intake: Intake::new(terms),
+            share,
+            pending,
+            skipped: 0,
+            scratch,
+            watch,
+            has_ended: false,
+            deaf: false,
+            moved: false,
+            stalled: Duration::ZERO,
+        }
+    }
+
+    /// Goes on over this connection to a data plane.
+    pub fn connect(&mut self, Upstream { stream, lender, lease }: Upstream) {
+        (self.upstream, self.unflushed) = (Some(stream), false);
+        (self.lender, self.lease) = (lender, lease);
+    }
+
+    /// By which the data plane takes requests, if it is another node's.
+    pub fn lease(&self) -> Option<Rc<Lease>> {
+        self.lease.clone()
+    }
+
+    /// Tells of gaps since the client was accepted.
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
+    /// Leaves the data plane; what is not answered will be sent to the next one.
+    pub fn disconnect(&mut self) {
+        (self.upstream, self.lender, self.lease) = (None, None, None);
+        self.book.lost();
+    }
+
+    /// Takes the client out after [`End::Idle`].
+    pub fn lend(&mut self) -> Option<Ready> {
+        let mut unread = self.intake.beginning()?;
+        let (lender, upstream) = (self.lender.take()?, self.upstream.take()?);
+        let client = self.client.stream().take()?;
+        self.intake.reset();
+        unread.append(&mut self.pending);
+        Some(Ready { client, unread, lender, upstream })
+    }
+
+    /// Goes on with a client that was lent.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn take_back(&mut self, returned: Returned) -> io::Result<()> {
+        let Returned { client, unsent, unread, skipped } = returned;
+        let client = std::net::TcpStream::from(client);
+        client.set_nonblocking(true)?;
+        *self.client.stream() = Some(TcpStream::from_std(client)?);
+        (self.pending, self.skipped) = (unread, skipped as usize);
+        // It is there already, so it counts for nobody; there is no more of it than a connection
+        // may have.
+        if !unsent.is_empty() {
+            self.book.outbox.push_whole(unsent, 0);
+        }
+        Ok(())
+    }
+
+    /// Whether a client that is to be lent leaves nothing for the front to read or to take.
+    fn rests(&self, pending: usize) -> bool {
+        self.lender.is_some()
+            && !self.has_ended
+            && self.skipped == 0
+            && pending <= LENT_UNREAD_BYTES_MAX - REQUEST_BYTES
+            && self.intake.is_before_payload()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.rests(self.pending.len())
+            && !self.client.is_leaving()
+            && self.book.unanswered() == 0
+            && self.book.outbox.bytes() == 0
+            && !self.book.has_unsent()
+    }
+
+    /// Requests that are not answered.
+    pub fn unanswered(&self) -> usize {
+        self.book.unanswered()
+    }
+
+    /// Tells whether the client has left the front waiting in the middle of something for too
+    /// long. To be called every so often.
+    pub fn is_stalled(&mut self, since: Duration, patience: Duration) -> bool {
+        let is_owed = self.book.outbox.bytes() > 0 || self.intake.is_owed();
+        let moved = std::mem::take(&mut self.moved);
+        self.stalled = if is_owed && !moved { self.stalled + since } else { Duration::ZERO };
+        self.stalled > patience
+    }
+
+    /// Moves what can be moved, until it does not go on.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        match self.advance(cx) {
+            Ok(()) => {
+                self.client.wake(cx);
+                Poll::Pending
+            }
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = self.hear_client(cx)?;
+            goes_on |= self.tell_upstream(cx)?;
+            goes_on |= self.hear_upstream(cx)?;
+            goes_on |= self.tell_client(cx)?;
+            if self.client.is_leaving()
+                && self.book.unanswered() == 0
+                && self.book.outbox.bytes() == 0
+            {
+                return Err(End::Done);
+            }
+            if self.is_idle() {
+                return Err(End::Idle);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_client(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.client.is_leaving() {
+            return Ok(false);
+        }
+        if self.rests(self.pending.len()) {
+            self.has_ended = self.client.has_gone();
+            return Ok(self.has_ended);
+        }
+        if !self.pending.is_empty() {
+            let pending = std::mem::take(&mut self.pending);
+            let mut rest = &pending[..];
+            self.take(&mut rest)?;
+            let taken = pending.len() - rest.len();
+            self.pending = pending;
+            self.pending.drain(..taken);
+            if taken == 0 && self.client.has_gone() {
+                return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
+            }
+            if !self.pending.is_empty() {
+                // The memory may be there sooner than an answer.
+                self.share.wait(cx.waker());
+            }
+            return Ok(taken > 0);
+        }
+        let scratch = Rc::clone(&self.scratch);
+        let mut scratch = scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let read = match &mut *self.client.stream() {
+            Some(client) => Pin::new(client).poll_read(cx, &mut buffer),
+            None => return Ok(false),
+        };
+        match read {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(End::Client(error.to_string())),
+            Poll::Ready(Ok(())) => {}
+        }
+        let mut rest = buffer.filled();
+        if rest.is_empty() {
+            return Err(End::Client("it has gone".to_owned()));
+        }
+        self.moved = true;
+        let skipped = self.skipped.min(rest.len());
+        self.skipped -= skipped;
+        rest = &rest[skipped..];
+        self.take(&mut rest)?;
+        if !self.client.is_leaving() {
+            self.pending.extend_from_slice(rest);
+        }
+        Ok(true)
+    }
+
+    /// Takes requests from the front of what has arrived, as far as there is room for them.
+    fn take(&mut self, input: &mut &[u8]) -> Result<(), End> {
+        loop {
+            if self.rests(input.len()) {
+                return Ok(());
+            }
+            let Self { book, intake, share, .. } = self;
+            let admit =
+                |header: &RequestHeader| book.has_room(header) && share.take(charge(header));
+            match intake.take(input, admit) {
+                Err(noise) => return Err(End::Client(format!("what arrived: {noise}"))),
+                Ok(Taken::Nothing | Taken::Full) => return Ok(()),
+                Ok(Taken::Request(header, _)) if header.command == command::DISC => {
+                    share.give_back(charge(&header));
+                    self.client.leave();
+                    return Ok(());
+                }
+                Ok(Taken::Request(header, payload)) => book.add(&header, payload),
+            }
+        }
+    }
+
+    fn tell_upstream(&mut self, cx: &mut Context<'_>) -> Step {
+        let Some(upstream) = &mut self.upstream else { return Ok(false) };
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = self.book.to_send(&mut slices);
+        if count == 0 {
+            if self.unflushed
+                && let Poll::Ready(flushed) = Pin::new(upstream).poll_flush(cx)
+            {
+                flushed.map_err(|error| End::Upstream(error.to_string()))?;
+                self.unflushed = false;
+            }
+            return Ok(false);
+        }
+        if self.watch.has_gap() {
+            return Err(End::Client(HAS_GAP.to_owned()));
+        }
+        if !self.client.is_leaving() {
+            if self.has_ended && !self.pending.is_empty() {
+                return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
+            }
+            // How it has ended is read first, without an answer to anything.
+            let found = !self.has_ended && self.client.has_gone();
+            self.has_ended |= found;
+            if self.has_ended {
+                return Ok(found);
+            }
+        }
+        let sent = Pin::new(upstream).poll_write_vectored(cx, &slices[..count]);
+        match sent {
+            Poll::Pending => Ok(false),
+            Poll::Ready(sent) => {
+                let sent = whole(sent).map_err(End::Upstream)?;
+                self.book.sent(sent);
+                self.unflushed = true;
+                Ok(true)
+            }
+        }
+    }
+
+    fn hear_upstream(&mut self, cx: &mut Context<'_>) -> Step {
+        let Some(upstream) = &mut self.upstream else { return Ok(false) };
+        if self.book.outbox.bytes() >= OUTBOX_BYTES_MAX {
+            return Ok(false);
+        }
+        let mut scratch = self.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        match Pin::new(upstream).poll_read(cx, &mut buffer) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(End::Upstream(error.to_string())),
+            Poll::Ready(Ok(())) => {}
+        }
+        if buffer.filled().is_empty() {
+            return Err(End::Upstream("it has closed the connection".to_owned()));
+        }
+        let received = self.book.receive(buffer.filled());
+        received.map_err(|fault| End::Upstream(fault.to_string()))?;
+        if self.deaf {
+            self.share.give_back(self.book.outbox.clear());
+        }
+        Ok(true)
+    }
+
+    fn tell_client(&mut self, cx: &mut Context<'_>) -> Step {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = self.book.outbox.to_send(&mut slices);
+        if count == 0 {
+            return Ok(false);
+        }
+        let sent = match &mut *self.client.stream() {
+            Some(client) => Pin::new(client).poll_write_vectored(cx, &slices[..count]),
+            None => return Ok(false),
+        };
+        match sent.map(whole) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(sent)) => {
+                self.moved = true;
+                self.share.give_back(self.book.outbox.sent(sent));
+            }
+            // It has asked for these things to be done, and said that it leaves.
+            Poll::Ready(Err(_)) if self.client.is_leaving() => {
+                self.deaf = true;
+                self.share.give_back(self.book.outbox.clear());
+            }
+            Poll::Ready(Err(error)) => return Err(End::Client(error)),
+        }
+        Ok(true)
+    }
+
+    /// Ends both connections after [`End::Done`].
+    pub async fn take_leave(mut self) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let (flags, command, cookie, offset, length) = (0, command::DISC, 0, 0, 0);
+        let farewell = RequestHeader { flags, command, cookie, offset, length }.encode();
+        // The data plane closes a connection that just ends, too.
+        let _ = timeout(FAREWELL_MAX, async {
+            upstream.write_all(&farewell).await?;
+            upstream.shutdown().await
+        })
+        .await;
+    }
+}
+
+/// A write of nothing is an end.
+fn whole(sent: io::Result<usize>) -> Result<usize, String> {
+    match sent {
+        Ok(0) => Err("nothing can be sent any more".to_owned()),
+        Ok(sent) => Ok(sent),
+        Err(error) => Err(error.to_string()),
+    }
+}

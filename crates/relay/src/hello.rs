@@ -1,0 +1,290 @@
+//! The hello that a front sends to the front of a volume's home before any NBD bytes, and its
+//! answers.
+//!
+//! ```text
+//! opening, 63 bytes:  "evkrelay", version u16, nonce of 32 bytes, 21 zeros      ──▶
+//! verdict, 4 bytes:   version u16, code u16; with Prove: nonce and proof       ◀──
+//! its proof, and
+//! preamble, 80 bytes: "evkrelay", version u16, cluster u128, node u32, lease u128,
+//!                     kind u8 (0: opens the lease, 1: a client), session u128,
+//!                     family u8 (0: that machine, 4, 6), address of 16 bytes   ──▶
+//! verdict                                                                      ◀──
+//! ```
+//!
+//! The proofs are those of [`evenkeel_wire::agent::proof`]: a front that does not know the
+//! cluster's secret names no client. Numbers are big-endian.
+//!
+//! The session names the client's connection: of two relayed connections with the same session the
+//! later one is served when nothing of the earlier one is under way. A client is served as long as
+//! the lease of its front holds, which another connection opens.
+
+use evenkeel_core::fencing::NodeId;
+use evenkeel_wire::agent::HostAddress;
+use evenkeel_wire::agent::proof::{NONCE_BYTES, Nonce};
+use std::fmt;
+use std::net::IpAddr;
+
+/// Length of a preamble.
+pub const PREAMBLE_BYTES: usize = 80;
+/// Length of an opening.
+pub const OPENING_BYTES: usize = 63;
+/// Length of a verdict.
+pub const VERDICT_BYTES: usize = 4;
+/// After the first release, any change of the bytes needs a new version: docs/internals/forms.md.
+pub const VERSION: u16 = 1;
+const MAGIC: &[u8; 8] = b"evkrelay";
+
+/// Who is relayed, and where to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preamble {
+    /// The cluster of both nodes.
+    pub cluster: u128,
+    /// The node that is meant.
+    pub node: NodeId,
+    /// The lease of the front that relays.
+    pub lease: u128,
+    /// The client's connection; `None` on the connection that opens the lease.
+    pub session: Option<u128>,
+    /// The client.
+    pub peer: HostAddress,
+}
+
+/// What the home says to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// NBD follows.
+    Welcome,
+    /// Not the version that it speaks.
+    Version,
+    /// Another cluster.
+    Cluster,
+    /// Another node.
+    Node,
+    /// No volume is attached to the client's address there.
+    Stranger,
+    /// As many connections as there may be.
+    NoPlace,
+    /// Not now: it starts or stops, or the client's earlier connection is not over.
+    NotNow,
+    /// The front's lease has ended.
+    NoLease,
+    /// Its nonce and its proof follow; the other side is to prove itself.
+    Prove,
+}
+
+const CODES: [Verdict; 9] = [
+    Verdict::Welcome,
+    Verdict::Version,
+    Verdict::Cluster,
+    Verdict::Node,
+    Verdict::Stranger,
+    Verdict::NoPlace,
+    Verdict::NotNow,
+    Verdict::NoLease,
+    Verdict::Prove,
+];
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Welcome => "it lets the client in",
+            Self::Version => "it speaks another version of the relay's protocol; update both nodes",
+            Self::Cluster => "it belongs to another cluster; check the nodes' addresses",
+            Self::Node => "it is another node; check the nodes' addresses",
+            Self::Stranger => "no volume is attached to the client's address there",
+            Self::NoPlace => "it has as many connections as it may",
+            Self::NotNow => "it lets no client in at the moment",
+            Self::NoLease => "the lease of this node there has ended",
+            Self::Prove => "it asks for a proof",
+        })
+    }
+}
+
+/// Why bytes are no preamble that can be answered with anything but a verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// Not one at all: nothing is answered.
+    Noise,
+    /// One of another version.
+    Version(u16),
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// The bytes of an opening.
+#[must_use]
+pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
+    let mut bytes = [0; OPENING_BYTES];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
+    bytes[10..10 + NONCE_BYTES].copy_from_slice(nonce);
+    bytes
+}
+
+/// The nonce of an opening.
+///
+/// # Errors
+/// It is none, or of another version.
+pub fn opened(bytes: &[u8; OPENING_BYTES]) -> Result<Nonce, Malformed> {
+    check_beginning(bytes)?;
+    let is_over = bytes[10 + NONCE_BYTES..].iter().all(|byte| *byte == 0);
+    array(bytes, 10).filter(|_| is_over).ok_or(Malformed::Noise)
+}
+
+/// Checks the magic and the version of an opening or a preamble.
+fn check_beginning(bytes: &[u8]) -> Result<(), Malformed> {
+    if bytes.first_chunk() != Some(MAGIC) {
+        return Err(Malformed::Noise);
+    }
+    match array(bytes, 8).map(u16::from_be_bytes).unwrap_or_default() {
+        VERSION => Ok(()),
+        version => Err(Malformed::Version(version)),
+    }
+}
+
+impl Preamble {
+    /// The bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; PREAMBLE_BYTES] {
+        let (family, address) = match self.peer {
+            HostAddress::Local => (0, [0; 16]),
+            HostAddress::Remote(IpAddr::V6(address)) => (6, address.octets()),
+            HostAddress::Remote(IpAddr::V4(address)) => {
+                let mut octets = [0; 16];
+                octets[..4].copy_from_slice(&address.octets());
+                (4, octets)
+            }
+        };
+        let mut bytes = [0; PREAMBLE_BYTES];
+        let session = self.session.unwrap_or_default();
+        let fields: [&[u8]; 9] = [
+            MAGIC,
+            &VERSION.to_be_bytes(),
+            &self.cluster.to_be_bytes(),
+            &self.node.0.to_be_bytes(),
+            &self.lease.to_be_bytes(),
+            &[u8::from(self.session.is_some())],
+            &session.to_be_bytes(),
+            &[family],
+            &address,
+        ];
+        let mut at = 0;
+        for field in fields {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        }
+        bytes
+    }
+
+    /// The inverse.
+    ///
+    /// # Errors
+    /// It is none, or of another version.
+    pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self, Malformed> {
+        check_beginning(bytes)?;
+        let field = || {
+            let address: [u8; 16] = array(bytes, 64)?;
+            let peer = match bytes.get(63)? {
+                0 => HostAddress::Local,
+                4 => HostAddress::of(IpAddr::from(array::<4>(&address, 0)?)),
+                6 => HostAddress::of(IpAddr::from(address)),
+                _ => return None,
+            };
+            let session = u128::from_be_bytes(array(bytes, 47)?);
+            let session = match bytes.get(46)? {
+                0 => None,
+                1 => Some(session),
+                _ => return None,
+            };
+            Some(Self {
+                cluster: u128::from_be_bytes(array(bytes, 10)?),
+                node: NodeId(u32::from_be_bytes(array(bytes, 26)?)),
+                lease: u128::from_be_bytes(array(bytes, 30)?),
+                session,
+                peer,
+            })
+        };
+        field().ok_or(Malformed::Noise)
+    }
+}
+
+impl Verdict {
+    /// The bytes.
+    #[must_use]
+    pub fn encode(self) -> [u8; VERDICT_BYTES] {
+        let code = CODES.iter().position(|verdict| *verdict == self).unwrap_or_default() as u16;
+        let (version, code) = (VERSION.to_be_bytes(), code.to_be_bytes());
+        [version[0], version[1], code[0], code[1]]
+    }
+
+    /// The inverse; what is unknown says that another version is spoken.
+    #[must_use]
+    pub fn decode(bytes: [u8; VERDICT_BYTES]) -> Self {
+        let [v0, v1, c0, c1] = bytes;
+        if u16::from_be_bytes([v0, v1]) != VERSION {
+            return Self::Version;
+        }
+        let code = usize::from(u16::from_be_bytes([c0, c1]));
+        CODES.get(code).copied().unwrap_or(Self::Version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_heard(
+            (cluster, node, lease, session) in any::<(u128, u32, u128, Option<u128>)>(),
+            address in any::<Option<IpAddr>>(),
+        ) {
+            let peer = address.map_or(HostAddress::Local, HostAddress::of);
+            let preamble = Preamble { cluster, node: NodeId(node), lease, session, peer };
+            prop_assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
+            for at in 0..10 {
+                let mut bytes = preamble.encode();
+                bytes[at] ^= 1;
+                prop_assert!(Preamble::decode(&bytes).is_err());
+            }
+        }
+
+        #[test]
+        fn noise_is_no_preamble_and_does_not_panic(bytes in any::<[u8; PREAMBLE_BYTES - 8]>()) {
+            let mut noise = [0; PREAMBLE_BYTES];
+            noise[8..].copy_from_slice(&bytes);
+            prop_assert_eq!(Preamble::decode(&noise), Err(Malformed::Noise));
+            noise[..8].copy_from_slice(MAGIC);
+            noise[8..10].copy_from_slice(&VERSION.to_be_bytes());
+            let decoded = Preamble::decode(&noise);
+            let is_preamble = [0, 1].contains(&noise[46]) && [0, 4, 6].contains(&noise[63]);
+            prop_assert_eq!(decoded.is_ok(), is_preamble);
+        }
+    }
+
+    #[test]
+    fn verdicts_survive_and_unknown_ones_are_of_another_version() {
+        for verdict in CODES {
+            assert_eq!(Verdict::decode(verdict.encode()), verdict);
+        }
+        let version = VERSION as u8;
+        assert_eq!(Verdict::decode([0, version, 0, 77]), Verdict::Version);
+        assert_eq!(Verdict::decode([0, version + 1, 0, 0]), Verdict::Version);
+    }
+
+    #[test]
+    fn an_opening_has_a_nonce_and_its_version() {
+        let nonce = [0xab; NONCE_BYTES];
+        let bytes = opening(&nonce);
+        assert_eq!(opened(&bytes), Ok(nonce));
+        let mut longer = bytes;
+        longer[OPENING_BYTES - 1] = 1;
+        assert_eq!(opened(&longer), Err(Malformed::Noise));
+        let mut other = bytes;
+        other[9] = 2;
+        assert_eq!(opened(&other), Err(Malformed::Version(2)));
+    }
+}

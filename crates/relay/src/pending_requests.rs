@@ -1,0 +1,418 @@
+//! Requests of one connection that are not answered yet, and their replies as far as received: no
+//! sockets, no clock.
+//!
+//! A request gets a number, in order of arrival, which is its cookie on the way to the data plane;
+//! so replies are told apart even if a client uses a cookie twice. It is kept whole until its reply
+//! is whole. When the connection to the data plane is lost, what has come of replies is forgotten,
+//! and every request is sent again in the same order.
+//!
+//! A reply is passed on whole or not at all. One that says that the server is shutting down is not
+//! passed on: such a request was not carried out, and the next home will.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::IoSlice;
+
+use evenkeel_core::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, REQUEST_BYTES_MAX};
+use evenkeel_wire::nbd::constants::command;
+use evenkeel_wire::nbd::transmission::{
+    ErrorCode, Event, REQUEST_BYTES, ReplyReader, ReplyViolation, RequestHeader, reply,
+};
+
+use crate::send_queue::Outbox;
+
+/// What a request counts beside its payload and its data.
+const OVERHEAD_BYTES: u64 = 256;
+/// What the reply to a block status may have: thousands of extents.
+const BLOCK_STATUS_BYTES: u64 = 32 << 10;
+/// Bytes of a reply that are no data: heads of chunks, messages of errors.
+const HEADS_BYTES_MAX: usize = 128 << 10;
+/// Where the cookie is, in a simple reply and in a chunk.
+const COOKIE: std::ops::Range<usize> = 8..16;
+
+/// Why the data plane's end of a connection is of no use any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// What it has sent is no reply.
+    Violation(ReplyViolation),
+    /// It replies to a request that it was not sent, or that it has answered.
+    Unknown(u64),
+    /// The reply does not fit its request.
+    Unfit(u64),
+    /// It carries nothing out any more.
+    ShuttingDown,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation(violation) => write!(f, "{violation}"),
+            Self::Unknown(number) => write!(f, "a reply to request {number}, which it has not"),
+            Self::Unfit(number) => write!(f, "a reply that does not fit request {number}"),
+            Self::ShuttingDown => write!(f, "it is shutting down"),
+        }
+    }
+}
+
+/// A request, and what has come of its reply.
+#[derive(Debug)]
+struct Request {
+    head: [u8; REQUEST_BYTES],
+    payload: Vec<u8>,
+    header: RequestHeader,
+    reply: Vec<u8>,
+    /// Bytes of data in the reply, holes included.
+    data_bytes: u64,
+    /// Bytes of the reply that are no data.
+    heads_bytes: usize,
+    failed: bool,
+}
+
+impl Request {
+    fn bytes(&self) -> usize {
+        REQUEST_BYTES + self.payload.len()
+    }
+
+    fn is_read(&self) -> bool {
+        self.header.command == command::READ
+    }
+
+    fn forget_reply(&mut self) {
+        self.reply = Vec::new();
+        (self.data_bytes, self.heads_bytes, self.failed) = (0, 0, false);
+    }
+
+    /// Counts a part of the reply, and holds it against the request.
+    fn fits(&mut self, event: &Event) -> Result<Then, Fault> {
+        let RequestHeader { command, offset: begin, length, .. } = self.header;
+        let length = u64::from(length);
+        let (is_fit, then) = match *event {
+            Event::Simple { error: Some(ErrorCode::ShuttingDown), .. }
+            | Event::Error { error: ErrorCode::ShuttingDown, .. } => {
+                return Err(Fault::ShuttingDown);
+            }
+            Event::Simple { error: None, .. } if self.is_read() && length > 0 => {
+                let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+                (length <= REQUEST_BYTES_MAX.into(), Then::Data { bytes, last: true })
+            }
+            Event::Simple { .. } => (true, Then::End),
+            Event::Data { offset, bytes, last, .. } => {
+                let is_fit = self.covers(offset, bytes, last);
+                (is_fit, Then::Data { bytes: bytes as usize, last })
+            }
+            Event::Hole { offset, bytes, last, .. } => {
+                (self.covers(offset, bytes, last), Then::after(last))
+            }
+            Event::Extent { bytes, last, .. } => {
+                self.data_bytes += u64::from(bytes);
+                (command == command::BLOCK_STATUS, Then::after(last))
+            }
+            Event::Error { offset, last, .. } => {
+                self.failed = true;
+                (offset.is_none_or(|offset| offset >= begin), Then::after(last))
+            }
+            Event::Done { .. } => {
+                let is_whole = match command {
+                    command::READ => self.data_bytes == length,
+                    command::BLOCK_STATUS => self.data_bytes > 0,
+                    _ => true,
+                };
+                (is_whole || self.failed, Then::End)
+            }
+        };
+        if is_fit { Ok(then) } else { Err(Fault::Unfit(event.cookie())) }
+    }
+
+    /// Counts data or a hole; whether the request asks for it.
+    fn covers(&mut self, offset: u64, bytes: u32, last: bool) -> bool {
+        let length = u64::from(self.header.length);
+        self.data_bytes += u64::from(bytes);
+        let end = offset.checked_sub(self.header.offset).map(|from| from + u64::from(bytes));
+        self.is_read()
+            && end.is_some_and(|end| end <= length)
+            && self.data_bytes <= length
+            && (!last || self.failed || self.data_bytes == length)
+    }
+
+    /// What is to be sent from a byte on.
+    fn slices(&self, from: usize) -> [&[u8]; 2] {
+        match from.checked_sub(REQUEST_BYTES) {
+            None => [self.head.get(from..).unwrap_or_default(), &self.payload],
+            Some(from) => [&[], self.payload.get(from..).unwrap_or_default()],
+        }
+    }
+}
+
+/// What follows a part of a reply.
+enum Then {
+    /// So many bytes of data.
+    Data { bytes: usize, last: bool },
+    /// Another part.
+    More,
+    /// Nothing: it is whole.
+    End,
+}
+
+impl Then {
+    fn after(last: bool) -> Self {
+        if last { Self::End } else { Self::More }
+    }
+}
+
+/// Data of a reply that is still to come.
+#[derive(Clone, Copy, Debug)]
+struct Data {
+    number: u64,
+    left: usize,
+    last: bool,
+}
+
+/// What a request and its reply take of memory at most.
+#[must_use]
+pub fn charge(header: &RequestHeader) -> u64 {
+    OVERHEAD_BYTES
+        + match header.command {
+            command::READ | command::WRITE => u64::from(header.length.min(REQUEST_BYTES_MAX)),
+            command::BLOCK_STATUS => BLOCK_STATUS_BYTES,
+            _ => 0,
+        }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Book {
+    structured_replies: bool,
+    requests: BTreeMap<u64, Request>,
+    /// The next request's number.
+    next: u64,
+    /// The first request that is not sent whole.
+    unsent: u64,
+    /// How much of it is.
+    sent_bytes: usize,
+    /// A request that was answered before it was sent whole, and how much of it was sent.
+    rest: Option<(Request, usize)>,
+    reader: ReplyReader,
+    /// What the reader has taken of the chunk that it reads.
+    raw: Vec<u8>,
+    data: Option<Data>,
+    /// Charges of the requests.
+    held_bytes: u64,
+    /// Whole replies on their way to the client.
+    pub outbox: Outbox,
+}
+
+impl Book {
+    /// Of a connection that has just been agreed on.
+    #[must_use]
+    pub fn new(structured_replies: bool) -> Self {
+        Self {
+            structured_replies,
+            requests: BTreeMap::new(),
+            next: 0,
+            unsent: 0,
+            sent_bytes: 0,
+            rest: None,
+            reader: ReplyReader::new(REQUEST_BYTES_MAX),
+            raw: Vec::new(),
+            data: None,
+            held_bytes: 0,
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Whether there is room for one more. A connection may always have one.
+    #[must_use]
+    pub fn has_room(&self, header: &RequestHeader) -> bool {
+        let held_bytes = self.held_bytes + self.outbox.charges();
+        held_bytes == 0
+            || self.requests.len() < CONNECTION_REQUESTS_MAX
+                && held_bytes + charge(header) <= u64::from(CONNECTION_BYTES_MAX)
+    }
+
+    /// Takes a request in.
+    pub fn add(&mut self, header: &RequestHeader, payload: Vec<u8>) {
+        let number = self.next;
+        self.next += 1;
+        self.held_bytes += charge(header);
+        let head = RequestHeader { cookie: number, ..*header }.encode();
+        let request = Request {
+            head,
+            payload,
+            header: *header,
+            reply: Vec::new(),
+            data_bytes: 0,
+            heads_bytes: 0,
+            failed: false,
+        };
+        self.requests.insert(number, request);
+    }
+
+    /// How many are not answered.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether anything is to be sent to the data plane.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        self.rest.is_some() || self.requests.range(self.unsent..).next().is_some()
+    }
+
+    /// What is to be sent next to the data plane, as far as `slices` has room; their number.
+    pub fn to_send<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut count = 0;
+        let rest = self.rest.iter().map(|(request, sent)| (request, *sent));
+        let unsent = self.requests.range(self.unsent..).map(|(number, request)| {
+            (request, if *number == self.unsent { self.sent_bytes } else { 0 })
+        });
+        for (request, sent) in rest.chain(unsent) {
+            for bytes in request.slices(sent).into_iter().filter(|bytes| !bytes.is_empty()) {
+                let Some(slice) = slices.get_mut(count) else { return count };
+                *slice = IoSlice::new(bytes);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Notes that so many bytes of it were sent.
+    pub fn sent(&mut self, mut bytes: usize) {
+        if let Some((request, sent)) = &mut self.rest {
+            let taken = bytes.min(request.bytes() - *sent);
+            *sent += taken;
+            bytes -= taken;
+            if *sent < request.bytes() {
+                return;
+            }
+            self.rest = None;
+        }
+        while bytes > 0
+            && let Some((&number, request)) = self.requests.range(self.unsent..).next()
+        {
+            if number != self.unsent {
+                (self.unsent, self.sent_bytes) = (number, 0);
+            }
+            let taken = bytes.min(request.bytes() - self.sent_bytes);
+            self.sent_bytes += taken;
+            bytes -= taken;
+            if self.sent_bytes == request.bytes() {
+                (self.unsent, self.sent_bytes) = (number + 1, 0);
+            }
+        }
+    }
+
+    /// The connection to the data plane is lost: all of it is to be sent again over the next one.
+    pub fn lost(&mut self) {
+        self.requests.values_mut().for_each(Request::forget_reply);
+        let first = self.requests.keys().next();
+        (self.unsent, self.sent_bytes) = (first.copied().unwrap_or(self.next), 0);
+        (self.rest, self.data) = (None, None);
+        self.raw.clear();
+        self.reader = ReplyReader::new(REQUEST_BYTES_MAX);
+    }
+
+    /// Takes what the data plane has sent; whole replies are in the outbox then.
+    ///
+    /// # Errors
+    /// The connection is of no use any more, and [`Self::lost`] is to be called.
+    pub fn receive(&mut self, mut input: &[u8]) -> Result<(), Fault> {
+        loop {
+            if let Some(data) = self.data.take() {
+                input = self.take_data(data, input)?;
+                if self.data.is_some() {
+                    return Ok(());
+                }
+            }
+            let (taken, event) = self.reader.handle(input).map_err(Fault::Violation)?;
+            let (front, back) = input.split_at(taken);
+            self.raw.extend_from_slice(front);
+            input = back;
+            match event {
+                None => return Ok(()),
+                Some(event) => self.on(event)?,
+            }
+        }
+    }
+
+    fn take_data<'a>(&mut self, data: Data, input: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let Data { number, left, last } = data;
+        let (front, back) = input.split_at(left.min(input.len()));
+        let request = self.requests.get_mut(&number).ok_or(Fault::Unknown(number))?;
+        if last && front.len() == left && request.reply.is_empty() {
+            // All of it is here, in one piece: nothing has to be kept.
+            let reply = [&self.raw[..], front];
+            self.outbox.push(&reply, charge(&request.header));
+            self.raw.clear();
+            self.forget(number);
+            return Ok(back);
+        }
+        request.reply.reserve(self.raw.len() + left);
+        request.reply.append(&mut self.raw);
+        request.reply.extend_from_slice(front);
+        let left = left - front.len();
+        if left > 0 {
+            self.data = Some(Data { left, ..data });
+        } else if last {
+            self.finish(number);
+        }
+        Ok(back)
+    }
+
+    fn on(&mut self, event: Event) -> Result<(), Fault> {
+        let number = event.cookie();
+        // Nothing is answered before its head has left.
+        if number > self.unsent || number == self.unsent && self.sent_bytes < REQUEST_BYTES {
+            return Err(Fault::Unknown(number));
+        }
+        let request = self.requests.get_mut(&number).ok_or(Fault::Unknown(number))?;
+        let heads_bytes = request.heads_bytes + self.raw.len();
+        let unfit = Err(Fault::Unfit(number));
+        if heads_bytes > HEADS_BYTES_MAX {
+            return unfit;
+        }
+        request.heads_bytes = heads_bytes;
+        // The later extents of a chunk have no head.
+        if self.raw.len() >= reply::SIMPLE_BYTES {
+            self.raw[COOKIE].copy_from_slice(&request.header.cookie.to_be_bytes());
+        }
+        let is_simple = matches!(event, Event::Simple { .. });
+        if !self.structured_replies && !is_simple
+            || self.structured_replies && is_simple && request.is_read()
+        {
+            return unfit;
+        }
+        match request.fits(&event)? {
+            Then::Data { bytes, last } => {
+                self.data = Some(Data { number, left: bytes, last });
+            }
+            Then::More => request.reply.append(&mut self.raw),
+            Then::End => {
+                request.reply.append(&mut self.raw);
+                self.finish(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// A reply is whole.
+    fn finish(&mut self, number: u64) {
+        let Some(request) = self.requests.get_mut(&number) else { return };
+        let reply = std::mem::take(&mut request.reply);
+        self.outbox.push_whole(reply, charge(&request.header));
+        self.forget(number);
+    }
+
+    fn forget(&mut self, number: u64) {
+        let Some(request) = self.requests.remove(&number) else { return };
+        self.held_bytes -= charge(&request.header);
+        if number == self.unsent && self.sent_bytes > 0 {
+            self.rest = Some((request, self.sent_bytes));
+            (self.unsent, self.sent_bytes) = (number + 1, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

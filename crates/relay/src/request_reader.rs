@@ -1,0 +1,215 @@
+//! Splits a client's bytes after the handshake into complete requests.
+
+use evenkeel_wire::nbd::transmission::{BadMagic, PayloadTooLarge, REQUEST_BYTES};
+use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
+use std::fmt;
+
+/// Memory for a payload before any of it has arrived: it grows with what is received.
+const PAYLOAD_AT_FIRST: usize = 64 << 10;
+
+/// Why what has arrived is no request: the connection is out of step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Noise {
+    /// It does not begin as one.
+    Magic(BadMagic),
+    /// Its payload is larger than anybody takes.
+    Payload(PayloadTooLarge),
+}
+
+impl fmt::Display for Noise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic(error) => error.fmt(f),
+            Self::Payload(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What is in the middle of arriving.
+#[derive(Debug)]
+enum State {
+    Head {
+        bytes: [u8; REQUEST_BYTES],
+        length: usize,
+    },
+    /// A head that there may be no room for.
+    Waiting(RequestHeader, usize),
+    Payload {
+        header: RequestHeader,
+        payload: Vec<u8>,
+        total: usize,
+    },
+}
+
+/// What has come of the input.
+#[derive(Debug)]
+pub enum Taken {
+    /// All of it is taken.
+    Nothing,
+    /// There is no room for the next request; the rest of the input is not taken.
+    Full,
+    /// A request, with its payload.
+    Request(RequestHeader, Vec<u8>),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Intake {
+    terms: Terms,
+    state: State,
+}
+
+const EMPTY: State = State::Head { bytes: [0; REQUEST_BYTES], length: 0 };
+
+impl Intake {
+    /// Of a connection on these terms.
+    #[must_use]
+    pub fn new(terms: Terms) -> Self {
+        Self { terms, state: EMPTY }
+    }
+
+    /// Whether a request has begun to arrive and is not whole, though there is room for it.
+    #[must_use]
+    pub fn is_owed(&self) -> bool {
+        match self.state {
+            State::Head { length, .. } => length > 0,
+            State::Waiting(..) => false,
+            State::Payload { .. } => true,
+        }
+    }
+
+    /// Whether none of a request's payload was taken.
+    #[must_use]
+    pub fn is_before_payload(&self) -> bool {
+        !matches!(self.state, State::Payload { .. })
+    }
+
+    /// What of a request has arrived and was taken, as long as none of its payload was.
+    #[must_use]
+    pub fn beginning(&self) -> Option<Vec<u8>> {
+        match &self.state {
+            State::Head { bytes, length } => Some(bytes[..*length].to_vec()),
+            State::Waiting(header, _) => Some(header.encode().to_vec()),
+            State::Payload { .. } => None,
+        }
+    }
+
+    /// Begins anew with input whose beginning [`Self::beginning`] has told.
+    pub fn reset(&mut self) {
+        self.state = EMPTY;
+    }
+
+    /// Takes input up to the end of the next request. `admit` is asked whether there is room.
+    ///
+    /// # Errors
+    /// The connection is out of step.
+    pub fn take(
+        &mut self,
+        input: &mut &[u8],
+        mut admit: impl FnMut(&RequestHeader) -> bool,
+    ) -> Result<Taken, Noise> {
+        loop {
+            match &mut self.state {
+                State::Head { bytes, length } => {
+                    let count = (REQUEST_BYTES - *length).min(input.len());
+                    let (front, back) = input.split_at(count);
+                    bytes[*length..*length + count].copy_from_slice(front);
+                    *length += count;
+                    *input = back;
+                    if *length < REQUEST_BYTES {
+                        return Ok(Taken::Nothing);
+                    }
+                    let header = RequestHeader::decode(bytes).map_err(Noise::Magic)?;
+                    let payload = header.payload_bytes(&self.terms).map_err(Noise::Payload)?;
+                    self.state = State::Waiting(header, payload as usize);
+                }
+                State::Waiting(header, total) => {
+                    if !admit(header) {
+                        return Ok(Taken::Full);
+                    }
+                    let payload = Vec::with_capacity((*total).min(PAYLOAD_AT_FIRST));
+                    self.state = State::Payload { header: *header, payload, total: *total };
+                }
+                State::Payload { header, payload, total } => {
+                    let count = (*total - payload.len()).min(input.len());
+                    let (front, back) = input.split_at(count);
+                    payload.extend_from_slice(front);
+                    *input = back;
+                    if payload.len() < *total {
+                        return Ok(Taken::Nothing);
+                    }
+                    let request = Taken::Request(*header, std::mem::take(payload));
+                    self.state = EMPTY;
+                    return Ok(request);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_wire::nbd::constants::command;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const TERMS: Terms = Terms {
+        size_bytes: 1 << 30,
+        block_bytes_min: 1,
+        payload_bytes_max: 1 << 25,
+        read_only: false,
+        structured_replies: true,
+        base_allocation: true,
+    };
+
+    proptest! {
+        #[test]
+        fn requests_are_the_same_in_whatever_pieces_they_come_and_however_often_there_is_no_room(
+            asked in vec((0..5_u16, 0..3_000_u32), 1..20),
+            pieces in vec(1..2_000_usize, 1..20),
+            room in vec(any::<bool>(), 1..20),
+        ) {
+            let mut expected = Vec::new();
+            let mut bytes = Vec::new();
+            for (cookie, (command, length)) in (0..).zip(asked) {
+                let (flags, offset) = (cookie as u16 & 1, cookie * 512);
+                let header = RequestHeader { flags, command, cookie, offset, length };
+                let writes = if command == command::WRITE { length } else { 0 };
+                let payload: Vec<u8> = (0..writes).map(|at| at as u8).collect();
+                bytes.extend(header.encode());
+                bytes.extend(&payload);
+                expected.push((header, payload));
+            }
+            let mut intake = Intake::new(TERMS);
+            let (mut got, mut room) = (Vec::new(), room.iter().cycle());
+            let (mut at, mut pieces) = (0, pieces.iter().cycle());
+            while at < bytes.len() {
+                let end = bytes.len().min(at + pieces.next().unwrap());
+                let mut input = &bytes[at..end];
+                let mut refused = 0;
+                loop {
+                    // Room comes sooner or later.
+                    match intake.take(&mut input, |_| *room.next().unwrap() || refused > 5) {
+                        Ok(Taken::Nothing) => break,
+                        Ok(Taken::Full) => refused += 1,
+                        Ok(Taken::Request(header, payload)) => got.push((header, payload)),
+                        Err(noise) => panic!("{noise}"),
+                    }
+                }
+                prop_assert!(input.is_empty());
+                at = end;
+            }
+            // What has no payload is there as soon as there is room.
+            prop_assert!(!intake.is_owed());
+            prop_assert_eq!(got, expected);
+        }
+
+        #[test]
+        fn noise_is_told_and_does_not_panic(noise in vec(any::<u8>(), 28..100)) {
+            let mut input = &noise[..];
+            let taken = Intake::new(TERMS).take(&mut input, |_| true);
+            prop_assert!(matches!(taken, Err(Noise::Magic(_))));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Files in the data folder that are never flushed: they outlive the process, but not the machine.
+//!
+//! The kernel keeps their pages when the process is killed.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of the files in the data folder.
+pub const FOLDER: &str = "answered";
+const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+/// Where the kernel names its present run.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Who gives volumes files that outlive the process.
+pub trait Lasting: Send + Sync + fmt::Debug {
+    /// What an earlier process has left of a node, if anything.
+    ///
+    /// # Errors
+    /// When there is something that cannot be opened.
+    fn find(&self, node: u32) -> io::Result<Option<File>>;
+
+    /// An empty file for a node of which nothing was found.
+    ///
+    /// # Errors
+    /// When there can be none.
+    fn make(&self, node: u32) -> io::Result<File>;
+
+    /// Forgets a node's file.
+    fn forget(&self, node: u32);
+
+    /// Names the run of the machine, and the pool: what was noted under another name may be older
+    /// than what is on the device.
+    fn run(&self) -> u128;
+}
+
+/// Files in a data folder, one for each node.
+#[derive(Debug)]
+pub struct LastingFiles {
+    folder: PathBuf,
+    run: u128,
+}
+
+impl LastingFiles {
+    /// The files of a data folder, for the pool of this identity.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or the kernel does not name its run.
+    pub fn in_folder(path: &Path, pool: u128) -> io::Result<Self> {
+        let folder = path.join(FOLDER);
+        std::fs::create_dir_all(&folder)?;
+        let boot = std::fs::read_to_string(BOOT)?;
+        let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+        let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
+        Ok(Self { folder, run: boot ^ pool })
+    }
+
+    fn path(&self, node: u32) -> PathBuf {
+        self.folder.join(node.to_string())
+    }
+}
+
+impl Lasting for LastingFiles {
+    fn find(&self, node: u32) -> io::Result<Option<File>> {
+        match rustix::fs::open(self.path(node), OPEN, Mode::empty()) {
+            Ok(file) => Ok(Some(File::from(file))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn make(&self, node: u32) -> io::Result<File> {
+        let flags = OPEN | OFlags::CREATE | OFlags::TRUNC;
+        let file = rustix::fs::open(self.path(node), flags, Mode::from_bits_truncate(0o600))?;
+        Ok(File::from(file))
+    }
+
+    fn forget(&self, node: u32) {
+        if let Err(error) = std::fs::remove_file(self.path(node))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            // It is nobody's: whoever has this number next tells that from its own.
+            tracing::debug!(%error, node, "a file of answered writes stays that nobody needs");
+        }
+    }
+
+    fn run(&self) -> u128 {
+        self.run
+    }
+}

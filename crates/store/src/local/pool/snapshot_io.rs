@@ -1,0 +1,284 @@
+//! Reads and fills snapshots unit by unit, for copies between pools.
+//!
+//! A snapshot that is filled is written in a node of its own, like a volume. When it is complete, a
+//! snapshot of that node is made, and the node is deleted like a volume that has one.
+
+use super::LocalPool;
+use super::open::{Closed, OpenVolume};
+use super::snapshots::{SnapshotReader, UNIT_BLOCKS};
+use super::state::State;
+use crate::buffer::Buffer;
+use crate::local::format::{Node, NodeKind};
+use crate::snapshots::{UNIT_BYTES, Units};
+use crate::{Store, StoreError, Submission};
+use evenkeel_core::ids::{SnapshotId, VolumeId};
+use evenkeel_core::request::Operation;
+use evenkeel_core::units::ByteCount;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Readers, and nodes being filled, that stay open for whoever asks next.
+const OPEN_MAX: usize = 16;
+
+/// What stays open between two calls: a short list, the last used last.
+struct Kept<T>(Mutex<VecDeque<(SnapshotId, Arc<T>)>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Kept<T> {
+    fn list(&self) -> MutexGuard<'_, VecDeque<(SnapshotId, Arc<T>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is open for a snapshot, opened if it is not. What was not used for the longest time may
+    /// be closed for it.
+    fn get(
+        &self,
+        id: SnapshotId,
+        open: impl FnOnce() -> Result<T, StoreError>,
+        close: fn(&T),
+    ) -> Result<Arc<T>, StoreError> {
+        let mut list = self.list();
+        let at = list.iter().position(|(kept, _)| *kept == id);
+        let kept = match at.and_then(|at| list.remove(at)) {
+            Some(kept) => kept,
+            None => (id, Arc::new(open()?)),
+        };
+        let found = Arc::clone(&kept.1);
+        list.push_back(kept);
+        if list.len() > OPEN_MAX
+            && let Some((_, dropped)) = list.pop_front()
+        {
+            // Before anybody can open it anew.
+            close(&dropped);
+        }
+        Ok(found)
+    }
+
+    fn take(&self, id: SnapshotId) -> Option<Arc<T>> {
+        let mut list = self.list();
+        let at = list.iter().position(|(kept, _)| *kept == id)?;
+        list.remove(at).map(|(_, kept)| kept)
+    }
+}
+
+/// What is open of a pool's snapshots.
+#[derive(Default)]
+pub(super) struct Desk {
+    readers: Kept<Mutex<SnapshotReader>>,
+    /// `None` when it was closed while somebody waited for it.
+    fillers: Kept<Mutex<Option<OpenVolume>>>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Desk(..)")
+    }
+}
+
+impl Desk {
+    /// A snapshot is deleted: it is not read any more.
+    pub fn forget(&self, id: SnapshotId) {
+        drop(self.readers.take(id));
+    }
+}
+
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LocalPool {
+    pub(super) fn units_of(
+        &self,
+        id: SnapshotId,
+        older: Option<SnapshotId>,
+        first: u64,
+        max: usize,
+    ) -> Result<Units, StoreError> {
+        // Readers of their own: two of those that are kept, taken in any order, might wait for each
+        // other.
+        let mut older = older.map(|older| self.read_snapshot(older)).transpose()?;
+        self.read_snapshot(id)?.changed(older.as_mut(), first, max)
+    }
+
+    pub(super) fn read_unit(
+        &self,
+        id: SnapshotId,
+        unit: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let open = || self.read_snapshot(id).map(Mutex::new);
+        // One that is in use closes when that ends.
+        let reader = self.desk.readers.get(id, open, |_| ())?;
+        let located = {
+            let mut reader = lock(&reader);
+            let beyond = unit.checked_mul(UNIT_BYTES).is_none_or(|at| at >= reader.size().0);
+            if beyond {
+                return Err(no_unit(id, unit, reader.size()));
+            }
+            reader.locate(unit * UNIT_BLOCKS, UNIT_BLOCKS)?
+        };
+        // Several may read from the device at once; the reader is kept until they have.
+        let bytes = located.map(|located| self.read_located(id, &located)).transpose();
+        drop(reader);
+        bytes
+    }
+
+    pub(super) fn start_filling(
+        &self,
+        id: SnapshotId,
+        size: ByteCount,
+        parent: Option<SnapshotId>,
+        is_encrypted: bool,
+    ) -> Result<(), StoreError> {
+        let has_begun =
+            |state: &State| state.filling(id).is_some_and(|(_, node)| node.size == size.0);
+        // Before a key is made, which may take a program.
+        if has_begun(&self.state()) {
+            return Ok(());
+        }
+        let new_key = match parent {
+            None if is_encrypted => self.new_key(name_of(id))?,
+            _ => Vec::new(),
+        };
+        let mut state = self.state();
+        if has_begun(&state) {
+            return Ok(());
+        }
+        if state.filling(id).is_some() || state.snapshot(id).is_some() {
+            return Err(StoreError::Exists { what: id.to_string() });
+        }
+        let (parent, key) = match parent {
+            Some(parent) => {
+                let (number, node) = self.complete_snapshot(&state, parent)?;
+                if size.0 < node.size {
+                    let present = ByteCount(node.size);
+                    return Err(StoreError::Size { id: name_of(id), present, asked: size });
+                }
+                (number, state.key_of(number).to_vec())
+            }
+            None => (0, new_key),
+        };
+        let node = Node::new(NodeKind::Filling, id.bits(), size.0, parent);
+        let doing = || format!("begin to fill {id}");
+        let made = state.make_node(node, &key).map_err(self.io(doing()))?;
+        made.map(drop).ok_or_else(|| self.io(doing())(state.table_is_full()))
+    }
+
+    pub(super) fn fill_unit(
+        &self,
+        id: SnapshotId,
+        unit: u64,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let filler = self.filler(id)?;
+        let mut open = lock(&filler);
+        let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
+        let size = filler.geometry().size;
+        let at = unit.checked_mul(UNIT_BYTES).filter(|at| *at < size.0);
+        let offset = at.ok_or_else(|| no_unit(id, unit, size))?;
+        let length = UNIT_BYTES.min(size.0 - offset);
+        if bytes.len() as u64 != length {
+            let present = bytes.len();
+            let why = format!("unit {unit} has {length} bytes, and {present} were given");
+            return Err(StoreError::Unit { id, why });
+        }
+        let mut buffer = Buffer::new(bytes.len());
+        buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        let ended = filler.volume.run_now(Submission {
+            ticket: 0,
+            operation: Operation::Write { fua: true },
+            offset,
+            length: length as u32,
+            buffer: Some(buffer),
+        });
+        let must_reopen = filler.must_reopen();
+        drop(open);
+        if must_reopen {
+            // What of it is durable is found when it is opened anew.
+            self.close_filler(id);
+        }
+        let doing = || format!("fill unit {unit} of {id}");
+        ended.result.map_err(|failure| StoreError::of_request(doing(), failure))
+    }
+
+    pub(super) fn complete_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
+        let (is_made, filling) = {
+            let state = self.state();
+            (self.complete_snapshot(&state, id).is_ok(), state.filling(id))
+        };
+        let Some((number, _)) = filling else {
+            return if is_made { Ok(()) } else { Err(StoreError::NoSnapshot { id }) };
+        };
+        if !is_made {
+            let filler = self.filler(id)?;
+            let mut open = lock(&filler);
+            let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
+            let made = self.snapshot_of(number, id)?.made;
+            filler.volume.attend_now();
+            // Nobody fills it after this: it is not opened again.
+            drop(open.take());
+            if made.try_recv() != Ok(true) {
+                let why = io::Error::other("it could not be made durable");
+                return Err(StoreError::io(format!("complete {id}"), why));
+            }
+        }
+        self.delete_filling(id)
+    }
+
+    /// Deletes what a snapshot is filled in; done if there is none. The snapshot keeps what it has.
+    pub(super) fn delete_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
+        if self.state().filling(id).is_none() {
+            return Ok(());
+        }
+        self.close_filler(id);
+        let Some((number, node)) = self.state().filling(id) else { return Ok(()) };
+        let deleting = Node { kind: NodeKind::Deleting, ..node };
+        let written = self.state().write_nodes([(number, deleting)]);
+        written.map_err(self.io(format!("delete what {id} is filled in")))?;
+        // The snapshot is complete or gone, whatever becomes of this.
+        self.finish_deletion_or_note(number, deleting);
+        Ok(())
+    }
+
+    fn filler(&self, id: SnapshotId) -> Result<Arc<Mutex<Option<OpenVolume>>>, StoreError> {
+        let open = || Ok(Mutex::new(Some(self.open_filling(id)?)));
+        self.desk.fillers.get(id, open, |filler| drop(lock(filler).take()))
+    }
+
+    fn open_filling(&self, id: SnapshotId) -> Result<OpenVolume, StoreError> {
+        let found = {
+            let state = self.state();
+            // Once the snapshot is made, or is being made, nothing of it changes.
+            state.filling(id).filter(|_| state.snapshot(id).is_none())
+        };
+        let (number, node) = found.ok_or(StoreError::NoSnapshot { id })?;
+        let claimed = Closed::claim(&self.shared, number);
+        let closed = claimed.ok_or(StoreError::Open { id: name_of(id) })?;
+        let cipher = self.shared.cipher(&self.state(), number, &node)?;
+        self.open_node(number, node, closed, cipher)
+    }
+
+    /// Closes what a snapshot is filled in, when whoever fills it at the moment has done so.
+    fn close_filler(&self, id: SnapshotId) {
+        if let Some(filler) = self.desk.fillers.take(id) {
+            drop(lock(&filler).take());
+        }
+    }
+}
+
+/// The name of what a snapshot is filled in, where a volume's is wanted.
+fn name_of(id: SnapshotId) -> VolumeId {
+    VolumeId::from_bits(id.bits())
+}
+
+fn no_unit(id: SnapshotId, unit: u64, size: ByteCount) -> StoreError {
+    let units = size.0.div_ceil(UNIT_BYTES);
+    let why = format!("there is no unit {unit}: it has {size}, which is {units} units, from 0 on");
+    StoreError::Unit { id, why }
+}

@@ -1,0 +1,131 @@
+//! The leader's access to the cluster: nodes and homes in etcd, connections to agents, the store's
+//! fence.
+
+use evenkeel_control::cluster::fleet::{self, Node, Standing};
+use evenkeel_control::cluster::homes::{Changes, Writer};
+use evenkeel_control::cluster::kv::Kv;
+use evenkeel_control::cluster::nodes::{self, Member, Nodes, State};
+use evenkeel_control::journal::etcd::election::Leadership;
+use evenkeel_control::journal::etcd::gateway::{Compare, Operation, Transaction};
+use evenkeel_control::journal::etcd::upkeep::{MemberSeen, Upkeep};
+use evenkeel_core::fencing::NodeId;
+use evenkeel_link::{ClientConfig, RemoteAgent, Status, Timing, TlsFiles};
+use evenkeel_store::Pool;
+use evenkeel_wire::agent::proof::ClusterSecret;
+use evenkeel_wire::agent::session::{Leader, LeaderGeneration};
+use evenkeel_wire::agent::{Agent, Command, Reply};
+use std::sync::Arc;
+
+/// See the module's text.
+pub struct Around {
+    pub kv: Kv,
+    pub nodes: Nodes,
+    pub homes: Writer,
+    pub leadership: Leadership,
+    pub pool: Arc<dyn Pool>,
+    pub here: NodeId,
+    /// The cluster's number.
+    pub cluster: u128,
+    /// The secret that its nodes prove to each other that they know.
+    pub secret: ClusterSecret,
+    pub upkeep: Arc<Upkeep>,
+    /// Names this process as a leader.
+    pub incarnation: u64,
+    pub tls: Option<TlsFiles>,
+}
+
+/// A node that is reached over TCP, as is the node of this process: so it obeys a later leader as
+/// soon as all others do.
+struct Remote(RemoteAgent);
+
+impl Agent for Remote {
+    fn call(&self, command: Command) -> Reply {
+        self.0.call(command)
+    }
+}
+
+impl Node for Remote {
+    fn standing(&self) -> Standing {
+        match self.0.status() {
+            Status::Up => Standing::Up,
+            Status::Restarted(incarnation) => Standing::New(incarnation),
+            Status::Away(why) => Standing::Away(why),
+            Status::Deposed(why) => Standing::Deposed(why),
+        }
+    }
+
+    fn accept(&self, incarnation: u128) {
+        self.0.accept_restart(incarnation);
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl fleet::Cluster for Around {
+    fn members(&self) -> Vec<Member> {
+        nodes::members(&self.nodes.values())
+    }
+
+    fn connect(&self, member: &Member) -> Result<Arc<dyn Node>, String> {
+        let Some(inst) = member.inst.as_ref().or(member.last.as_ref()) else {
+            return Err("it does not live".to_owned());
+        };
+        let is_fenced = self.pool.is_fenced(&inst.store).map_err(|error| error.to_string())?;
+        if is_fenced {
+            return Err("its process was fenced; it is to join again as another one".to_owned());
+        }
+        let config = ClientConfig {
+            address: inst.agent,
+            cluster: self.cluster,
+            secret: self.secret.clone(),
+            node: member.number,
+            leader: Leader { node: self.here, incarnation: self.incarnation },
+            generation: LeaderGeneration(self.leadership.created()),
+            tls: self.tls.clone(),
+            timing: Timing::default(),
+        };
+        let remote = RemoteAgent::start(config).map_err(|error| error.to_string())?;
+        Ok(Arc::new(Remote(remote)))
+    }
+
+    fn fence(&self, node: &str) -> Result<(), String> {
+        // What is seen may be old, or this process may lead no more: etcd is asked.
+        let lives = self.kv.name(&format!("{}{node}/inst", nodes::PREFIX));
+        let leads = self.kv.keys.leader();
+        let asked = Transaction {
+            when: vec![
+                Compare::CreatedBy(leads.clone(), self.leadership.created()),
+                Compare::CreatedBy(lives, 0),
+            ],
+            then: vec![Operation::Look(leads)],
+            otherwise: vec![],
+        };
+        let answer = self.kv.transact(&asked).map_err(|error| error.to_string())?;
+        if !answer.succeeded {
+            return Err("it lives, or this node leads no more".to_owned());
+        }
+        self.pool.fence(node).map_err(|error| error.to_string())
+    }
+
+    fn note(&self, changes: &Changes) -> Result<(), String> {
+        self.homes.write(&self.kv, changes).map_err(|error| error.to_string())
+    }
+
+    fn set_state(&self, node: &str, state: State) -> Result<bool, String> {
+        nodes::set_state(&self.kv, node, state).map_err(|error| error.to_string())
+    }
+
+    fn etcd(&self) -> Vec<MemberSeen> {
+        self.upkeep.seen()
+    }
+
+    fn here(&self) -> NodeId {
+        self.here
+    }
+
+    fn term(&self) -> u64 {
+        self.leadership.created()
+    }
+}

@@ -1,0 +1,89 @@
+//! Resolves a volume to the node that serves it, for this node's front.
+
+use super::confirmation::Confirmation;
+use evenkeel_control::cluster::nodes::{Entry, Nodes};
+use evenkeel_control::cluster::watch_cache::Mirror;
+use evenkeel_core::fencing::NodeId;
+use evenkeel_core::ids::VolumeId;
+use evenkeel_engine::Entrance;
+use evenkeel_engine::handoff as engine;
+use evenkeel_relay::{Home, Homes, Inside, Lender, Loan, Local, Returned};
+use evenkeel_wire::agent::HostAddress;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// See the module's text.
+pub struct Directions {
+    pub homes: Mirror<NodeId>,
+    pub nodes: Nodes,
+    pub here: NodeId,
+    /// The data plane of this node.
+    pub entrance: Entrance,
+    /// Whether the storage lets it serve.
+    pub confirmation: Arc<Confirmation>,
+}
+
+impl Homes for Directions {
+    fn home(&self, volume: VolumeId) -> Home {
+        let home = self.homes.values().get(&volume.to_string()).copied();
+        match home {
+            None => Home::Nowhere,
+            // It is being brought up.
+            Some(home) if home == self.here && !self.entrance.holds(volume) => Home::Unsettled,
+            Some(home) if home == self.here => Home::Here,
+            Some(home) => match relay_of(&self.nodes.values(), home) {
+                Some(address) => Home::At { node: home, address },
+                None => Home::Unsettled,
+            },
+        }
+    }
+}
+
+/// Where a node takes clients of others, if its process lives. Every client that waits for a home
+/// asks many times a second, so nothing is copied.
+fn relay_of(nodes: &BTreeMap<String, Entry>, number: NodeId) -> Option<SocketAddr> {
+    let is_spec = |(key, entry): (&String, &Entry)| match entry {
+        Entry::Spec(spec) if spec.number == number.0 => key.strip_suffix("spec").map(str::to_owned),
+        _ => None,
+    };
+    let node = nodes.iter().find_map(is_spec)?;
+    match nodes.get(&format!("{node}inst")) {
+        Some(Entry::Inst(inst)) => Some(inst.relay),
+        _ => None,
+    }
+}
+
+impl Local for Directions {
+    fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
+        let evenkeel_engine::Inside { stream, held, lender } = self.entrance.connect(peer)?;
+        Ok(Inside { stream, held, lender: Some(Arc::new(ToEngine(lender))) })
+    }
+
+    fn ask_storage(&self) -> u64 {
+        self.confirmation.ask()
+    }
+
+    fn is_confirmed(&self, question: u64) -> bool {
+        self.confirmation.door().is_confirmed(question)
+    }
+}
+
+/// Hands clients over to the data plane, in its own words.
+struct ToEngine(engine::Lender);
+
+impl Lender for ToEngine {
+    fn lend(&self, loan: Loan) {
+        let Loan { client, unread, back } = loan;
+        let back = Box::new(move |returned| {
+            let engine::Returned { client, unsent, unread, skipped } = returned;
+            back(Returned { client, unsent, unread, skipped });
+        });
+        self.0.lend(engine::Loan { client, unread, back });
+    }
+
+    fn recall(&self) {
+        self.0.recall();
+    }
+}
