@@ -9,7 +9,8 @@
 //! volume.
 //!
 //! Absent on purpose: the client of the API, which is the binary's and comes in as a
-//! [`bench::server_process::ControlApi`]; and what runs in virtual time, which is in `evenkeel-sim`.
+//! [`bench::server_process::ControlApi`]; and what runs in virtual time, which is in
+//! `evenkeel-sim`.
 //!
 //! [`Workload`]: evenkeel_sim::workload::Workload
 //! [`Series`]: evenkeel_sim::figures::series::Series

@@ -94,8 +94,9 @@ impl<P: Copy> Timeline<P> {
     }
 }
 
-/// An experiment in a closed loop, for tests and benchmarks; see the module's text. The required methods are called by the
-/// loop, the provided ones from `dispatch` on by the experiment and its owner.
+/// An experiment in a closed loop, for tests and benchmarks; see the module's text. The required
+/// methods are called by the loop, the provided ones from `dispatch` on by the experiment and its
+/// owner.
 pub trait ClosedLoop {
     /// What the device serves: a request, or a piece of one.
     type Piece: Copy;

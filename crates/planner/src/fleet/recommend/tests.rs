@@ -389,7 +389,9 @@ proptest! {
         };
         let searched = search::cheapest(&space, &demand, &wanted);
         let searched = searched.first().map(|found| found.layout.each);
-        let cost = |spec: Option<VolumeSpec>| spec.and_then(|it| alternatives::monthly(&policy, &it));
+        let cost = |spec: Option<VolumeSpec>| {
+            spec.and_then(|spec| alternatives::monthly(&policy, &spec))
+        };
         let searched = searched.filter(|it| it.size_gib == 2_000);
         prop_assert_eq!(cost(found), cost(searched), "{:?} {:?}", found, searched);
     }
