@@ -211,7 +211,7 @@ mod tests {
             "no price of gp3 is known for 2016-11-01: the list in force is of 2014-06-17"
         );
         let error = Known::MonthlyUsd.of(&[], Date { year: 2012, ..early }).unwrap_err();
-        assert!(error.starts_with("no prices are known for 2012-11-01"), "{error}");
+        assert!(error.starts_with("no prices of us-east-1 are known for 2012-11-01"), "{error}");
     }
 
     /// The exact power of the exact middle, in whole numbers.
