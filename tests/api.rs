@@ -5,6 +5,8 @@ mod support;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+use support::bench::run_within;
 use support::nbd::{Client, REPLY_UNKNOWN};
 use support::process::run;
 use support::server::{Server, evenkeel, new_folder};
@@ -180,7 +182,8 @@ fn boto3_and_aws_cli_read_metrics_from_cloudwatch() {
     let check = |server: &Server, mode: &str| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/cloudwatch.py");
         let script = format!("exec {python} -B {script} {mode} {volume} {reads} {writes}");
-        run(&mut server.shell(&script)).ok();
+        // It waits for the end of a minute, for 90 s at most.
+        run_within(&mut server.shell(&script), Duration::from_secs(150)).ok();
     };
     check(&server, "new");
     let script = format!(

@@ -179,6 +179,8 @@ const PAGES: &[Page] = &[
         before: "evenkeel volume create --size 8 --attach && mkdir metrics
             cd metrics && sed s/vol-0123456789abcdef0/$(latest)/g >one.json \\
                 $ROOT/crates/planner/samples/cloudwatch_data.json && cd ..",
+        // The list is one of the server's, whose zone is in no region of AWS.
+        instead: &[("fleet volumes.json", "fleet volumes.json --region us-east-1")],
         ..on("docs/reference/fleet.md", On::Server(""))
     },
     on(

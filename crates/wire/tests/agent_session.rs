@@ -35,17 +35,17 @@ fn the_bytes_are_those_of_the_page() {
     let hello = Hello { agent_version: 8, cluster: 0xc1, node: NodeId(7), leader, generation };
     assert_eq!(
         hex(&hello.encode()),
-        "45564b4800020008000000000000000000000000000000c1\
+        "45564b4800010008000000000000000000000000000000c1\
          00000007000000020000000000000abc0000000000000009"
     );
     let opening = Opening { agent_version: 8, nonce: [0xab; 32] }.encode();
     let nonce = "ab".repeat(32);
-    assert_eq!(hex(&opening), format!("45564b4800020008{nonce}0000000000000000"));
+    assert_eq!(hex(&opening), format!("45564b4800010008{nonce}0000000000000000"));
     let challenge = Challenge { agent_version: 8, challenge: [0xab; 64] }.encode();
-    assert_eq!(hex(&challenge), format!("45564b4300020008{nonce}{nonce}"));
+    assert_eq!(hex(&challenge), format!("45564b4300010008{nonce}{nonce}"));
     assert_eq!(
         hex(&answer("no".into()).encode()),
-        "45564b570002000800000000000000030000000000000000000000000000000400000005000000060005\
+        "45564b570001000800000000000000030000000000000000000000000000000400000005000000060005\
          0000000000026e6f"
     );
     let packet = Packet { kind: PacketKind::Abandon, number: 258 };
@@ -70,12 +70,12 @@ proptest! {
         magic in any::<bool>(),
     ) {
         if magic {
-            hello[..6].copy_from_slice(b"EVKH\0\x02");
-            opening[..6].copy_from_slice(b"EVKH\0\x02");
-            challenge[..6].copy_from_slice(b"EVKC\0\x02");
+            hello[..6].copy_from_slice(b"EVKH\0\x01");
+            opening[..6].copy_from_slice(b"EVKH\0\x01");
+            challenge[..6].copy_from_slice(b"EVKC\0\x01");
             let reserved = opening.len() - 8;
             opening[reserved..].fill(0);
-            reply[..6].copy_from_slice(b"EVKW\0\x02");
+            reply[..6].copy_from_slice(b"EVKW\0\x01");
             let verdict = reply[41] % 9;
             reply[40..46].copy_from_slice(&[0, verdict, 0, 0, 0, 0]);
             let text = reply.len() - ANSWER_BYTES;

@@ -35,7 +35,10 @@ impl Policies {
         }
         let region_of = |volume: &Volume| volume.region.clone().or(region.map(str::to_owned));
         if let Some(volume) = list.volumes.iter().find(|volume| region_of(volume).is_none()) {
-            let message = format!("the list does not say in which region {} is", volume.id);
+            let zone = volume.zone.as_ref();
+            let why = zone.map(|zone| format!(": its zone {zone:?} is none of AWS"));
+            let why = why.unwrap_or_default();
+            let message = format!("the list does not say in which region {} is{why}", volume.id);
             return Err(usage(message).hint(
                 "name it with --region, or give a list with the column AvailabilityZone, as \
                  `aws ec2 describe-volumes` prints it",
