@@ -217,6 +217,11 @@ fn commands_lead_to_a_layout_and_back() {
     let words = shrinks["notes"][0].as_str().expect("a note");
     assert!(words.contains("cannot be modified: New size cannot be smaller"), "{words}");
     assert_eq!(shrinks["back"]["aws"], json!(["aws ec2 delete-volume --volume-id VOLUME"]));
+    let elsewhere = commands(&["--source", "gp2 100", "--region", "eu-west-1"]);
+    let aws = [&elsewhere["aws"][0], &elsewhere["back"]["aws"][0]];
+    for command in aws.map(|command| command.as_str().expect("a command")) {
+        assert!(command.ends_with(" --region eu-west-1"), "{command}");
+    }
     let grows = commands(&["--source", "gp2 50", "--capacity", "100"]);
     assert!(grows["aws"][0].as_str().is_some_and(|it| it.contains("modify-volume")), "{grows}");
     assert_eq!(grows["back"]["aws"], json!([]));

@@ -231,6 +231,8 @@ fn commands_have_their_way_back_and_delete_nothing() {
         "# aws ec2 modify-volume --volume-id vol-0002 --volume-type io2 --iops 1080",
         "# aws ec2 delete-volume --volume-id vol-0004",
     ] {
+        // The list says no region; the flag does, and each command names it.
+        let line = format!("{line} --region us-east-1");
         assert!(script.lines().any(|found| found == line), "{line}: {script}");
     }
     let runs = script.lines().filter(|line| line.starts_with("aws"));
@@ -365,7 +367,8 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     assert!(reason.contains("no prices of the region \"moon-1\" are known"), "{reason}");
     assert!(reason.contains("--prices FILE"), "{reason}");
     let lists = [("ap-northeast-1", "2026-10-15"), ("eu-west-1", "2026-10-15")];
-    let lists = lists.map(|(region, date)| json!({ "region": region, "date": date }));
+    let lists =
+        lists.map(|(region, date)| json!({ "region": region, "date": date, "no_price_of": [] }));
     assert_eq!(value["price_lists"], json!(lists));
     // A flag does not move volumes whose zone is known.
     assert_eq!(of(&json(&["--region", "us-east-1"]), 1), of(&value, 1));
@@ -375,6 +378,21 @@ fn volumes_are_priced_by_their_region_or_not_at_all() {
     write("moon.json", &get_products("moon-1", "0.2"));
     let value = json(&["--prices", "moon.json"]);
     assert_eq!(of(&value, 2), (json!("keep"), 20_000_000, 20_000_000));
+    let text = told_with(&folder, &["aws.json", "--prices", "moon.json"]);
+    assert!(text.contains("moon-1 (no price of gp3, io1, io2, st1, sc1)"), "{text}");
+    // A type that is discounted twice, a list of regions that no volume is in, an empty file.
+    write("mars.json", &get_products("mars-1", "0.2"));
+    write("empty.json", "");
+    for (more, why) in [
+        (["--discount", "gp3=12,gp3=20"], "--discount names gp3 twice"),
+        (["--prices", "mars.json"], "--prices has prices of mars-1, and "),
+        (["--prices", "empty.json"], "empty.json: the price list is empty"),
+    ] {
+        let output = run_anywhere(folder.path(), &[&["aws.json"][..], &more].concat());
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr.contains(why), "{stderr}");
+    }
     told_with(&folder, &["aws.json", "--commands", "change.sh"]);
     let script = fs::read_to_string(folder.path().join("change.sh")).expect("a script");
     assert!(script.contains("--throughput 128 --region eu-west-1\n"), "{script}");

@@ -2,10 +2,13 @@
 
 mod terraform;
 
+use super::fleet::endpoint_region;
 use super::input::Case;
+use super::prices::DEFAULT_REGION;
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::volume::{ModifyPolicy, VolumeChange, VolumeRequest, VolumeSpec};
 use evenkeel_planner::layout::Layout;
+use evenkeel_planner::prices::Prices;
 use evenkeel_planner::spread::Spread;
 use serde_json::{Value, json};
 
@@ -82,7 +85,7 @@ fn by_modifying(case: &Case, layout: &Layout, id: &str, source: &VolumeSpec) -> 
     let back = match rules.modify(&layout.each, &change(&layout.each, source)) {
         Ok(_) => Back {
             evenkeel: vec![evenkeel_modify(id, source)],
-            aws: vec![aws_modify(id, source)],
+            aws: vec![aws_modify(case, id, source)],
             notes: policy.into_iter().collect(),
         },
         Err(invalid) => {
@@ -96,7 +99,7 @@ fn by_modifying(case: &Case, layout: &Layout, id: &str, source: &VolumeSpec) -> 
     };
     Commands {
         evenkeel: vec![evenkeel_modify(id, &layout.each)],
-        aws: vec![aws_modify(id, &layout.each)],
+        aws: vec![aws_modify(case, id, &layout.each)],
         terraform: terraform::modified(id, &layout.each),
         stripe: vec![],
         notes: vec![],
@@ -110,10 +113,15 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
         if multi_attach { [" --multi-attach", " --multi-attach-enabled"] } else { ["", ""] };
     let flags = flags(&layout.each);
     let one = format!("evenkeel volume create --type {volume_type} --size {size_gib}{flags}{both}");
+    let region = region(case);
     let one_aws = format!(
         "aws ec2 create-volume --availability-zone ZONE --volume-type {volume_type} --size \
-         {size_gib}{flags}{both_aws}"
+         {size_gib}{flags}{both_aws}{region}"
     );
+    let attach_aws = format!(
+        "aws ec2 attach-volume --volume-id VOLUME --instance-id INSTANCE --device DEVICE{region}"
+    );
+    let delete_aws = each("aws ec2 delete-volume --volume-id", layout.volumes) + &region;
     let copy = "stop what writes, copy with `rsync -aHAXS OLD/ NEW/`, and start it on the copy";
     let mut notes: Vec<String> = reason.into_iter().collect();
     notes.push(copy.to_owned());
@@ -123,7 +131,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     };
     let back = Back {
         evenkeel: vec![each("evenkeel volume rm", layout.volumes)],
-        aws: vec![each("aws ec2 delete-volume --volume-id", layout.volumes)],
+        aws: vec![delete_aws],
         notes: vec![
             "the old volume stays as it is: start on it again, after copying what is newer, and \
              delete the new ones"
@@ -132,11 +140,7 @@ fn by_creating(case: &Case, layout: &Layout, reason: Option<String>) -> Commands
     };
     Commands {
         evenkeel: vec![times(&one, layout.volumes)],
-        aws: vec![
-            times(&one_aws, layout.volumes),
-            "aws ec2 attach-volume --volume-id VOLUME --instance-id INSTANCE --device DEVICE"
-                .to_owned(),
-        ],
+        aws: vec![times(&one_aws, layout.volumes), attach_aws],
         terraform: terraform::created(layout, stripe_kib),
         stripe: match stripe_kib {
             _ if layout.volumes <= 1 => vec![],
@@ -196,13 +200,23 @@ fn evenkeel_modify(id: &str, each: &VolumeSpec) -> String {
     format!("evenkeel volume modify {id} --type {volume_type} --size {size_gib}{}", flags(each))
 }
 
-fn aws_modify(id: &str, each: &VolumeSpec) -> String {
+fn aws_modify(case: &Case, id: &str, each: &VolumeSpec) -> String {
     let VolumeSpec { volume_type, size_gib, .. } = each;
-    let flags = flags(each);
+    let (flags, region) = (flags(each), region(case));
     format!(
         "aws ec2 modify-volume --volume-id {id} --volume-type {volume_type} --size \
-         {size_gib}{flags}"
+         {size_gib}{flags}{region}"
     )
+}
+
+/// The region of the prices as a flag of aws-cli, unless it is the one that applies by default.
+fn region(case: &Case) -> String {
+    match &case.space.prices {
+        Prices::List(list) if list.list().region() != DEFAULT_REGION => {
+            format!(" --region {}", endpoint_region(list.list().region()))
+        }
+        Prices::List(_) | Prices::Book(_) => String::new(),
+    }
 }
 
 impl Commands {

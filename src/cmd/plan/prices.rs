@@ -8,6 +8,7 @@ use evenkeel_core::volume::{Date, VolumeType};
 use evenkeel_planner::offers::Offers;
 use evenkeel_planner::price_book::PriceBook;
 use evenkeel_planner::prices::{Discounts, ListPrices, Prices};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ impl Given {
         as_of: Option<Date>,
     ) -> Result<Self, Failure> {
         let usage = |message: String| Failure::new(message).exit(Exit::Usage);
+        check_discounts(discounts).map_err(usage)?;
         let discounts: Discounts = discounts.iter().copied().collect();
         let (mut books, mut offers) = (Vec::new(), Offers::default());
         let mut has_lists = false;
@@ -68,10 +70,27 @@ impl Given {
 
     /// The prices of a region.
     pub fn of(&self, region: &str) -> Result<Prices, Failure> {
-        match &self.book {
-            Some(book) => Ok(Prices::Book(Arc::clone(book))),
-            None => self.list(region).map(Prices::List),
+        if let Some(book) = &self.book {
+            return Ok(Prices::Book(Arc::clone(book)));
         }
+        self.check_used(&BTreeSet::from([region.to_owned()]))?;
+        self.list(region).map(Prices::List)
+    }
+
+    /// Returns an error if there are price lists of `--prices`, and none of these regions.
+    pub fn check_used(&self, regions: &BTreeSet<String>) -> Result<(), Failure> {
+        if self.lists.is_empty() || self.lists.iter().any(|list| regions.contains(list.region())) {
+            return Ok(());
+        }
+        let given: Vec<&str> = self.lists.iter().map(PriceList::region).collect();
+        let wanted: Vec<&str> = regions.iter().map(String::as_str).collect();
+        let message = format!(
+            "--prices has prices of {}, and {} is asked for",
+            given.join(", "),
+            wanted.join(", ")
+        );
+        let hint = format!("name the region with --region {}, or leave --prices out", given[0]);
+        Err(Failure::new(message).exit(Exit::Usage).hint(hint))
     }
 
     /// The price list of a region: what a file has goes before what is known.
@@ -93,6 +112,17 @@ impl Given {
     }
 }
 
+/// Returns an error if a type is discounted twice.
+fn check_discounts(discounts: &[(VolumeType, u32)]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    match discounts.iter().find(|(volume_type, _)| !seen.insert(volume_type.to_string())) {
+        Some((volume_type, _)) => {
+            Err(format!("--discount names {volume_type} twice: name one percentage of each type"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn no_list(message: String) -> Failure {
     Failure::new(message).exit(Exit::Usage).hint(
         "name a price list of this region with --prices FILE: an offer file of AmazonEC2, or what \
@@ -105,6 +135,12 @@ fn is_list(path: &Path) -> Result<bool, Failure> {
     let fail = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
     let mut input = BufReader::with_capacity(HEAD_BYTES, cmd::input(path).map_err(fail)?);
     let head = input.fill_buf().map_err(fail)?;
+    if head.is_empty() {
+        let message = format!("{}: the price list is empty", path.display());
+        return Err(Failure::new(message)
+            .exit(Exit::Usage)
+            .hint("look whether `aws pricing get-products` failed, and write the file anew"));
+    }
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     let in_list = text.strip_prefix('[').map(str::trim_start);

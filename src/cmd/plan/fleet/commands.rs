@@ -67,9 +67,25 @@ fn delete(volume: &Volume, judged: &Judged, currency: &str) -> String {
     )
 }
 
-/// The region of a volume as a flag, if the list says it.
+/// The region of a volume as a flag, if it is known.
 fn region(volume: &Volume) -> String {
-    volume.region.as_ref().map_or_else(String::new, |region| format!(" --region {region}"))
+    let region = volume.region.as_deref().map(endpoint_region);
+    region.map_or_else(String::new, |region| format!(" --region {region}"))
+}
+
+/// The region whose endpoint answers for a Local Zone or a Wavelength Zone, such as `us-west-2` for
+/// `us-west-2-lax-1`; a region itself.
+pub fn endpoint_region(region: &str) -> &str {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let mut end = 0;
+    for part in region.split('-') {
+        end += part.len();
+        if is_number(part) {
+            return &region[..end];
+        }
+        end += 1;
+    }
+    region
 }
 
 /// What a volume is, as flags of modify-volume and create-volume.
@@ -84,4 +100,22 @@ fn flags(spec: &VolumeSpec) -> String {
         asked.volume_type,
         flag("--throughput", asked.throughput_mibps)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint_region;
+
+    #[test]
+    fn a_local_zone_is_asked_for_at_its_region() {
+        for (region, endpoint) in [
+            ("eu-west-1", "eu-west-1"),
+            ("us-gov-west-1", "us-gov-west-1"),
+            ("us-west-2-lax-1", "us-west-2"),
+            ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
+            ("moon", "moon"),
+        ] {
+            assert_eq!(endpoint_region(region), endpoint);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The answer as JSON.
 
 use super::FleetAnswer;
-use super::text::{action_word, assume_word};
+use super::text::{action_word, assume_word, unpriced};
 use crate::cmd::plan::json::micro_key;
 use evenkeel_core::price::PriceList;
 use evenkeel_core::volume::VolumeSpec;
@@ -49,7 +49,11 @@ pub fn json_of(told: &FleetAnswer<'_>) -> Value {
 
 /// A price list that applies.
 fn list_json(list: &PriceList) -> Value {
-    json!({ "region": list.region(), "date": list.date().to_string() })
+    json!({
+        "region": list.region(),
+        "date": list.date().to_string(),
+        "no_price_of": unpriced(list),
+    })
 }
 
 fn sum_json(sum: &Sum, currency: &str) -> Value {

@@ -10,6 +10,7 @@ mod text;
 use super::input;
 use crate::cli::{FleetPolicy, PlanFleet, RiskMax};
 use crate::output::{self, Exit, Failure, Format};
+pub use commands::endpoint_region;
 use evenkeel_core::price::PriceList;
 use evenkeel_planner::fleet::totals::Totals;
 use evenkeel_planner::fleet::{Judged, List, Policy, Risk, Volume, list};
@@ -20,7 +21,10 @@ use std::path::Path;
 
 pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Result<(), Failure> {
     let policy = policy(&arguments.policy)?;
-    let list = volumes(&arguments.volumes, &policy, arguments.allow_partial)?;
+    let mut list = volumes(&arguments.volumes, &policy, arguments.allow_partial)?;
+    if let Some(region) = region {
+        set_region(&mut list, region);
+    }
     let policies = Policies::of(&policy, &arguments.policy, region, &list)?;
     let ids: BTreeMap<&str, usize> =
         list.volumes.iter().map(|volume| volume.id.as_str()).zip(0..).collect();
@@ -58,6 +62,16 @@ pub fn run(arguments: &PlanFleet, region: Option<&str>, format: Format) -> Resul
         Format::Text => output::print(&text::text(&told, arguments.top as usize)),
         Format::Csv => output::print(&text::csv(&told)),
         Format::Json => output::print(&output::json(&json::json_of(&told))),
+    }
+}
+
+/// Sets the region of volumes without one, except those of a server of ours: commands for it name
+/// its own region.
+fn set_region(list: &mut List, region: &str) {
+    for volume in &mut list.volumes {
+        if volume.region.is_none() && volume.zone.is_none() {
+            volume.region = Some(region.to_owned());
+        }
     }
 }
 

@@ -45,6 +45,7 @@ impl Policies {
             ));
         }
         let regions: BTreeSet<String> = list.volumes.iter().filter_map(region_of).collect();
+        given.check_used(&regions)?;
         let mut by_region = BTreeMap::new();
         let mut currencies = BTreeSet::new();
         for region in regions {

@@ -3,7 +3,8 @@
 use super::FleetAnswer;
 use crate::cmd::plan::format::seconds;
 use crate::output;
-use evenkeel_core::volume::VolumeSpec;
+use evenkeel_core::price::PriceList;
+use evenkeel_core::volume::{VolumeSpec, VolumeType};
 use evenkeel_planner::cost;
 use evenkeel_planner::fleet::totals::Sum;
 use evenkeel_planner::fleet::{Action, Finding, Judged, Risk, Volume};
@@ -162,10 +163,23 @@ pub fn text(told: &FleetAnswer<'_>, top: usize) -> String {
     text + &not_judged(told)
 }
 
+/// A price list in words, with the types of which it has no price: they are proposed for no volume.
+fn list_name(list: &PriceList) -> String {
+    let without = unpriced(list);
+    let name = format!("{}, {}", list.date(), list.region());
+    if without.is_empty() { name } else { format!("{name} (no price of {})", without.join(", ")) }
+}
+
+/// The types that volumes may become of which a list has no price.
+pub fn unpriced(list: &PriceList) -> Vec<String> {
+    use VolumeType::{Gp2, Gp3, Io1, Io2, Sc1, St1};
+    let without = [Gp2, Gp3, Io1, Io2, St1, Sc1].into_iter().filter(|t| list.of(*t).is_none());
+    without.map(|volume_type| volume_type.to_string()).collect()
+}
+
 fn header(told: &FleetAnswer<'_>) -> String {
     let policy = &told.policies.usual;
-    let lists: Vec<String> =
-        told.policies.lists().map(|list| format!("{}, {}", list.date(), list.region())).collect();
+    let lists: Vec<String> = told.policies.lists().map(list_name).collect();
     let known = |judged: &&Judged| judged.known.is_some();
     let with_metrics = told.judged.iter().filter(known).count();
     format!(
