@@ -80,6 +80,12 @@ const PAGES: &[Page] = &[
     },
     on("docs/internals/checkers.md", On::Long("")),
     on("docs/internals/fencing.md", On::Sources),
+    Page {
+        before: A_VOLUME,
+        // The page's file is in the server's data folder.
+        instead: &[("sqlite3 control.db", "sqlite3 $1/control.db")],
+        ..on("docs/internals/forms.md", On::Server(""))
+    },
     on("docs/internals/peers.md", On::Long("")),
     on("docs/internals/store_mutations.md", On::Sources),
     on("docs/operating/calibrate.md", On::Server("")),
