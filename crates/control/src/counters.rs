@@ -74,7 +74,7 @@ impl Counters {
 pub struct Sample {
     /// Which volume.
     pub id: VolumeId,
-    /// What it has done since the data plane's start.
+    /// Its counters since the data plane's start.
     pub total: Counters,
     /// Requests that wait or are being executed.
     pub queued: u32,

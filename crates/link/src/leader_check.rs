@@ -78,7 +78,7 @@ impl Gate {
         let mut state = self.state();
         let said = (hello.generation, hello.leader);
         let is_new = session::admit(state.heard, said).map_err(|verdict| {
-            let (heard, by) = state.heard.expect("a node that has heard nobody refuses nobody");
+            let (heard, by) = state.heard.expect("only a newer leader makes a node refuse one");
             let other =
                 if verdict == Verdict::OtherLeader { "another leader," } else { "the leader" };
             (verdict, format!("this node has heard {heard} of {other} on {by}"))

@@ -62,7 +62,7 @@ impl ListPrices {
         })
     }
 
-    /// What so many requests cost beside.
+    /// The cost of `count` requests, for types that charge for them; otherwise 0.
     fn requests(&self, volume_type: VolumeType, count: u64) -> u64 {
         let requests = self.list.of(volume_type).map_or(0, |prices| prices.requests(count));
         self.discounted(volume_type, requests)
@@ -136,7 +136,7 @@ impl Prices {
         }
     }
 
-    /// What so many requests cost beside.
+    /// The cost of `count` requests, for types that charge for them; otherwise 0.
     #[must_use]
     pub fn requests(&self, volume_type: VolumeType, count: u64) -> u64 {
         match self {

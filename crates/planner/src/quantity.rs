@@ -108,7 +108,7 @@ pub fn whole(text: &str, measure: Measure, heading: Option<Factor>) -> Result<u6
     }
 }
 
-/// The same, rounded up: the least that holds a quantity.
+/// Reads a number in a unit, rounded up: the least whole number that holds the quantity.
 ///
 /// # Errors
 /// Returns what is accepted, for the text of an error, if the text is no such number.
@@ -226,7 +226,7 @@ impl Number {
         is_grouped.then(|| groups.concat())
     }
 
-    /// So many of a unit, rounded down, and whether nothing was rounded.
+    /// The number of units, rounded down, and whether it is exact.
     fn whole(&self, (times, parts): Factor) -> Option<(u64, bool)> {
         let all = self.digits.checked_mul(times.into())?;
         let of = self.scale.checked_mul(parts.into())?;

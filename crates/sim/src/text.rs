@@ -108,7 +108,7 @@ pub fn aligned(lines: &[Vec<String>], left: &[bool]) -> String {
     out
 }
 
-/// The same under a headline, the first line, which is underlined.
+/// Aligns the columns of `lines` under the first line, which is underlined.
 pub fn columns(lines: &[Vec<String>], left: &[bool]) -> String {
     let rule = widths(lines, left.len()).into_iter().map(|width| "-".repeat(width));
     let rule = rule.collect::<Vec<_>>().join("  ");

@@ -120,7 +120,7 @@ impl DiskOp {
     }
 }
 
-/// Keeps operations in the order in which they come, for whoever carries them out.
+/// Keeps submitted operations in their order, for the driver that executes them.
 impl Disk for Vec<DiskOp> {
     fn submit(&mut self, op: DiskOp) {
         self.push(op);

@@ -81,7 +81,7 @@ macro_rules! forwarding_store {
         pub trait ForwardingStore: Send {
             /// The store that the others call.
             fn below(&self) -> &dyn Store;
-            /// The same store, to be changed.
+            /// The store that the others call, for calls that change it.
             fn below_mut(&mut self) -> &mut dyn Store;
             $(
                 #[doc = concat!("As [`Store::", stringify!($read), "`].")]

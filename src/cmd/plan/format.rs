@@ -100,7 +100,7 @@ pub fn waiting(case: &Case, ms: u64) -> String {
     }
 }
 
-/// The same at most: it is not known where more was wanted than was recorded.
+/// The longest waiting in words: unknown where limits of the source held requests back.
 pub fn waiting_at_most(case: &Case, ms: u64) -> String {
     match case.demand.held_back {
         Some(_) => "not known".to_owned(),

@@ -34,7 +34,7 @@ pub fn load(kv: &Kv) -> Result<BTreeMap<VolumeId, NodeId>, EtcdError> {
     Ok(all.filter_map(|(key, value)| Some((key.parse().ok()?, read("", &value)?))).collect())
 }
 
-/// What has become of a transaction that writes homes.
+/// The outcome of a transaction that writes homes.
 pub struct Written {
     /// Whether every comparison held, so that the homes are written.
     pub is_done: bool,
@@ -79,7 +79,7 @@ impl Writer {
         })
     }
 
-    /// The same; `transact` executes transactions.
+    /// Writes homes as [`Self::write`] does; `transact` executes the transactions.
     pub(super) fn write_by(
         &self,
         changes: &Changes,

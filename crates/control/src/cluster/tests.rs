@@ -36,12 +36,12 @@ const HISTORIES: u64 = 2_000;
 const STEPS: u64 = 2_500;
 /// How long an entry of the blocklist lasts.
 const BLOCKLIST_EXPIRE_MS: u64 = BLOCKLIST_EXPIRE_S as u64 * 1_000;
-/// One of so many commands to the monitors is not answered.
+/// One of this many commands to the monitors gets no answer.
 const MONITOR_FAILS: u64 = 25;
 /// A front that did not run for longer drops its clients.
 const FRONT_GAP_MAX: Duration = Duration::from_nanos(GAP_MAX.ns);
 
-/// What must never be.
+/// The rules that no history may break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Broken {
     /// An operation was executed on an object that the holder of a later lock had touched.
@@ -162,7 +162,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Runs the histories of some seeds. The first one that breaks is told step by step.
+/// Runs the histories of these seeds. The first one that breaks a rule is printed step by step.
 fn none_breaks(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut sum = Counts::default();
     for seed in seeds {
@@ -196,6 +196,6 @@ fn no_history_loses_an_acknowledged_write_or_has_two_writers() {
 #[test]
 fn a_seed_is_a_history() {
     assert_eq!(run(5, true), run(5, true));
-    assert_eq!(run(5, true).counts, run(5, false).counts, "whether it is told or not");
+    assert_eq!(run(5, true).counts, run(5, false).counts, "printing changes a history");
     assert_ne!(run(5, true).told, run(6, true).told);
 }

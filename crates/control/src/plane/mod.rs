@@ -407,7 +407,7 @@ impl Plane {
         }
     }
 
-    /// The same of a volume; with `reopens` even if it is settled.
+    /// Calls the data plane with a volume; with `reopens` even if the volume is settled.
     fn carry_out_volume(
         &self,
         id: VolumeId,

@@ -57,7 +57,7 @@ impl Door {
         self.confirmed.fetch_max(question, Ordering::SeqCst);
     }
 
-    /// Whether this process may serve who asked this question.
+    /// Whether a read that began after this question confirms that this process may serve.
     #[must_use]
     pub fn is_confirmed(&self, question: u64) -> bool {
         self.confirmed.load(Ordering::SeqCst) >= question

@@ -5,8 +5,9 @@
 //! map after the entry was made comes after everything that a fenced process has done.
 //!
 //! The store executes these steps with librados, and a simulation executes them with a model of
-//! Ceph. Each step is executed after the one before it has succeeded. If one fails, the rest is
-//! left out, and the whole is tried again later. `A` is the address of a process at Ceph.
+//! Ceph. Each step is executed after the previous one succeeds. If a step fails, the remaining
+//! ones are not executed, and the sequence is retried later. `A` is the address of a process at
+//! Ceph.
 
 use alloc::vec::Vec;
 
@@ -36,7 +37,7 @@ pub fn fence<A: Clone + PartialEq>(registered: &[A], own: &A) -> Vec<FenceStep<A
             [FenceStep::Blocklist(address.clone()), FenceStep::Note(address.clone())]
         })
         .collect();
-    // Also if there is nobody to fence: another process may have made the entries.
+    // Also without an entry to make: another process may have made the entries.
     steps.push(FenceStep::WaitForLatestMap);
     steps
 }
@@ -93,7 +94,7 @@ pub enum OpenAnswer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opening {
     step: OpenStep,
-    /// Whether the map that is waited for is the one before a lock is broken.
+    /// Whether the present wait for the map precedes breaking a lock.
     breaks: bool,
     left: u32,
 }

@@ -326,7 +326,7 @@ mod tests {
         assert_eq!((merged.intervals[0].reads, merged.intervals[0].read_bytes), (7, 69_120));
     }
 
-    /// Two jobs, and two logs of one job, that do not end together: the tail stays, and is told.
+    /// Two jobs, and two logs of one job, of unlike ends: the tail stays, and a note says so.
     #[test]
     fn logs_of_unlike_length_keep_their_ends() {
         let log = |direction: u32, values: &[u32]| {

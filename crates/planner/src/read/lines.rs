@@ -144,7 +144,7 @@ pub(crate) fn first_byte(input: &mut dyn BufRead) -> Result<Option<u8>, Broken> 
             return Ok(None);
         }
         let skipped = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        // Lines are counted from the first on, so only spaces of a line that goes on are passed.
+        // Lines are counted from the first on, so only spaces within a line are skipped.
         match buffer.get(skipped) {
             Some(byte) => return Ok(Some(*byte)),
             None => {

@@ -198,7 +198,7 @@ impl Ceph {
         })
     }
 
-    /// The monitor proposes what has gathered, and what has expired. Returns who waited for it.
+    /// The monitor commits gathered changes and expiries. Returns the waiting questions.
     pub fn commit(&mut self, now_ms: u64) -> Vec<(usize, u64)> {
         let changes = std::mem::take(&mut self.pending);
         let before = self.entries.len();
@@ -327,7 +327,7 @@ impl Ceph {
         Outcome::Done
     }
 
-    /// The connection is over. What was sent is on its way yet.
+    /// Ends the connection. Operations that were sent are still under way.
     pub fn end(&mut self, instance: Instance, now_ms: u64) {
         let rados = &mut self.instances[instance];
         rados.is_over = true;

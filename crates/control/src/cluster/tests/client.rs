@@ -60,7 +60,7 @@ impl Client {
         let object = usize::try_from(random.below(OBJECTS as u64)).unwrap();
         let is_written =
             |it: &Request| it.object == object && matches!(it.wanted, Wanted::Write(_));
-        // Of two writes of one block under way at once nobody knows which will be there.
+        // The order of two concurrent writes of one block is undefined.
         if random.one_in(3) || self.under_way.iter().any(is_written) {
             return self.read(object);
         }

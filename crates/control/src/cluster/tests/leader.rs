@@ -1,7 +1,7 @@
 //! The leader: the real fleet, over nodes, etcd and a store of the model.
 //!
 //! A call of the fleet is a row of questions, to etcd, to Ceph and to nodes. While it waits for an
-//! answer the history goes on, so a leader may sleep, die or be replaced between any two of them.
+//! answer the history continues, so a leader may sleep, die or be replaced between any two of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +175,7 @@ impl Seat {
                 }
             }
             if waits > WAIT_MAX {
-                return Err("nobody answers".to_owned());
+                return Err("no answer".to_owned());
             }
             self.sim.advance();
         }
@@ -382,7 +382,7 @@ impl Link {
         let is_silent = place.paused_since_ms.is_some_and(|since| now_ms - since > SILENCE_MS);
         let plane = place.plane.as_ref().filter(|plane| !plane.is_closing);
         if plane.is_none() || !place.is_alive || is_silent {
-            return away("nobody answers");
+            return away("no answer");
         }
         let said = self.seat.leader();
         match session::admit(place.heard, said) {
@@ -391,11 +391,11 @@ impl Link {
             Ok(true) if !leads => return away("it is not known whether this node leads"),
             Ok(_) => place.heard = Some(said),
         }
-        // A new session: what the one before has sent is not executed any more.
+        // A new session: commands of the previous one are not executed any more.
         if place.paused_since_ms.is_none() {
             place.late.clear();
         }
-        let Some(plane) = &place.plane else { return away("nobody answers") };
+        let Some(plane) = &place.plane else { return away("no answer") };
         let incarnation = u128::from(plane.incarnation);
         let mut accepted = self.accepted.lock().unwrap();
         match *accepted.get_or_insert(incarnation) == incarnation {

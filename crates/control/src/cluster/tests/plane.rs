@@ -341,7 +341,7 @@ impl World {
             held.owed -= 1;
         }
         let value = match outcome {
-            // The client is told that its volume is elsewhere.
+            // The client gets the error that its volume is at another node.
             Outcome::Refused => {
                 self.clients[volume].connection.take_if(|it| it.home == node);
                 return;

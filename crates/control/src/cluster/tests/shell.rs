@@ -136,7 +136,7 @@ impl World {
         self.nodes[node].term.as_mut().filter(|term| term.question == question)
     }
 
-    /// Whether something fails, once in so many times.
+    /// Draws whether an operation fails: one in this many does.
     pub fn fails(&mut self, once_in: u64) -> bool {
         !self.is_calm() && self.random.one_in(once_in)
     }
@@ -240,7 +240,7 @@ impl World {
         term.fleet.close();
         let created = self.nodes[node].won.get(&term.question).map(|(created, _)| *created);
         let mut lease = self.lease(node, term.question);
-        // What it was refused, it has seen.
+        // A refused write has shown this process that it no longer leads.
         lease.is_lost |= created.is_some_and(|created| !self.etcd.leads(created));
         if lease.is_lost {
             self.nodes[node].won.remove(&term.question);

@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// The network holds back what a process sends to an OSD, or lets it go on.
+    /// The network stops or resumes delivery from a process to an OSD.
     fn stall(&mut self, node: usize) {
         if let Some(instance) = self.instance(node) {
             let osd = self.below(OSDS);
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// The monitors propose, and tell who waited for it.
+    /// The monitors commit gathered changes and answer the waiting questions.
     fn commit(&mut self) {
         let before = self.ceph.latest();
         let waiters = self.ceph.commit(self.now_ms);

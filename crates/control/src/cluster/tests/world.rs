@@ -25,7 +25,7 @@ pub struct Held {
     pub queue: VecDeque<Request>,
     /// The opening of the image, and whether its present step is under way.
     pub opening: Option<(Opening, bool)>,
-    /// Who had the lock when it was asked for.
+    /// The owner of the lock at the last query.
     pub owner: Option<Instance>,
     /// The number of the lock, once the image is open.
     pub generation: Option<u64>,
@@ -89,7 +89,7 @@ pub struct Place {
     pub view: Seen,
     /// The highest generation of a leader that was heard. It outlives the process.
     pub heard: Option<(LeaderGeneration, Leader)>,
-    /// What its front has read from clients of other nodes.
+    /// Requests that its front has read from clients of other nodes.
     pub front: VecDeque<(usize, Request)>,
     pub renewed_ms: u64,
     /// Answers to questions of the control plane and of the start.
@@ -214,7 +214,7 @@ impl World {
         Duration::from_millis(self.now_ms)
     }
 
-    /// Adds a line to what is told, if that is asked for.
+    /// Adds a line to the printed history, if the history is printed.
     pub fn tell(&mut self, line: impl FnOnce(&Self) -> String) {
         if self.told.is_some() {
             let text = format!("{:>9} ms  {}", self.now_ms, line(self));
