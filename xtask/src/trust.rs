@@ -1,9 +1,9 @@
 //! `cargo x demo-trust`: whether the verdict of the demonstration can be trusted both ways.
 //!
-//! The honest server is driven on a quiet machine, beside six busy loops, and with random pauses of
-//! the server, of its client and of both: it must never be called broken. Then the program is built
-//! with one broken limiter after the other (`mutations/limiters.txt`), and each must be called
-//! broken every time.
+//! The honest server is driven on a quiet machine, beside six busy loops, beside a busy disk, and
+//! with random pauses of the server, of its client and of both: it must never be called broken.
+//! Then the program is built with one broken limiter after the other (`mutations/limiters.txt`),
+//! and each must be called broken every time.
 
 mod disturb;
 
@@ -22,9 +22,10 @@ const LIMITERS: &str = include_str!("mutations/limiters.txt");
 const PROFILE: &str = "quick";
 
 /// Runs of the honest server: beside what, and how many.
-const HONEST: [(Disturbance, u32); 5] = [
+const HONEST: [(Disturbance, u32); 6] = [
     (Disturbance::None, 20),
     (Disturbance::BusyLoops, 10),
+    (Disturbance::BusyDisk, 10),
     (Disturbance::Pauses { server: true, client: true }, 10),
     (Disturbance::Pauses { server: true, client: false }, 10),
     (Disturbance::Pauses { server: false, client: true }, 10),
@@ -120,7 +121,7 @@ fn repeat(
         demo.args(["demo", "--time", LOAD, "--report"]).arg(&report).current_dir(folder);
         demo.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = demo.spawn().map_err(|error| format!("timeout: {error}"))?;
-        let disturbed = disturbance.begin(child.id(), u64::from(number));
+        let disturbed = disturbance.begin(child.id(), u64::from(number), folder);
         let output = child.wait_with_output().map_err(|error| error.to_string())?;
         disturbed.end();
         let count = match output.status.code() {

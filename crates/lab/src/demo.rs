@@ -204,15 +204,11 @@ pub fn run(
             let queue_depth = volume.workload.queue_depth;
             record.checks(of, &observed, measurement.ios_total, queue_depth)
         });
-        let of_record = match recorded {
-            Some(Ok(recorded)) => Some(recorded),
-            Some(Err(why)) => {
-                let name = &volume.name;
-                warnings.push(format!("{name}: judged by its client's log alone: {why}"));
-                None
-            }
-            None => None,
-        };
+        let of_record = recorded.and_then(|recorded| {
+            let name = &volume.name;
+            let refused = |why| format!("{name}: judged by its client's log alone: {why}");
+            recorded.map_err(|why| warnings.push(refused(why))).ok()
+        });
         let has_record = of_record.is_some();
         let (of_limits, idle) = of_record.map_or_else(
             || (Vec::new(), Stalls::NONE),
@@ -222,7 +218,8 @@ pub fn run(
         let seen = Seen {
             series: &measurement.series,
             lost: &seen_of_load.lost(),
-            doubtful: &idle.and(&seen_of_load.steal),
+            idle: &idle,
+            steal: &seen_of_load.steal,
             error: measurement.error.as_deref(),
             gone_after_ms: measurement.gone_after_ms,
             has_record,

@@ -3,6 +3,7 @@
 use crate::clock;
 use std::fmt;
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,9 @@ const LOOPS: usize = 6;
 
 /// No busy loop outlives this, in seconds.
 const LOOP_SECONDS_MAX: &str = "240";
+
+/// MiB that are written and synced at a time beside the demonstration.
+const SYNCED_MIB: u32 = 256;
 
 /// Lengths of pauses, and the time between two of them, in milliseconds.
 const PAUSE_MS: (u64, u64) = (5, 40);
@@ -27,12 +31,13 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub enum Disturbance {
     None,
     BusyLoops,
+    BusyDisk,
     Pauses { server: bool, client: bool },
 }
 
 /// A disturbance under way.
 pub struct Disturbed {
-    loops: Vec<Child>,
+    children: Vec<Child>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,6 +47,7 @@ impl fmt::Display for Disturbance {
         f.write_str(match self {
             Self::None => "nothing",
             Self::BusyLoops => "six busy loops",
+            Self::BusyDisk => "files written and synced",
             Self::Pauses { server: true, client: true } => "pauses of server and client",
             Self::Pauses { server: true, client: false } => "pauses of the server",
             Self::Pauses { .. } => "pauses of the client",
@@ -55,19 +61,25 @@ impl Disturbance {
         match self {
             Self::None => "quiet",
             Self::BusyLoops => "busy",
+            Self::BusyDisk => "disk",
             Self::Pauses { server: true, client: true } => "both",
             Self::Pauses { server: true, client: false } => "server",
             Self::Pauses { .. } => "client",
         }
     }
 
-    /// Begins. `wrapper` is the process whose child the demonstration is.
-    pub fn begin(self, wrapper: u32, seed: u64) -> Disturbed {
+    /// Begins. `wrapper` is the process whose child the demonstration is; `folder` is on the disk
+    /// that it uses.
+    pub fn begin(self, wrapper: u32, seed: u64, folder: &Path) -> Disturbed {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut disturbed = Disturbed { loops: Vec::new(), stop: Arc::clone(&stop), thread: None };
+        let mut disturbed =
+            Disturbed { children: Vec::new(), stop: Arc::clone(&stop), thread: None };
         match self {
             Self::None => {}
-            Self::BusyLoops => disturbed.loops = (0..LOOPS).filter_map(|_| busy_loop()).collect(),
+            Self::BusyLoops => {
+                disturbed.children = (0..LOOPS).filter_map(|_| busy_loop()).collect();
+            }
+            Self::BusyDisk => disturbed.children.extend(busy_disk(folder)),
             Self::Pauses { server, client } => {
                 let pauses = move || pause_again_and_again(wrapper, (server, client), seed, &stop);
                 disturbed.thread = Some(std::thread::spawn(pauses));
@@ -81,7 +93,7 @@ impl Disturbed {
     /// Ends it.
     pub fn end(mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for child in &mut self.loops {
+        for child in &mut self.children {
             // It ends with the shell that it is.
             let _ = child.kill();
             let _ = child.wait();
@@ -96,6 +108,16 @@ impl Disturbed {
 fn busy_loop() -> Option<Child> {
     let script = format!("ulimit -t {LOOP_SECONDS_MAX}; while :; do :; done");
     Command::new("sh").arg("-c").arg(script).stdin(Stdio::null()).spawn().ok()
+}
+
+/// A shell that writes a file in the working folder of the demonstration, syncs it, and begins
+/// anew. A write that is under way when the shell ends takes a moment longer.
+fn busy_disk(folder: &Path) -> Option<Child> {
+    let script = format!(
+        "exec 2>/dev/null; for run in $(seq 240); do \
+         timeout 30 dd if=/dev/zero of=synced bs=1M count={SYNCED_MIB} conv=fsync; sleep 0.5; done"
+    );
+    Command::new("sh").arg("-c").arg(script).current_dir(folder).stdin(Stdio::null()).spawn().ok()
 }
 
 fn pause_again_and_again(

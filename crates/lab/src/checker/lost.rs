@@ -61,6 +61,8 @@ pub(crate) struct Lost {
     known: Stalls,
     /// What may have been lost as well.
     doubtful: Stalls,
+    /// When no request waited for the volume's limits, by the server's record.
+    idle: Stalls,
     /// Whether little enough was lost for it to excuse anything.
     excuses: bool,
 }
@@ -74,13 +76,14 @@ pub(super) enum Answer {
 }
 
 impl Lost {
-    /// What was lost of the first `length_us` of a run, and what something else may have been the
-    /// cause of (`others`).
-    pub(crate) fn of(stalls: &Stalls, others: &Stalls, length_us: u64) -> Self {
+    /// What was lost of the first `length_us` of a run, when no request waited for the volume's
+    /// limits (`idle`), and what something else may have been the cause of (`others`).
+    pub(crate) fn of(stalls: &Stalls, idle: &Stalls, others: &Stalls, length_us: u64) -> Self {
         let known = stalls.during(0, length_us);
         let doubtful = known.doubtful().and(&others.during(0, length_us));
+        let idle = idle.during(0, length_us);
         let excuses = known.total_us() * LOST_PARTS_MAX <= length_us;
-        Self { known, doubtful, excuses }
+        Self { known, doubtful, idle, excuses }
     }
 
     /// Spans that were measured.
@@ -90,10 +93,14 @@ impl Lost {
 
     /// Whether something holds: as it was counted, in the time that was measured as lost, or only
     /// in what may have been lost.
-    pub(super) fn ask(&self, holds: impl Fn(&Stalls) -> bool) -> Answer {
+    ///
+    /// A store that stops answers nothing from then on, while requests that already wait are still
+    /// dispatched, for up to `ahead_us`: a client's log shows the gap that much before the record.
+    pub(super) fn ask(&self, ahead_us: u64, holds: impl Fn(&Stalls) -> bool) -> Answer {
+        let doubtful = |idle: &Stalls| holds(&self.doubtful.and(idle));
         if holds(&Stalls::NONE) || (self.excuses && holds(&self.known)) {
             Answer::Yes
-        } else if holds(&self.doubtful) {
+        } else if doubtful(&self.idle) || doubtful(&self.idle.earlier(ahead_us)) {
             Answer::Undecided
         } else {
             Answer::No
@@ -103,11 +110,12 @@ impl Lost {
     /// Asks about each of many seconds, and counts those that are undecided: a few may be.
     pub(super) fn ask_each(
         &self,
+        ahead_us: u64,
         seconds: impl Iterator<Item = usize>,
         holds: impl Fn(usize, &Stalls) -> bool,
     ) -> (Answer, usize) {
         let answers: Vec<Answer> =
-            seconds.map(|second| self.ask(|stalls| holds(second, stalls))).collect();
+            seconds.map(|second| self.ask(ahead_us, |stalls| holds(second, stalls))).collect();
         let count = |answer| answers.iter().filter(|given| **given == answer).count();
         let undecided = count(Answer::Undecided);
         let answer = if count(Answer::No) > 0 {

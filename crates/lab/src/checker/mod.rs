@@ -39,9 +39,10 @@
 //!
 //! What the measured time does not explain, but three times as much would, is **undecided**: the
 //! watch may have missed some, or what piled up behind it took as long again. So is what only steal
-//! explains of which no thread is known. A few seconds of a run may be undecided. Where more than
-//! a twentieth of a run was lost, it excuses nothing, and what it would have excused is undecided.
-//! **Broken** is what no such time explains.
+//! explains of which no thread is known, and what is short while no request waits for the limits by
+//! the server's record: then its store stands still, or its client. A few seconds of a run may be
+//! undecided. Where more than a twentieth of a run was lost, it excuses nothing, and what it would
+//! have excused is undecided. **Broken** is what no such time explains.
 //!
 //! Where the server's own record of dispatches is at hand, limits are judged by that
 //! (`record`), because nothing between it and the scheduler can be late. Then a client's log is
@@ -136,10 +137,12 @@ pub struct Seen<'a> {
     pub series: &'a Series,
     /// When the machine, the server or the client did not run, counted from time 0 of the series.
     pub lost: &'a Stalls,
-    /// When something else may have been the cause, counted from time 0 of the series: by the
-    /// server's record no request waited for the volume's limits, or the machine's host took time
-    /// of a processor (steal). What is short then is undecided.
-    pub doubtful: &'a Stalls,
+    /// When no request waited for the volume's limits by the server's record, counted from time 0
+    /// of the series: its store or its client had all of them. What is short then is undecided.
+    pub idle: &'a Stalls,
+    /// When the machine's host took time of a processor (steal), counted from time 0 of the series.
+    /// What is short then is undecided.
+    pub steal: &'a Stalls,
     /// What failed, if anything did.
     pub error: Option<&'a str>,
     /// After how many milliseconds the server closed the connection, if it did: the full seconds
@@ -172,7 +175,7 @@ pub fn check(
         Some(_) => Check::new(CONNECTION, "until the end of the load", error, false),
         None => Check::new("I/O errors", "none", error, seen.error.is_none()),
     });
-    let lost = &Lost::of(seen.lost, seen.doubtful, seconds.len() as u64 * 1_000_000);
+    let lost = &Lost::of(seen.lost, seen.idle, seen.steal, seconds.len() as u64 * 1_000_000);
     if loads.is_empty() || (seen.gone_after_ms.is_some() && seconds.len() < SECONDS_MIN) {
         let spread = spread(seconds.get(1..).unwrap_or_default());
         let (measured_iops, cov) = (spread.mean, spread.cov);
@@ -296,14 +299,15 @@ impl Judge<'_> {
             "first second",
             self.range(least_with(self.lost.known()), most),
             format!("{}{}", thousands(ios), self.ran_text(0)),
-            self.lost.ask(holds),
+            self.lost.ask(self.ahead_us(rate), holds),
         )
     }
 
     fn every_second(&self, phase: &Phase, deviant: WorstSecond) -> Check {
         let (least, most) = (self.least(phase.rate), self.most(phase.rate));
         let holds = |second, stalls: &Stalls| self.inside(second, phase.rate, stalls);
-        let (answer, undecided) = self.lost.ask_each(phase.seconds.clone(), holds);
+        let (answer, undecided) =
+            self.lost.ask_each(self.ahead_us(phase.rate), phase.seconds.clone(), holds);
         let worst_second = usize::try_from(deviant.second).unwrap_or(usize::MAX);
         let mut measured = format!(
             "worst {} in second {} ({}){}",
@@ -342,6 +346,12 @@ impl Judge<'_> {
         stood.min(saved + u128::from(self.queue_depth) * self.load.cost)
     }
 
+    /// The time in which all requests of the client are dispatched at a rate, in microseconds.
+    fn ahead_us(&self, rate: u128) -> u64 {
+        let units = u128::from(self.queue_depth) * self.load.cost;
+        u64::try_from(units * 1_000_000 / rate.max(1)).unwrap_or(u64::MAX)
+    }
+
     /// How long everything ran in a second in which something did not.
     fn ran_text(&self, second: usize) -> String {
         let from_us = second as u64 * 1_000_000;
@@ -367,7 +377,7 @@ impl Judge<'_> {
             phase.named("mean"),
             format!("{} IOPS {}", text::rate(iops), self.mean_band()),
             format!("{} IOPS ({})", text::rate(mean), signed_percent(mean / iops - 1.0)),
-            self.lost.ask(holds),
+            self.lost.ask(self.ahead_us(phase.rate), holds),
         )
     }
 
@@ -458,7 +468,8 @@ impl Judge<'_> {
             }
             false => (format!("at most {} I/Os in all", self.ios_text(most)), total),
         };
-        checks.push(self.lost.check("credits spent", expected, measured, self.lost.ask(holds)));
+        let answer = self.lost.ask(self.ahead_us(self.load.rate), holds);
+        checks.push(self.lost.check("credits spent", expected, measured, answer));
         ended.then_some(end_s)
     }
 

@@ -51,8 +51,15 @@ fn check(
     error: Option<&str>,
     bands: &Bands,
 ) -> Result<Verdict, LabError> {
-    let doubtful = &Stalls::NONE;
-    let seen = Seen { series, lost, doubtful, error, gone_after_ms: None, has_record: false };
+    let seen = Seen {
+        series,
+        lost,
+        idle: &Stalls::NONE,
+        steal: &Stalls::NONE,
+        error,
+        gone_after_ms: None,
+        has_record: false,
+    };
     super::check(promise, workload, &seen, bands)
 }
 
@@ -478,7 +485,7 @@ proptest! {
         let promise = Promise { tolerance_ms: 5, ..Promise::iops(rate) };
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
-        let lost = Lost::of(&Stalls::NONE, &Stalls::NONE, u64::MAX);
+        let lost = Lost::of(&Stalls::NONE, &Stalls::NONE, &Stalls::NONE, u64::MAX);
         let got = every_window(&load, &bands, &series, &lost).pass;
         let mut want = true;
         for from in 0..counts.len() {

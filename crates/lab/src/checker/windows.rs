@@ -44,7 +44,8 @@ pub(super) fn every_window(load: &Load, bands: &Bands, series: &Series, lost: &L
         format!("any window, {}", load.dimension),
         format!("at most {most_ms} ms and one I/O ahead of {}{over}{stood}", load.rate_text()),
         format!("{ahead:.1} ms ahead"),
-        lost.ask(holds),
+        // Where this is asked, no record says when nothing waited.
+        lost.ask(0, holds),
     )
 }
 

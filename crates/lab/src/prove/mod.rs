@@ -29,7 +29,7 @@ use crate::checker::{self, Bands, Outcome, Promise, Seen, Verdict, short_percent
 use crate::demo;
 use crate::environment::{self, Environment};
 use crate::report::{Report, VolumeFacts, VolumeReport};
-use crate::stalls::{Observed, Server, Watch};
+use crate::stalls::{Observed, Server, Stalls, Watch};
 use evenkeel_sim::figures::histogram::LatencySummary;
 use evenkeel_sim::figures::stats::{Bootstrap, Interval, Sample};
 
@@ -368,7 +368,8 @@ fn judge(one: &Measured, bands: &Bands) -> Result<Verdict, LabError> {
     let seen = Seen {
         series: &measurement.series,
         lost: &observed.lost(),
-        doubtful: &observed.steal,
+        idle: &Stalls::NONE,
+        steal: &observed.steal,
         error: measurement.error.as_deref(),
         gone_after_ms: measurement.gone_after_ms,
         has_record: false,

@@ -57,7 +57,8 @@ fn volume(
     let seen = Seen {
         series: &measurement.series,
         lost: &stalls(),
-        doubtful: &Stalls::NONE,
+        idle: &Stalls::NONE,
+        steal: &Stalls::NONE,
         error: None,
         gone_after_ms: None,
         has_record: false,

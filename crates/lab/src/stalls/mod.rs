@@ -164,6 +164,16 @@ impl Stalls {
         Self::merged(self.0.iter().chain(&others.0).copied().collect())
     }
 
+    /// The stalls, each this much earlier. What would begin before time 0 is cut off.
+    #[must_use]
+    pub fn earlier(&self, us: u64) -> Self {
+        let moved = |stall: &Stall| {
+            let start_us = stall.start_us.saturating_sub(us);
+            Stall { start_us, length_us: stall.end_us().saturating_sub(us) - start_us }
+        };
+        Self::merged(self.0.iter().map(moved).collect())
+    }
+
     /// What may have been lost as well: each stall with its own length before and after it, and
     /// every second of which more than a fifth was lost. The watch may have missed a part of a
     /// stall, and work that piled up takes time on a processor that it shares.
@@ -362,6 +372,16 @@ mod tests {
         let seen = stalls(&[(10, 5), (95, 10), (150, 20), (195, 50)]).during(100, 100);
         assert_eq!(seen, stalls(&[(0, 5), (50, 20), (95, 5)]));
         assert!(Stalls::NONE.during(1, 1).is_empty());
+    }
+
+    #[test]
+    fn earlier_stalls_keep_their_lengths_and_begin_at_time_0() {
+        let stall = |start_us, length_us| Stall { start_us, length_us };
+        let stalls = Stalls::merged(vec![stall(10, 15), stall(100, 50), stall(1_000, 7)]);
+        assert_eq!(stalls.earlier(0), stalls);
+        let earlier = [stall(0, 5), stall(80, 50), stall(980, 7)];
+        assert_eq!(stalls.earlier(20).as_slice(), earlier);
+        assert_eq!(stalls.earlier(2_000), Stalls::NONE);
     }
 
     #[test]

@@ -119,7 +119,8 @@ fn what_is_short_while_nothing_waits_is_undecided() {
         let seen = Seen {
             series: &series,
             lost: &Stalls::NONE,
-            doubtful: &stalls(idle),
+            idle: &stalls(idle),
+            steal: &Stalls::NONE,
             error: None,
             gone_after_ms: None,
             has_record: true,
@@ -133,6 +134,37 @@ fn what_is_short_while_nothing_waits_is_undecided() {
     assert_eq!(failed(&judged(&[])), ["every second", "mean"]);
 }
 
+/// A store that stands still answers nothing at once, and the requests that wait are dispatched
+/// for a while: the gap in the client's log begins before the one in the server's record, and may
+/// lie in the second before.
+#[test]
+fn a_store_that_stands_still_is_late_before_nothing_waits() {
+    let workload = Workload::random_read(16 << 10, 32, 10);
+    let judged = |series: &Series, idle: &[(u64, u64)]| {
+        let seen = Seen {
+            series,
+            lost: &Stalls::NONE,
+            idle: &stalls(idle),
+            steal: &Stalls::NONE,
+            error: None,
+            gone_after_ms: None,
+            has_record: true,
+        };
+        super::super::check(&Promise::iops(1_000), &workload, &seen, &STRICT).unwrap()
+    };
+    // The store stops at 4.8 s. For 32 ms the limit still lets through what waits; at 5.1 s the
+    // client gets 32 answers at once.
+    let mut series = without(&even(1_000, 10), &[(4_800, 5_100)]);
+    series.record_many(5_100, 32);
+    let verdict = judged(&series, &[(4_832, 268)]);
+    assert_eq!(failed(&verdict), NONE);
+    assert_eq!(named(&verdict, Outcome::Undecided), ["every second", "mean"]);
+    // A gap that is longer than that of the record stays broken, as does one elsewhere.
+    let longer = without(&even(1_000, 10), &[(4_740, 5_100)]);
+    assert_eq!(failed(&judged(&longer, &[(4_832, 268)])), ["every second", "mean"]);
+    assert_eq!(failed(&judged(&series, &[(4_600, 268)])), ["every second"]);
+}
+
 /// Steal of which no thread is known may explain a second that is short, by as much as was taken
 /// in it; a limiter that lets too much through stays broken.
 #[test]
@@ -142,7 +174,8 @@ fn what_only_steal_explains_is_undecided() {
         let seen = Seen {
             series,
             lost: &Stalls::NONE,
-            doubtful: &stalls(steal),
+            idle: &Stalls::NONE,
+            steal: &stalls(steal),
             error: None,
             gone_after_ms: None,
             has_record: false,
@@ -354,7 +387,7 @@ proptest! {
         let load = promise.loads(&Workload::random_read(4_096, 1, 1)).unwrap()[0];
         let bands = Bands { window_slack_ms: 0, ..Bands::EXACT };
         let known = stalls(&list);
-        let lost = Lost::of(&known, &Stalls::NONE, u64::MAX);
+        let lost = Lost::of(&known, &Stalls::NONE, &Stalls::NONE, u64::MAX);
         let got = every_window(&load, &bands, &series, &lost).pass;
         let mut want = true;
         for from in 0..counts.len() {
