@@ -183,8 +183,8 @@ impl LocalPool {
         let _ = self.finish_deletion(number, node);
     }
 
-    /// Finishes a deletion. Returns the next volume to tend (0 is none) if nothing of this one is
-    /// left.
+    /// Finishes a deletion. Returns the next volume to tend (0 is none) if this one was removed
+    /// from the tables.
     fn do_finish_deletion(&self, number: u32, node: Node) -> Result<Option<u32>, StoreError> {
         let id = VolumeId::from_bits(node.id);
         let doing = || format!("finish the deletion of {id}");
@@ -240,8 +240,8 @@ impl LocalPool {
     }
 
     /// Does the remaining work for the space of a volume that is not open: pending snapshots, and
-    /// freeing the blocks of deleted ones. If nothing of a deleted volume is left, its chunks are
-    /// freed, and the volume of the snapshot that it was made of is tended next.
+    /// freeing the blocks of deleted ones. If that leaves a deleted volume without blocks in use,
+    /// its chunks are freed, and the volume of the snapshot that it was made of is tended next.
     pub(super) fn tend(&self, volume: u32) {
         let mut next = volume;
         while next != 0 {
