@@ -360,7 +360,7 @@ fn a_volume_that_has_lost_its_owner_loses_nothing_to_others() {
     }
 }
 
-/// The same holds if the whole table of owners is lost in both copies.
+/// Nor is such a chunk given to another volume if the whole table of owners is lost in both copies.
 #[test]
 fn a_table_of_owners_that_is_gone_is_not_taken_for_free_space() {
     for value in [0, 0xee] {
