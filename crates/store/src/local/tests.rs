@@ -365,8 +365,7 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
         assert_eq!(check(device.as_ref(), true).unwrap().problems, [] as [String; 0]);
     }
 
-    // After the deletion of an incomplete one, and of the others in any order, everything is free
-    // again.
+    // After deleting an incomplete one, and the others in any order, all space is free again.
     let pool = open();
     let given_up = SnapshotId::from_bits(6);
     snapshots::Snapshots::start(&pool, given_up, size, Some(next), true).unwrap();
