@@ -1,4 +1,4 @@
-//! A large disk in little memory, for tests: a block that repeats one word is stored as that word.
+//! A large disk in little memory. For tests: a block that repeats one word is stored as that word.
 //! It answers at once, loses unflushed writes when its power fails, fails at any operation that a
 //! test names, and cannot read the sectors that a test names.
 

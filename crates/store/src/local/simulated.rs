@@ -1,4 +1,4 @@
-//! A disk in memory, for tests, that loses, reorders and tears unflushed writes. It answers when a
+//! A disk in memory that loses, reorders and tears unflushed writes. For tests: it answers when a
 //! test calls it, in any order. After a crash it has contents that a real disk may have.
 
 use super::device::Device;
