@@ -26,7 +26,7 @@ pub enum Kind {
 pub struct Entry {
     /// The unit's number.
     pub number: u64,
-    /// Where its bytes are.
+    /// Place of its bytes.
     pub kind: Kind,
     /// Its SHA-256.
     pub digest: Digest,

@@ -1,22 +1,25 @@
-//! Bytes at rest. A [`Pool`] makes, grows, opens and deletes volumes (rare, may block); a [`Store`]
-//! is one open volume (every I/O, never blocks). Everything the data plane knows of a disk, it
-//! knows through these.
+//! Storage of volumes. A [`Pool`] creates, grows, opens and deletes volumes (rare, may block); a
+//! [`Store`] is one open volume (every I/O, never blocks). The data plane accesses disks only
+//! through these two traits.
 //!
 //! # Obligations of a store
 //!
-//! - Each submission is completed exactly once, with the buffer it brought, whatever happens.
-//! - A write is complete when a later read returns it. It is *durable* only after a flush that was
-//!   submitted after its completion has completed, or when it carried `fua`.
-//! - After a failed write the range holds the old bytes, the new bytes, or a mixture in whole
-//!   blocks; the store says so with an error. What cannot be read back as it was written is an
-//!   error, never data.
-//! - Requests in flight together may take effect in any order. Order is the caller's business.
-//! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come
-//!   back through `disk_done`. A store with threads or timers of its own has the disk wait for an
-//!   eventfd or a timerfd there ([`disk::DiskAction::Readable`]) and is woken by it.
-//! - A store that owes no completion may still have work on the disk, for itself. It is dropped, or
-//!   goes to another disk, when [`Store::is_idle`] says that it has none; such work ends by itself.
-//! - What was never written, or was discarded or zeroed, reads as zeroes.
+//! - Each submission is completed exactly once, with its buffer, whatever happens.
+//! - A write is complete when a later read returns its data. It is *durable* only if it carried
+//!   `fua`, or after the end of a flush that was submitted after the write's completion.
+//! - After a failed write the range has the old bytes, the new bytes, or a mixture in whole blocks,
+//!   and the completion is an error. Data that cannot be read back as it was written is an error,
+//!   and is never returned.
+//! - Requests in flight together may take effect in any order. The caller enforces an order if it
+//!   needs one.
+//! - `submit` never blocks on the device: operations go to the [`Disk`] in its arguments, and their
+//!   results come back through `disk_done`. A store with its own threads or timers submits a wait
+//!   for an eventfd or a timerfd to the disk ([`disk::DiskAction::Readable`]), and is woken by its
+//!   end.
+//! - A store that owes no completion may still have operations on the disk, for itself. They end
+//!   without further calls. The store is dropped, or moved to another disk, when [`Store::is_idle`]
+//!   returns true.
+//! - Bytes that were never written, or were discarded or zeroed, read as zeroes.
 //!
 //! [`conformance`] checks all of this; every store's tests call it.
 #![deny(missing_docs)]
@@ -287,13 +290,13 @@ pub trait Pool: Send + Sync {
         Ok(self.list()?.iter().any(|(listed, _)| *listed == id))
     }
 
-    /// How much room there is for bytes at rest; `None` where that is not known.
+    /// Returns the space for stored bytes; `None` if it is not known.
     ///
     /// # Errors
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
 
-    /// How the pool itself is. Answered from memory.
+    /// Returns the state of the pool itself, from memory.
     fn health(&self) -> PoolHealth {
         PoolHealth::default()
     }
@@ -486,7 +489,7 @@ pub enum StoreError {
         id: VolumeId,
         /// The operation and its object.
         doing: String,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
     /// An object with this id exists already.
@@ -515,7 +518,7 @@ pub enum StoreError {
     Locked {
         /// The volume or the snapshot.
         id: VolumeId,
-        /// Why not, with advice for the operator.
+        /// The reason, with advice for the operator.
         why: String,
     },
     /// The Ceph cluster, or what is needed to use it, cannot be had.
@@ -565,7 +568,7 @@ pub enum StoreError {
     Io {
         /// The operation and its object.
         doing: String,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
 }

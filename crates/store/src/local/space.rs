@@ -34,7 +34,7 @@ const LARGE: u32 = 16;
 pub struct Run {
     /// The first.
     pub block: u32,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
@@ -47,7 +47,7 @@ pub enum Lacking {
     Chunk,
 }
 
-/// How the bits of blocks change.
+/// A change of the bits of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// They are in use.

@@ -25,7 +25,7 @@ pub struct Missing {
     pub level: u32,
     /// Its number among the pages of its level.
     pub index: u64,
-    /// Where it is, and its checksum.
+    /// Its place, and its checksum.
     pub pointer: Pointer,
 }
 

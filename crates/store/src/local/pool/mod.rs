@@ -56,7 +56,7 @@ const ASKS_MAX: usize = 1_024;
 /// pages of its first checkpoint.
 pub(in crate::local) const CHUNKS_MIN: usize = 2;
 
-/// How a new pool is laid out.
+/// Sizes of a new pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// 128 random bits.

@@ -105,7 +105,7 @@ pub trait Tables: Send {
     /// Reports that a snapshot is durable, or that it will not be made.
     fn snapshot_made(&mut self, node: u32, is_made: bool);
 
-    /// Counts damaged copies of the volume's anchor that were written anew.
+    /// Counts damaged copies of the volume's anchor that were rewritten.
     fn mended(&mut self, copies: u64);
 
     /// Returns whether another server was found to have the pool.
@@ -228,7 +228,7 @@ enum Noting {
     Nothing,
     /// Snapshots of the present checkpoint.
     Made,
-    /// A snapshot whose blocks were given back.
+    /// A snapshot whose blocks were freed.
     Reclaimed,
     /// Chunks that are no longer the volume's.
     Returned,
@@ -236,7 +236,7 @@ enum Noting {
     Held,
 }
 
-/// How far the closing of a volume is.
+/// Progress of a volume's closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Closing {
     /// It serves.
@@ -298,7 +298,7 @@ pub struct Volume {
     checkpoint: Checkpoint,
     data_blocks: u64,
     cipher: Option<Cipher>,
-    /// Where changes are noted that are not in the log yet.
+    /// Log of answered changes that the volume's log lacks.
     answered: Option<Answered>,
     requests: Vec<Option<Request>>,
     /// Writes that have taken blocks and are not in the map yet.

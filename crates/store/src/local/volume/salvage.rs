@@ -24,13 +24,13 @@ use std::io;
 use std::sync::Arc;
 
 impl Volume {
-    /// Opens a volume with what can be read of its log and its map, and writes a checkpoint of
-    /// that. Snapshots that were begun are not made.
+    /// Opens a volume with the readable parts of its log and its map, and writes a checkpoint of
+    /// them. Snapshots that were begun are not made.
     ///
     /// # Errors
-    /// [`StoreError::Rotten`] if neither copy of its anchor is as it was written;
-    /// [`StoreError::Io`] if a page of its space tree is not, there is no room, or the device
-    /// fails. The volume is as it was then.
+    /// [`StoreError::Rotten`] if both copies of its anchor are damaged; [`StoreError::Io`] if a
+    /// page of its space tree is, there is no room, or the device fails. The volume is unchanged
+    /// then.
     pub fn salvage(opening: Opening) -> Result<(Self, Salvaged), StoreError> {
         let doing = ["read the log", "read data", "read the space tree", "change the map"];
         let [read_log, read_data, read_space, change_map] = doing.map(|it| opening.failed(it));

@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// Maximum number of daemons of one kind whose settings are read.
 const ASKED_MAX: usize = 16;
 
-/// How much a finding matters.
+/// Weight of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
     /// All is well.
@@ -29,7 +29,7 @@ pub enum Weight {
 pub struct Finding {
     /// The name of the check.
     pub what: &'static str,
-    /// How much it matters.
+    /// Its weight.
     pub weight: Weight,
     /// The state that was found.
     pub found: String,
