@@ -26,20 +26,21 @@ pub mod snapshots;
 /// The version of the EC2 API that the client uses.
 const VERSION: &str = "2016-11-15";
 
-/// Longest wait for one answer. A modification may have to grow a file first; no other action takes
+/// Maximum wait for one answer. A modification may have to grow a file first; no other action takes
 /// longer.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The largest answer: ten thousand volumes with all their tags are below it.
+/// Maximum size of an answer in bytes: ten thousand volumes with all their tags are below it.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The error code, with status 503, after which a request must be signed and sent again.
 const TOO_EARLY: &str = "<Code>RequestLimitExceeded</Code>";
 
-/// What the message of a dry run that would have succeeded ends with.
+/// End of the message of a dry run that would have succeeded.
 const DRY_RUN: &str = "(DryRunOperation)";
 
-/// The most pages of one list: of 500 each, enough for twice as many volumes as a server holds.
+/// Maximum number of pages of one list: of 500 each, enough for twice as many volumes as a server
+/// has.
 const PAGES_MAX: u32 = 264;
 
 /// Pause before a request is sent again.
@@ -104,7 +105,7 @@ impl Client {
         &self.authority
     }
 
-    /// The public half of the server's keys, by which it is told from others wherever it listens.
+    /// Returns the public half of the server's keys, which identifies the server at any address.
     pub fn access_key_id(&self) -> &str {
         &self.keys.access_key_id
     }
@@ -130,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Whether an action would succeed now: its dry run.
+    /// Checks by a dry run whether an action would succeed now.
     pub fn would(&self, action: &str, parameters: &[(&str, &str)]) -> Result<(), Failure> {
         let mut parameters = parameters.to_vec();
         parameters.push(("DryRun", "true"));
@@ -278,7 +279,7 @@ pub fn keys_of(variables: [&str; 2]) -> Option<Keys> {
     Some(Keys { access_key_id: access_key_id?, secret_access_key: secret_access_key? })
 }
 
-/// `host:port` of an endpoint.
+/// Returns `host:port` of an endpoint.
 fn authority(endpoint: &str) -> Result<&str, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
     let Some(rest) = endpoint.strip_prefix("http://") else {
@@ -291,7 +292,7 @@ fn authority(endpoint: &str) -> Result<&str, Failure> {
     Ok(authority)
 }
 
-/// The exit code for an EC2 error code.
+/// Returns the failure with the exit code for an EC2 error code.
 fn refusal(code: &str, message: &str) -> Failure {
     let exit = if code.ends_with(".NotFound") {
         Exit::NotFound

@@ -1,5 +1,5 @@
-//! The API of a node that does not run the control plane: connections go on to the node that does,
-//! byte by byte, so that signatures hold. A client may name any node's address.
+//! The API of a node that does not run the control plane. It relays connections byte by byte to the
+//! node that does, so signatures stay valid. A client may use any node's address.
 
 use crate::cluster::health::Health;
 use crate::output::Failure;
@@ -15,25 +15,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long the leader may take to accept a connection.
+/// Maximum time until the leader accepts a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// What is passed on at once. Two of them for each connection.
+/// Maximum number of bytes that are relayed at once. Each connection has two such buffers.
 const PART_BYTES: usize = 8 << 10;
 /// The first bytes of a request for the liveness of this node.
 const ALIVE: &[u8] = b"GET /healthz ";
 /// The first bytes of a request for readiness. A ready node relays it to the leader.
 const READY: &[u8] = b"GET /readyz ";
-/// What the first is answered with by a node that is well.
+/// Answer to a request for liveness by a healthy node.
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\n\
                     content-length: 2\r\nconnection: close\r\n\r\nok";
 
-/// The id of a request that nobody has taken.
+/// Request id of an answer that the leader has not seen.
 const NO_REQUEST: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Says who leads.
+/// Function that returns the address of the leader.
 pub type WhoLeads = dyn Fn() -> Option<SocketAddr> + Send + Sync;
 
-/// What the relay knows of its node.
+/// The relay's view of its node.
 #[derive(Clone)]
 pub struct Node {
     pub leader: Arc<WhoLeads>,
@@ -47,7 +47,7 @@ pub struct ApiRelay {
 }
 
 impl ApiRelay {
-    /// Listens from now on.
+    /// Starts the relay. It listens when this returns.
     pub fn start(listen: SocketAddr, node: Node, timeouts: Timeouts) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("the API cannot listen on {listen}: {error}"));
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
@@ -62,7 +62,7 @@ impl ApiRelay {
                     _ = stopped => {}
                 }
             });
-            // With it go the connections.
+            // This closes the connections.
             drop(runtime);
         };
         let thread = std::thread::Builder::new().name("api-relay".to_owned()).spawn(work);
@@ -89,21 +89,22 @@ async fn accept(listener: std::net::TcpListener, node: Node, timeouts: Timeouts)
     loop {
         match listener.accept().await {
             Ok((client, peer)) => {
-                // As at the leader: one that is silent gives way to the next.
+                // As at the leader, a silent connection is evicted for a new one.
                 let (slot, evicted) = slots.take(peer.ip()).await;
                 let node = node.clone();
                 tokio::spawn(async move {
                     let relayed = relay(client, &slot, &node, timeouts);
-                    // A connection that breaks is its client's to make again.
+                    // If the connection breaks, its client makes another one.
                     tokio::select! {
                         Ok(()) = evicted => {}
                         _ = timeout(timeouts.connection, relayed) => {}
                     }
                 });
-                // So that a request that has arrived is seen before its connection may be evicted.
+                // Gives the task a turn, so that a request that has arrived is seen before its
+                // connection may be evicted.
                 tokio::task::yield_now().await;
             }
-            // Out of descriptors, for example: others close.
+            // For example, the process has no descriptors left; other connections close.
             Err(error) => {
                 tracing::debug!(%error, "a connection to the API was not accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -136,7 +137,7 @@ async fn relay(
     }
     let health = match &begin {
         begin if *begin == ALIVE => Some(node.health.check_alive()),
-        // A node that is ready asks the leader.
+        // A ready node relays the request to the leader.
         begin if begin.starts_with(READY) => node.health.check_ready().err().map(Err),
         _ => None,
     };
@@ -168,8 +169,8 @@ async fn relay(
     answer(client, &unavailable(&why), timeouts).await
 }
 
-/// Passes on what either side sends, until the server ends. Returns whether it owes the client an
-/// answer then: a leader that steps down may leave a request without one.
+/// Relays the bytes of either side until the server ends. Returns whether the client waits for an
+/// answer then: a leader that steps down may leave a request unanswered.
 async fn pass_on(
     client: &mut TcpStream,
     server: &mut TcpStream,
@@ -180,7 +181,7 @@ async fn pass_on(
     let (mut from_server, mut to_server) = server.split();
     // The beginning of a request has been sent.
     let owes = AtomicBool::new(true);
-    // Not evicted while it waits for an answer.
+    // It is not evicted while it waits for an answer.
     let held: Mutex<Option<Pinned>> = Mutex::new(Some(slot.hold()));
     let held_now = || held.lock().unwrap_or_else(PoisonError::into_inner);
     let requests = async {
@@ -195,7 +196,7 @@ async fn pass_on(
                         break;
                     }
                 }
-                // It may still wait for an answer.
+                // The client may still wait for an answer.
                 Ok(0) => break,
                 Err(_) => {
                     owes.store(false, Ordering::Relaxed);
@@ -222,18 +223,19 @@ async fn pass_on(
     Ok(owes.load(Ordering::Relaxed))
 }
 
-/// Answers and closes.
+/// Sends an answer and closes the connection.
 async fn answer(mut client: TcpStream, text: &str, timeouts: Timeouts) -> std::io::Result<()> {
     timeout(timeouts.send, client.write_all(text.as_bytes())).await??;
     client.shutdown().await?;
-    // Closed with unread bytes, the connection would be reset before the client has read.
+    // If the connection is closed with unread bytes, it is reset before the client has read the
+    // answer.
     let mut rest = [0; 4_096];
     let drained = async { while client.read(&mut rest).await.is_ok_and(|read| read > 0) {} };
     let _ = timeout(timeouts.close, drained).await;
     Ok(())
 }
 
-/// What a node answers that is not well; as the leader does.
+/// Returns the answer of a node that is not healthy, as the leader's.
 fn unwell(why: &str) -> String {
     let length = why.len() + 1;
     format!(
@@ -242,7 +244,7 @@ fn unwell(why: &str) -> String {
     )
 }
 
-/// What EC2's clients repeat a request for.
+/// Returns an answer after which EC2's clients repeat the request.
 fn unavailable(why: &str) -> String {
     let error = ApiError::unavailable(format!("{why}; try again in a few seconds"));
     let body = error.document(NO_REQUEST);
@@ -284,7 +286,7 @@ mod tests {
     fn silent_connections_give_way_to_those_that_ask() {
         let at = free();
         let who: Arc<WhoLeads> = Arc::new(|| None);
-        // Longer than the test may take: nothing ends by itself.
+        // Longer than the test may take, so no connection ends by a timeout.
         let relay = ApiRelay::start(at, node(who), times(Duration::from_secs(600))).unwrap();
         let silent: Vec<TcpStream> =
             (0..CONNECTIONS_MAX + 50).map(|_| TcpStream::connect(at).unwrap()).collect();
@@ -340,7 +342,7 @@ mod tests {
         assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
         let text = format!("the leader at {address} ended before it answered");
         assert!(reply.contains(&text), "{reply}");
-        // What was answered is not answered again.
+        // A request that was answered is not answered again.
         assert_eq!(asked(at, "POST / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK\r\n\r\n");
         served.join().unwrap();
     }

@@ -301,8 +301,8 @@ pub struct Serve {
     )]
     pub modify_policy: ModifyPolicy,
 
-    /// What may exist beside what capacity allows: `ec2` refuses what is beyond EC2's default
-    /// quotas of storage and IOPS by type and of snapshots.
+    /// Resources that are refused although there is capacity: with `ec2`, those beyond EC2's
+    /// default quotas of storage and IOPS by type and of snapshots.
     #[arg(long, env = "EVENKEEL_QUOTAS", default_value = "none", value_name = "QUOTAS")]
     pub quotas: Quotas,
 
@@ -409,12 +409,12 @@ pub struct Serve {
     pub log: String,
 }
 
-/// What may exist beside what capacity allows.
+/// Quotas of an account, beside the limits of capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Quotas {
-    /// Anything.
+    /// No quotas.
     None,
-    /// What EC2 allows an account in a region unless it asks for more.
+    /// EC2's quotas of an account in a region that has not requested higher ones.
     Ec2,
 }
 
@@ -427,10 +427,10 @@ pub enum ModifyPolicy {
     /// By the rule of AWS on the day of the volume rules: a waiting time, and hours in the state
     /// `optimizing`.
     Aws,
-    /// The same, with AWS's rule since 2026-01-15: four modifications in 24 hours.
+    /// As `aws`, by AWS's rule since 2026-01-15: four modifications in 24 hours.
     #[value(name = "aws-2026")]
     Aws2026,
-    /// The same, with AWS's rule before: one in six hours.
+    /// As `aws`, by AWS's rule before: one in six hours.
     #[value(name = "aws-classic-6h")]
     AwsClassic,
 }
@@ -514,7 +514,7 @@ pub enum DemoVerb {
     /// Run a throw-away Ceph cluster on this machine, to try the store `rbd`.
     ///
     /// One monitor, one manager and some OSDs run as plain processes on loopback until Ctrl-C.
-    /// Whoever reads the folder may use it. Its data is not worth keeping.
+    /// Every user that can read the folder may use the cluster. Its data is not worth keeping.
     Ceph(DemoCeph),
     /// Show what a client gets while its volume moves between nodes and a node is killed.
     ///
@@ -612,7 +612,7 @@ pub struct Events {
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub after: u64,
 
-    /// Go on with what happens, until Ctrl-C.
+    /// Continue with new events, until Ctrl-C.
     #[arg(long)]
     pub follow: bool,
 

@@ -57,23 +57,23 @@ impl Deadline {
     }
 }
 
-/// A bound on a rate, for several threads: whatever is taken waits until that much is due.
+/// A limit of a rate for several threads: each call waits until its amount is due.
 #[derive(Debug)]
 pub struct Pace {
     started: Instant,
     per_s: Option<u64>,
-    /// When the next may go on, since the start.
+    /// Time at which the next call may continue, since the start.
     next: Mutex<Duration>,
 }
 
 impl Pace {
-    /// So much a second; without a figure, nothing waits.
+    /// Creates a limit of `per_s` units per second; without one, no call waits.
     #[allow(clippy::disallowed_methods)]
     pub fn new(per_s: Option<u64>) -> Self {
         Self { started: Instant::now(), per_s, next: Mutex::default() }
     }
 
-    /// Waits for its turn. Time in which nobody took anything is not made up for.
+    /// Waits for its turn. Unused time is not made up for.
     #[allow(clippy::disallowed_methods)]
     pub fn take(&self, amount: u64) {
         let Some(per_s) = self.per_s else { return };

@@ -28,17 +28,17 @@ pub const FILE_DEFAULT: &str = "evenkeel.toml";
 /// The environment variable that names another file.
 const FILE_ENV: &str = "EVENKEEL_CONFIG";
 
-/// Keys that only a file may set that was named: the first runs a program, and the second decides
-/// which key encrypts.
+/// Keys that only a named file may set: the first runs a program, and the second determines the key
+/// for encryption.
 const NAMED_ONLY: [&str; 2] = ["key-command", "key-file"];
 
-/// The most bytes of a file.
+/// Maximum size of a file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Permission bits by which others than the owner may write.
+/// Permission bits that let users other than the owner write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Why there is no command to execute.
+/// Reason for which there is no command to execute.
 #[derive(Debug)]
 pub enum ParseError {
     /// clap's error, which prints itself (help and version are such errors, too).
@@ -154,7 +154,8 @@ fn check_access(path: &Path, file: &File) -> Result<(), Failure> {
     }
 }
 
-/// How another user than `user` and root can write a file or a folder; `None` if none can.
+/// Describes how a user other than `user` and root can write a file or a folder; `None` if none
+/// can.
 fn exposure(metadata: &Metadata, user: u32) -> Option<String> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     if owner != user && owner != 0 {

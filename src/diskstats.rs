@@ -1,11 +1,11 @@
-//! The kernel's counters of a disk: `/sys/dev/block/MAJOR:MINOR/stat`, which partitions have, too.
+//! The kernel's counters of a disk: `/sys/dev/block/MAJOR:MINOR/stat`. Partitions have them, too.
 //!
 //! The kernel's Documentation/block/stat.rst describes the columns. Since 4.18 there are four of
 //! discards, since 5.5 two of flushes; neither is counted here.
 
 use evenkeel_planner::trace::Interval;
 
-/// Bytes of a sector, whatever the disk's own sectors are.
+/// Bytes of a sector in the counters, whatever the disk's sector size.
 const SECTOR_BYTES: u64 = 512;
 const NS_PER_MS: u64 = 1_000_000;
 /// Columns that every kernel since 2.6.25 has.
@@ -20,9 +20,9 @@ pub struct Counters {
     writes: u64,
     write_sectors: u64,
     write_ms: u64,
-    /// Time in which there were requests.
+    /// Time in which there were requests, in milliseconds.
     busy_ms: u64,
-    /// The same times the number of requests.
+    /// Sum of that time over the requests in the queue, in milliseconds.
     queue_ms: u64,
 }
 
@@ -66,7 +66,7 @@ impl Counters {
         })
     }
 
-    /// What was done since `before`, in an interval; `None` if a counter went back: it has
+    /// Returns the differences since `before` as an interval; `None` if a counter decreased: it has
     /// wrapped, or the disk is another one.
     pub fn since(&self, before: &Self, start_ms: u64, length_ms: u64) -> Option<Interval> {
         let busy_ms = self.busy_ms.checked_sub(before.busy_ms)?;
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!((found.idle_ms, found.queued_milli), (Some(600), Some(500)));
         assert_eq!(before.since(&after, 7_000, 1_000), None);
         assert_eq!(after.since(&before, 7_000, 0), None);
-        // Longer busy than the interval: the kernel counts by its own ticks.
+        // Busy for longer than the interval, since the kernel counts by its own ticks.
         assert_eq!(after.since(&before, 7_000, 300).unwrap().idle_ms, Some(0));
     }
 }

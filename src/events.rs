@@ -1,5 +1,4 @@
-//! How events are posted to webhooks: by HTTP, or by HTTPS with the certificates that this machine
-//! trusts.
+//! Posts events to webhooks, by HTTP, or by HTTPS with the certificates that this machine trusts.
 
 use crate::output::{Exit, Failure};
 use crate::private_file;
@@ -12,19 +11,19 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// How long a receiver may take to be reached.
+/// Maximum time to connect to a receiver.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long it may take to answer.
+/// Maximum time until a receiver answers.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// The most bytes of an answer that are read: nothing in it is looked at.
+/// Maximum number of bytes of an answer that are read; its contents are ignored.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// The header with the number of an event.
 const SEQUENCE: &str = "x-evenkeel-sequence";
 /// The header with the signature of a post.
 const SIGNATURE: &str = "x-evenkeel-signature";
-/// The least bytes of the secret that posts are signed with.
+/// Minimum size in bytes of the secret that posts are signed with.
 const SECRET_BYTES_MIN: usize = 16;
-/// The most.
+/// Maximum size of that secret.
 const SECRET_BYTES_MAX: usize = 1_024;
 /// The flag that names a webhook.
 const FLAG: &str = "--events-webhook";
@@ -83,7 +82,7 @@ struct Http {
 }
 
 fn connect(url: &str, secret: Option<&Secret>) -> Result<Box<dyn Post>, String> {
-    // Once for the process; it fails where that has been done.
+    // Needed once per process; later calls fail, which is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     Ok(Box::new(Http::to(url, secret.cloned())?))
@@ -105,7 +104,8 @@ impl Http {
         Ok(Self { runtime, client, url, secret })
     }
 
-    /// Closes all connections. The runtime closes them only while it runs, which may be much later.
+    /// Closes all connections at once. Without this, the runtime closes them only while it runs,
+    /// which may be much later.
     fn close(&mut self) {
         match Self::to(self.url.clone(), self.secret.clone()) {
             Ok(new) => *self = new,

@@ -61,13 +61,13 @@ impl Failure {
         Self { exit: Exit::Failed, message: message.into(), hint: None }
     }
 
-    /// The same failure with another exit code.
+    /// Sets the exit code.
     pub fn exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
-    /// The same failure with a next step.
+    /// Sets the next step.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -97,7 +97,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl From<LabError> for Failure {
-    /// The laboratory's errors name the thing, the value and the next step themselves.
+    /// The laboratory's errors name the object, the value and the next step themselves.
     fn from(error: LabError) -> Self {
         let failure = Self::new(error.to_string());
         match error {
@@ -110,7 +110,7 @@ impl From<LabError> for Failure {
     }
 }
 
-/// Whether to colour what goes to a terminal: <https://no-color.org> says when not to.
+/// Returns whether to colour text for a terminal; see <https://no-color.org>.
 pub fn is_colourful(is_terminal: bool) -> bool {
     is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -179,7 +179,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     for line in &mut lines {
         line.resize(columns.len(), String::new());
     }
-    // A number, with or without a unit; an address is none.
+    // A number, with or without a unit; but not an address.
     let is_number = |text: &str| {
         let number = text.split(' ').next().unwrap_or_default();
         let starts_so = number.starts_with(|c: char| c.is_ascii_digit());
@@ -202,7 +202,7 @@ pub fn csv(columns: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A number, or a dash for none.
+/// Returns a number, or a dash for none.
 pub fn or_dash(value: Option<impl fmt::Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// What says "no verdict is possible" ends with the exit code of that.
+    /// An error that no verdict is possible ends with the exit code for that.
     #[test]
     fn a_measurement_without_a_verdict_is_undecided() {
         let failure = Failure::from(LabError::Unjudgeable("3 s are too short".to_owned()));

@@ -1,7 +1,7 @@
 //! The whole server: connects store, engine and control plane.
 //!
-//! [`run`] is given a [`Config`] and blocks until shutdown. It fails if an address, the data folder
-//! or the store cannot be used, or if a part of the data plane fails while it runs.
+//! [`run`] gets a [`Config`] and blocks until shutdown. It fails if an address, the data folder or
+//! the store cannot be used, or if a part of the data plane fails while it runs.
 
 use crate::accounts;
 use crate::calibration::{self, Record};
@@ -46,17 +46,17 @@ pub struct Config {
     pub nbd_unix: Option<PathBuf>,
     /// The users that may use the unix socket.
     pub unix_access: UnixAccess,
-    /// What the control plane decides by; without the key of the store, which is looked for when
-    /// the server starts.
+    /// Settings of the control plane, without the store's key, which is read when the server
+    /// starts.
     pub settings: Settings,
-    /// MiB a second of all background work.
+    /// Maximum rate of all background work, in MiB per second.
     pub background_mibps: u32,
-    /// The metrics of volumes on disk, at most.
+    /// Maximum space of the volumes' metrics on disk.
     pub metrics_space: ByteCount,
-    /// Where events are posted to.
+    /// URLs to which events are posted.
     pub webhooks: Webhooks,
     pub store: StoreKind,
-    /// What the store is told beside the data folder.
+    /// Options of the store, apart from the data folder.
     pub store_options: StoreOptions,
     /// The cluster of which it is a node; `None` if it serves alone.
     pub cluster: Option<Cluster>,
@@ -66,8 +66,8 @@ pub struct Config {
     pub io: Io,
     pub priority: DataPlanePriority,
     pub cores: u16,
-    /// Where a handle on the records of the data plane is sent, for a server of this very process
-    /// whose dispatches are judged.
+    /// Receives a handle on the records of the data plane, if this server's dispatches are judged
+    /// in this process.
     pub recorder: Option<mpsc::Sender<Recorder>>,
 }
 
@@ -119,7 +119,7 @@ impl Config {
     }
 }
 
-/// The zones, if each is named once and there are not too many.
+/// Returns the zones, if each is named once and there are not too many.
 fn zones(names: &[String]) -> Result<Vec<String>, Failure> {
     let refused = |text: String| Err(Failure::new(text).exit(Exit::Usage));
     if names.len() > ZONES_MAX {
@@ -138,7 +138,7 @@ fn zones(names: &[String]) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// What the control plane decides by.
+/// Returns the settings of the control plane.
 fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     let rules = match arguments.as_of {
         None => Rules::newest(),
@@ -173,7 +173,7 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     })
 }
 
-/// The addresses of NBD over TCP.
+/// Returns the addresses of NBD over TCP.
 fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
     let listed = &arguments.nbd_listen;
     if listed.len() > 1 && listed.contains(&NbdListen::None) {
@@ -183,7 +183,7 @@ fn nbd_listen(arguments: &Serve) -> Result<Vec<SocketAddr>, Failure> {
     Ok(NbdListen::addresses(listed))
 }
 
-/// The users that may use the unix socket.
+/// Returns the users that may use the unix socket.
 fn unix_access(arguments: &Serve) -> Result<UnixAccess, Failure> {
     let user = |text: &String| accounts::user("nbd-unix-users", text);
     let group = |text: &String| accounts::group("nbd-unix-group", text);
@@ -200,7 +200,7 @@ pub fn warn_of_exposure(nbd: &[SocketAddr], api: SocketAddr) {
     }
 }
 
-/// A warning for an address that other machines can reach.
+/// Returns a warning for an address that other machines can reach.
 fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     let reach = match what {
         "NBD" => "can read and change the data of attached volumes in transit",
@@ -214,7 +214,7 @@ fn exposed(what: &str, address: SocketAddr) -> Option<String> {
     })
 }
 
-/// The figure of the two flags together.
+/// Returns the figure of the two flags together.
 fn figure(arguments: &Serve) -> Result<Option<Figure>, Failure> {
     let usage = |message: String| Failure::new(message).exit(Exit::Usage);
     let (iops, mibps) = match (arguments.sell_iops, arguments.sell_throughput) {
@@ -242,7 +242,7 @@ fn oversell(arguments: &Serve) -> Result<BTreeMap<VolumeType, Oversell>, Failure
     Ok(factors)
 }
 
-/// The number of cores that this process may use.
+/// Returns the number of cores that this process may use.
 pub fn cores() -> u16 {
     let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     u16::try_from(count).unwrap_or(u16::MAX)
@@ -307,8 +307,8 @@ pub fn run(
     outcome(result, failure)
 }
 
-/// The data plane, which answers no request before [`Engine::open_doors`]: every volume that is
-/// attached is up then.
+/// Starts the data plane, which answers no request before [`Engine::open_doors`]: every attached
+/// volume is up then.
 pub fn data_plane(
     config: &Config,
     pool: Arc<dyn Pool>,
@@ -340,7 +340,8 @@ pub fn data_plane(
     Ok(engine)
 }
 
-/// What several parts of the server may report once, and where the first report arrives.
+/// Returns a function by which several parts of the server report failures, and the receiver of the
+/// first report.
 fn failing() -> (impl Fn(String) + Clone + Send + 'static, oneshot::Receiver<String>) {
     let (failures, fails) = oneshot::channel();
     let failures = Arc::new(Mutex::new(Some(failures)));
@@ -357,7 +358,7 @@ fn may_listen(address: SocketAddr) -> Result<(), Failure> {
     free(address).map(drop)
 }
 
-/// The address with a port, if a free one was asked for.
+/// Returns the address with a port; a free one if that was requested.
 pub fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
     let bound = TcpListener::bind(address).and_then(|listener| listener.local_addr());
     bound.map_err(|error| {
@@ -368,7 +369,7 @@ pub fn free(address: SocketAddr) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// The configuration of the control plane for a data plane that listens at `nbd`.
+/// Returns the configuration of the control plane for a data plane that listens at `nbd`.
 pub fn control_config(config: &Config, nbd: &[SocketAddr]) -> Result<ControlConfig, Failure> {
     let unix = config.nbd_unix.iter().cloned().map(Endpoint::NbdUnix);
     let key = config.store_options.keys()?.map(|keys| StoreKey { id: keys.id() });
@@ -403,8 +404,8 @@ async fn stop_or_failure(
     }
 }
 
-/// The outcome of the server. If a part of the data plane failed, the control plane cannot stop
-/// cleanly, so only the first failure is returned.
+/// Returns the outcome of the server. If a part of the data plane failed, the control plane cannot
+/// stop cleanly, so only the first failure is returned.
 fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), Failure> {
     let Some(what) = failure else { return result };
     if let Err(error) = result {
@@ -413,7 +414,7 @@ fn outcome(result: Result<(), Failure>, failure: Option<String>) -> Result<(), F
     Err(has_failed(&what))
 }
 
-/// A part of the data plane has failed.
+/// Returns the failure for a part of the data plane that has failed.
 pub fn has_failed(what: &str) -> Failure {
     Failure::new(format!(
         "{what}; the server stops, so that no client waits for what it no longer serves: volumes, \
@@ -426,7 +427,7 @@ fn share_device(engine: &Engine, model: &DeviceModel) -> Result<(), Failure> {
     told(engine, Command::Calibrated(*model))
 }
 
-/// Leaves the device to the other nodes that have it, until a leader says which part is this one's.
+/// Leaves the device to the other nodes that share it, until a leader assigns a part to this one.
 pub fn share_with_nodes(engine: &Engine) {
     engine.agent().call(Command::Divide(Some(NodePart::LEAST)));
 }
@@ -438,8 +439,8 @@ fn told(engine: &Engine, command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The pool, and the lock that keeps a second server out of the data folder until it is dropped.
-/// The stores on disk have a lock of their own.
+/// Opens the pool, and the lock that keeps a second server out of the data folder until it is
+/// dropped. The stores on disk have their own lock.
 pub fn open_pool(
     store: &StoreKind,
     options: &StoreOptions,
@@ -456,7 +457,7 @@ pub fn open_pool(
     Ok((behind(pool, store), folder))
 }
 
-/// The pool behind the configured simulated device, if there is one.
+/// Returns the pool behind the configured simulated device, if there is one.
 pub fn behind(pool: Arc<dyn Pool>, store: &StoreKind) -> Arc<dyn Pool> {
     match &store.device {
         Some(device) => Arc::new(FaultyPool::new(pool, device)),

@@ -1,4 +1,4 @@
-//! What a store is told beside the data folder: where a pool is, which Ceph cluster, which keys.
+//! Options of a store apart from the data folder: the place of a pool, the Ceph cluster, the keys.
 
 use crate::cli::{self, Bytes, StoreKind};
 use crate::output::{Exit, Failure, failed};
@@ -8,29 +8,29 @@ use evenkeel_store::rbd::{Place, RbdPool, Seat};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::path::{Path, PathBuf};
 
-/// What a store is told beside the data folder.
+/// Options of a store apart from the data folder.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StoreOptions {
     /// The block device or file of the local store's pool, if it is not in the data folder.
     pub pool: Option<PathBuf>,
-    /// Where the key is that wraps the keys of encrypted volumes.
+    /// File with the key that wraps the keys of encrypted volumes.
     pub key_file: Option<PathBuf>,
-    /// The program that wraps and unwraps them instead.
+    /// Program that wraps and unwraps them instead.
     pub key_command: Option<String>,
-    /// Where the volumes are in a Ceph cluster; absent for other stores.
+    /// Place of the volumes in a Ceph cluster; absent for other stores.
     pub place: Option<Place>,
-    /// By what right the volumes there are served, alone until a cluster is joined; `None` for
-    /// other stores.
+    /// Owner on whose behalf the volumes there are served, alone until a cluster is joined; `None`
+    /// for other stores.
     pub seat: Option<Seat>,
 }
 
-/// From now on this process leaves no core dump, which would have its keys.
+/// Forbids core dumps of this process, which would contain its keys.
 pub fn forbid_core_dumps() -> Result<(), Failure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Failure::new(format!("no way to forbid core dumps: {error}")))
 }
 
-/// A path that does not depend on the current folder.
+/// Returns a path that does not depend on the current folder.
 fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Failure> {
     let absolute = |path: &PathBuf| {
         std::path::absolute(path)
@@ -39,7 +39,7 @@ fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>, Failure> {
     path.map(absolute).transpose()
 }
 
-/// Refuses flags that a store does not take; `with` is the store that does.
+/// Returns an error for flags that a store does not take; `with` is the store that does.
 fn refuse(given: &[(&str, bool)], store: &StoreKind, with: &str) -> Result<(), Failure> {
     let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     let message = format!("{flag}: the store \"{store}\" does not take it");
@@ -48,7 +48,7 @@ fn refuse(given: &[(&str, bool)], store: &StoreKind, with: &str) -> Result<(), F
 }
 
 impl StoreOptions {
-    /// What the flags say; paths are made absolute.
+    /// Reads the flags; paths are made absolute.
     pub fn of(
         local: &cli::LocalStore,
         rbd: &cli::RbdStore,
@@ -93,7 +93,7 @@ impl StoreOptions {
         })
     }
 
-    /// The keys, if there are any. Before they are read, core dumps are forbidden.
+    /// Returns the keys, if there are any. Core dumps are forbidden before they are read.
     pub fn keys(&self) -> Result<Option<Keys>, Failure> {
         if self.key_file.is_some() || self.key_command.is_some() {
             forbid_core_dumps()?;

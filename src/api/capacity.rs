@@ -1,4 +1,5 @@
-//! The answer to DescribeCapacity: what may be sold, what is sold, and what each type reserves.
+//! The answer to DescribeCapacity: the capacity for sale, the part that is sold, and the
+//! reservations of each type.
 
 use super::Client;
 use super::model::{number, text};
@@ -17,7 +18,7 @@ pub struct Capacity {
     pub operator_figure: Option<Figure>,
     /// Space for stored bytes, if it is known.
     pub space: Option<Space>,
-    /// How the store itself is, if it is known.
+    /// State of the store itself, if it is known.
     pub store_health: Option<StoreHealth>,
     /// All limited resources.
     pub sold: Vec<Sold>,
@@ -35,20 +36,20 @@ pub struct Space {
     pub sold_bytes: u64,
     /// The bytes that may be sold; `None` without a bound.
     pub for_sale_bytes: Option<u64>,
-    /// How many times over the space is sold: `1`, `1.5`, `unlimited`.
+    /// Factor by which the space is oversold: `1`, `1.5`, `unlimited`.
     pub oversell: String,
 }
 
-/// How the store itself is, beside its volumes. Counts begin as the server starts.
+/// State of the store itself, apart from its volumes. Counts begin as the server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct StoreHealth {
-    /// Volumes that are not open, most of them deleted, with work that fails.
+    /// Volumes that are not open, most of them deleted, whose remaining work fails.
     pub unfinished: u64,
-    /// Volumes that are not open with work for which there is no space.
+    /// Volumes that are not open, whose remaining work needs space that the store does not have.
     pub no_space: u64,
     /// Sectors of the store's tables that are damaged in both copies.
     pub damaged_sectors: u64,
-    /// Copies of what the store has twice that were damaged, and were written anew.
+    /// Copies of duplicated metadata that were damaged and rewritten.
     pub copies_mended: u64,
     /// Volumes that were salvaged and lost something.
     pub volumes_salvaged: u64,
@@ -63,7 +64,7 @@ pub struct Calibration {
     pub left_ppm: u64,
 }
 
-/// The operator's figure: either of both.
+/// The operator's figure: IOPS, throughput or both.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Figure {
     /// At 16 KiB.
@@ -77,14 +78,14 @@ pub struct Sold {
     /// The source: `calibration` or `operator`.
     pub source: String,
     pub resource: String,
-    /// What must carry it, in a cluster: `without its largest node` and so on; `None` is what is
-    /// there.
+    /// In a cluster, the nodes that must carry it: `without its largest node` and so on; `None` is
+    /// the nodes that are there.
     pub row: Option<String>,
-    /// The unit of the three numbers.
+    /// The unit of `sold`, `for_sale` and `short_by`.
     pub unit: String,
     pub sold: u64,
     pub for_sale: u64,
-    /// The amount by which more is sold than there is.
+    /// The amount by which more is sold than is for sale.
     pub short_by: u64,
 }
 
@@ -97,7 +98,7 @@ pub struct TypeSold {
     pub volumes: u64,
     pub iops: u64,
     pub bytes_per_second: u64,
-    /// How many times over the type is sold: `1`, `1.5`.
+    /// Factor by which the type is oversold: `1`, `1.5`.
     pub oversell: String,
 }
 
@@ -139,12 +140,12 @@ impl Capacity {
         }
     }
 
-    /// Whether anything limits what is sold.
+    /// Returns whether the capacity is known, so that sales are limited.
     pub fn is_known(&self) -> bool {
         !self.sold.is_empty()
     }
 
-    /// Whether more is sold of some resource than there is.
+    /// Returns whether more is sold of some resource than is for sale.
     pub fn is_short(&self) -> bool {
         self.sold.iter().any(|sold| sold.short_by > 0)
             || self.space.as_ref().is_some_and(Space::is_short)
@@ -196,7 +197,7 @@ const UNKNOWN: &str =
     "sold: capacity is unknown, so nothing is refused; see `evenkeel volume capacity`";
 
 impl Space {
-    /// Whether more is sold than may be.
+    /// Returns whether more is sold than is for sale.
     fn is_short(&self) -> bool {
         self.for_sale_bytes.is_some_and(|for_sale| self.sold_bytes > for_sale)
     }
@@ -223,7 +224,7 @@ impl Space {
 }
 
 impl StoreHealth {
-    /// What the store cannot do or read at present, for people; empty if there is nothing.
+    /// Returns the store's present problems, for people; empty if there are none.
     pub fn troubles(&self) -> Vec<String> {
         let kinds = [
             (self.unfinished, "volumes that are not open have work that fails"),

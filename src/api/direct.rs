@@ -1,4 +1,4 @@
-//! The EBS direct APIs, as the client needs them: snapshots listed, read and filled block by block.
+//! The client's part of the EBS direct APIs: snapshots are listed, read and filled block by block.
 
 use super::{ANSWER_WAIT_MAX, Client, RETRY_PAUSE};
 use crate::clock::{self, Deadline};
@@ -13,22 +13,22 @@ use std::time::Duration;
 /// Longest wait for a snapshot to be completed: the server may read it back.
 const COMPLETE_WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// How long a request is sent again while connections break.
+/// Maximum time for which a request is repeated while connections break.
 const BROKEN_MAX: Duration = Duration::from_secs(4);
 
-/// The largest answer: a page of ten thousand blocks is below it.
+/// Maximum size of an answer in bytes: a page of ten thousand blocks is below it.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Where a list begins or goes on.
+/// Place at which a list begins or continues.
 pub struct Listed(&'static str, String);
 
 impl Listed {
-    /// At the first block from this number on.
+    /// Returns the place of the first block from this number on.
     pub fn first(number: u64) -> Self {
         Self("startingBlockIndex", number.to_string())
     }
 
-    /// Behind the page that had this token.
+    /// Returns the place behind the page that had this token.
     pub fn after(token: String) -> Self {
         Self("pageToken", token)
     }
@@ -47,13 +47,13 @@ pub struct Page {
 /// A snapshot to start.
 pub struct NewSnapshot<'a> {
     pub size_gib: u64,
-    /// The snapshot that it begins as, and is encrypted as.
+    /// The snapshot whose data and encryption it begins with.
     pub parent: Option<&'a str>,
-    /// Whether it is encrypted in any case; otherwise as the account's default says.
+    /// Whether it is encrypted in any case; otherwise the account's default applies.
     pub is_encrypted: bool,
     pub description: &'a str,
     pub tags: &'a [(String, String)],
-    /// The same token starts the same snapshot.
+    /// A repeated call with the same token finds the same snapshot.
     pub token: &'a str,
     pub timeout_min: u32,
 }
@@ -84,7 +84,7 @@ impl<'a> Sent<'a> {
 }
 
 impl Client {
-    /// Whether the server has this snapshot, and it is complete.
+    /// Returns whether the server has this snapshot, and it is complete.
     pub fn has_snapshot(&self, id: &str) -> bool {
         let answer = self.call("DescribeSnapshots", &[("SnapshotId.1", id)]);
         answer.is_ok_and(|answer| {
@@ -92,7 +92,7 @@ impl Client {
         })
     }
 
-    /// A page of at most `max` blocks that have data, or that differ from those of an older
+    /// Returns a page of at most `max` blocks that have data, or that differ from those of an older
     /// snapshot.
     pub fn listed(
         &self,
@@ -143,7 +143,8 @@ impl Client {
         }
     }
 
-    /// The bytes of a block, and their checksum, compared with the one that came with them.
+    /// Returns the bytes of a block, and their checksum, which is compared with the one in the
+    /// answer.
     pub fn block(&self, id: &str, number: u64, token: &str) -> Result<(Vec<u8>, Digest), Failure> {
         let path = format!("/snapshots/{id}/blocks/{number}");
         let query = query::encode([("blockToken", token)]);
@@ -204,8 +205,8 @@ impl Client {
         self.direct(&Sent { headers, body: data, digest, ..Sent::new("PUT", &path) }).map(drop)
     }
 
-    /// Completes a snapshot into which so many blocks were put, with this checksum of all, if it is
-    /// known.
+    /// Completes a snapshot into which `count` blocks were put. `linear` is the checksum of all of
+    /// them, if it is known.
     pub fn complete_snapshot(
         &self,
         id: &str,
@@ -226,10 +227,10 @@ impl Client {
         self.direct(&Sent { headers: &headers, wait, ..Sent::new("POST", &path) }).map(drop)
     }
 
-    /// Sends a request; returns the checksum that came with the answer, and its body. If the server
-    /// answers that too much is under way, or that no node of its cluster leads, the request is
-    /// signed and sent again. So it is for some seconds if the connection breaks: any of these
-    /// requests may be repeated, and a copy of hours should outlast the restart of a server.
+    /// Sends a request. Returns the checksum in the answer, and its body. If the server is
+    /// overloaded, or no node of its cluster leads, the request is signed and sent again. It is
+    /// also repeated for some seconds if the connection breaks: each of these requests may be
+    /// repeated, and a copy of hours should survive a restart of a server.
     fn direct(&self, sent: &Sent<'_>) -> Result<(Option<String>, Vec<u8>), Failure> {
         let deadline = Deadline::after(ANSWER_WAIT_MAX);
         let broken = Deadline::after(BROKEN_MAX);

@@ -6,10 +6,10 @@ use evenkeel_wire::aws::xml::Element;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most events that one call asks for.
+/// Maximum number of events that one call requests.
 pub const PAGE: &str = "1000";
 
-/// An event, and what its table shows of it.
+/// An event, with the columns of its table.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Event {
     pub sequence: u64,
@@ -23,7 +23,7 @@ pub struct Event {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
     pub events: Vec<Event>,
-    /// Where to go on.
+    /// Sequence number after which the next page begins.
     pub examined: u64,
     /// The number of the newest event.
     pub last: u64,

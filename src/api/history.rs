@@ -1,4 +1,4 @@
-//! The answer to DescribeHistory: what a server has recorded of volumes, and its events.
+//! The answer to DescribeHistory: a server's recordings of volumes, and its events.
 
 use super::Client;
 use super::model::number;
@@ -7,7 +7,7 @@ use evenkeel_control::history::{Kind, Since};
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
 
-/// A page of it.
+/// A page of the answer.
 pub struct Page {
     answer: Element,
     /// When the server answered, in milliseconds of Unix time.
@@ -15,18 +15,18 @@ pub struct Page {
 }
 
 impl Page {
-    /// Its parts, in the form of `evenkeel_control::history`.
+    /// Returns its items, in the form of `evenkeel_control::history`.
     pub fn items(&self) -> &[Element] {
         self.answer.items("historySet")
     }
 
-    /// What the next one is asked for with.
+    /// Returns the token of the next page.
     pub fn next_token(&self) -> Option<&str> {
         self.answer.child_text("nextToken")
     }
 }
 
-/// What a server has of this kind: one page.
+/// Returns one page of a server's history of this kind.
 pub fn page(
     client: &Client,
     kind: Kind,

@@ -32,7 +32,7 @@ pub struct VolumeDescription {
     pub encrypted: bool,
     pub attachments: Vec<Attachment>,
     pub tags: BTreeMap<String, String>,
-    /// What it would cost at AWS a month, by the newest list prices; millionths of a dollar.
+    /// Its cost at AWS for a month, by the newest list prices, in millionths of a dollar.
     pub monthly_micro_usd: Option<u64>,
     /// The reason of the state `error`.
     pub error_reason: Option<String>,
@@ -46,18 +46,19 @@ pub struct VolumeStatus {
     pub status: String,
     /// The checks, and the result of each.
     pub checks: BTreeMap<String, String>,
-    /// How much of it is as it was created of, in percent; nothing of one that was created empty.
+    /// Percentage of its blocks that have the data of the snapshot or volume that it was made of;
+    /// `None` if it was created empty.
     pub initialized_percent: Option<u32>,
-    /// What is wrong with it now.
+    /// Its present problems.
     pub events: Vec<StatusEvent>,
 }
 
-/// Something that is wrong with a volume.
+/// A problem of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct StatusEvent {
     pub event_type: String,
     pub description: String,
-    /// Since when, as ISO 8601 writes it.
+    /// Time since which it exists, in ISO 8601.
     pub since: String,
 }
 
@@ -101,7 +102,7 @@ impl Item for VolumeStatus {
     }
 }
 
-/// What is in the recycle bin: a volume or a snapshot.
+/// A volume or a snapshot in the recycle bin.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Binned {
     pub id: String,
@@ -261,7 +262,7 @@ impl VolumeDescription {
 }
 
 impl VolumeDescription {
-    /// The same in the product's own terms.
+    /// Returns the specification in the product's own terms.
     ///
     /// # Errors
     /// If the server knows types or numbers that this program does not.

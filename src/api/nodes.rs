@@ -10,15 +10,15 @@ use serde::Serialize;
 pub struct Node {
     pub name: String,
     pub number: u64,
-    /// `up`, `draining` or `removed`: what it is to be.
+    /// The intended state: `up`, `draining` or `removed`.
     pub state: String,
-    /// What it does: `serving`, `leaving`, `starting`, `away` or `stopped`.
+    /// The present status: `serving`, `leaving`, `starting`, `away` or `stopped`.
     pub status: String,
-    /// Why it is away.
+    /// The reason of the status `away`.
     pub reason: String,
     /// Whether it runs the control plane.
     pub leads: bool,
-    /// Volumes whose home it is.
+    /// Number of volumes whose home it is.
     pub volumes: u64,
     pub api: String,
     pub nbd: Vec<String>,

@@ -1,4 +1,4 @@
-//! The answer to DescribeScrub: how far a scrub is, and what it has found.
+//! The answer to DescribeScrub: progress and findings of a scrub.
 
 use super::model::{number, text};
 use crate::output::or_dash;
@@ -13,17 +13,17 @@ pub struct Scrub {
     pub mib_per_second: u64,
     pub start_time: String,
     pub end_time: Option<String>,
-    /// What is being read, or was read last.
+    /// The volume or snapshot that is being read, or was read last.
     pub resource_id: Option<String>,
     pub verified_bytes: u64,
-    /// Places that are not as they were written; the first 100 of them are in `rotten`.
+    /// Damaged places; the first 100 of them are in `rotten`.
     pub rotten_places: u64,
     pub rotten: Vec<Rotten>,
     /// Volumes and snapshots that could not be read to their ends.
     pub unread_resources: u64,
 }
 
-/// A place that is not as it was written.
+/// A damaged place.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Rotten {
     pub resource_id: String,
@@ -53,7 +53,7 @@ impl Scrub {
         })
     }
 
-    /// What a person wants to know of it.
+    /// Returns the scrub's state and findings as text for people.
     pub fn lines(&self) -> String {
         let mut rows = vec![
             ("state", self.state.clone()),

@@ -19,7 +19,7 @@ pub struct Identity {
     pub serial: Option<String>,
     /// Size of the device.
     pub bytes: Option<u64>,
-    /// What a pool of several machines is made of.
+    /// Layout of a pool on several machines.
     #[serde(default, rename = "pool", skip_serializing_if = "Option::is_none")]
     pub layout: Option<Layout>,
 }
@@ -31,7 +31,7 @@ impl Identity {
             Bytes::Rbd => Self {
                 filesystem: "Ceph".to_owned(),
                 serial: Some(pool.describe()),
-                // What cannot be found out does not differ either.
+                // An unknown layout does not differ from any other.
                 layout: pool.look_around().ok().flatten().map(|seen| seen.layout),
                 ..Self::default()
             },

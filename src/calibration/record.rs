@@ -26,7 +26,7 @@ pub const FILE: &str = "calibration.json";
 /// Name and version of the record's form.
 const SCHEMA: &str = "evenkeel.calibration/1";
 
-/// The most bytes that are read: a record has a few kilobytes.
+/// Maximum number of bytes that are read: a record has a few kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The record. Times are nanoseconds, shares millionths.
@@ -43,16 +43,16 @@ pub struct Record {
     pub store: String,
     pub device: Identity,
     pub method: Method,
-    /// What was measured when all was well.
+    /// The measurement in the healthy state.
     #[serde(flatten)]
     pub found: Found,
-    /// What was measured in other states, each at most once. Only a pool of several machines has
-    /// them.
+    /// The measurements in other states, each state at most once. Only a pool on several machines
+    /// has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<InState>,
 }
 
-/// What a measurement has found.
+/// Results of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Found {
     pub channels: u32,
@@ -74,7 +74,7 @@ pub struct Found {
 pub struct InState {
     /// `degraded` or `recovering`.
     pub state: StateName,
-    /// What was lost, in words; not known while the pool recovers.
+    /// Description of the loss; unknown while the pool recovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
     /// When the measurement ended, in UTC.
@@ -103,7 +103,7 @@ pub struct Method {
     pub span_bytes: u64,
 }
 
-/// A time that is linear in the length.
+/// A time that is linear in the length of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cost {
     pub base_ns: u64,
@@ -150,7 +150,7 @@ impl Item for Point {
 }
 
 impl Record {
-    /// The record of a measurement, with its device and method. `unix_s` is the time.
+    /// Creates the record of a measurement, with its device and method. `unix_s` is the time.
     ///
     /// # Errors
     /// If too little was measured.
@@ -176,7 +176,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Takes in a measurement in another state, in place of an earlier one in the same.
+    /// Adds a measurement in another state; it replaces an earlier one in the same state.
     pub fn add(&mut self, state: InState) {
         self.states.retain(|it| it.state != state.state);
         self.states.push(state);
@@ -184,7 +184,7 @@ impl Record {
         self.id = self.right_id();
     }
 
-    /// Keeps what an earlier record of the same has found in other states.
+    /// Keeps the measurements in other states of an earlier record of the same store and device.
     pub fn keep_states(&mut self, earlier: &Self) {
         if earlier.misfit_of(&self.store, &self.device).is_none()
             && self.changes(&earlier.device).is_empty()
@@ -193,18 +193,19 @@ impl Record {
         }
     }
 
-    /// The time of the newest measurement in it. ISO 8601, so that later ones are greater.
+    /// Returns the time of the newest measurement in it, in ISO 8601, so that later ones are
+    /// greater.
     pub fn newest(&self) -> &str {
         let states = self.states.iter().map(|state| state.date.as_str());
         states.chain([self.date.as_str()]).max().unwrap_or_default()
     }
 
-    /// The figures for the scheduler and the ledger.
+    /// Returns the figures for the scheduler and the ledger.
     pub fn calibration(&self) -> Calibration {
         self.found.calibration()
     }
 
-    /// The device in other states, as the ledger must know it.
+    /// Returns the device's floors in other states, for the ledger.
     pub fn strained(&self) -> Vec<(Strain, DeviceFloor)> {
         let floor = |state: &InState| {
             let strain = match state.state {
@@ -216,8 +217,8 @@ impl Record {
         self.states.iter().map(floor).collect()
     }
 
-    /// The device for a ledger with one row, which sells [`SOLD_SHARE_PPM`] of it: as it is when
-    /// all is well, or less, so that no more is sold than another state leaves.
+    /// Returns the device for a ledger with one row, which sells [`SOLD_SHARE_PPM`] of it: the
+    /// healthy device, or less, so that no more is sold than another state leaves.
     pub fn sold_floor(&self) -> DeviceFloor {
         let whole = self.calibration().device_floor();
         let time_ns = |operations: u64| {
@@ -229,7 +230,7 @@ impl Record {
         DeviceFloor { time_ns_per_second: whole.time_ns_per_second.min(least), ..whole }
     }
 
-    /// The part of the device that may be sold, with this many cores.
+    /// Returns the part of the device that may be sold, with this many cores.
     pub fn capacity(&self, cores: u16) -> Capacity {
         let calibration = self.calibration();
         Capacity::Measured(Box::new(Measured {
@@ -243,7 +244,7 @@ impl Record {
         }))
     }
 
-    /// The capacity that may be sold in words, with this many cores.
+    /// Returns a description of the capacity that may be sold, with this many cores.
     pub fn words(&self, cores: u16) -> String {
         let calibration = Calibration {
             floor_ns_per_second: self.sold_floor().time_ns_per_second,
@@ -253,7 +254,7 @@ impl Record {
         format!("{}; sells up to {}", self.found.words(), thousands(sold.into()))
     }
 
-    /// Remarks on the result.
+    /// Returns remarks on the result.
     pub fn reservations(&self) -> Vec<String> {
         let mut texts = self.found.reservations(&self.method);
         for state in &self.states {
@@ -275,7 +276,7 @@ impl Record {
         texts
     }
 
-    /// What has changed below a pool since it was measured; empty for a device.
+    /// Returns the changes below a pool since it was measured; empty for a device.
     pub fn changes(&self, now: &Identity) -> Vec<String> {
         match (&self.device.layout, &now.layout) {
             (Some(before), Some(now)) => before.changes(now),
@@ -283,7 +284,8 @@ impl Record {
         }
     }
 
-    /// Why the record is not of this store on this device; `None` if it is.
+    /// Returns the reason for which the record is not of this store on this device; `None` if it
+    /// is.
     pub fn misfit(&self, store: &StoreKind, device: &Identity) -> Option<String> {
         self.misfit_of(&store.to_string(), device)
     }
@@ -315,7 +317,7 @@ impl Record {
         Self::parse(&text).map(Some).map_err(failed)
     }
 
-    /// The record in a text, or what is wrong with it.
+    /// Parses a record. Returns a description of the error if that fails.
     pub fn parse(text: &str) -> Result<Self, String> {
         let unreadable = |error| format!("not a calibration record: {error}");
         let value: serde_json::Value = serde_json::from_str(text).map_err(unreadable)?;
@@ -341,8 +343,8 @@ impl Record {
         Ok(files::write_whole(path, &text)?)
     }
 
-    /// FNV-1a over all fields but the id: records with equal content have equal ids, and an edited
-    /// record is detected.
+    /// Returns the FNV-1a hash of all fields but the id: records with equal content have equal ids,
+    /// and an edited record is detected.
     fn right_id(&self) -> String {
         let bare = Self { id: String::new(), ..self.clone() };
         let text = serde_json::to_string(&bare).unwrap_or_default();
@@ -354,7 +356,7 @@ impl Record {
 }
 
 impl Found {
-    /// What the measurements mean.
+    /// Calculates the results of the measurements.
     ///
     /// # Errors
     /// If too little was measured.
@@ -400,7 +402,7 @@ impl Found {
         }
     }
 
-    /// What is there, in words.
+    /// Returns a description of the result.
     pub fn words(&self) -> String {
         let target = match self.p99_target_ns {
             Some(ns) => format!("at p99 <= {} ms", ns / 1_000_000),

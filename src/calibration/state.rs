@@ -1,5 +1,5 @@
-//! The states in which a pool of several machines is measured. Whoever runs it brings it into one;
-//! the monitors are asked whether it is, before the measurement and after it.
+//! The states in which a pool on several machines is measured. The operator brings the pool into a
+//! state; before and after the measurement the monitors are asked whether it is in that state.
 
 use super::record::StateName;
 use crate::clock::Deadline;
@@ -10,12 +10,12 @@ use evenkeel_store::layout::PoolState;
 use std::fmt;
 use std::time::Duration;
 
-/// How long a pool may be between two states: placement groups peer for seconds, and the monitors
-/// hear of it late.
+/// Maximum time that a pool may be between two states: placement groups peer for seconds, and the
+/// monitors learn of it late.
 const CHANGES_MAX: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The state that a pool is to be measured in.
+/// State in which a pool is to be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum As {
     /// All devices serve. What is measured is the base of what may be sold.
@@ -36,7 +36,7 @@ impl As {
         }
     }
 
-    /// What to do for a pool to be in this state.
+    /// Returns advice on how to bring a pool into this state.
     const fn hint(self) -> &'static str {
         match self {
             Self::Healthy => {
@@ -75,11 +75,11 @@ pub fn words(state: &PoolState) -> String {
     }
 }
 
-/// Whether the pool is in the state; waits a moment for one that is between two. Returns what is
-/// lost, if that is known.
+/// Checks that the pool is in the state; waits a moment while it is between two states. Returns a
+/// description of the loss, if that is known.
 ///
 /// # Errors
-/// It is not, or cannot be asked.
+/// If it is not, or cannot be asked.
 pub fn expect(pool: &dyn Pool, wanted: As, when: When) -> Result<Option<String>, Failure> {
     let deadline = Deadline::after(CHANGES_MAX);
     loop {
@@ -124,7 +124,7 @@ fn judge(wanted: As, state: PoolState, when: When) -> Result<Option<String>, Fai
     }
 }
 
-/// When the pool is asked.
+/// Time at which the pool is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Before,

@@ -355,7 +355,7 @@ pub enum ClusterFigure {
     Throughput,
     /// Changes a second, through the node that leads.
     Control,
-    /// What volumes cost that nobody is connected to.
+    /// The cost of volumes without connections.
     Many,
 }
 

@@ -19,7 +19,7 @@ pub struct Calibrate {
 
     /// The state that the pool of the store `rbd` is in: it is measured healthy first, then without
     /// its largest failure domain, then while it recovers, one command each; the record has all.
-    /// Whoever runs the pool brings it there; it is an error if it is in another state.
+    /// The operator brings the pool into the state; it is an error if it is in another one.
     #[arg(long = "as", default_value = "healthy", value_name = "STATE")]
     pub state: As,
 

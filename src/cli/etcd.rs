@@ -39,8 +39,8 @@ pub struct Etcd {
     #[arg(long, env = "EVENKEEL_NODE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub node_ca: Option<PathBuf>,
 
-    /// What this node's network carries in each direction, in megabits a second. It is counted with
-    /// what is sold if all nodes say so, and not at all by default.
+    /// Bandwidth of this node's network in each direction, in megabits a second. It limits what is
+    /// sold if all nodes have a figure, and is not counted by default.
     #[arg(long, env = "EVENKEEL_NODE_NETWORK_MBPS", value_name = "MBPS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub node_network_mbps: Option<u32>,

@@ -44,17 +44,18 @@ pub struct PlanFleet {
 /// By what volumes are judged.
 #[derive(Args, Debug)]
 pub struct FleetPolicy {
-    /// What a volume must be able to do beyond what it was asked for.
+    /// Headroom that a volume must have beyond its recorded load, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub headroom: u32,
 
-    /// Days of metrics without which nothing of a volume gets less.
+    /// Minimum days of metrics of a volume; with fewer, none of its figures is lowered.
     #[arg(long, value_name = "DAYS", default_value_t = 7)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=366))]
     pub days_min: u32,
 
-    /// How much of a volume's metrics may be gaps, or nothing of it gets less.
+    /// Maximum part of a volume's metrics that is missing, in percent; with more, none of its
+    /// figures is lowered.
     #[arg(long, value_name = "PERCENT", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=99))]
     pub gaps_max: u32,

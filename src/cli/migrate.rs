@@ -30,8 +30,8 @@ pub struct VolumeMigrate {
     #[arg(long)]
     pub detach: bool,
 
-    /// Wait so long for somebody else to detach the volume when little is left to copy, such as
-    /// 10m; exit code 5 if it is exceeded.
+    /// Maximum wait for the operator to detach the volume when little is left to copy, such as 10m;
+    /// exit code 5 if it is exceeded.
     #[arg(long, default_value = "0s", value_name = "TIME", value_parser = span)]
     #[arg(conflicts_with = "detach")]
     pub wait: Duration,

@@ -65,7 +65,7 @@ pub struct PlanCheck {
     #[arg(long, value_name = "LAYOUT")]
     pub layout: String,
 
-    /// What the volumes must hold together, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
+    /// Minimum total size of the volumes, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
     /// the trace says is in use]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,
@@ -253,12 +253,12 @@ impl PlanOutput {
     }
 }
 
-/// What was recorded, and what is known of how.
+/// The recordings, and options for reading them.
 #[derive(Args, Debug)]
 pub struct PlanTraces {
-    /// What was recorded of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or
-    /// Prometheus, `evenkeel record`, or a declared workload. `-` is standard input. The id of a
-    /// volume of the server, such as vol-0123456789abcdef0, is its recording by the server.
+    /// Recordings of one volume: exports of CloudWatch, iostat, sar, fio, blkparse or Prometheus,
+    /// `evenkeel record`, or a declared workload. `-` is standard input. The id of a volume of the
+    /// server, such as vol-0123456789abcdef0, is its recording by the server.
     #[arg(required = true, value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub traces: Vec<PathBuf>,
 
@@ -354,23 +354,23 @@ pub struct PlanAllowed {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub throttled: u32,
 
-    /// The longest that half of the requests may wait for a limit, in milliseconds.
+    /// Maximum wait of half of the requests for a limit, in milliseconds.
     #[arg(long, value_name = "MS")]
     pub p50: Option<u32>,
 
-    /// The same of 99 of 100 requests.
+    /// Maximum wait of 99 of 100 requests for a limit, in milliseconds.
     #[arg(long, value_name = "MS")]
     pub p99: Option<u32>,
 
-    /// The same of 999 of 1,000 requests.
+    /// Maximum wait of 999 of 1,000 requests for a limit, in milliseconds.
     #[arg(long, value_name = "MS")]
     pub p999: Option<u32>,
 }
 
-/// What a layout must do, and where it is looked for.
+/// Requirements for a layout, and the layouts that are searched.
 #[derive(Args, Debug)]
 pub struct PlanWanted {
-    /// What the volumes must hold together, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
+    /// Minimum total size of the volumes, in GiB or with a unit: 100, 100GB, 1.5T. [default: what
     /// the trace says]
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     pub capacity: Option<u64>,

@@ -36,27 +36,27 @@ pub enum StoreVerb {
         #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
         pool: Option<PathBuf>,
     },
-    /// Prove every reference and count of a pool. Only reads; the server must be stopped.
+    /// Check every reference and count of a pool. Only reads; the server must be stopped.
     ///
-    /// Exit code 1 if there are problems. Space that nothing uses and that is not free is told, and
-    /// is no problem.
+    /// Exit code 1 if there are problems. Unused space that is not free is listed, and is not a
+    /// problem.
     Check {
         /// Hold each block of data to its checksum, too: reads everything.
         #[arg(long)]
         data: bool,
     },
-    /// Read everything that a running server has stored, and hold it to its checksums.
+    /// Read everything that a running server has stored, and verify its checksums.
     ///
-    /// The server reads at a bounded rate, and lets volumes go first. It goes on after a restart.
-    /// Data that is not as it was written is listed, counted in /metrics, and makes the volume's
-    /// status impaired. Exit code 1 if there is any.
+    /// The server reads at a bounded rate, and lets volumes go first. It continues after a restart.
+    /// Damaged data is listed, counted in /metrics, and makes the volume's status impaired. Exit
+    /// code 1 if there is any.
     Scrub {
         /// MiB a second, from 1 to 100,000. Changes the rate of a scrub that runs.
         #[arg(long, default_value_t = 50, value_name = "MIB")]
         #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rate: u32,
 
-        /// Stop the scrub that runs; without --stop the next one goes on where it was.
+        /// Stop the scrub that runs; without --stop the next one continues where it was.
         #[arg(long, conflicts_with_all = ["status", "wait"])]
         stop: bool,
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 #[derive(Args, Debug)]
 pub struct Record {
-    /// What to record: a disk or a partition of this machine, such as /dev/sdb. Or a volume of the
-    /// server, such as vol-0123456789abcdef0, whose recording by the server is printed.
+    /// The disk to record: a disk or a partition of this machine, such as /dev/sdb. Or a volume of
+    /// the server, such as vol-0123456789abcdef0, whose recording by the server is printed.
     #[arg(value_name = "DISK|VOLUME", value_hint = ValueHint::FilePath)]
     pub source: String,
 

@@ -28,7 +28,7 @@ pub enum ReportVerb {
 
 #[derive(Args, Debug)]
 pub struct ReportCost {
-    /// What to add up by: `type`, `tag:KEY`, `host`, or `volume` for each by itself.
+    /// Groups of the costs: `type`, `tag:KEY`, `host`, or `volume` for each by itself.
     #[arg(long, default_value = "type", value_name = "GROUP")]
     pub by: CostBy,
 
@@ -42,7 +42,7 @@ pub struct ReportCost {
     pub prices: Option<PathBuf>,
 }
 
-/// What costs are added up by.
+/// Groups of costs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CostBy {
     Type,

@@ -60,7 +60,7 @@ pub enum SnapshotVerb {
         #[arg(long)]
         permanent: bool,
     },
-    /// Lock a snapshot, so that nobody deletes it before a time.
+    /// Lock a snapshot, so that it cannot be deleted before a time.
     Lock(SnapshotLock),
     /// Remove the lock of a snapshot, if its mode allows that.
     Unlock {
@@ -130,7 +130,7 @@ pub struct SnapshotCreate {
     #[arg(long, requires = "host")]
     pub copy_tags: bool,
 
-    /// What the snapshot is for; at most 255 characters.
+    /// Purpose of the snapshot; at most 255 characters.
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
 
@@ -152,7 +152,7 @@ pub struct SnapshotCopy {
     #[arg(long)]
     pub encrypted: bool,
 
-    /// What the copy is for; at most 255 characters.
+    /// Purpose of the copy; at most 255 characters.
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
 
@@ -164,7 +164,7 @@ pub struct SnapshotCopy {
     pub wait: Wait,
 }
 
-/// What the lock of a snapshot forbids.
+/// Operations that the lock of a snapshot forbids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum LockMode {
     /// Deleting the snapshot; the lock can be changed and removed.
@@ -179,7 +179,7 @@ pub struct SnapshotLock {
     #[arg(value_name = "SNAPSHOT", value_parser = snapshot_id)]
     pub snapshot: SnapshotId,
 
-    /// What the lock forbids.
+    /// Operations that the lock forbids.
     #[arg(long, value_enum, default_value_t = LockMode::Governance)]
     pub mode: LockMode,
 
@@ -293,7 +293,7 @@ pub struct SnapshotImport {
     #[command(flatten)]
     pub keys: ExportKeys,
 
-    /// What the new snapshot is for. [default: as the exported one]
+    /// Purpose of the new snapshot. [default: as the exported one]
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
 

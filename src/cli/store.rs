@@ -22,7 +22,7 @@ impl StoreKind {
     }
 }
 
-/// What the store `local` takes beside the data folder.
+/// Options of the store `local`, apart from the data folder.
 #[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocalStore {
     /// The block device or the file that holds the pool of the store `local`, if it is not the file
@@ -49,7 +49,7 @@ pub const RBD_NAME: &str = "evenkeel";
 /// The user of the Ceph cluster, unless another one is named.
 pub const CEPH_USER: &str = "client.admin";
 
-/// What the store `rbd` takes beside the data folder.
+/// Options of the store `rbd`, apart from the data folder.
 #[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
 pub struct RbdStore {
     /// The configuration file of the Ceph cluster of the store `rbd`. Without it, what CEPH_CONF
@@ -71,7 +71,7 @@ pub struct RbdStore {
     pub rbd_namespace: Option<String>,
 }
 
-/// What holds the bytes.
+/// Kind of store that has the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {
     /// Blocks with checksums in one pool.

@@ -84,8 +84,8 @@ pub enum VolumeVerb {
     /// Move a volume to another server, such as a cluster: copied while it is in use, then detached
     /// for a moment, and compared.
     ///
-    /// Interrupted or refused, the same command goes on with what is copied. The volume stays until
-    /// it is removed. The target's keys are in the folder that --to-data-dir names, or in
+    /// Interrupted or refused, the same command continues with what is copied. The volume stays
+    /// until it is removed. The target's keys are in the folder that --to-data-dir names, or in
     /// EVENKEEL_TO_ACCESS_KEY_ID and EVENKEEL_TO_SECRET_ACCESS_KEY.
     Migrate(VolumeMigrate),
     /// Show what may be sold, what is sold, and what each volume type reserves.

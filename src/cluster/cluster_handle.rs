@@ -26,15 +26,15 @@ pub struct Around {
     pub here: NodeId,
     /// The cluster's number.
     pub cluster: u128,
-    /// The secret that its nodes prove to each other that they know.
+    /// The secret by which its nodes authenticate each other.
     pub secret: ClusterSecret,
     pub upkeep: Arc<Upkeep>,
-    /// Names this process as a leader.
+    /// Identifies this process as a leader.
     pub incarnation: u64,
     pub tls: Option<TlsFiles>,
 }
 
-/// A node that is reached over TCP, as is the node of this process: so it obeys a later leader as
+/// A node that is reached over TCP, even the node of this process: so it obeys a later leader as
 /// soon as all others do.
 struct Remote(RemoteAgent);
 
@@ -91,7 +91,7 @@ impl fleet::Cluster for Around {
     }
 
     fn fence(&self, node: &str) -> Result<(), String> {
-        // What is seen may be old, or this process may lead no more: etcd is asked.
+        // The cached entries may be old, or this process may not lead any more, so etcd is asked.
         let lives = self.kv.name(&format!("{}{node}/inst", nodes::PREFIX));
         let leads = self.kv.keys.leader();
         let asked = Transaction {

@@ -1,4 +1,5 @@
-//! Whether the storage lets this node serve: asked every second, and at once for each new client.
+//! Confirmation by the storage that this node may serve. It is requested every second, and at once
+//! for each new client.
 
 use evenkeel_core::fencing::Door;
 use std::sync::mpsc::SyncSender;
@@ -11,25 +12,25 @@ pub struct Confirmation {
 }
 
 impl Confirmation {
-    /// Nothing is asked yet. The receiver's thread asks the storage.
+    /// Creates the questions, of which none is open. The receiver's thread asks the storage.
     pub fn new(wakes: SyncSender<()>) -> Self {
         Self { door: Door::default(), wakes }
     }
 
-    /// Asks. Returns the question's number.
+    /// Adds a question. Returns its number.
     pub fn ask(&self) -> u64 {
         let question = self.door.ask();
         self.wake();
         question
     }
 
-    /// Has the storage asked, without a question.
+    /// Wakes the thread that asks the storage, without a question.
     pub fn wake(&self) {
-        // If there is no room, the thread has not taken the last message yet: it asks after this.
+        // If there is no room, the thread has not taken the last message yet, and asks after this.
         let _ = self.wakes.try_send(());
     }
 
-    /// What the storage is asked, and what it has answered.
+    /// Returns the questions to the storage, with its answers.
     pub fn door(&self) -> &Door {
         &self.door
     }

@@ -1,9 +1,9 @@
-//! Whether a node that does not lead is alive and ready: what `/healthz` and `/readyz` of it answer
-//! by.
+//! Liveness and readiness of a node that does not lead: the state behind the answers of its
+//! `/healthz` and `/readyz`.
 //!
-//! Each part that the node needs is asked at an interval, by the node's loop or a thread of its
-//! own, and the outcome is kept here. An answer to a client reads what is kept, so a part that
-//! hangs delays no answer: it counts as failed after [`SILENT_MAX`].
+//! Each part that the node needs is checked at an interval, by the node's loop or a thread, and the
+//! outcome is kept here. An answer to a client uses the kept outcomes, so a part that hangs delays
+//! no answer: it counts as failed after [`SILENT_MAX`].
 
 use crate::clock::{Deadline, Stopwatch};
 use std::fs::File;
@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a part may give no answer; as at the leader.
+/// Maximum time for which a part may give no answer, as at the leader.
 pub const SILENT_MAX: Duration = Duration::from_secs(30);
 /// Time between two questions to the data plane.
 const ASK_PLANE: Duration = Duration::from_secs(1);
 /// Time between two writes to the data folder.
 const ASK_FOLDER: Duration = Duration::from_secs(10);
-/// Time between two looks at whether a thread is to end.
+/// Time between two checks whether a thread is to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// The file that is written to see whether the data folder can be written.
+/// Name of the file that is written to check the data folder.
 const PROBE_FILE: &str = "health-probe";
 
-/// What was heard last of one part.
+/// The last outcome of a part.
 #[derive(Debug)]
 struct Heard {
     since: Stopwatch,
-    /// Why it failed; `None` if it did not.
+    /// The error; `None` if it succeeded.
     error: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Part {
         Self { name, heard: Mutex::new(heard) }
     }
 
-    /// Notes the outcome of a question.
+    /// Records the outcome of a check.
     pub fn note(&self, outcome: Result<(), String>) {
         let heard = Heard { since: Stopwatch::start(), error: outcome.err() };
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = heard;
@@ -57,7 +57,7 @@ impl Part {
     }
 }
 
-/// Judges a part by how long nothing was heard of it, and by the last failure.
+/// Judges a part by the time since its last outcome, and by the error in it.
 fn judge(name: &str, silent: Duration, error: Option<&str>) -> Result<(), String> {
     match error {
         _ if silent > SILENT_MAX => {
@@ -73,7 +73,7 @@ fn judge(name: &str, silent: Duration, error: Option<&str>) -> Result<(), String
 pub struct Health {
     /// The loop that follows the leader.
     pub following: Part,
-    /// etcd, which says who leads.
+    /// etcd, which has the name of the leader.
     pub etcd: Part,
     /// The threads that serve volumes.
     pub data_plane: Part,
@@ -93,20 +93,20 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Checks that the node can go on without a restart.
+    /// Checks that the node can continue without a restart.
     ///
     /// # Errors
-    /// The text says why it cannot.
+    /// The text is the reason for which it cannot.
     pub fn check_alive(&self) -> Result<(), String> {
         self.following.check()?;
         self.data_plane.check()
     }
 
-    /// Checks that the node does its part of a change: it is alive, hears of the leader and can
-    /// write to its data folder.
+    /// Checks that the node can take part in changes: it is alive, reaches etcd, and can write to
+    /// its data folder.
     ///
     /// # Errors
-    /// The text says what is wrong.
+    /// The text is the reason.
     pub fn check_ready(&self) -> Result<(), String> {
         self.check_alive()?;
         self.etcd.check()?;
@@ -115,7 +115,7 @@ impl Health {
 }
 
 /// Starts a thread that calls `ask` at an interval until `is_over`. No other thread waits for it,
-/// so a call that hangs delays this part alone.
+/// so a call that hangs affects only this part.
 fn ask_often(
     name: &str,
     every: Duration,
@@ -133,11 +133,10 @@ fn ask_often(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Asks the data plane and the data folder from now on, until it is over. `ask_plane` asks every
+/// Starts the checks of the data plane and the data folder, until `is_over`. `ask_plane` asks every
 /// core.
 ///
-/// # Errors
-/// There is no thread.
+/// # Errors If a thread cannot be started.
 pub fn watch(
     health: &Arc<Health>,
     folder: &Path,

@@ -1,5 +1,5 @@
-//! Metrics and recordings of volumes, and events, taken over from the node that runs the control
-//! plane while this one does not. Should this node lead next, it has the past.
+//! Copies of volumes' metrics and recordings, and of events, from the node that runs the control
+//! plane. If this node leads next, it has the history.
 
 use super::member::LeaderAddress;
 use crate::api::{Client, history};
@@ -11,25 +11,27 @@ use evenkeel_control::history::{Copies, Keeps, Kind, Since};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Time between two questions.
+/// Time between two rounds of requests.
 const ASK: Duration = Duration::from_secs(15);
-/// Time between two looks whether that is over.
+/// Time between two checks whether the copying is to end.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two pages, so that who leads has others to serve.
+/// Time between two pages, so that the leader can serve other clients.
 const PAUSE: Duration = Duration::from_millis(50);
-/// So many rounds must fail before the log says so.
+/// Number of failed rounds in a row after which the log says so.
 const FAILURES_MAX: u32 = 4;
-/// Pages of one kind at a time: then the other kinds have their turn.
+/// Maximum number of pages of one kind before the other kinds have their turn.
 const PAGES_MAX: u32 = 100;
-/// What is asked for again each time, in milliseconds: something may be written a bit later than
-/// it happened.
+/// Time before the last request that each request covers again, in milliseconds, since an entry may
+/// be written a bit later than it happened.
 const AGAIN_MS: u64 = 120_000;
 
-/// Takes over what was recorded, until it is dropped: from then on the data folder is another's.
+/// Copies the recordings until it is dropped: then another part of the process owns the data
+/// folder.
 pub struct TakingOver(Arc<Mutex<Option<Copies>>>);
 
 impl TakingOver {
-    /// Begins. Without a thread or memory for it nothing is taken over, and the log says so.
+    /// Starts the copying. If there is no thread or memory for it, nothing is copied, and the log
+    /// says so.
     pub fn start(config: &Config, leader: LeaderAddress) -> Self {
         let keeps = Keeps {
             metrics_space: config.metrics_space,
@@ -43,7 +45,7 @@ impl TakingOver {
         let copies = Arc::new(Mutex::new(copies.ok()));
         let round = Round { config: config.clone(), leader, copies: Arc::clone(&copies) };
         let thread = std::thread::Builder::new().name("member-history".to_owned());
-        // Nobody waits for the thread: it may wait for a leader that does not answer.
+        // The thread is not joined: it may wait for a leader that does not answer.
         if let Err(error) = thread.spawn(move || round.take_over()) {
             tracing::warn!(%error, "metrics, recordings and events are not taken over");
         }
@@ -61,29 +63,29 @@ fn lock(copies: &Mutex<Option<Copies>>) -> MutexGuard<'_, Option<Copies>> {
     copies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the thread has.
+/// State of the copying thread.
 struct Round {
     config: Config,
     leader: LeaderAddress,
     copies: Arc<Mutex<Option<Copies>>>,
 }
 
-/// How far it is with one kind.
+/// Progress with one kind.
 struct Turn {
     kind: Kind,
-    /// Where to begin; `None` if that is to be looked up.
+    /// Where to begin; `None` if the copies must be read for that.
     since: Option<Since>,
-    /// The page that comes next, and when the first one was given out.
+    /// Token of the next page, and the time at which the first one was made.
     goes_on: Option<(String, u64)>,
 }
 
-/// What came of a turn.
+/// Result of a turn.
 enum Came {
-    /// There is all that the leader has.
+    /// All that the leader has is copied.
     All,
-    /// There is more.
+    /// The leader has more.
     More,
-    /// Nobody leads, or that is over.
+    /// No node leads, or the copying is to end.
     Nobody,
 }
 
@@ -99,7 +101,7 @@ impl Round {
                     Ok(Came::More) => is_behind = true,
                     Ok(Came::Nobody) => {}
                     Err(failure) => {
-                        // What is there is looked up again.
+                        // The next turn reads the copies to find where to begin.
                         (turn.since, turn.goes_on) = (None, None);
                         failed = Some(failure);
                     }
@@ -108,7 +110,7 @@ impl Round {
             match &failed {
                 Some(failure) => {
                     failures += 1;
-                    // A leader that is lost is told elsewhere.
+                    // The loss of a leader is logged elsewhere.
                     if failures == FAILURES_MAX {
                         let text = "metrics, recordings and events are not taken over";
                         tracing::warn!("{text}: {}", failure.message);
@@ -135,7 +137,7 @@ impl Round {
         }
     }
 
-    /// Takes over some pages.
+    /// Copies some pages.
     fn turn(&self, turn: &mut Turn) -> Result<Came, Failure> {
         let Some(leader) = *self.leader.lock().unwrap_or_else(PoisonError::into_inner) else {
             return Ok(Came::Nobody);

@@ -1,7 +1,8 @@
-//! What a node's threads report to the one that runs its membership, which sleeps until then.
+//! Reports of a node's threads to the thread that runs its membership, which sleeps until one
+//! arrives.
 //!
-//! News of one kind replace each other, and every question has one answer, so the inbox holds at
-//! most a few entries.
+//! A report of news replaces an earlier one of the same kind, and every question has one answer, so
+//! the inbox has at most a few entries.
 
 use evenkeel_control::cluster::membership::{Event, Question};
 use evenkeel_control::journal::etcd::client::EtcdError;
@@ -51,7 +52,7 @@ struct Shared {
 
 impl Inbox {
     fn notes(&self) -> MutexGuard<'_, Notes> {
-        // Each change of it is one.
+        // Each change of it is complete when the lock is released.
         self.0.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,7 +71,7 @@ impl Inbox {
         self.0.came.notify_one();
     }
 
-    /// Takes the next report: what ends a life or a term first.
+    /// Takes the next report. Reports that end a life or a term come first.
     pub fn take(&self) -> Option<Note> {
         let mut notes = self.notes();
         if mem::take(&mut notes.is_fenced) {
@@ -93,7 +94,7 @@ impl Inbox {
         self.0.came.notified().await;
     }
 
-    /// Forgets the news of a life that has ended. Answers stay: a question may still be open.
+    /// Removes the news of a life that has ended. Answers stay, since their questions may be open.
     pub fn forget_news(&self) {
         let mut notes = self.notes();
         *notes = Notes { answers: mem::take(&mut notes.answers), ..Notes::default() };

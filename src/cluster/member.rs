@@ -1,8 +1,8 @@
 //! The shell around a node's membership: it owns the threads, etcd and the clock, executes the
-//! actions of [`Membership`] and reports what has become of them.
+//! actions of [`Membership`] and reports their outcomes.
 //!
-//! One thread runs [`run`]. It sleeps until another one has put something into the [`Inbox`], the
-//! process is to stop, or the membership's deadline is there.
+//! One thread runs [`run`]. It sleeps until another one has put a report into the [`Inbox`], the
+//! process is to stop, or the membership's deadline has come.
 
 use super::health::Health;
 use super::history::TakingOver;
@@ -33,13 +33,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How long a node that is to stop may take once it has handed over what it could. Its pool waits
-/// for 20 s itself.
+/// Maximum time for a node to stop after it has handed over its volumes as far as possible. Its
+/// pool waits for 20 s itself.
 const FORCE_AFTER: Duration = Duration::from_secs(45);
-/// Commands that the thread of the election holds: a question and a leadership to give up.
+/// Maximum number of queued commands to the thread of the election: a question, and a leadership to
+/// resign.
 const ELECTION_COMMANDS: usize = 4;
 
-/// Where the API of the node is that leads; `None` if none does, or this one.
+/// Address of the leader's API; `None` if no node leads, or this one.
 pub type LeaderAddress = Arc<Mutex<Option<SocketAddr>>>;
 
 /// Serves as a node until `shutdown` resolves. `is_stopped` becomes true before.
@@ -51,7 +52,7 @@ pub fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
     check_reach(config.listen, cluster.listen[0])?;
-    // Free ports are looked for once: a node that joins again has the same ones.
+    // Free ports are chosen once, so that a node that joins again has the same ones.
     let nbd_listen: Result<_, _> = config.nbd_listen.iter().copied().map(server::free).collect();
     let listen = server::free(config.listen)?;
     let config = &Config { listen, nbd_listen: nbd_listen?, ..config.clone() };
@@ -84,7 +85,7 @@ pub fn run(
     }
 }
 
-/// Sleeps until there is something to do. Returns whether the process is to stop.
+/// Sleeps until there is an event. Returns whether the process is to stop.
 fn sleep(
     runtime: &Runtime,
     inbox: &Inbox,
@@ -114,7 +115,7 @@ fn sleep(
     })
 }
 
-/// The other nodes relay API requests to the one that leads: they must reach it.
+/// Checks that the other nodes reach the API, since they relay requests to the leader's.
 fn check_reach(api: SocketAddr, between: SocketAddr) -> Result<(), Failure> {
     if !api.ip().is_loopback() || between.ip().is_loopback() {
         return Ok(());
@@ -124,7 +125,7 @@ fn check_reach(api: SocketAddr, between: SocketAddr) -> Result<(), Failure> {
     Err(Failure::new(format!("{text} {api}")).hint(hint).exit(Exit::Usage))
 }
 
-/// What executes the actions of a membership.
+/// Executes the actions of a membership.
 struct Shell<'a, R> {
     config: &'a Config,
     cluster: &'a Cluster,
@@ -132,24 +133,24 @@ struct Shell<'a, R> {
     kv: Kv,
     ready: Option<R>,
     inbox: Inbox,
-    /// What has joined and does not serve yet.
+    /// The result of joining, until the node serves.
     joined: Option<Joined>,
-    /// Why joining or starting failed.
+    /// Error of joining or starting.
     failure: Option<Failure>,
     leader: LeaderAddress,
-    /// What `/healthz` and `/readyz` answer by while another node leads.
+    /// State behind the answers of `/healthz` and `/readyz` while another node leads.
     health: Arc<Health>,
     relay: Option<ApiRelay>,
     history: Option<TakingOver>,
     noted: Option<Noted>,
-    /// Leaderships that were won and not given up, by question.
+    /// Leaderships that were won and not resigned, by question.
     won: BTreeMap<Question, Leadership>,
     term: Option<(Question, Option<Term>)>,
     election: Option<SyncSender<Command>>,
     serving: Option<Serving>,
 }
 
-/// What the thread of the election is to do.
+/// A command to the thread of the election.
 enum Command {
     Ask(Question, Asked),
     Resign(Question, Leadership),
@@ -195,13 +196,13 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         }
     }
 
-    /// Gives the membership an event. Returns how the process ends, if it does.
+    /// Passes an event to the membership. Returns how the process ends, if it does.
     fn handle(&mut self, event: Event, membership: &mut Membership) -> Option<Ended> {
         let actions = membership.handle(event, clock::since_boot());
         self.execute(actions, membership)
     }
 
-    /// Executes actions in their order, then those that their answers lead to.
+    /// Executes actions in their order, and then those that follow from their answers.
     fn execute(&mut self, actions: Vec<Action>, membership: &mut Membership) -> Option<Ended> {
         let mut next = VecDeque::from(actions);
         while let Some(action) = next.pop_front() {
@@ -216,7 +217,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         None
     }
 
-    /// Executes an action. Returns the answer of one that is done at once.
+    /// Executes an action. Returns its answer if that is there at once.
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Join => return Some(Event::JoinAnswered(self.join())),
@@ -246,7 +247,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         None
     }
 
-    /// Takes a report of another thread in.
+    /// Processes a report of another thread.
     fn take(&mut self, note: Note, membership: &mut Membership) -> Option<Ended> {
         let event = match note {
             Note::Event(event) => event,
@@ -346,7 +347,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
             Ok(Some(Standing::Follows(Leader { node, address, .. }))) => {
                 let api = self.config.listen;
                 let own = [api, reachable(api, self.cluster.listen[0])];
-                // What is left of an earlier process here leads nowhere.
+                // The leader is an earlier process at an own address, which cannot be reached.
                 let api = address.parse().ok().filter(|leader| !own.contains(leader));
                 let text = format!("{node} runs the control plane, its API is at {address}");
                 Answer::Follows { api, text }
@@ -357,7 +358,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         }
     }
 
-    /// What is known of a lease. One that this process does not have is lost.
+    /// Returns the state of a lease. A lease that this process does not have counts as lost.
     fn lease(&self, question: Question) -> Lease {
         let now = clock::since_boot();
         match self.won.get(&question) {
@@ -377,7 +378,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
         }
     }
 
-    /// Answers the API by the node that leads.
+    /// Starts the relay of the API to the leader.
     fn relay(&mut self) -> Result<(), String> {
         let leader = Arc::clone(&self.leader);
         let leader = Arc::new(move || *leader.lock().unwrap_or_else(PoisonError::into_inner));
@@ -416,7 +417,7 @@ impl<'a, R: FnOnce(&Addresses)> Shell<'a, R> {
     }
 }
 
-/// Gets the node's number and what all nodes share.
+/// Reads the node's number and the values that all nodes share.
 fn join(kv: &Kv, config: &Config, cluster: &Cluster) -> Result<Joined, EtcdError> {
     let id = shared::id(kv, &config.data_dir)?;
     let secret = shared::secret(kv)?;
@@ -424,8 +425,8 @@ fn join(kv: &Kv, config: &Config, cluster: &Cluster) -> Result<Joined, EtcdError
     Ok(Joined { kv: kv.clone(), id, secret, here })
 }
 
-/// Starts the thread that asks about the leader and gives leaderships up. It ends when the sender
-/// is dropped.
+/// Starts the thread that asks about the leader and resigns leaderships. It ends when the sender is
+/// dropped.
 fn elector(election: Election, inbox: Inbox) -> Result<SyncSender<Command>, Failure> {
     let (commands, next) = sync_channel(ELECTION_COMMANDS);
     let work = move || {
@@ -441,7 +442,7 @@ fn elector(election: Election, inbox: Inbox) -> Result<SyncSender<Command>, Fail
                     inbox.send(Note::Elected(question, elected));
                 }
                 Command::Resign(question, leadership) => {
-                    // Another one need not wait for the end of the lease.
+                    // The next leader need not wait for the end of the lease.
                     if let Err(error) = leadership.resign() {
                         tracing::warn!(%error, "another node leads when the lease ends");
                     }
@@ -456,9 +457,9 @@ fn elector(election: Election, inbox: Inbox) -> Result<SyncSender<Command>, Fail
     Ok(commands)
 }
 
-/// Ends the process if it still runs some time from now: what waits for a Ceph cluster that does
-/// not answer, in its library, cannot be called back. The next start fences this one, as does the
-/// node that takes its volumes.
+/// Ends the process if it still runs some time from now: a thread that waits in the library of a
+/// Ceph cluster that does not answer cannot be stopped. The next start fences this process, as does
+/// the node that takes its volumes.
 fn end_by_force() {
     let wait = || {
         Deadline::after(FORCE_AFTER).pause(FORCE_AFTER);

@@ -1,7 +1,7 @@
-//! A server that is a node of a cluster: volumes are on Ceph, books in etcd, and any node serves
-//! any volume. The flags are read here. The life of a node is in [`member`], what it does for the
-//! fleet when it leads in [`around`], where clients find their volumes in [`directions`], what it
-//! takes over from a node that leads in [`history`], whether it is alive and ready in [`health`].
+//! A server that is a node of a cluster: volumes are on Ceph, the journal in etcd, and any node
+//! serves any volume. The flags are read here. [`member`] is the life of a node, [`cluster_handle`]
+//! its work for the fleet while it leads, [`routes`] the places of volumes for clients, [`history`]
+//! its copies of the leader's recordings, and [`health`] its liveness and readiness.
 
 pub mod cluster_handle;
 pub mod confirmation;
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 /// Bytes in a million bits.
 const MEGABIT_BYTES: u64 = 125_000;
-/// The most bytes of a password.
+/// Maximum size of a password in bytes.
 const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// The cluster that a server belongs to.
@@ -38,11 +38,12 @@ pub struct Cluster {
     pub name: String,
     /// The name of this node.
     pub node: String,
-    /// Where other nodes reach this one: the agent, and where they relay clients to.
+    /// Addresses at which other nodes reach this one: of its agent, and of the clients that they
+    /// relay.
     pub listen: [SocketAddr; 2],
-    /// What nodes show each other.
+    /// Certificates and keys for connections between nodes.
     pub tls: Option<evenkeel_link::TlsFiles>,
-    /// What its network carries, in megabits a second; `None` is not counted.
+    /// Bandwidth of its network, in megabits per second; `None` if that is not limited.
     network_mbps: Option<u32>,
     options: Options,
 }
@@ -52,7 +53,7 @@ fn usage(message: String) -> Failure {
 }
 
 impl Cluster {
-    /// What the flags say; none without endpoints of etcd.
+    /// Reads the flags of a cluster; none without endpoints of etcd.
     pub fn of(arguments: &cli::Etcd, store: &StoreKind) -> Result<Option<Self>, Failure> {
         if arguments.etcd.is_empty() {
             return alone(arguments);
@@ -71,7 +72,7 @@ impl Cluster {
             user: user(arguments)?,
             tls: tls(arguments)?,
         };
-        // What cannot be used is told before anything waits.
+        // Unusable options are refused before any wait.
         Client::new(&options).map_err(|error| usage(format!("etcd: {error}")))?;
         nodes::check_name(&node).map_err(|why| usage(format!("node: {why}")))?;
         let tls = node_tls(arguments)?;
@@ -80,9 +81,9 @@ impl Cluster {
         Ok(Some(Self { name, node, listen, tls, network_mbps, options }))
     }
 
-    /// Adds what this node's network carries to what it may sell. What a client reads comes in from
-    /// Ceph and goes out to the client, and what it writes the other way round: each direction
-    /// carries both, of which the books count one.
+    /// Limits the capacity by this node's network. The data that a client reads arrives from Ceph
+    /// and leaves to the client; written data flows the other way. So each direction carries both,
+    /// of which the books count one.
     pub fn with_network(&self, capacity: Capacity) -> Capacity {
         let bytes = self.network_mbps.map(|mbps| u64::from(mbps) * MEGABIT_BYTES / 2);
         match capacity {
@@ -98,14 +99,14 @@ impl Cluster {
         }
     }
 
-    /// What there is of the cluster in etcd.
+    /// Returns the cluster's part of etcd.
     pub fn kv(&self) -> Result<Kv, Failure> {
         let keys = Keys::of(&self.name).map_err(Failure::new)?;
         Ok(Kv { client: Client::new(&self.options).map_err(failed)?, keys })
     }
 }
 
-/// The two addresses between nodes.
+/// Returns the two addresses for other nodes.
 fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], Failure> {
     let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let first = arguments.node_listen.unwrap_or(loopback);
@@ -127,7 +128,7 @@ fn node_listen(arguments: &cli::Etcd, has_tls: bool) -> Result<[SocketAddr; 2], 
     Ok([first, SocketAddr::new(first.ip(), second)])
 }
 
-/// The files of the connections between nodes.
+/// Returns the files for TLS between nodes.
 fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Failure> {
     let cli::Etcd { node_cert, node_key, node_ca, .. } = arguments;
     match (node_cert, node_key, node_ca) {
@@ -144,7 +145,7 @@ fn node_tls(arguments: &cli::Etcd) -> Result<Option<evenkeel_link::TlsFiles>, Fa
     }
 }
 
-/// Without etcd the other flags of a cluster would be without effect.
+/// Returns no cluster, or an error if other flags of a cluster are given without etcd.
 fn alone(arguments: &cli::Etcd) -> Result<Option<Cluster>, Failure> {
     let given = [
         ("cluster", arguments.cluster.is_some()),
@@ -187,7 +188,7 @@ fn user(arguments: &cli::Etcd) -> Result<Option<(String, String)>, Failure> {
     }
 }
 
-/// Whether what is sent to an endpoint can be read on the network.
+/// Returns whether data that is sent to an endpoint is readable on the network.
 fn is_open(endpoint: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(endpoint) else { return true };
     let name = url.host_str().unwrap_or_default().trim_matches(['[', ']']);

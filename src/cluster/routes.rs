@@ -30,7 +30,7 @@ impl Homes for Directions {
         let home = self.homes.values().get(&volume.to_string()).copied();
         match home {
             None => Home::Nowhere,
-            // It is being brought up.
+            // The volume is being opened.
             Some(home) if home == self.here && !self.entrance.holds(volume) => Home::Unsettled,
             Some(home) if home == self.here => Home::Here,
             Some(home) => match relay_of(&self.nodes.values(), home) {
@@ -41,8 +41,8 @@ impl Homes for Directions {
     }
 }
 
-/// Where a node takes clients of others, if its process lives. Every client that waits for a home
-/// asks many times a second, so nothing is copied.
+/// Returns the address at which a node takes relayed clients, if its process lives. Every client
+/// that waits for a home calls this many times per second, so nothing is copied.
 fn relay_of(nodes: &BTreeMap<String, Entry>, number: NodeId) -> Option<SocketAddr> {
     let is_spec = |(key, entry): (&String, &Entry)| match entry {
         Entry::Spec(spec) if spec.number == number.0 => key.strip_suffix("spec").map(str::to_owned),
@@ -70,7 +70,7 @@ impl Local for Directions {
     }
 }
 
-/// Hands clients over to the data plane, in its own words.
+/// Converts clients for the data plane.
 struct ToEngine(engine::Lender);
 
 impl Lender for ToEngine {

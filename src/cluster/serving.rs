@@ -1,4 +1,5 @@
-//! What a node serves with: its name in etcd, the store, the data plane, the front and the agent.
+//! The parts of a node that serves: its name in etcd, the store, the data plane, the front and the
+//! agent.
 
 use super::cluster_handle::Around;
 use super::confirmation::Confirmation;
@@ -35,24 +36,25 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The file with the highest generation of leaders that was heard.
+/// File with the highest generation of leaders that this node has heard.
 const GENERATION_FILE: &str = "agent-generation";
-/// Where a process is that cannot be reached yet.
+/// Address of a process that cannot be reached yet.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-/// Time until the store is asked again after an answer that says nothing.
+/// Time until the store is asked again after an answer that confirms nothing.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a node that closes waits for threads that ask its store, and how often it looks.
+/// Maximum time that a node that closes waits for threads that ask its store, and the time between
+/// two checks.
 const OWNERS_MAX: Duration = Duration::from_secs(20);
 const OWNERS_LOOK: Duration = Duration::from_millis(5);
-/// The rest of the name of the leader's key.
+/// Rest of the name of the leader's key.
 const LEADER: &str = "leader";
 
-/// What a node has joined.
+/// The result of joining a cluster.
 pub struct Joined {
     pub kv: Kv,
     /// The cluster's number.
     pub id: u128,
-    /// The secret that its nodes prove to each other that they know.
+    /// The secret by which its nodes authenticate each other.
     pub secret: ClusterSecret,
     pub here: NodeId,
 }
@@ -76,7 +78,7 @@ pub struct Serving {
     is_over: Arc<AtomicBool>,
 }
 
-/// What is open before the data plane is.
+/// The parts that are opened before the data plane.
 struct Opened {
     nodes: Nodes,
     homes: Mirror<NodeId>,
@@ -87,8 +89,8 @@ struct Opened {
 }
 
 impl Serving {
-    /// Takes the node's name, opens the store, and starts the data plane. The inbox gets the news
-    /// of the cluster, the store and the data plane from then on.
+    /// Takes the node's name, opens the store, and starts the data plane. The inbox receives news
+    /// of the cluster, the store and the data plane after this.
     pub fn start(
         config: &Config,
         cluster: &Cluster,
@@ -141,7 +143,7 @@ impl Serving {
         Ok(serving)
     }
 
-    /// Lets clients in, and says in etcd where this node is.
+    /// Accepts clients, and publishes the node's addresses in etcd.
     fn open_doors(&self, cluster: &Cluster) {
         self.engine.open_doors();
         let Addresses { api, nbd } = &self.addresses;
@@ -174,7 +176,7 @@ impl Serving {
         self.opened.leader.when_changed(move || to.send(Note::Event(Event::LeaderChanged)));
     }
 
-    /// What this node sees of the others.
+    /// Returns this node's view of the others.
     pub fn seen(&self) -> Seen {
         let here = self.joined.here;
         let all = members(&self.opened.nodes.values());
@@ -183,7 +185,7 @@ impl Serving {
         Seen { has_others, is_empty }
     }
 
-    /// Has threads ask the data plane and the data folder until this node closes.
+    /// Starts threads that check the data plane and the data folder until this node closes.
     pub fn watch_health(&self, health: &Arc<Health>, data_dir: &Path) -> Result<(), Failure> {
         let agent = self.engine.agent();
         let ask_plane = move || match agent.call(Command::Report) {
@@ -193,18 +195,18 @@ impl Serving {
         health::watch(health, data_dir, &self.is_over, ask_plane).map_err(failed)
     }
 
-    /// Notes whether another node runs the control plane.
+    /// Records whether another node runs the control plane.
     pub fn set_follows(&self, follows: bool) {
         self.follows.store(follows, Ordering::Release);
     }
 
-    /// Has a thread ask the store whether this process is fenced: one that slept does not hear of
-    /// it otherwise before a client asks for something.
+    /// Has a thread ask the store whether this process is fenced. A process that slept does not
+    /// notice that otherwise before a client makes a request.
     pub fn ask_store(&self) {
         self.confirmation.wake();
     }
 
-    /// Says in etcd that this node is about to stop, on a thread of its own.
+    /// Publishes in etcd that this node is about to stop, on a separate thread.
     pub fn announce_leaving(&mut self, inbox: &Inbox) {
         let (presence, to) = (Arc::clone(&self.opened.presence), inbox.clone());
         let leave = move || {
@@ -223,7 +225,7 @@ impl Serving {
         }
     }
 
-    /// A candidate for the leadership.
+    /// Creates this node's candidacy for the leadership.
     pub fn election(&self, cluster: &Cluster) -> Election {
         let candidate = Leader {
             node: cluster.node.clone(),
@@ -234,7 +236,7 @@ impl Serving {
         Election::new(client, keys, self.joined.id, candidate)
     }
 
-    /// What the fleet needs of the cluster while this node leads.
+    /// Returns the parts of the cluster that the fleet needs while this node leads.
     pub fn around(&self, cluster: &Cluster, leadership: &Leadership) -> Around {
         Around {
             kv: self.joined.kv.clone(),
@@ -246,13 +248,13 @@ impl Serving {
             cluster: self.joined.id,
             secret: self.joined.secret.clone(),
             upkeep: Arc::clone(&self.upkeep),
-            // The lower half is as random.
+            // The lower half is random as well.
             incarnation: self.incarnation as u64,
             tls: cluster.tls.clone(),
         }
     }
 
-    /// Closes the data plane and the store, then takes the node's name back.
+    /// Closes the data plane and the store, and then gives the node's name up.
     pub fn close(self) {
         self.is_over.store(true, Ordering::Release);
         let Self { front, agent, engine, leaves, opened, upkeep, .. } = self;
@@ -288,14 +290,14 @@ impl Opened {
         let seat = Some(Seat::Member { cluster: name, number: *id, node });
         let options = StoreOptions { seat, ..config.store_options.clone() };
         let (pool, folder) = server::open_pool(&config.store, &options, &config.data_dir)?;
-        // The store makes the folder, and refuses one that is occupied.
+        // The store creates the folder, and refuses an occupied one.
         shared::keep_id(&config.data_dir, *id)?;
         shared::credentials(kv, &config.data_dir)?;
         Ok(Self { nodes, homes, leader, pool, presence, _folder: folder })
     }
 }
 
-/// Returns when no thread of this process uses the pool any more: a node that joins again opens it
+/// Returns when no other thread of this process uses the pool: a node that joins again opens it
 /// anew, and the data folder has one owner.
 fn await_other_owners(pool: &Arc<dyn Pool>) {
     let deadline = Deadline::after(OWNERS_MAX);
@@ -307,7 +309,7 @@ fn await_other_owners(pool: &Arc<dyn Pool>) {
     }
 }
 
-/// A process that holds its node's name, and serves nothing yet.
+/// Returns the entry of a process that has its node's name but serves nothing yet.
 fn unreachable_yet(incarnation: u128) -> Inst {
     Inst {
         incarnation: format!("{incarnation:032x}"),
@@ -322,7 +324,7 @@ fn unreachable_yet(incarnation: u128) -> Inst {
 }
 
 /// Starts the thread that asks the store when it is woken. It ends with the confirmation. A store
-/// that does not answer holds it up.
+/// that does not answer blocks it.
 fn ask_when_woken(pool: &Arc<dyn Pool>, inbox: &Inbox) -> Result<Arc<Confirmation>, Failure> {
     let (wake, woken) = sync_channel(1);
     let confirmation = Arc::new(Confirmation::new(wake));
@@ -397,7 +399,8 @@ fn front_config(
     }
 }
 
-/// Where other nodes reach an address: one of all addresses is named by that between nodes.
+/// Returns the address at which other nodes reach `address`: an unspecified one is replaced by that
+/// between nodes.
 pub fn reachable(mut address: SocketAddr, between: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(between.ip());

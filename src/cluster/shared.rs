@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// The key of the cluster's number.
 const ID: &str = "id";
-/// The key of what nodes prove to each other.
+/// The key of the secret by which nodes authenticate each other.
 const SECRET: &str = "secret";
 /// The file of a data folder with the number of its cluster.
 const NUMBER_FILE: &str = "cluster-number";
@@ -36,17 +36,17 @@ const CALIBRATION: &str = "calibration";
 /// The key of the node that calibrates.
 const CALIBRATES: &str = "calibrates";
 
-/// A key that stays.
+/// Lease of a key that stays.
 const NO_LEASE: u64 = 0;
 
-/// How long another node may take to calibrate.
+/// Maximum time that another node may take to calibrate.
 const OTHERS_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
-/// How long etcd is asked to confirm a leader, which waits for an answer to its hello.
+/// Maximum time in which etcd must confirm a leader, which waits for an answer to its hello.
 const CONFIRM_MAX: Duration = Duration::from_secs(2);
 
-/// Confirms a leader whose generation this node has not heard: etcd must have it, and on the node
-/// that it says it is on.
+/// Confirms a leader with a generation that this node has not heard: etcd must have it, for the
+/// node that the leader claims to be.
 pub fn confirm(kv: &Kv, leader: NodeId, generation: u64) -> Result<(), String> {
     let key = kv.keys.leader();
     let look = Transaction { then: vec![Operation::Get(key.clone())], ..Transaction::default() };
@@ -64,7 +64,7 @@ pub fn confirm(kv: &Kv, leader: NodeId, generation: u64) -> Result<(), String> {
     }
 }
 
-/// A number that no other process, cluster and so on has.
+/// Returns a random number that no other process or cluster has.
 pub fn random_number() -> Result<u128, Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
@@ -72,9 +72,9 @@ pub fn random_number() -> Result<u128, Failure> {
     Ok(u128::from_be_bytes(bytes))
 }
 
-/// The cluster's number. The first node makes it up. A node that has been in a cluster before has
-/// its number in the data folder, and joins no other one: an etcd that has lost its data is not
-/// taken for a new cluster.
+/// Returns the cluster's number. The first node creates it. A node that has been in a cluster
+/// before has its number in the data folder, and joins no other one: an etcd that has lost its data
+/// is not taken for a new cluster.
 pub fn id(kv: &Kv, data_dir: &Path) -> Result<u128, EtcdError> {
     let options = |failure: Failure| EtcdError::Options(failure.message);
     let Some(known) = known_id(data_dir).map_err(options)? else {
@@ -95,8 +95,8 @@ pub fn id(kv: &Kv, data_dir: &Path) -> Result<u128, EtcdError> {
     }
 }
 
-/// What the nodes of the cluster prove to each other. The first node makes it up. It is in etcd
-/// alone.
+/// Returns the secret by which the nodes of the cluster authenticate each other. The first node
+/// creates it. Only etcd stores it.
 pub fn secret(kv: &Kv) -> Result<ClusterSecret, EtcdError> {
     let mut new = [0; SECRET_BYTES];
     getrandom::fill(&mut new)
@@ -113,7 +113,7 @@ pub fn secret(kv: &Kv) -> Result<ClusterSecret, EtcdError> {
     Ok(ClusterSecret::new(found))
 }
 
-/// The number of the cluster that this data folder was in; `None` if it was in none.
+/// Returns the number of the cluster that this data folder was in; `None` if it was in none.
 fn known_id(data_dir: &Path) -> Result<Option<u128>, Failure> {
     let path = data_dir.join(NUMBER_FILE);
     if !path.exists() {
@@ -134,19 +134,19 @@ pub fn keep_id(data_dir: &Path, id: u128) -> Result<(), Failure> {
     }
 }
 
-/// A file of the data folder.
+/// Reads a file of the data folder.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// Writes a file of the data folder, as a whole.
+/// Writes a file of the data folder atomically.
 fn write(data_dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
     private::replace(data_dir, name, bytes)
         .map_err(|error| Failure::new(format!("{}: {error}", data_dir.join(name).display())))
 }
 
-/// Sees to it that the file of the API's access key is the cluster's. Clients sign for every node
-/// with the same one.
+/// Copies the cluster's access key of the API to the data folder, or publishes this one's. Clients
+/// sign with the same key for every node.
 pub fn credentials(kv: &Kv, data_dir: &Path) -> Result<(), Failure> {
     let path = data_dir.join(credentials::FILE_NAME);
     let shared = match kv.get(CREDENTIALS).map_err(failed)? {
@@ -163,8 +163,8 @@ pub fn credentials(kv: &Kv, data_dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The cluster's calibration: measured by one node while no volume is in use yet, and shared. A
-/// newer one that a node brings in its data folder is the cluster's from then on.
+/// Returns the cluster's calibration: measured by one node while no volume is in use yet, and
+/// shared. A newer one in a node's data folder replaces it.
 pub fn calibration(
     kv: &Kv,
     here: NodeId,
@@ -195,7 +195,8 @@ pub fn calibration(
     Ok(record)
 }
 
-/// Whether the pool was calibrated in this node's data folder after the cluster's record was made.
+/// Returns whether the pool was calibrated in this node's data folder after the cluster's record
+/// was made.
 fn is_newer_here(config: &Config, pool: &dyn Pool, shared: &[u8]) -> Result<bool, Failure> {
     let path = config.data_dir.join(calibration::record::FILE);
     let shared = Record::parse(&String::from_utf8_lossy(shared));
@@ -207,8 +208,8 @@ fn is_newer_here(config: &Config, pool: &dyn Pool, shared: &[u8]) -> Result<bool
     Ok(here.misfit(&config.store, &place).is_none())
 }
 
-/// The record that another node has measured; `None` if this one is to measure. Two that measured
-/// at once would measure each other.
+/// Returns the record that another node has measured; `None` if this node is to measure. Two nodes
+/// that measured at once would affect each other.
 fn measured(kv: &Kv, here: NodeId, is_stopped: &AtomicBool) -> Result<Option<Vec<u8>>, Failure> {
     let number = here.0.to_string().into_bytes();
     let measures = kv.once(CALIBRATES, &number).map_err(failed)?;

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::Notify;
 
-/// Bytes of the thread's stack: as many as the main thread's, on which a server that serves alone
-/// runs its control plane.
+/// Stack size of the thread in bytes: that of the main thread, on which a single server runs its
+/// control plane.
 const STACK_BYTES: usize = 8 << 20;
 
 /// A control plane that runs.
@@ -31,7 +31,7 @@ struct Shared {
     fleet: Mutex<Place>,
 }
 
-/// Reports the end of a term when it is dropped, so also after a panic.
+/// Reports the end of a term when it is dropped, even after a panic.
 struct EndOfTerm {
     question: Question,
     result: Result<(), String>,
@@ -45,7 +45,7 @@ impl Drop for EndOfTerm {
     }
 }
 
-/// Where the fleet is once there is one.
+/// The fleet, once it exists.
 #[derive(Default)]
 struct Place {
     fleet: Option<Arc<Fleet>>,
@@ -54,7 +54,7 @@ struct Place {
 
 impl Shared {
     fn place(&self) -> MutexGuard<'_, Place> {
-        // Each change of it is one.
+        // Each change of it is complete when the lock is released.
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -88,13 +88,13 @@ impl Term {
         }
     }
 
-    /// Ends the control plane, and whether it closes all volumes then.
+    /// Ends the control plane. `closes_volumes` is whether it closes all volumes then.
     pub fn end(&self, closes_volumes: bool) {
         self.shared.closes_volumes.store(closes_volumes, Ordering::Release);
         self.shared.ends.notify_one();
     }
 
-    /// Waits for no node any more.
+    /// Ends all waits for nodes.
     pub fn close_fleet(&self) {
         let fleet = {
             let mut place = self.shared.place();

@@ -104,15 +104,14 @@ pub fn run(arguments: &Calibrate) -> Result<(), Failure> {
     })
 }
 
-/// The record that there is, if what is measured now belongs to it.
+/// Returns the existing record, if the present measurement belongs to it.
 ///
-/// # Errors
-/// A state is to be measured, and the record is of something else.
+/// # Errors If a state is to be measured, and the record is of another store or device.
 fn earlier(arguments: &Calibrate, target: &Target) -> Result<Option<Record>, Failure> {
     let is_base = arguments.state.name().is_none();
     let found = match target.record.as_deref().map(Record::load).transpose() {
         Ok(found) => found.flatten(),
-        // A base replaces whatever is there.
+        // A base replaces any earlier record.
         Err(_) if is_base => None,
         Err(failure) => return Err(failure),
     };
@@ -126,7 +125,7 @@ fn earlier(arguments: &Calibrate, target: &Target) -> Result<Option<Record>, Fai
     }
 }
 
-/// A state is measured beside the pool as it is when all is well.
+/// Returns the error for a measurement of a state without a measurement of the healthy pool.
 fn no_base(arguments: &Calibrate, why: &str) -> Failure {
     let folder = arguments.target.display();
     Failure::new(format!(

@@ -1,4 +1,5 @@
-//! `evenkeel capacity plan`: whether volumes fit on devices, what is left, what is needed next.
+//! `evenkeel capacity plan`: calculates whether volumes fit on devices, what is left, and what
+//! further devices are needed.
 
 use crate::calibration::record::Record;
 use crate::cli::{Capacity, CapacityPlan, CapacityVerb};
@@ -16,27 +17,27 @@ use serde_json::{Value, json};
 use std::io::BufReader;
 use std::path::Path;
 
-/// The most devices, those of a price book one by one.
+/// Maximum number of devices, counting each of a price book.
 const DEVICES_MAX: usize = 10_000;
-/// Kinds of devices of which an error says what they lack.
+/// Maximum number of kinds of devices whose shortages an error describes.
 const KINDS_SHOWN: usize = 4;
 
-/// A device by name, and what one of it costs a month.
+/// A device by name, and its monthly cost.
 struct Named {
     name: String,
     device: Device,
-    /// In millionths, and in which currency.
+    /// Amount in millionths, and the currency.
     monthly: Option<(u64, String)>,
 }
 
-/// What a device lacks for a volume, even if it is empty.
+/// Describes what an empty device lacks for a volume.
 fn lacks(named: &Named, spec: &VolumeSpec) -> String {
     let all = named.device.lacks(Rules::newest(), spec);
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
     format!("{}: {}", named.name, all.join(" and "))
 }
 
-/// What is planned.
+/// The volumes and devices of a plan.
 struct Plan {
     volumes: Vec<Listed>,
     devices: Vec<Named>,
@@ -120,7 +121,7 @@ impl Plan {
         }
     }
 
-    /// What each kind of device lacks for a volume.
+    /// Describes what each kind of device lacks for a volume.
     fn lacks(&self, spec: &VolumeSpec) -> String {
         let mut kinds: Vec<&Named> = Vec::new();
         for named in std::iter::once(&self.next).chain(&self.devices) {
@@ -132,7 +133,7 @@ impl Plan {
         all.join("; ")
     }
 
-    /// The exit code that a script goes by.
+    /// Returns the result as an exit code for scripts.
     fn verdict(&self, packed: &Packed) -> Result<(), Failure> {
         match (packed.further_min, packed.further) {
             (_, 0) => Ok(()),
@@ -170,7 +171,7 @@ impl Plan {
         text
     }
 
-    /// The names of all devices, those that exist and further ones.
+    /// Returns the names of all devices, existing and further ones.
     fn names(&self, fitted: &Fitted) -> Vec<String> {
         let exist = self.devices.iter().map(|named| named.name.clone());
         let further = (1..=fitted.packed.further).map(|n| format!("further {n}"));
@@ -197,7 +198,7 @@ impl Plan {
         format!("{further} more like {} are needed{cost} ({proof})", self.next.name)
     }
 
-    /// Each volume with its device.
+    /// Returns each volume with its device.
     fn places(&self, fitted: &Fitted) -> Vec<Vec<String>> {
         let names = self.names(fitted);
         let place = |(listed, bin): (&Listed, &usize)| {
@@ -272,7 +273,7 @@ fn row((name, filled): (String, &Filled)) -> Vec<String> {
     ]
 }
 
-/// A volume in words.
+/// Describes a volume.
 fn words(spec: &VolumeSpec) -> String {
     let VolumeSpec { volume_type, size_gib, iops, throughput_mibps, .. } = spec;
     let iops = iops.map_or_else(String::new, |iops| format!(" with {iops} IOPS"));
@@ -280,7 +281,7 @@ fn words(spec: &VolumeSpec) -> String {
     format!("{volume_type} of {size_gib} GiB{iops}{mibps}")
 }
 
-/// The volumes of a file.
+/// Reads the volumes of a file.
 fn list(path: &Path) -> Result<Vec<Listed>, Failure> {
     let failed = |why: String| Failure::new(format!("{}: {why}", path.display()));
     let input = super::input(path).map_err(|error| failed(error.to_string()))?;
@@ -288,7 +289,7 @@ fn list(path: &Path) -> Result<Vec<Listed>, Failure> {
         .map_err(|broken| failed(broken.to_string()).exit(Exit::Usage))
 }
 
-/// What a server has beside its device.
+/// Returns a server's limits, with the bandwidth of its network.
 fn network(flags: &CapacityPlan, domain: DomainFloor) -> DomainFloor {
     let bytes = flags.network.map(|mibps| u64::from(mibps) * MIB);
     DomainFloor {
@@ -298,7 +299,7 @@ fn network(flags: &CapacityPlan, domain: DomainFloor) -> DomainFloor {
     }
 }
 
-/// The devices of calibration records, one of each.
+/// Returns the devices of calibration records, one of each.
 fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
     let device = |path: &std::path::PathBuf| {
         let name = path.display().to_string();
@@ -329,7 +330,7 @@ fn calibrated(flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
     flags.calibration.iter().map(device).collect()
 }
 
-/// The devices of a price book, and how many of each there are.
+/// Returns the devices of a price book, and the number of each.
 fn of_book(book: &PriceBook, flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, Failure> {
     let devices: u64 = book.kinds().iter().map(|kind| u64::from(kind.number)).sum();
     if devices > DEVICES_MAX as u64 {
@@ -352,7 +353,7 @@ fn of_book(book: &PriceBook, flags: &CapacityPlan) -> Result<Vec<(Named, u32)>, 
     Ok(kinds.collect())
 }
 
-/// The device that is meant, by its place or its name.
+/// Finds a device by its position or its name.
 fn chosen(kinds: &[(Named, u32)], next: &str) -> Result<usize, Failure> {
     let by_place = next.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
     let by_name = || kinds.iter().position(|(kind, _)| kind.name == next);

@@ -43,12 +43,12 @@ struct Plan {
     read_percent: u8,
     /// Credit balance at the start of the load.
     credits: Option<u64>,
-    /// Whether its IOPS are lowered to what the machine gives.
+    /// Whether its IOPS are lowered to what the machine delivers.
     takes_what_is_there: bool,
 }
 
-/// A log with a promise, two general purpose volumes, one at the end of its credits, and a
-/// neighbour that takes everything it can get.
+/// Returns a log volume with guaranteed IOPS, two general purpose volumes, one of them almost
+/// without credits, and a neighbour that takes all the IOPS it can get.
 fn plans() -> [Plan; 4] {
     let request = |volume_type, size_gib, iops, throughput_mibps| VolumeRequest {
         volume_type,
@@ -78,12 +78,12 @@ fn plans() -> [Plan; 4] {
     ]
 }
 
-/// What the general purpose volume's throughput is raised to while it is driven, in MiB/s. Its IOPS
-/// stay as they are, and so a modification must give nothing.
+/// Throughput in MiB/s to which the general purpose volume is raised in the middle of its load. Its
+/// IOPS stay unchanged, so the modification must have no effect on the load.
 const RAISED_MIBPS: u32 = 250;
 
 pub fn run(arguments: &Demo) -> Result<(), Failure> {
-    // That its store is not calibrated, and the like, is of no concern here.
+    // A missing calibration of its store, and the like, do not matter here.
     serve::log_to_stderr("error")?;
     let folder = folder_of_a_run(&std::env::temp_dir(), "evenkeel-demo-")?;
     let config = Config {
@@ -181,7 +181,7 @@ fn drive(
 }
 
 impl Plan {
-    /// Lowers the IOPS of a volume that has a figure of its own to what the machine gives now.
+    /// Lowers the IOPS of a volume with provisioned IOPS to what the machine delivers now.
     fn promise_what_is_there(
         &mut self,
         client: &Client,
@@ -277,7 +277,8 @@ fn shown(plan: &Plan) -> String {
 }
 
 impl Plan {
-    /// The request that a modification in the middle of the load makes of it, if there is one.
+    /// Returns the volume's request after the modification in the middle of the load, if there is
+    /// one.
     fn raised(&self) -> Option<VolumeRequest> {
         let throughput_mibps =
             (self.request.volume_type == VolumeType::Gp3).then_some(RAISED_MIBPS);
@@ -286,7 +287,7 @@ impl Plan {
     }
 }
 
-/// The rules, the server and the length of the load, which all volumes have in common.
+/// The rules, the server and the length of the load, which all volumes share.
 struct Place<'a> {
     rules: &'a Rules,
     nbd: SocketAddr,

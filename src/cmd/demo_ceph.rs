@@ -1,4 +1,4 @@
-//! `evenkeel demo ceph`: a throw-away Ceph cluster to try the store `rbd` with.
+//! `evenkeel demo ceph`: a temporary Ceph cluster for trying the store `rbd`.
 
 use super::serve;
 use crate::cli::DemoCeph;
@@ -8,7 +8,7 @@ use evenkeel_lab::bench::ceph::{Ceph, Setup, USER};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Distance of two looks at whether its daemons run.
+/// Time between two checks whether its daemons run.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
     };
     let mut ceph = match Ceph::start(&folder, setup) {
         Ok(ceph) => ceph,
-        // What was started ends with this process.
+        // The started daemons end with this process.
         Err(_) if cancel::is_stopped() => return Ok(()),
         Err(error) => return Err(failed(error)),
     };
@@ -43,7 +43,7 @@ pub fn run(arguments: &DemoCeph) -> Result<(), Failure> {
             let what = format!("{daemon} {} has ended", folder.display());
             return Err(Failure::new(what).hint("its log is in the folder `log` there"));
         }
-        // Somebody may have killed it to see what happens.
+        // A user may have killed it on purpose.
         for number in ceph.take_ended_osds() {
             let conf = ceph.conf();
             let again = format!("ceph-osd -c {} -i {number} -f", conf.display());

@@ -1,6 +1,6 @@
-//! `evenkeel demo cluster`: three nodes on a throw-away Ceph cluster and etcd, and one client that
-//! never stops, while its volume moves and a node is killed. What the client got is shown second
-//! by second.
+//! `evenkeel demo cluster`: three nodes on a temporary Ceph cluster and etcd, and one client that
+//! never stops, while its volume moves and a node is killed. The client's IOPS are shown second by
+//! second.
 
 use super::serve;
 use crate::api::Client;
@@ -22,14 +22,14 @@ use std::time::Duration;
 
 /// The nodes' names.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// What the volume is provisioned with.
+/// Provisioned IOPS of the volume.
 const IOPS: &str = "500";
-/// When the volume moves, and when its node is killed, in seconds of the client.
+/// Seconds of the client at which the volume moves, and at which its node is killed.
 const MOVE_S: u64 = 8;
 const KILL_S: u64 = 16;
-/// How long the client runs.
+/// Length of the client's run in seconds.
 const LENGTH_S: u64 = 28;
-/// Characters of the longest bar.
+/// Length of the longest bar in characters.
 const BAR: u64 = 40;
 /// Longest wait for a node to serve.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     let client = Client::of_server(first.api, "local-1", &first.data_dir)?;
     let volume = volume(&client)?;
     let home = home(&client)?;
-    // The client is at a node that has nothing to do with it, and stays.
+    // The client is connected to the third node, which never is the volume's home.
     let [at, to] = others(&home);
     output::print(&format!(
         "{volume} (io1, {IOPS} IOPS) is at home on node {home}; the client is connected to node \
@@ -79,7 +79,7 @@ pub fn run(_: &DemoCluster) -> Result<(), Failure> {
     }
 }
 
-/// A volume that is attached to this machine.
+/// Creates a volume, and attaches it to this machine.
 fn volume(client: &Client) -> Result<String, Failure> {
     let wanted =
         [("AvailabilityZone", "local-1a"), ("Size", "10"), ("VolumeType", "io1"), ("Iops", IOPS)];
@@ -91,7 +91,7 @@ fn volume(client: &Client) -> Result<String, Failure> {
     Ok(volume)
 }
 
-/// The node that has the volume, once all are there.
+/// Returns the home node of the volume, once all nodes serve.
 fn home(client: &Client) -> Result<String, Failure> {
     let deadline = Deadline::after(START_MAX);
     loop {
@@ -107,13 +107,13 @@ fn home(client: &Client) -> Result<String, Failure> {
     }
 }
 
-/// The two other nodes.
+/// Returns the two other nodes.
 fn others(home: &str) -> [&'static str; 2] {
     let mut others = NAMES.into_iter().filter(|name| *name != home);
     [others.next().unwrap_or(NAMES[0]), others.next().unwrap_or(NAMES[1])]
 }
 
-/// Writes at random places as fast as the volume lets it.
+/// Starts a load that writes at random places as fast as the volume allows.
 fn load(at: SocketAddr, volume: &str, log: &Path) -> Result<Guarded, Failure> {
     let mut command = Command::new("fio");
     command.args(["--name=client", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=8"]);
@@ -123,7 +123,7 @@ fn load(at: SocketAddr, volume: &str, log: &Path) -> Result<Guarded, Failure> {
     Guarded::spawn(command.stdout(Stdio::null()), "fio").map_err(failed)
 }
 
-/// I/Os by the second in which they ended.
+/// Returns the number of I/Os that ended in each second.
 fn seconds(log: &Path) -> Result<Vec<u64>, Failure> {
     let path = PathBuf::from(format!("{}_iops.1.log", log.display()));
     let text = fs::read_to_string(&path)
@@ -143,7 +143,7 @@ fn seconds(log: &Path) -> Result<Vec<u64>, Failure> {
     Ok(seconds)
 }
 
-/// A line for each second.
+/// Returns a chart with a line for each second.
 fn chart(seconds: &[u64], to: &str) -> String {
     let most = seconds.iter().copied().max().unwrap_or(1).max(1);
     let mut text = String::from("second  IOPS\n");

@@ -39,7 +39,8 @@ pub fn run(arguments: &Events) -> Result<(), Failure> {
     follow(&client, arguments)
 }
 
-/// Prints events as they happen, until Ctrl-C. A server that is restarted meanwhile is asked again.
+/// Prints events as they happen, until Ctrl-C. If the server is restarted meanwhile, the requests
+/// continue.
 fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
     let format = arguments.output.format;
     let mut page = ask(client, arguments, arguments.after)?;
@@ -47,7 +48,7 @@ fn follow(client: &Client, arguments: &Events) -> Result<(), Failure> {
     let mut is_told = false;
     output::print(&match format {
         Format::Text => row(&Event::COLUMNS.iter().map(ToString::to_string).collect::<Vec<_>>()),
-        // Its title only.
+        // Only the header line.
         Format::Csv => output::listing::<Event>(&[], format, ""),
         Format::Json => String::new(),
     })?;

@@ -70,7 +70,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// What a path names, or standard input for `-`.
+/// Opens a path, or standard input for `-`.
 fn input(path: &Path) -> std::io::Result<Box<dyn std::io::Read>> {
     Ok(match path.to_str() {
         Some("-") => Box::new(std::io::stdin()),
@@ -78,15 +78,15 @@ fn input(path: &Path) -> std::io::Result<Box<dyn std::io::Read>> {
     })
 }
 
-/// The command line of this program, in a form that can be typed again.
+/// Returns the command line of this program, in a form that can be typed again.
 fn this_call() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = std::iter::once("evenkeel".to_owned()).chain(words).collect();
     evenkeel_sim::text::command_line(&words)
 }
 
-/// Creates a folder in `parent` for a run; it is removed on drop. First removes what earlier killed
-/// runs with the same prefix left behind.
+/// Creates a folder in `parent` for a run; it is removed on drop. First removes the folders of
+/// earlier killed runs with the same prefix.
 fn folder_of_a_run(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     debug_assert!(prefix.starts_with(FOLDERS_OF_RUNS), "`bench clean` would not find {prefix}");
     // Absolute, because programs in it have other working folders.

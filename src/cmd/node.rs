@@ -1,11 +1,11 @@
-//! `evenkeel node`: the nodes of a cluster, and which volume is on which.
+//! `evenkeel node`: the nodes of a cluster, and the homes of volumes.
 
 use crate::api::Client;
 use crate::api::nodes::Node;
 use crate::cli::{NodeArgs, NodeVerb};
 use crate::output::{self, Failure};
 
-/// What a listing says without nodes.
+/// Text of a listing without nodes.
 const NONE: &str = "this server is no node of a cluster: it serves alone";
 
 pub fn run(arguments: &NodeArgs) -> Result<(), Failure> {

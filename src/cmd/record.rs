@@ -21,12 +21,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// What the id of a volume begins with.
+/// Prefix of a volume's id.
 const VOLUME: &str = "vol-";
-/// The longest recording that a plan takes: no more seconds than a trace may have.
+/// Maximum length of a recording for a plan, in milliseconds: no more seconds than a trace may
+/// have.
 const PLAN_MS_MAX: u64 = 30 * 86_400_000;
-/// The two clocks of a disk's interval differ by so much at most; otherwise the machine slept, or
-/// its clock was set.
+/// Maximum difference between the two clocks of a disk's interval, in milliseconds; if it is
+/// larger, the machine slept or its clock was set.
 const CLOCKS_MS_MAX: u64 = 500;
 
 pub fn run(arguments: &Record) -> Result<(), Failure> {
@@ -46,7 +47,7 @@ pub fn run(arguments: &Record) -> Result<(), Failure> {
     record_disk(&Disk::of(Path::new(&arguments.source))?, arguments.length, every, &mut output)
 }
 
-/// Whether this names a volume of the server, and no file.
+/// Returns whether the source is the id of a volume of the server, and not a file.
 pub fn is_volume(source: &str) -> bool {
     source.starts_with(VOLUME) && !Path::new(source).exists()
 }
@@ -60,8 +61,8 @@ fn print_volume(arguments: &Record, output: &mut Output) -> Result<(), Failure> 
     })
 }
 
-/// The server's recording of a volume, with its limits as they are now; and what it is, unless it
-/// is deleted.
+/// Returns the server's recording of a volume, with its present limits and its specification,
+/// unless the volume is deleted.
 pub fn trace_of(
     connection: &Connection,
     volume: &str,
@@ -97,7 +98,7 @@ pub fn trace_of(
     Ok((trace, spec))
 }
 
-/// The limits of a volume as they are now, and what it is.
+/// Returns the present limits of a volume, and its specification.
 fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeSpec>), Failure> {
     let named = [("VolumeId.1", volume)];
     let described = VolumeDescription::set(&client.call("DescribeVolumes", &named)?);
@@ -117,9 +118,9 @@ fn source(client: &Client, volume: &str) -> Result<(SourceLimits, Option<VolumeS
 
 /// A disk or a partition.
 struct Disk {
-    /// As the kernel calls it.
+    /// Its name in the kernel.
     name: String,
-    /// The file of its counters.
+    /// File of its counters.
     counters: PathBuf,
 }
 
@@ -154,7 +155,7 @@ impl Disk {
     }
 }
 
-/// A look at a disk: by the wall clock, by the clock that nobody sets, and its counters.
+/// A reading of a disk: by the wall clock, by the monotonic clock, and its counters.
 struct Look {
     unix_ms: u64,
     elapsed_ms: u64,
@@ -162,7 +163,7 @@ struct Look {
 }
 
 impl Look {
-    /// What happened since another look; `None` if that cannot be told.
+    /// Returns the interval since an earlier reading; `None` if there is a gap.
     fn since(&self, before: &Self) -> Option<Interval> {
         let length_ms = self.unix_ms.checked_sub(before.unix_ms)?;
         let elapsed_ms = self.elapsed_ms.saturating_sub(before.elapsed_ms);
@@ -173,7 +174,7 @@ impl Look {
     }
 }
 
-/// Records until the time is over, or until a signal.
+/// Records until the time is over or a signal arrives.
 fn record_disk(
     disk: &Disk,
     length: Option<Duration>,
@@ -211,7 +212,7 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Where lines go to.
+/// Destination of the lines.
 enum Output {
     Standard,
     File(File, PathBuf),
@@ -238,7 +239,7 @@ impl Output {
         Ok(Self::File(file, path.to_owned()))
     }
 
-    /// Writes whole lines. If that fails, a file ends with the last whole line before them.
+    /// Writes whole lines. If that fails, the file is cut to the lines before them.
     fn write(&mut self, lines: &str) -> Result<(), Failure> {
         let Self::File(file, path) = self else { return output::print(lines) };
         let before = file.metadata().map(|it| it.len());
@@ -266,7 +267,7 @@ mod tests {
         };
         let found = |later: Look| later.since(&look(1_000, 10)).map(|it| it.length_ms);
         assert_eq!(found(look(2_003, 1_013)), Some(1_003));
-        // Late, and known to be.
+        // The two clocks agree about the delay.
         assert_eq!(found(look(9_000, 8_010)), Some(8_000));
         assert_eq!(found(look(9_000, 1_010)), None);
         assert_eq!(found(look(500, 1_010)), None);

@@ -1,4 +1,4 @@
-//! `evenkeel report`: what volumes and snapshots cost a month.
+//! `evenkeel report`: monthly costs of volumes and snapshots.
 
 use crate::api::Client;
 use crate::api::model::VolumeDescription;
@@ -13,7 +13,7 @@ use evenkeel_planner::price_book::{Monthly, NotCarried, PriceBook};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Volumes or snapshots of one page.
+/// Maximum number of volumes or snapshots on one page.
 const PAGE: &str = "500";
 
 pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub fn run(arguments: &cli::Report) -> Result<(), Failure> {
     })
 }
 
-/// What costs are added up for. The order is that of groups that cost the same.
+/// A group of costs. The order is that of groups with equal costs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Group {
     /// A type, a tag's value, hosts or a volume.
@@ -89,7 +89,7 @@ impl Report {
             lines.push((group, line));
         }
         for snapshot in snapshots {
-            // What a snapshot that is not completed will hold is not known.
+            // The size of an incomplete snapshot is not known.
             let Some(bytes) = snapshot.data_bytes else { continue };
             let of = group_of.get(snapshot.volume_id.as_str());
             let own = self.own(|book| book.snapshot(of.map(|(_, of_type)| *of_type), bytes))?;
@@ -106,7 +106,7 @@ impl Report {
         Ok(())
     }
 
-    /// What something costs by the price book; nothing without one.
+    /// Returns the cost of an item by the price book; 0 without one.
     fn own(
         &self,
         price: impl FnOnce(&PriceBook) -> Result<u64, NotCarried>,
@@ -115,8 +115,8 @@ impl Report {
         cost.map(Option::unwrap_or_default).map_err(|error| Failure::new(error.to_string()))
     }
 
-    /// The amounts of the table in cents, one row for each group: item by item, or with a price
-    /// book in all.
+    /// Returns the amounts of the table in cents, one row for each group: the items, or with a
+    /// price book only the total.
     fn cents(&self) -> Cents {
         let groups = self.groups.iter();
         let table = |of: fn(&Line) -> Vec<u64>| {
@@ -155,7 +155,7 @@ impl Report {
         rows.map(|((group, line), cents)| self.row(self.name(group), line, cents)).collect()
     }
 
-    /// A group in words; a name in parentheses is none that somebody gave.
+    /// Returns the name of a group; a name in parentheses does not come from a user.
     fn name(&self, group: &Group) -> String {
         match (group, &self.by) {
             (Group::Named(name), _) if name.is_empty() => "(empty)".to_owned(),
@@ -222,7 +222,8 @@ impl Report {
         notes
     }
 
-    /// What the hardware costs, and what is not paid by what is on it.
+    /// Describes the cost of the hardware, and the part of it that is not charged to volumes or
+    /// snapshots.
     fn hardware(&self, book: &PriceBook) -> String {
         let Monthly { purchase, energy, running } = book.monthly();
         let [purchase, energy, running] = [purchase, energy, running].map(cost::rounded);
@@ -247,7 +248,7 @@ impl Report {
         std::iter::once(name).chain(counts).chain(money).collect()
     }
 
-    /// A line in millionths of money.
+    /// Returns a line with amounts in millionths.
     fn json_of(&self, line: &Line) -> Value {
         let Items { storage, iops, throughput, snapshots } = line.list;
         json!({
@@ -303,7 +304,7 @@ impl Report {
     }
 }
 
-/// Where the cost of a volume goes.
+/// Returns the group of a volume's costs.
 fn group(by: &CostBy, volume: &VolumeDescription) -> Group {
     match by {
         CostBy::Type => Group::Named(volume.volume_type.clone()),
@@ -313,7 +314,7 @@ fn group(by: &CostBy, volume: &VolumeDescription) -> Group {
             let mut hosts: Vec<&str> =
                 volume.attachments.iter().map(|attachment| attachment.host_id.as_str()).collect();
             hosts.sort_unstable();
-            // A volume of several hosts is none of one of them: it is a group of its own.
+            // A volume of several hosts is in a group of its own.
             if hosts.is_empty() { Group::Rest } else { Group::Named(hosts.join(" ")) }
         }
     }
@@ -438,7 +439,7 @@ mod tests {
         assert!(text.ends_with(note), "{text}");
     }
 
-    /// The sums in JSON are exact, whatever they are added up by.
+    /// The sums in JSON are exact, whatever the groups are.
     #[test]
     fn every_report_has_the_same_total() {
         for by in ["type", "tag:team", "host", "volume"] {

@@ -37,8 +37,8 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
     let config = Config::of(arguments)?;
     events::warn_of_arguments(std::env::args_os(), &arguments.events_webhook);
     let shown = config.clone();
-    // A script that starts the server waits for this text: by then every address answers. If the
-    // script has closed the pipe since, the server goes on.
+    // A script that starts the server waits for this text: all addresses answer by then. If the
+    // script has closed the pipe since, the server continues.
     let ready = move |addresses: &Addresses| {
         let mut stdout = std::io::stdout();
         let _ = stdout.write_all(greeting(&shown, addresses).as_bytes());
@@ -48,7 +48,7 @@ pub fn run(arguments: &Serve) -> Result<(), Failure> {
     server::run(&config, &stop.made, ready, async { drop(stop.comes.await) })
 }
 
-/// Logs to standard error what passes `filter`, in colour on a terminal.
+/// Logs messages that pass `filter` to standard error, in colour on a terminal.
 pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     let wrong =
         |why: String| Failure::new(format!("log filter \"{filter}\": {why}")).exit(Exit::Usage);
@@ -64,11 +64,10 @@ pub fn log_to_stderr(filter: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A filter that also passes errors of what it does not name.
+/// Returns a filter that also passes errors of modules that it does not name.
 ///
-/// # Errors
-/// A word is neither a level nor one of the server's modules. As a module, it would silence all
-/// others; the text says what is expected.
+/// # Errors If a word is neither a level nor one of the server's modules. As a module, it would
+/// silence all others. The text describes the expected form.
 fn whole_filter(filter: &str) -> Result<String, String> {
     const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
     for word in filter.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
@@ -112,7 +111,7 @@ impl StopSignals {
         for (kind, stops) in all.chain(ignored.map(|kind| (kind, false))) {
             match signal(kind) {
                 Ok(signal) if stops => signals.push(signal),
-                // What is handled once does not end the process any more.
+                // A handled signal does not end the process by itself.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::error!(%error, "no handler for a signal: it ends us at once")
@@ -145,8 +144,8 @@ struct StopRequest {
 }
 
 impl StopRequest {
-    /// Once this returns no signal is missed. A thread waits for signals, because the server's own
-    /// runtime runs only when everything is open.
+    /// Starts to listen for a request. No signal is missed after this returns. A thread waits for
+    /// signals, because the server's runtime starts only when everything is open.
     fn awaited() -> Result<Self, Failure> {
         let made = Arc::new(AtomicBool::new(false));
         let (come, comes) = oneshot::channel();
@@ -160,8 +159,8 @@ impl StopRequest {
     }
 }
 
-/// Has a thread call `told` with the number of each signal to stop, counted from 1, until it
-/// returns false. From the return of this function on no signal ends the process by itself.
+/// Starts a thread that calls `told` with the number of each signal to stop, counted from 1, until
+/// it returns false. After this returns, no signal ends the process by itself.
 pub fn when_signalled(mut told: impl FnMut(u32) -> bool + Send + 'static) -> Result<(), Failure> {
     let (listening, listens) = std::sync::mpsc::channel();
     let listen = move || {
@@ -195,7 +194,7 @@ pub fn end_when_told_to(folders: Vec<PathBuf>) -> Result<(), Failure> {
     end_when_told_to_after(folders, || {})
 }
 
-/// The same, with an action to run first.
+/// Makes Ctrl-C run `first`, end a benchmark at once and remove its folders.
 pub fn end_when_told_to_after(
     folders: Vec<PathBuf>,
     first: impl FnOnce() + Send + 'static,
@@ -217,7 +216,7 @@ pub fn interrupted(folders: &[PathBuf]) {
     IS_INTERRUPTED.store(true, Ordering::Release);
     cancel::stop();
     let have_ended = end_children();
-    // What could not be removed is found again by its journal.
+    // The next run finds folders that could not be removed by their journals.
     for folder in folders.iter().filter(|folder| have_ended && !mounts::is_any_below(folder)) {
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -226,8 +225,8 @@ pub fn interrupted(folders: &[PathBuf]) {
     std::process::exit(130);
 }
 
-/// Waits for the end of this process where a signal's handler ends it. Errors of a benchmark's
-/// programs that got the signal, too, are no failure of the benchmark.
+/// Waits for the end of this process if a signal's handler ends it. Errors of a benchmark's
+/// programs that got the signal, too, are not a failure of the benchmark.
 pub fn end_if_interrupted() {
     if IS_INTERRUPTED.load(Ordering::Acquire) {
         let deadline = Deadline::after(ENDING_MAX);
@@ -235,8 +234,8 @@ pub fn end_if_interrupted() {
     }
 }
 
-/// Ends the programs that this process has started, which may write to its folders until then.
-/// Returns whether all of them have ended.
+/// Ends the programs that this process has started, since they may write to its folders. Returns
+/// whether all of them have ended.
 fn end_children() -> bool {
     [(process::Signal::TERM, CHILDREN_MAX), (process::Signal::KILL, KILLED_MAX)]
         .into_iter()
@@ -262,7 +261,7 @@ fn children_end(signal: process::Signal, longest: Duration) -> bool {
     }
 }
 
-/// Whether a program that this process has started still runs. Waiting for it is still possible.
+/// Returns whether a program that this process has started still runs. It can still be waited for.
 fn is_running(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     matches!(waitid(WaitId::Pid(child), options), Ok(None))

@@ -1,5 +1,5 @@
-//! `evenkeel store`: the pool of a data folder. `scrub` asks the server; the other verbs look at
-//! the pool themselves, while the server is stopped.
+//! `evenkeel store`: the pool of a data folder. `scrub` asks the server; the other verbs read the
+//! pool directly, while the server is stopped.
 
 use crate::api::Client;
 use crate::api::scrub::Scrub;
@@ -51,7 +51,7 @@ pub fn run(arguments: &StoreArgs) -> Result<(), Failure> {
     })
 }
 
-/// Starts a scrub, and waits for its end if that is asked for.
+/// Starts a scrub, and waits for its end if that is requested.
 fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failure> {
     let started = client.call("StartScrub", &[("MiBPerSecond", &rate.to_string())])?;
     if !wait.wait {
@@ -67,7 +67,7 @@ fn scrub(client: &Client, rate: u32, wait: &Wait) -> Result<Option<Scrub>, Failu
     })
 }
 
-/// What a scrub has found; a failure, after it was printed, if that is anything.
+/// Returns the findings of a scrub; prints them and returns a failure if there is damage.
 fn found(format: Format, scrub: &Scrub) -> Result<(String, Value), Failure> {
     let value = json!({ "schema": "evenkeel.scrub/1", "scrub": scrub });
     let (text, rotten) = (scrub.lines(), scrub.rotten_places);
@@ -92,7 +92,7 @@ fn init(data_dir: &Path, local: &StoreOptions, force: bool) -> Result<(String, V
     if let Some(device) = local.pool.as_deref().filter(|_| force) {
         discovery::wipe(device).map_err(failed)?;
     }
-    // Wrong keys are found before anything is made.
+    // Wrong keys are found before a pool is made.
     local.keys()?;
     let pool = LocalPool::in_folder(data_dir, local.pool.as_deref()).map_err(failed)?;
     let space = pool.space().map_err(failed)?;
@@ -107,7 +107,7 @@ fn init(data_dir: &Path, local: &StoreOptions, force: bool) -> Result<(String, V
     Ok((text, value))
 }
 
-/// What a data folder notes of its pool.
+/// Returns a data folder's note of its pool.
 fn note_of(data_dir: &Path) -> Result<Note, Failure> {
     match Note::read(data_dir).map_err(failed)? {
         Some(note) => Ok(note),
@@ -138,7 +138,7 @@ impl Item for Inspected {
     }
 }
 
-/// A volume or a snapshot, as it is shown.
+/// A volume or a snapshot in the listing.
 #[derive(Serialize)]
 struct Inspected {
     id: String,
@@ -213,7 +213,7 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
     let _folder = Folder::claim(data_dir, discovery::KIND).map_err(failed)?;
     let device = FileDevice::open_at_rest(&place).map_err(failed)?;
     let mut report = check::check(&device, data).map_err(failed)?;
-    // Nor would a server serve every pool that is whole.
+    // A server refuses some undamaged pools, too.
     if let Err(error) = note.accepts(&device) {
         report.problems_total += 1;
         report.problems.insert(0, error.to_string());
@@ -253,7 +253,7 @@ fn check(data_dir: &Path, data: bool, format: Format) -> Result<(String, Value),
         text.push_str("no problems\n");
         return Ok((text, value));
     }
-    // What was found is printed first.
+    // The findings are printed first.
     output::print(&if format == Format::Json { output::json(&value) } else { text })?;
     let message = format!("{} problems in {}", report.problems_total, place.display());
     let hint = "restore what is damaged from a copy, or delete it; the rest can be served";

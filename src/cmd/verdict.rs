@@ -1,4 +1,4 @@
-//! How a verb ends whose verdict is not kept: the message, the exit code and the next step.
+//! Ends of verbs whose verdict is not "kept": the message, the exit code and the next step.
 
 use crate::output::{Exit, Failure};
 use evenkeel_lab::checker::Outcome;
@@ -6,23 +6,23 @@ use evenkeel_lab::checker::Outcome;
 /// The next step after a run that could not be decided.
 pub const AGAIN: &str = "run it again when less runs beside it, or for longer with --time";
 
-/// What a verb says of the outcomes that are not kept.
+/// A verb's texts for outcomes other than "kept".
 pub struct Says<'a> {
-    /// Of one that is broken.
+    /// Text for a broken one.
     pub broken: &'a str,
-    /// Of a server that is gone.
+    /// Text for a server that is gone.
     pub gone: &'a str,
     /// The next step after either, if there is one.
     pub hint: Option<&'a str>,
-    /// The next step after one that is undecided.
+    /// The next step after an undecided one.
     pub again: &'a str,
 }
 
 impl Says<'_> {
-    /// Ends a verb by what came out.
+    /// Converts an outcome to the result of the verb.
     ///
     /// # Errors
-    /// If it was not kept; with exit code 6 if it is undecided, and 1 otherwise.
+    /// If it is not "kept"; with exit code 6 if it is undecided, and 1 otherwise.
     pub fn of(&self, outcome: Outcome) -> Result<(), Failure> {
         let failure = match outcome {
             Outcome::Kept => return Ok(()),
@@ -53,7 +53,7 @@ mod tests {
         let outcomes =
             [Outcome::Kept, Outcome::Undecided, Outcome::ServerGone, Outcome::Broken].map(code);
         assert_eq!(outcomes, [0, 6, 1, 1]);
-        // What each is called, and its code, are in the page as well.
+        // The page has the name and the code of each, too.
         let page = include_str!("../../docs/operating/configuration.md");
         for (word, code) in [("kept", 0), ("undecided", 6), ("server gone", 1), ("broken", 1)] {
             assert!(page.contains(&format!("\n| {word} | {code} | ")), "{word} {code}");

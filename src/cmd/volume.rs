@@ -18,13 +18,13 @@ use std::time::Duration;
 const NO_VOLUMES: &str =
     "no volumes yet; make one with `evenkeel volume create --size 10 --attach`";
 
-/// What a listing of the recycle bin says when nothing is in it.
+/// Text of a listing of an empty recycle bin.
 pub const EMPTY_BIN: &str =
     "the recycle bin is empty; `evenkeel serve --recycle-bin-days N` keeps what is deleted";
 
 const NO_UNOWNED: &str = "every volume's bytes in the store belong to a volume";
 
-/// Time between two readings of a balance, to show how it changes.
+/// Time between two readings of a balance.
 const TREND_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &cli::VolumeArgs) -> Result<(), Failure> {
@@ -110,7 +110,7 @@ pub fn zone(client: &Client) -> Result<String, Failure> {
     Ok(zone.and_then(|item| item.child_text("zoneName")).unwrap_or_default().to_owned())
 }
 
-/// Creates a volume by the flags, and waits and attaches it if they say so.
+/// Creates a volume by the flags, and waits for it and attaches it if they request that.
 pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescription, Failure> {
     let zone = create.zone.clone().map_or_else(|| zone(client), Ok)?;
     let volume_type = create.volume_type.to_string();
@@ -141,7 +141,7 @@ pub fn create(client: &Client, create: &VolumeCreate) -> Result<VolumeDescriptio
     get(client, &id)
 }
 
-/// Creates a copy of a volume by the flags, and waits for it if they say so.
+/// Creates a copy of a volume by the flags, and waits for it if they request that.
 fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure> {
     let VolumeCopy { source, volume_type, size, iops, throughput, .. } = copy;
     let (source, size) = (source.to_string(), size.map(|n| n.to_string()));
@@ -151,7 +151,7 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
         Some(volume_type) => volume_type.to_string(),
         None => {
             let of = get(client, &source)?;
-            // What is provisioned with the source is provisioned with the copy.
+            // The copy has the same provisioned values as the source.
             if is_provisioned(&of) {
                 iops = iops.or(of.iops.map(|n| n.to_string()));
                 throughput = throughput.or(of.throughput_mibps.map(|n| n.to_string()));
@@ -176,7 +176,7 @@ fn copy(client: &Client, copy: &VolumeCopy) -> Result<VolumeDescription, Failure
     }
 }
 
-/// Whether IOPS are chosen with a volume of this type, and not given by its size.
+/// Returns whether a volume of this type has provisioned IOPS, and not IOPS by its size.
 pub fn is_provisioned(volume: &VolumeDescription) -> bool {
     ["gp3", "io1", "io2"].contains(&volume.volume_type.as_str())
 }
@@ -192,7 +192,7 @@ fn adopt(client: &Client, adopt: &VolumeAdopt) -> Result<VolumeDescription, Fail
     Ok(VolumeDescription::read(&client.call("AdoptVolume", &parameters)?))
 }
 
-/// The tags of a new resource of this type; nothing if there are none.
+/// Returns the tags of a new resource of this type; nothing if there are none.
 pub fn tag_specification(resource_type: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
     let mut all = tag_parameters("TagSpecification.1.Tag", tags);
     if !all.is_empty() {
@@ -201,7 +201,7 @@ pub fn tag_specification(resource_type: &str, tags: &[(String, String)]) -> Vec<
     all
 }
 
-/// `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
+/// Returns `Prefix.1.Key`, `Prefix.1.Value`, `Prefix.2.Key`, ...
 pub fn tag_parameters(prefix: &str, tags: &[(String, String)]) -> Vec<(String, String)> {
     let pairs = tags.iter().zip(1..).map(|((key, value), number)| {
         [
@@ -284,7 +284,8 @@ pub fn attach(
     })
 }
 
-/// EC2's names for data volumes, in its order: /dev/sd[f-p], then `/dev/xvd[b-c][a-z]`.
+/// Returns the first unused of EC2's names for data volumes: /dev/sd[f-p], then
+/// `/dev/xvd[b-c][a-z]`.
 fn free_device(used: &[String]) -> Option<String> {
     let short = ('f'..='p').map(|letter| format!("/dev/sd{letter}"));
     let long = ('b'..='c').flat_map(|a| ('a'..='z').map(move |b| format!("/dev/xvd{a}{b}")));
@@ -308,7 +309,7 @@ fn detach(client: &Client, detach: &VolumeDetach) -> Result<(), Failure> {
     })
 }
 
-/// Waits until a volume is in a state; fails if the volume reaches a state from which it cannot.
+/// Waits until a volume is in a state. Fails if it cannot reach that state any more.
 pub fn wait_for_state(
     client: &Client,
     id: &str,
@@ -405,7 +406,7 @@ fn balances(credits: &Credits) -> impl Iterator<Item = (&'static str, Balance)> 
     operations.into_iter().chain(bytes)
 }
 
-/// A balance, and how long it lasts at full burst.
+/// Describes a balance, and the time that it lasts at full burst.
 fn level(balance: &Balance) -> String {
     let level = format!("{} of {}", balance.balance, balance.capacity);
     match balance.burst_to_empty_s() {
@@ -414,7 +415,7 @@ fn level(balance: &Balance) -> String {
     }
 }
 
-/// How a balance changes, by two readings.
+/// Describes how a balance changes, by two readings.
 fn trend(first: &Balance, second: &Balance) -> String {
     let looks_per_second = 1_000 / u64::try_from(TREND_INTERVAL.as_millis()).unwrap_or(1_000);
     let spent = first.balance.saturating_sub(second.balance) * looks_per_second;

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
 
-/// How a bucket is named.
+/// Prefix of the name of a bucket.
 const S3: &str = "s3://";
 /// The folder of manifests.
 const MANIFESTS: &str = "manifests";
@@ -22,13 +22,13 @@ const MANIFESTS: &str = "manifests";
 /// A place.
 pub struct Place {
     store: Arc<dyn ObjectStore>,
-    /// Before every name.
+    /// Prefix of every name.
     prefix: Path,
-    /// As the user named it.
+    /// Its name, as the user has given it.
     name: String,
     /// The keys of its objects; `None` if they are not encrypted.
     seal: Option<Seal>,
-    /// Runs whatever waits for the place; any thread may.
+    /// Executes asynchronous calls for the place, from any thread.
     runtime: Runtime,
 }
 
@@ -54,7 +54,7 @@ impl Place {
             }
             None => {
                 if is_new {
-                    // Folders and files that are made from now on are this user's alone.
+                    // New folders and files are accessible only to this user.
                     rustix::process::umask(Mode::RWXG | Mode::RWXO);
                     std::fs::create_dir_all(name)
                         .map_err(|error| Failure::new(format!("{name}: {error}")))?;
@@ -63,7 +63,7 @@ impl Place {
                     let hint = "is it the folder of an export? s3://BUCKET/PREFIX names a bucket";
                     failed(error).exit(Exit::NotFound).hint(hint)
                 })?;
-                // What is in a manifest survives a crash of the machine.
+                // A manifest survives a crash of the machine.
                 (Arc::new(folder.with_fsync(true)), "")
             }
         };
@@ -105,7 +105,7 @@ impl Place {
         Seal::read(keys, &object).map(Some).map_err(failed)
     }
 
-    /// Whether what is written here is encrypted.
+    /// Returns whether new objects are encrypted.
     pub const fn is_sealed(&self) -> bool {
         self.seal.is_some()
     }
@@ -136,7 +136,7 @@ impl Place {
         self.runtime.block_on(put).map(drop).map_err(|error| self.failure(name, &error))
     }
 
-    /// The length of an object; `None` if there is none.
+    /// Returns the length of an object; `None` if there is none.
     pub fn length(&self, name: &str) -> Result<Option<u64>, Failure> {
         let stored = self.stored_length(name)?;
         let (Some(_), Some(stored)) = (&self.seal, stored) else { return Ok(stored) };
@@ -146,7 +146,7 @@ impl Place {
         length.map(Some).map_err(|why| Failure::new(format!("{}: {name}: {why}", self.name)))
     }
 
-    /// The bytes that an object takes here; `None` if there is none.
+    /// Returns the number of bytes that an object takes in the place; `None` if there is none.
     fn stored_length(&self, name: &str) -> Result<Option<u64>, Failure> {
         match self.runtime.block_on(self.store.head(&self.path(name))) {
             Ok(found) => Ok(Some(found.size)),

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 /// Version of the form that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
-/// The most bytes of a manifest: of some 8 TiB of data.
+/// Maximum size of a manifest in bytes: of some 8 TiB of data.
 pub const BYTES_MAX: u64 = 1 << 30;
-/// The largest snapshot, in GiB.
+/// Maximum size of a snapshot, in GiB.
 const SIZE_GIB_MAX: u64 = 65_536;
 
-/// The whole file. The checksum is of the manifest as this program writes it, without spaces, so a
-/// change of its meaning is found.
+/// The whole file. The checksum is of the manifest in this program's form, without spaces, so any
+/// change of its contents is found.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Whole {
@@ -33,13 +33,13 @@ struct Form {
     started: String,
     description: String,
     tags: BTreeMap<String, String>,
-    /// By their numbers in `units`.
+    /// The packs; `units` has their numbers.
     packs: Vec<String>,
     /// Number, pack, place in it, SHA-256.
     units: Vec<(u64, u32, u32, String)>,
 }
 
-/// Where a unit is, and what it holds.
+/// A unit with its place and its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
     /// Its number: unit 0 begins at byte 0 of the snapshot.
@@ -61,9 +61,9 @@ pub struct Manifest {
     pub size_gib: u64,
     /// The snapshot whose export this one shares packs with.
     pub parent: Option<String>,
-    /// When the snapshot was made.
+    /// Time at which the snapshot was made.
     pub started: String,
-    /// What was said about it.
+    /// Its description.
     pub description: String,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
@@ -74,10 +74,10 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     ///
     /// # Errors
-    /// The text says why there are none.
+    /// The text is the reason.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         let form = self.form();
         let sha256 = sum(&form)?;
@@ -106,10 +106,10 @@ impl Manifest {
         }
     }
 
-    /// Reads the bytes of the file.
+    /// Decodes the bytes of the file.
     ///
     /// # Errors
-    /// The text says what is wrong with them.
+    /// The text describes the error.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -180,14 +180,15 @@ impl Manifest {
         })
     }
 
-    /// The checksum of the units' checksums.
+    /// Returns the checksum of the units' checksums.
     pub fn linear(&self) -> Digest {
         let mut all = Linear::default();
         self.units.iter().for_each(|unit| all.add(&unit.digest));
         all.digest()
     }
 
-    /// Its units by pack, each with the pack's number, in the order of the packs' first units.
+    /// Returns its units by pack, each with the pack's number, in the order of the packs' first
+    /// units.
     pub fn by_pack(&self) -> Vec<Vec<Unit>> {
         let mut all: BTreeMap<u32, Vec<Unit>> = BTreeMap::new();
         for unit in &self.units {
@@ -199,8 +200,8 @@ impl Manifest {
     }
 }
 
-/// Whether a name is one that [`super::pack::name`] gives: a manifest must not lead out of its
-/// place.
+/// Returns whether a name is one that [`super::pack::name`] returns: a manifest must not name files
+/// outside of its place.
 fn is_pack(name: &str) -> bool {
     let plain = |part: &str| {
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');

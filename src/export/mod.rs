@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// The bytes of a unit: a block of the EBS direct APIs.
 pub const UNIT_BYTES: u64 = 512 << 10;
 
-/// Does `count` pieces of work in `jobs` threads, in their order as far as possible, and calls
-/// `done` in this thread for each that has ended. The first failure ends it.
+/// Executes `count` pieces of work in `jobs` threads, in order as far as possible, and calls `done`
+/// in this thread for each that has ended. The first failure ends the work.
 pub fn in_parallel<T: Send>(
     jobs: usize,
     count: usize,
@@ -40,7 +40,7 @@ pub fn in_parallel<T: Send>(
 ) -> Result<(), Failure> {
     let (next, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
-    // As many results wait as there are threads, so none of them runs ahead.
+    // At most `jobs` results wait, so no thread runs ahead.
     let (send, results) = std::sync::mpsc::sync_channel(jobs);
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {
@@ -67,7 +67,7 @@ pub fn in_parallel<T: Send>(
         drop(send);
         let ended = results.iter().try_for_each(|(number, result)| done(number, result));
         ends.store(true, Ordering::Relaxed);
-        // Whoever waits to send a result stops.
+        // Threads that wait to send a result stop.
         drop(results);
         ended
     })?;

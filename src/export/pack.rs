@@ -3,41 +3,41 @@
 use super::UNIT_BYTES;
 use evenkeel_wire::aws::checksum::Digest;
 
-/// The most units of a pack: 16 MiB.
+/// Maximum number of units of a pack: 16 MiB.
 pub const UNITS_PER_PACK: usize = 32;
-/// The last bytes of a pack, before which is the number of its entries.
+/// The last bytes of a pack; the number of its entries is before them.
 const MAGIC: [u8; 8] = *b"EVKLPCK1";
 /// Number, kind, digest.
 const ENTRY_BYTES: usize = 8 + 1 + 32;
 
-/// What a pack knows of a unit that was looked at for it.
+/// A pack's knowledge of a unit that was read for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The pack holds it.
+    /// The pack has it.
     Held,
-    /// All its bytes are zero.
+    /// All of its bytes are zero.
     Zero,
-    /// It is as in the parent's export, which holds it.
+    /// It equals the unit in the parent's export, which has it.
     Same,
 }
 
-/// A unit that was looked at for a pack.
+/// A unit that was read for a pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The unit's number.
     pub number: u64,
-    /// Where it is.
+    /// Place of its bytes.
     pub kind: Kind,
     /// Its SHA-256.
     pub digest: Digest,
 }
 
-/// The name of a snapshot's pack.
+/// Returns the name of a snapshot's pack.
 pub fn name(snapshot: &str, number: usize) -> String {
     format!("packs/{snapshot}/{number:08}.pack")
 }
 
-/// The bytes behind the units.
+/// Returns the bytes behind the units.
 pub fn index(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(index_bytes(entries.len()));
     for entry in entries {
@@ -50,12 +50,13 @@ pub fn index(entries: &[Entry]) -> Vec<u8> {
     bytes
 }
 
-/// The length of [`index`].
+/// Returns the length of [`index`].
 pub const fn index_bytes(entries: usize) -> usize {
     entries * ENTRY_BYTES + 16
 }
 
-/// The entries of a pack of `length` bytes that was made for these units, if its last bytes say so.
+/// Reads the entries of a pack of `length` bytes; `None` unless its last bytes are an index of
+/// exactly these units.
 pub fn read_index(tail: &[u8], length: u64, units: &[u64]) -> Option<Vec<Entry>> {
     let (count, magic) = tail.get(tail.len().checked_sub(16)?..)?.split_at(8);
     let is_known = magic == MAGIC && count == (units.len() as u64).to_le_bytes();

@@ -12,17 +12,17 @@ use evenkeel_wire::aws::checksum;
 use evenkeel_wire::aws::sigv4;
 use serde::Serialize;
 
-/// Minutes that an import may be interrupted for: a day.
+/// Maximum interruption of an import, in minutes: a day.
 const TIMEOUT_MIN: u32 = 1_440;
-/// The most imports that end in the state `error` before a further one is made.
+/// Maximum number of imports that end in the state `error` before the import fails.
 const TRIES_MAX: u32 = 100;
-/// The next step where a server does not make an encrypted snapshot.
+/// The next step if a server does not make an encrypted snapshot.
 const NEEDS_KEY: &str = "the export is encrypted, and so is its import: start the server with a \
                          key, or import it with --unencrypted";
-/// Units that are read from a pack at once.
+/// Number of units that are read from a pack at once.
 const UNITS_AT_ONCE: usize = 4;
 
-/// What an import was, for the reader.
+/// Result of an import, for people.
 #[derive(Serialize, Debug)]
 pub struct Restored {
     /// The snapshot that was exported.
@@ -30,18 +30,18 @@ pub struct Restored {
     /// The new one; `None` if the export was only verified.
     pub snapshot: Option<String>,
     pub units: u64,
-    /// Bytes of units that were read and compared now.
+    /// Bytes of units that this run has read and compared.
     pub bytes: u64,
 }
 
-/// What is asked of an import.
+/// Options of an import.
 #[derive(Clone, Copy, Debug)]
 pub struct NewImport<'a> {
-    /// `None` is the description of the exported snapshot.
+    /// The description; `None` is that of the exported snapshot.
     pub description: Option<&'a str>,
-    /// None at all are the tags of the exported snapshot.
+    /// The tags; if empty, those of the exported snapshot.
     pub tags: &'a [(String, String)],
-    /// Whether the new snapshot is encrypted in any case; otherwise as the account's default says.
+    /// Whether the new snapshot is encrypted in any case; otherwise the account's default applies.
     pub is_encrypted: bool,
 }
 
@@ -122,8 +122,8 @@ pub fn verify(
     Ok(Restored { exported: snapshot.to_owned(), snapshot: None, units, bytes })
 }
 
-/// Makes a snapshot of an export. An import that was interrupted goes on with its snapshot, and
-/// puts all units again: which ones the server has is known only when it is complete.
+/// Makes a snapshot of an export. An interrupted import continues with its snapshot, and puts all
+/// units again: only a complete snapshot shows which units it has.
 pub fn import(
     client: &Client,
     place: &Place,
@@ -144,7 +144,7 @@ pub fn import(
     while started.is_none() && tries < TRIES_MAX {
         let mut what = format!("{snapshot}\n{description}\n{tags:?}\n{linear:?}\n{tries}");
         if is_encrypted {
-            // One that is not encrypted is another snapshot.
+            // An unencrypted import is another snapshot.
             what.push_str("\nencrypted");
         }
         let token = format!("import-{}", &sigv4::sha256_hex(what.as_bytes())[..32]);
@@ -161,7 +161,7 @@ pub fn import(
             true => failure.hint(NEEDS_KEY),
             false => failure,
         })?;
-        // One that failed is not filled any more.
+        // A failed snapshot cannot be filled any more.
         started = Some(new).filter(|new| new.status != "error");
         tries += 1;
     }

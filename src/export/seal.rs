@@ -1,11 +1,11 @@
 //! Encryption of a place: every object in it is encrypted and has a keyed checksum. Pure.
 //!
 //! A place has one data key, wrapped by a key file or a key command, in the object [`KEY_NAME`].
-//! Each object has keys of its own, derived from that one and the object's name, so no object can
-//! stand for another. An object is its bytes, filled up with zeros to whole blocks and encrypted by
-//! AES-256-XTS, and a trailer: their length, and an HMAC with SHA-256 of length and encrypted
-//! bytes. An object that is read as a whole is checked by it; the units of packs are checked by
-//! the manifest's checksums, and the manifest is read as a whole.
+//! Each object has its own keys, derived from the data key and the object's name, so no object can
+//! replace another one. An object is its bytes, filled up with zeros to whole blocks and encrypted
+//! by AES-256-XTS, and a trailer: their length, and an HMAC with SHA-256 of length and encrypted
+//! bytes. The HMAC checks an object that is read as a whole, such as the manifest; the manifest's
+//! checksums check the units of packs.
 
 use evenkeel_store::encryption::crypt::{Cipher, DataKey, KEY_BYTES};
 use evenkeel_store::encryption::keys::Keys;
@@ -14,11 +14,11 @@ use std::ops::Range;
 
 /// The object with the wrapped key.
 pub const KEY_NAME: &str = "evenkeel.key";
-/// The most bytes of that object.
+/// Maximum size of that object in bytes.
 pub const KEY_OBJECT_BYTES_MAX: u64 = 4_096;
-/// What that object begins with.
+/// Beginning of that object.
 const KEY_MAGIC: &str = "evenkeel export key 1\n";
-/// Bytes that are encrypted together.
+/// Bytes of an encrypted block.
 const BLOCK_BYTES: u64 = 4_096;
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 8;
@@ -31,10 +31,10 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// A new key, and the object that keeps it.
+    /// Creates a new key, and the object that stores it.
     ///
     /// # Errors
-    /// The text says why there is none.
+    /// The text is the reason.
     pub fn new(keys: &Keys) -> Result<(Self, Vec<u8>), String> {
         let key = DataKey::random().map_err(|error| error.to_string())?;
         let wrapped = keys.wrap(&key).map_err(|error| error.to_string())?;
@@ -42,10 +42,10 @@ impl Seal {
         Ok((Self { key }, object.into_bytes()))
     }
 
-    /// The key in an object.
+    /// Reads the key of an object.
     ///
     /// # Errors
-    /// The text says why it cannot be had.
+    /// The text is the reason.
     pub fn read(keys: &Keys, object: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(object).ok().and_then(|text| text.strip_prefix(KEY_MAGIC));
         let wrapped = text.and_then(|digits| bytes_of(digits.trim_end()));
@@ -53,7 +53,7 @@ impl Seal {
         keys.unwrap(&wrapped).map(|key| Self { key }).map_err(|error| error.to_string())
     }
 
-    /// A key for one use of one object.
+    /// Derives a key for one use of one object.
     fn derived(&self, purpose: &str, name: &str) -> [u8; 32] {
         hmac(self.key.bytes(), format!("{purpose}\0{name}").as_bytes())
     }
@@ -69,7 +69,7 @@ impl Seal {
         hmac(&self.derived("checksum", name), checked)
     }
 
-    /// An object as it is stored.
+    /// Encrypts an object. Returns its stored bytes.
     pub fn seal(&self, name: &str, mut bytes: Vec<u8>) -> Vec<u8> {
         let length = bytes.len() as u64;
         bytes.resize(length.next_multiple_of(BLOCK_BYTES) as usize, 0);
@@ -80,10 +80,10 @@ impl Seal {
         bytes
     }
 
-    /// The length of what an object of `stored` bytes holds, by its trailer.
+    /// Returns the length of the contents of an object of `stored` bytes, by its trailer.
     ///
     /// # Errors
-    /// The trailer is not one of such an object.
+    /// If the trailer does not belong to such an object.
     pub fn length(trailer: &[u8], stored: u64) -> Result<u64, String> {
         let length = trailer.first_chunk::<LENGTH_BYTES>().map(|bytes| u64::from_le_bytes(*bytes));
         let blocks = stored.checked_sub(TRAILER_BYTES);
@@ -91,12 +91,12 @@ impl Seal {
         length.filter(fits).ok_or_else(|| "it is not encrypted, or damaged".to_owned())
     }
 
-    /// The stored bytes that hold a range of an object.
+    /// Returns the range of stored bytes that has a range of an object.
     pub fn stored(range: &Range<u64>) -> Range<u64> {
         range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// A range of an object, of the bytes of [`Self::stored`].
+    /// Decrypts a range of an object from the bytes of [`Self::stored`].
     pub fn open(&self, name: &str, range: &Range<u64>, mut stored: Vec<u8>) -> Vec<u8> {
         let first = range.start / BLOCK_BYTES;
         stored.truncate(stored.len() / BLOCK_BYTES as usize * BLOCK_BYTES as usize);
@@ -106,10 +106,10 @@ impl Seal {
         stored
     }
 
-    /// What an object holds, checked.
+    /// Decrypts an object and checks its checksum.
     ///
     /// # Errors
-    /// The object is not what was written under this name with this key.
+    /// If the object was not written under this name with this key.
     pub fn open_whole(&self, name: &str, mut stored: Vec<u8>) -> Result<Vec<u8>, String> {
         let changed =
             || "its keyed checksum is another one: it is damaged, or was changed".to_owned();
@@ -125,7 +125,7 @@ impl Seal {
     }
 }
 
-/// Compares two checksums in a time that does not depend on where they differ.
+/// Compares two checksums in constant time.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |bits, (a, b)| bits | (a ^ b)) == 0
 }

@@ -1,7 +1,7 @@
 //! Exports a snapshot: packs first, several at a time, and the manifest last.
 //!
-//! What is in a pack depends on the snapshot and its parent only, so an export that was killed goes
-//! on with the packs that are there.
+//! The contents of a pack depend only on the snapshot and its parent, so an interrupted export
+//! continues with the packs that exist.
 
 use super::destination::Place;
 use super::manifest::{Manifest, Unit};
@@ -16,18 +16,18 @@ use crate::output::Failure;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What an export was, for the reader.
+/// Result of an export, for people.
 #[derive(Serialize, Debug, Default)]
 pub struct Written {
     pub snapshot: String,
     pub parent: Option<String>,
     /// Units with data, in all packs.
     pub units: u64,
-    /// Bytes of units that were read from the server now.
+    /// Bytes of units that this run has read from the server.
     pub bytes_read: u64,
-    /// Bytes of units in packs that were there.
+    /// Bytes of units in packs that existed already.
     pub bytes_found: u64,
-    /// Bytes of units in packs that were written now.
+    /// Bytes of units in packs that this run has written.
     pub bytes_written: u64,
 }
 
@@ -41,7 +41,7 @@ struct Export<'a> {
     parent: Option<&'a Manifest>,
 }
 
-/// Exports a snapshot, unless that is done.
+/// Exports a snapshot, unless it is exported already.
 pub fn export(
     client: &Client,
     place: &Place,
@@ -63,7 +63,7 @@ pub fn export(
         });
     }
     let manifest = parent.map(|parent| place.known(parent)).transpose()?;
-    // A parent that the server does not have any more is compared by its checksums.
+    // If the server does not have the parent any more, the units are compared by their checksums.
     let older = parent.filter(|parent| client.has_snapshot(parent));
     let export = Export { client, place, pace, snapshot: id, older, parent: manifest.as_ref() };
     let (to_read, changed) = export.to_read()?;
@@ -103,7 +103,7 @@ pub fn export(
 }
 
 impl Export<'_> {
-    /// The units to read, and all that may differ from the parent's.
+    /// Returns the units to read, and all that may differ from the parent's.
     fn to_read(&self) -> Result<(Vec<u64>, BTreeSet<u64>), Failure> {
         let (mut to_read, mut changed) = (vec![], BTreeSet::new());
         self.client.each_page(self.snapshot, self.older, 0, 10_000, |blocks| {
@@ -117,7 +117,8 @@ impl Export<'_> {
         Ok((to_read, changed))
     }
 
-    /// Looks at the units of one pack, and writes it unless it is there. Returns whether it was.
+    /// Reads the units of one pack, and writes it unless it exists. Returns its entries, and
+    /// whether it existed.
     fn pack(&self, number: usize, units: &[u64]) -> Result<(Vec<Entry>, bool), Failure> {
         let name = pack::name(self.snapshot, number);
         if let Some(found) = self.found(&name, units)? {
@@ -154,7 +155,7 @@ impl Export<'_> {
         let Some(from) = length.checked_sub(index) else { return Ok(None) };
         let tail = self.place.range(name, from..length)?;
         let entries = pack::read_index(&tail, length, units);
-        // The parent may be another one than when the pack was written.
+        // The parent may have changed since the pack was written.
         let is_still = |entry: &Entry| {
             let known = self.of_parent(entry.number).map(|known| known.digest);
             (entry.kind == Kind::Same) <= (known == Some(entry.digest))
@@ -176,7 +177,7 @@ impl Export<'_> {
         let mut packs: Vec<String> =
             self.parent.map(|parent| parent.packs.clone()).unwrap_or_default();
         let mut units = Vec::new();
-        // Without a comparison by the server, all of it was read.
+        // Without a comparison by the server, all units were read.
         if self.older.is_some() {
             let kept = self.parent.iter().flat_map(|parent| &parent.units);
             units.extend(kept.filter(|unit| !changed.contains(&unit.number)).copied());
@@ -214,7 +215,7 @@ impl Export<'_> {
     }
 }
 
-/// The packs that units are in, and the units with their new numbers.
+/// Returns the packs that the units are in, and the units with their new pack numbers.
 fn used_only(packs: &[String], mut units: Vec<Unit>) -> (Vec<String>, Vec<Unit>) {
     let used: BTreeSet<u32> = units.iter().map(|unit| unit.pack).collect();
     let used: Vec<u32> = used.into_iter().collect();

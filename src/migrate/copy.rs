@@ -1,5 +1,5 @@
-//! Copies units of a snapshot of one server into a snapshot that another one is filled with, and
-//! compares them there.
+//! Copies units of a snapshot of one server into a snapshot that is being filled at another one,
+//! and compares them there.
 
 use super::units::UnitSet;
 use crate::api::Client;
@@ -11,12 +11,12 @@ use crate::export::{UNIT_BYTES, in_parallel};
 use crate::output::Failure;
 use evenkeel_wire::aws::checksum::{self, Digest};
 
-/// Units after which it is noted how far the copy is: 128 MiB.
+/// Units after which the progress of the copy is noted: 128 MiB.
 const SEGMENT: u32 = 256;
-/// Units that a thread takes at a time.
+/// Number of units that a thread takes at a time.
 const PIECE: usize = 16;
 
-/// Both servers, and how fast units go from one to the other.
+/// Both servers, and the rate at which units are copied.
 pub struct Copier<'a> {
     pub source: &'a Client,
     pub target: &'a Client,
@@ -24,11 +24,12 @@ pub struct Copier<'a> {
     pub jobs: usize,
 }
 
-/// What is copied.
+/// Parameters of a copy.
 pub struct Copied<'a> {
     /// The snapshot at the source.
     pub from: &'a str,
-    /// What differs from this one; without it, all that has data and is not zero.
+    /// The snapshot from which the copied units differ; without it, all units that have data and
+    /// are not zero are copied.
     pub older: Option<&'a str>,
     /// The snapshot at the target.
     pub into: &'a str,
@@ -39,7 +40,7 @@ pub struct Copied<'a> {
 pub struct Segment<'a> {
     /// Its units, ascending.
     pub units: &'a [u64],
-    /// How many of them were put.
+    /// Number of them that were put.
     pub put: u64,
 }
 
@@ -78,7 +79,7 @@ impl Copier<'_> {
         piece: &[(u64, Option<String>)],
     ) -> Result<u64, Failure> {
         let mut reader = Reader::knowing(self.source, copied.from, piece);
-        // Zeroes matter where there may be something else.
+        // Zeroes matter if there may be other data.
         let puts_zeroes = copied.older.is_some();
         let mut put = 0;
         for (unit, _) in piece {
@@ -95,7 +96,7 @@ impl Copier<'_> {
         Ok(put)
     }
 
-    /// Compares all that a snapshot has data in. Returns how many units that are.
+    /// Compares all units of a snapshot that have data. Returns their number.
     pub fn compare_all(&self, from: &str, with: &str, size_gib: u64) -> Result<u64, Failure> {
         let progress = Progress::of_steps((size_gib << 30) / UNIT_BYTES);
         let mut count = 0;
@@ -155,7 +156,7 @@ impl Copier<'_> {
         in_parallel(self.jobs, pieces.len(), compare, |_, ()| Ok(()))
     }
 
-    /// Whether a snapshot of the source differs from an older one.
+    /// Returns whether a snapshot of the source differs from an older one.
     pub fn differs(&self, from: &str, older: &str) -> Result<bool, Failure> {
         let mut next = Listed::first(0);
         // A page may have no blocks before the list ends.
@@ -169,7 +170,7 @@ impl Copier<'_> {
         }
     }
 
-    /// The units in which a snapshot of the source differs from an older one.
+    /// Returns the units in which a snapshot of the source differs from an older one.
     pub fn changed(&self, from: &str, older: &str) -> Result<UnitSet, Failure> {
         let mut all = UnitSet::default();
         self.source.each_page(from, Some(older), 0, 10_000, |blocks| {
@@ -188,7 +189,7 @@ fn is_zero(data: &[u8]) -> bool {
     data.iter().all(|byte| *byte == 0)
 }
 
-/// The checksum of a unit; one without data is zero.
+/// Returns the checksum of a unit; one without data is zero.
 fn digest(read: Option<(Vec<u8>, Digest)>) -> Digest {
     read.map_or_else(|| checksum::digest(&zeroes()), |(_, digest)| digest)
 }

@@ -1,5 +1,5 @@
-//! The end of a migration: the volume is detached, the new one is made, and what was needed for it
-//! goes.
+//! The end of a migration: the volume is detached, the new one is made, and temporary snapshots are
+//! removed.
 
 use super::state::{self, Base, Detached};
 use super::{AGAIN, Credit, Had, Migration, WAIT};
@@ -13,14 +13,14 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Migration<'_> {
-    /// Detaches the volume, or waits until somebody has.
+    /// Detaches the volume, or waits until the operator has.
     pub(super) fn detach(&mut self, base: &Base) -> Result<(), Failure> {
         let source = self.copier.source;
         let first = snapshot::get(source, &base.of)?;
         let volume = volume::get(source, &self.id)?;
         let had = |(host_id, device)| Had { host_id, device };
         if volume.attachments.is_empty() {
-            // Perhaps an earlier run has detached it.
+            // An earlier run may have detached it.
             let Detached { hosts, at_ms } = Detached::read(&first);
             self.told.hosts = hosts.into_iter().map(had).collect();
             self.detached_ms = Some(at_ms.unwrap_or_else(clock::unix_ms));
@@ -32,7 +32,7 @@ impl Migration<'_> {
                 let now = clock::unix_ms();
                 Detached::note(source, &first, &volume.attachments, now)?;
                 self.detached_ms = Some(now);
-                // Who is leaving already needs no help.
+                // An attachment that is detaching already needs no call.
                 let stays = |it: &&Attachment| !it.state.starts_with("detach");
                 for attachment in volume.attachments.iter().filter(stays) {
                     let host = attachment.host_id.as_str();
@@ -73,8 +73,8 @@ impl Migration<'_> {
         }
     }
 
-    /// Makes the new volume of the snapshot at the target, unless somebody has written to the
-    /// source since the snapshot `last` there.
+    /// Makes the new volume of the snapshot at the target, unless the source was written to since
+    /// the snapshot `last` there.
     pub(super) fn make_volume(&mut self, image: &str, last: &str) -> Result<(), Failure> {
         let (source, target) = (self.copier.source, self.copier.target);
         for unfinished in state::volumes(target, &self.id, false)? {
@@ -89,7 +89,7 @@ impl Migration<'_> {
         let made = volume::wait_for_state(target, &made, "available", WAIT.timeout)?;
         self.carry_credits(&made.volume_id)?;
         if let Err(failure) = self.check_unchanged(&volume, last) {
-            // Nobody knows of it yet. If it cannot be deleted, the next run does.
+            // No host uses the volume yet. If it cannot be deleted, the next run does that.
             let _ = state::delete(target, state::VOLUME, &made.volume_id);
             return Err(failure);
         }
@@ -101,7 +101,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Gives the new volume the credits of the source's, so that none are won by moving.
+    /// Gives the new volume the credits of the source's, so that a migration gains none.
     fn carry_credits(&mut self, made: &str) -> Result<(), Failure> {
         let had = volume::get_credits(self.copier.source, &self.id)?;
         let has = volume::get_credits(self.copier.target, made)?;
@@ -118,8 +118,8 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Checks that nobody has written to the source since the last snapshot, and that nobody can at
-    /// this moment.
+    /// Checks that the source was not written to since the last snapshot, and cannot be at this
+    /// moment.
     fn check_unchanged(&self, then: &VolumeDescription, last: &str) -> Result<(), Failure> {
         let source = self.copier.source;
         let check = self.snapshot()?.snapshot_id;
@@ -150,7 +150,7 @@ impl Migration<'_> {
         for snapshot in state::snapshots(target, state::OF, &self.id)? {
             let base = Base::read(&snapshot).map(|base| base.of);
             let list = snapshot.tags.get(state::CHANGES).cloned();
-            // By their names, too: the target's keys may have been others then.
+            // Deleted by their names, too, since the target may have had other keys then.
             for id in base.iter().chain(&list).flat_map(|text| text.split(' ')) {
                 state::delete(source, state::SNAPSHOT, id)?;
             }
@@ -159,7 +159,7 @@ impl Migration<'_> {
         self.remove_snapshots(&[])
     }
 
-    /// Deletes the snapshots of the volume that were made for this target, but for some.
+    /// Deletes the snapshots of the volume that were made for this target, except `kept`.
     pub(super) fn remove_snapshots(&self, kept: &[&String]) -> Result<(), Failure> {
         let source = self.copier.source;
         for snapshot in state::snapshots(source, state::OF, self.copier.target.access_key_id())? {
@@ -171,7 +171,7 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Deletes the volume at the source, if that is wanted.
+    /// Deletes the volume at the source, if that is requested.
     pub(super) fn remove_source(&mut self) -> Result<(), Failure> {
         if self.flags.remove_source {
             self.copier.source.call("DeleteVolume", &[("VolumeId", &self.id)])?;

@@ -1,18 +1,19 @@
 //! Moves a volume from one server to another, through their APIs only, so it works between any two
 //! of them.
 //!
-//! 1. A snapshot of the volume in use is copied into a snapshot that the target is filled with: the
-//!    *first copy*. It is completed and compared.
-//! 2. What changes meanwhile is copied, round by round, into a second one that begins as the first:
-//!    so a target on Ceph has two parents to look through, however many rounds there were.
+//! 1. A snapshot of the volume in use is copied into a snapshot that is being filled at the target:
+//!    the *first copy*. It is completed and compared.
+//! 2. Later changes are copied, round by round, into a second snapshot that begins as the first
+//!    one. So a target on Ceph has two parents to search, however many rounds there were.
 //! 3. When a round was small, the volume is detached, the last round is copied, and compared.
-//! 4. The new volume is made of it. If nobody has written to the source since, that was it.
+//! 4. The new volume is made of it. If the source was not written to since, the migration is
+//!    complete.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `units` | a set of units. Pure |
 //! | `copy` | copies and compares units of snapshots |
-//! | `state` | what is known in tags |
+//! | `state` | state of the migration, in tags |
 //! | `rounds` | what changed since the first copy |
 //! | `ending` | detaching, the new volume, credits, cleaning up |
 
@@ -37,20 +38,20 @@ use serde::Serialize;
 use state::{Base, Far};
 use std::time::Duration;
 
-/// The most rounds while the volume is in use.
+/// Maximum number of rounds while the volume is in use.
 const ROUNDS_MAX: u32 = 4;
-/// A round of so many units, 64 MiB, is small: another one while the volume is in use would save
-/// little.
+/// Maximum number of units of a small round, 64 MiB: another one while the volume is in use would
+/// save little.
 const SMALL: u64 = 128;
-/// Minutes that a migration may be interrupted for: three days, the most that servers allow.
+/// Maximum interruption of a migration, in minutes: three days, the maximum of the servers.
 const TIMEOUT_MIN: u32 = 4_320;
 /// Longest wait for a snapshot, or for a volume's state.
 const WAIT: Wait = Wait { wait: true, timeout: Duration::from_secs(600) };
 
-/// What to do after an interruption.
+/// Advice after an interruption.
 const AGAIN: &str = "the same command goes on with what is copied";
 
-/// What a migration was, for the reader.
+/// Result of a migration, for people.
 #[derive(Serialize, Debug, Default)]
 pub struct Migrated {
     pub source: String,
@@ -58,20 +59,20 @@ pub struct Migrated {
     pub target: String,
     /// The new volume.
     pub volume_id: String,
-    /// Whether an earlier run had done it all.
+    /// Whether an earlier run had completed the migration.
     pub was_done: bool,
     /// Copies made by this run, each of one snapshot.
     pub rounds: u32,
     /// Bytes of units that this run has copied.
     pub copied_bytes: u64,
-    /// How many of them while the volume was detached.
+    /// Bytes of them that were copied while the volume was detached.
     pub copied_detached_bytes: u64,
-    /// Units that are compared by their SHA-256: all that were copied, by this run or an earlier
-    /// one.
+    /// Units that were compared by their SHA-256: all that this run or an earlier one has copied.
     pub compared_units: u64,
-    /// From when the volume was detached, or found so, until the new one can be attached.
+    /// Time from the detaching of the volume, or from the moment at which it was found detached,
+    /// until the new one can be attached.
     pub detached_ms: Option<u64>,
-    /// Where it was attached.
+    /// Hosts to which it was attached.
     pub hosts: Vec<Had>,
     /// The balances that the new volume begins with.
     pub credits: Vec<Credit>,
@@ -102,12 +103,12 @@ pub struct Migration<'a> {
     /// The target's zone.
     zone: String,
     told: Migrated,
-    /// Since when the volume is detached, in milliseconds since 1970.
+    /// Time since which the volume is detached, in milliseconds since 1970.
     detached_ms: Option<u64>,
 }
 
 impl<'a> Migration<'a> {
-    /// A migration by the flags.
+    /// Creates a migration by the flags.
     pub fn new(source: &'a Client, target: &'a Client, flags: &'a VolumeMigrate) -> Self {
         let pace = Pace::new(flags.rate.map(|mibps| mibps << 20));
         let copier = Copier { source, target, pace, jobs: usize::from(flags.jobs) };
@@ -148,7 +149,7 @@ impl<'a> Migration<'a> {
                 break;
             }
         }
-        // Not to be detached in vain.
+        // So that the volume is not detached in vain.
         self.would_be_made(&volume::get(self.copier.source, &self.id)?)?;
         self.detach(&base)?;
         let before = self.told.copied_bytes;
@@ -160,7 +161,7 @@ impl<'a> Migration<'a> {
         self.remove_source()
     }
 
-    /// Refuses a target that cannot be one.
+    /// Returns an error if the target is unsuitable.
     fn check_target(&self, volume: &VolumeDescription) -> Result<(), Failure> {
         let (id, target) = (&self.id, self.copier.target);
         if !["available", "in-use"].contains(&volume.state.as_str()) {
@@ -185,7 +186,7 @@ impl<'a> Migration<'a> {
         }
     }
 
-    /// Whether the target would make the volume now.
+    /// Checks by a dry run that the target would make the volume now.
     fn would_be_made(&self, volume: &VolumeDescription) -> Result<(), Failure> {
         let parameters = self.parameters(volume, None);
         let parameters: Vec<(&str, &str)> =
@@ -204,7 +205,7 @@ impl<'a> Migration<'a> {
         })
     }
 
-    /// The parameters of the new volume.
+    /// Returns the parameters of the new volume.
     fn parameters(
         &self,
         volume: &VolumeDescription,
@@ -280,7 +281,7 @@ impl<'a> Migration<'a> {
         Ok(started.id)
     }
 
-    /// The first copy, complete and compared: made, continued or found.
+    /// Returns the first copy, complete and compared: made, continued or found.
     fn base(&mut self) -> Result<Base, Failure> {
         let mut base = match self.known_base()? {
             Some(known) => known,
@@ -322,7 +323,7 @@ impl<'a> Migration<'a> {
         snapshot::completed(self.copier.target, id, &WAIT).map(drop)
     }
 
-    /// The first copy of an earlier run, if it can be continued. What cannot is deleted.
+    /// Returns the first copy of an earlier run, if it can be continued. Others are deleted.
     fn known_base(&self) -> Result<Option<Base>, Failure> {
         let (source, target) = (self.copier.source, self.copier.target);
         let mut found = None;
@@ -354,8 +355,8 @@ impl<'a> Migration<'a> {
         base.id = match started {
             Ok(id) => id,
             Err(failure) => {
-                // It serves nothing. If it cannot be deleted, the first failure matters all the
-                // same.
+                // The snapshot is not needed. Whether it can be deleted or not, the first failure
+                // is returned.
                 let _ = state::delete(self.copier.source, state::SNAPSHOT, &base.of);
                 return Err(failure);
             }
@@ -363,7 +364,7 @@ impl<'a> Migration<'a> {
         Ok(base)
     }
 
-    /// A snapshot at the target that is not what it must be.
+    /// Returns the failure for a damaged snapshot at the target.
     fn damaged(&self, failure: Failure, id: &str) -> Failure {
         failure.hint(format!(
             "`evenkeel snapshot rm {id}` at {}, and {AGAIN}",
@@ -371,11 +372,11 @@ impl<'a> Migration<'a> {
         ))
     }
 
-    /// The failure with what can be done after it.
+    /// Adds the next steps to a failure.
     fn with_next_step(&self, failure: Failure) -> Failure {
         let mut steps: Vec<String> = Vec::new();
         match &failure.hint {
-            // The wait for a state has no flag here.
+            // This wait has no flag.
             Some(hint) if failure.exit == Exit::Timeout && hint.contains("--timeout") => {}
             Some(hint) => steps.push(hint.clone()),
             None => {}

@@ -1,4 +1,4 @@
-//! What changed since the first copy, snapshot after snapshot.
+//! Changes since the first copy, snapshot after snapshot.
 
 use super::copy::Copied;
 use super::state::{self, Base};
@@ -8,14 +8,14 @@ use crate::api::snapshots::Snapshot;
 use crate::export::UNIT_BYTES;
 use crate::output::Failure;
 
-/// The most snapshots in a tag, whose value has 256 characters.
+/// Maximum number of snapshots in a tag, whose value has 256 characters.
 const LIST_MAX: usize = 11;
 
 /// The snapshot at the target with the changes.
 struct Changes {
     id: String,
     size_gib: u64,
-    /// The snapshots at the source that it has the differences of, the first copy's first.
+    /// The snapshots at the source whose differences it has; the first is that of the first copy.
     list: Vec<String>,
     /// The units that were put into it.
     units: UnitSet,
@@ -29,8 +29,8 @@ pub struct Rounds {
 }
 
 impl Migration<'_> {
-    /// The rounds of an earlier run, if they can be continued. What cannot is deleted, also
-    /// snapshots at the source that nothing refers to.
+    /// Returns the rounds of an earlier run, if they can be continued. Others are deleted, and so
+    /// are snapshots at the source that are not needed.
     pub(super) fn rounds(&mut self, base: &Base) -> Result<Rounds, Failure> {
         let target = self.copier.target;
         let mut rounds = Rounds { last: base.of.clone(), changes: None };
@@ -49,7 +49,7 @@ impl Migration<'_> {
         Ok(rounds)
     }
 
-    /// Whether changes may be added to those of an earlier run.
+    /// Returns whether changes may be added to those of an earlier run.
     fn can_go_on(
         &self,
         snapshot: &Snapshot,
@@ -64,7 +64,7 @@ impl Migration<'_> {
         Ok(list.iter().all(|id| self.copier.source.has_snapshot(id)))
     }
 
-    /// Goes on with the changes of an earlier run. Whether their last round was copied to its end
+    /// Continues with the changes of an earlier run. Whether their last round was copied completely
     /// is not known, so it is copied again.
     fn continued(&mut self, snapshot: &Snapshot, list: Vec<String>) -> Result<Rounds, Failure> {
         let mut units = UnitSet::default();
@@ -81,26 +81,27 @@ impl Migration<'_> {
         Ok(Rounds { last, changes: Some(changes) })
     }
 
-    /// Copies what has changed since the last round. Returns how many units that were.
+    /// Copies the changes since the last round. Returns the number of units.
     pub(super) fn round(&mut self, base: &Base, rounds: &mut Rounds) -> Result<u64, Failure> {
         let new = self.snapshot()?;
         let id = new.snapshot_id.clone();
         if rounds.changes.as_ref().is_some_and(|changes| changes.size_gib < new.size_gib) {
-            // The volume has grown. All that changed since the first copy goes into a larger one.
+            // The volume has grown. All changes since the first copy are copied into a larger
+            // snapshot.
             if let Some(small) = rounds.changes.take() {
                 state::delete(self.copier.target, state::SNAPSHOT, &small.id)?;
             }
             rounds.last.clone_from(&base.of);
         }
-        // Until there are changes, what the first copy has may be all. After that a look for any
-        // would only be one more list.
+        // While there is no snapshot of changes, there may be no change since the first copy.
+        // Later, this check would only cost one more list.
         if rounds.changes.is_none() && !self.copier.differs(&id, &rounds.last)? {
             state::delete(self.copier.source, state::SNAPSHOT, &id)?;
             return Ok(0);
         }
         let mut changes = match rounds.changes.take() {
             Some(mut changes) => {
-                // Noted before anything is put, so that the next run knows of every unit.
+                // Recorded before any unit is put, so that the next run knows of every unit.
                 changes.list.push(id.clone());
                 let tag = (state::CHANGES.to_owned(), changes.list.join(" "));
                 state::set_tags(self.copier.target, &changes.id, &[tag])?;
@@ -140,8 +141,8 @@ impl Migration<'_> {
         Ok(put)
     }
 
-    /// Completes and compares what was copied in rounds. Returns the snapshot at the target that is
-    /// as the newest one at the source.
+    /// Completes and compares the copied rounds. Returns the snapshot at the target that equals the
+    /// newest one at the source.
     pub(super) fn complete(&mut self, base: &Base, rounds: &Rounds) -> Result<String, Failure> {
         let Some(Changes { id, units, .. }) = &rounds.changes else { return Ok(base.id.clone()) };
         self.complete_at_target(id, units.count())?;

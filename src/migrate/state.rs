@@ -1,5 +1,5 @@
-//! What both servers know of a migration: tags of its snapshots and of the new volume. A run that
-//! was interrupted is continued from them.
+//! State of a migration at both servers: tags of its snapshots and of the new volume. An
+//! interrupted run is continued from them.
 
 use crate::api::Client;
 use crate::api::model::{Attachment, VolumeDescription};
@@ -7,31 +7,31 @@ use crate::api::snapshots::Snapshot;
 use crate::cmd::volume::tag_parameters;
 use crate::output::{Exit, Failure};
 
-/// With this all tags begin.
+/// Prefix of all tags.
 const PREFIX: &str = "evenkeel:migrat";
-/// Of a snapshot at the target: the volume at the source. Of one at the source: the target,
-/// by its access key's id.
+/// Tag of a snapshot at the target: the volume at the source. Of a snapshot at the source: the
+/// target, by its access key's id.
 pub const OF: &str = "evenkeel:migrate";
-/// Of the snapshot with the first copy: see [`Base`].
+/// Tag of the snapshot with the first copy: see [`Base`].
 pub const BASE: &str = "evenkeel:migrate-base";
-/// Of the snapshot with what changed since: the snapshots at the source that are copied into it one
-/// after the other, beginning with the one of the first copy.
+/// Tag of the snapshot with the later changes: the snapshots at the source that are copied into it
+/// one after the other, beginning with that of the first copy.
 pub const CHANGES: &str = "evenkeel:migrate-changes";
-/// Of the new volume: the volume at the source.
+/// Tag of the new volume: the volume at the source.
 pub const FROM: &str = "evenkeel:migrated-from";
-/// Before the volume's id in [`FROM`], until the migration has ended.
+/// Text before the volume's id in [`FROM`], until the migration is complete.
 const UNFINISHED: &str = "unfinished ";
-/// Of the first snapshot at the source, with a host's id: the device that the volume was there.
+/// Tag of the first snapshot at the source, with a host's id: the device name of the volume there.
 const HOST: &str = "evenkeel:migrate-host-";
-/// Of the same: when the volume was detached, in milliseconds since 1970.
+/// Tag of the same snapshot: time at which the volume was detached, in milliseconds since 1970.
 const DETACHED: &str = "evenkeel:migrate-detached";
 
-/// How far the first copy is.
+/// Progress of the first copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Far {
     /// All units before `next` are copied; `put` of them were not zero.
     Copied { next: u64, put: u64 },
-    /// It is complete, and as many units were compared.
+    /// It is complete, and this number of units was compared.
     Compared(u64),
 }
 
@@ -45,7 +45,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// The value of its tag.
+    /// Returns the value of its tag.
     pub fn tag(&self) -> String {
         match self.far {
             Far::Copied { next, put } => format!("{} {next} {put}", self.of),
@@ -53,7 +53,7 @@ impl Base {
         }
     }
 
-    /// Reads the tag of a snapshot; `None` if it is no first copy.
+    /// Reads the tag of a snapshot; `None` if it is not a first copy.
     pub fn read(snapshot: &Snapshot) -> Option<Self> {
         let words: Vec<&str> = snapshot.tags.get(BASE)?.split(' ').collect();
         let &[of, next, count] = words.as_slice() else { return None };
@@ -66,19 +66,19 @@ impl Base {
     }
 }
 
-/// What a new volume has in [`FROM`].
+/// Returns a new volume's tag [`FROM`].
 pub fn from(volume: &str, is_finished: bool) -> (String, String) {
     let before = if is_finished { "" } else { UNFINISHED };
     (FROM.to_owned(), format!("{before}{volume}"))
 }
 
-/// The tags that are the user's.
+/// Returns the tags that the user has set.
 pub fn own_tags(volume: &VolumeDescription) -> Vec<(String, String)> {
     let tags = volume.tags.clone().into_iter();
     tags.filter(|(key, _)| !key.starts_with(PREFIX)).collect()
 }
 
-/// Who had a volume when it was detached.
+/// Hosts of a volume when it was detached.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Detached {
     pub hosts: Vec<(String, String)>,
@@ -86,7 +86,7 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// As the tags of the first snapshot say.
+    /// Reads the tags of the first snapshot.
     pub fn read(snapshot: &Snapshot) -> Self {
         let host = |(key, device): (&String, &String)| {
             Some((key.strip_prefix(HOST)?.to_owned(), device.clone()))
@@ -96,7 +96,7 @@ impl Detached {
         Self { hosts, at_ms }
     }
 
-    /// Notes it in the tags of the first snapshot, instead of what was there.
+    /// Writes the tags of the first snapshot, in place of earlier ones.
     pub fn note(
         client: &Client,
         snapshot: &Snapshot,
@@ -133,14 +133,14 @@ pub fn set_tags(client: &Client, id: &str, tags: &[(String, String)]) -> Result<
     call(client, "CreateTags", id, &tag_parameters("Tag", tags))
 }
 
-/// The snapshots with this tag.
+/// Returns the snapshots with this tag.
 pub fn snapshots(client: &Client, key: &str, value: &str) -> Result<Vec<Snapshot>, Failure> {
     let filter = format!("tag:{key}");
     let filter = [("Filter.1.Name", filter.as_str()), ("Filter.1.Value.1", value)];
     Ok(Snapshot::set(&client.call("DescribeSnapshots", &filter)?))
 }
 
-/// The volumes that were made of this one of the source.
+/// Returns the volumes that were made of this one of the source.
 pub fn volumes(
     client: &Client,
     of: &str,
@@ -152,7 +152,8 @@ pub fn volumes(
     Ok(VolumeDescription::set(&client.call("DescribeVolumes", &filter)?))
 }
 
-/// Deletes what the migration alone needs: it is kept in no recycle bin. Done if it is gone.
+/// Deletes a resource of the migration, without keeping it in a recycle bin. Succeeds if it is
+/// gone.
 pub fn delete(client: &Client, (kind, parameter): Kind, id: &str) -> Result<(), Failure> {
     for action in [format!("Delete{kind}"), format!("Purge{kind}")] {
         match client.call(&action, &[(parameter, id)]) {
@@ -163,7 +164,7 @@ pub fn delete(client: &Client, (kind, parameter): Kind, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// A kind of resource: in actions, and the name of its id.
+/// A kind of resource: its name in actions, and the name of its id.
 pub type Kind = (&'static str, &'static str);
 pub const SNAPSHOT: Kind = ("Snapshot", "SnapshotId");
 pub const VOLUME: Kind = ("Volume", "VolumeId");

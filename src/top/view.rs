@@ -31,7 +31,7 @@ pub struct View {
     offset: usize,
     /// The number of rows that fit on the screen, as of the last drawing.
     page: usize,
-    /// Why there is no newer sample.
+    /// Error of the last attempt to read a sample.
     problem: Option<String>,
 }
 

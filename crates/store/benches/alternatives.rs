@@ -1,6 +1,6 @@
-//! What three ways of keeping a checksum with every 4 KiB block ask of a device, counted and timed:
-//! the evidence of decision 9 in docs/decisions.md. Each way is reduced to the device operations
-//! that it makes for a load; nothing here stores anything that could be read back.
+//! Comparison of three ways to keep a checksum with every 4 KiB block: their device operations,
+//! counted and timed. This is the evidence of decision 9 in docs/decisions.md. Each way is reduced
+//! to its device operations for a load; no data is stored that could be read back.
 //!
 //! `cargo bench -p evenkeel-store --bench alternatives [-- FOLDER]` writes a file of 3 GiB into the
 //! folder (the system's temporary one by default), and removes it.
@@ -20,22 +20,22 @@ const BLOCK: u64 = 4_096;
 const VOLUME: u64 = 512 << 10;
 /// Blocks behind the volume: free slots, log, checksum and map pages.
 const SPARE: u64 = 256 << 10;
-/// Checksum or map entries of one page, at eight bytes each.
+/// Checksum or map entries of one page, with eight bytes each.
 const ENTRIES: u64 = 512;
-/// Log records of one block, at sixteen bytes each.
+/// Log records of one block, with sixteen bytes each.
 const RECORDS: usize = 250;
 /// Blocks of the log (or journal) between two checkpoints.
 const LOG: usize = 4_096;
 /// The longest transfer, in blocks.
 const RUN: usize = 256;
-/// Requests of a load.
+/// Number of requests of a load.
 const REQUESTS: usize = 40_000;
-/// Writes of a load that flushes after each.
+/// Number of writes of a load that flushes after each.
 const FLUSHED: usize = 1_500;
-/// Times that each pair is measured.
+/// Number of measurements of each pair.
 const ROUNDS: usize = 3;
 
-/// What a design asks of the device.
+/// A device operation of a design.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write {
@@ -46,7 +46,7 @@ enum Step {
         at: u64,
         blocks: u64,
     },
-    /// Everything before is complete, and made durable.
+    /// Waits for all operations before it, and makes them durable.
     Flush,
 }
 
@@ -93,17 +93,17 @@ impl Log {
     }
 }
 
-/// Every write goes to a free place; a log of (block, place, checksum) is committed by a flush, and
-/// pages of the map are written at a checkpoint.
+/// Every write goes to a free place. A flush commits a log of (block, place, checksum), and a
+/// checkpoint writes pages of the map.
 struct Redirect {
     places: Vec<u64>,
     free: Vec<u64>,
-    /// Replaced since the last commit: free after it.
+    /// Places that were replaced since the last commit, which frees them.
     replaced: Vec<u64>,
     records: usize,
     dirty: BTreeSet<u64>,
     log: Log,
-    /// The log is written beside the data, not by the flush.
+    /// Whether the log is written beside the data, not by the flush.
     is_eager: bool,
 }
 
@@ -147,7 +147,7 @@ impl Design for Redirect {
         if (self.free.len() as u64) < blocks || self.replaced.len() > 8_192 {
             self.commit(steps);
         }
-        // A run of places where there is one, and single ones otherwise.
+        // A run of places if there is one, otherwise single ones.
         let start = self.free.len() - blocks as usize;
         let mut taken = self.free.split_off(start);
         taken.sort_unstable();
@@ -213,7 +213,7 @@ impl Design for Journal {
     }
     fn write(&mut self, at: u64, blocks: u64, steps: &mut Vec<Step>) {
         self.pending.extend(at..at + blocks);
-        // What 32 callers ask for together is one write of the journal.
+        // Requests that 32 callers make together are one write of the journal.
         if self.pending.len() as u64 >= (32 * blocks).min(RUN as u64) {
             self.append(steps);
         }
@@ -227,8 +227,9 @@ impl Design for Journal {
     }
 }
 
-/// In place; regions under change are marked on the device first, checksums are logged by a flush.
-/// After a crash, blocks of marked regions are taken as they are: what rotted there is not found.
+/// Data is written in place. Changing regions are first marked on the device, and a flush logs
+/// checksums. After a crash, blocks of marked regions are accepted as they are, so rot there is not
+/// found.
 #[derive(Default)]
 struct Marked {
     marked: BTreeSet<u64>,
@@ -236,7 +237,7 @@ struct Marked {
     log: Log,
 }
 
-/// Blocks of a region that is marked as a whole: 4 MiB.
+/// Number of blocks of a region that is marked as a whole: 4 MiB.
 const REGION: u64 = 1_024;
 impl Design for Marked {
     fn name(&self) -> &'static str {
@@ -265,7 +266,7 @@ impl Design for Marked {
     }
 }
 
-/// A load, as steps of a design.
+/// Returns a load as steps of a design.
 fn load(name: &str, design: &mut dyn Design) -> (usize, u64, Vec<Step>) {
     let (mut steps, mut random) = (Vec::new(), Random::new(42, 3));
     match name {
@@ -319,7 +320,7 @@ struct Device {
 }
 
 impl Device {
-    /// Carries out steps, so many at a time; how long it took.
+    /// Executes steps, at most `depth` at a time. Returns the duration.
     fn run(&mut self, steps: &[Step], depth: usize) -> Result<Duration, Box<dyn Error>> {
         let start = evenkeel_store::clock::now();
         let mut under_way = 0;
@@ -341,7 +342,7 @@ impl Device {
                     .build(),
                 Step::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             };
-            // SAFETY: the memory lives as long as the ring, and nobody looks at what is in it.
+            // SAFETY: the memory lives as long as the ring, and its contents are not used.
             unsafe { self.ring.submission().push(&entry)? };
             under_way += 1;
             if matches!(step, Step::Flush) {
@@ -373,7 +374,7 @@ fn open(folder: PathBuf) -> Result<(tempfile::NamedTempFile, Device), Box<dyn Er
     let file = rustix::fs::open(named.path(), OFlags::RDWR | OFlags::DIRECT, Mode::empty())?;
     let memory = evenkeel_store::buffer::Buffer::new(1 << 21);
     let mut device = Device { file, ring: IoUring::new(64)?, memory };
-    // Written once, so that no measurement pays for the file system's first allocation.
+    // Written once, so that no measurement includes the file system's first allocation.
     let all: Vec<Step> = (0..(VOLUME + SPARE) / 256)
         .map(|part| Step::Write { at: part * 256, blocks: 256 })
         .chain([Step::Flush])
@@ -411,7 +412,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..ROUNDS {
             for (times, mut design) in times.iter_mut().zip(designs()) {
                 let (_, _, steps) = load(name, design.as_mut());
-                // A file system would merge neighbours in a queue; so does nobody here.
+                // A file system would merge neighbouring requests in a queue; here none are merged.
                 times.push(device.run(&steps, depth)?);
             }
         }

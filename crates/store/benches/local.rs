@@ -1,7 +1,7 @@
-//! The local store beside the file below it: the same requests on one io_uring, through the store
-//! and straight at a file of the same size, in turn; medians of the rounds, as a ratio. The last
-//! side does not note what it answers: the difference is what it costs to lose nothing when the
-//! server is killed.
+//! Comparison of the local store with the file below it: the same requests on one io_uring, through
+//! the store and directly to a file of the same size, in turn; medians of the rounds, as a ratio.
+//! The last side has no log of answered changes: the difference is the cost of losing nothing when
+//! the server is killed.
 //!
 //! `cargo bench -p evenkeel-store --bench local [-- FOLDER]` writes four files of some 1.5 GiB
 //! into the folder (the system's temporary one by default), and removes them.
@@ -29,12 +29,12 @@ use tempfile::TempDir;
 
 /// Bytes of the volume, and of the file beside it.
 const SIZE: u64 = 1 << 30;
-/// How long one measurement lasts.
+/// Duration of one measurement.
 const LENGTH: Duration = Duration::from_ms(1_500);
-/// Measurements of each side.
+/// Number of measurements of each side.
 const ROUNDS: usize = 5;
 
-/// A load: what is done, how long each request is, how many are under way.
+/// A load: its operation, the length of its requests, and the number under way.
 #[derive(Clone, Copy)]
 struct Load {
     name: &'static str,
@@ -45,7 +45,7 @@ struct Load {
     is_random: bool,
 }
 
-/// The volume is aged by the random writes in the midst of them.
+/// The random writes in the middle of the list age the volume.
 const LOADS: [Load; 9] = [
     Load {
         name: "256 KiB sequential write, 8 deep",
@@ -139,7 +139,7 @@ impl Ring {
         Ok(Self { ring: IoUring::new(4_096)?, ops: Vec::new(), queued: Vec::new() })
     }
 
-    /// Gives the kernel what is queued, and waits for one answer at least.
+    /// Submits the queued operations to the kernel, and waits for at least one answer.
     fn turn(&mut self) -> Result<Vec<DiskDone>, Box<dyn Error>> {
         for op in std::mem::take(&mut self.queued) {
             let slot = match self.ops.iter().position(Option::is_none) {
@@ -167,7 +167,7 @@ impl Ring {
     }
 }
 
-/// One side of the comparison: takes requests, says which are done.
+/// One side of the comparison, which executes requests.
 trait Side {
     fn submit(&mut self, operation: Operation, offset: u64, buffer: Option<Buffer>, length: u32);
     fn done(&mut self) -> Result<Vec<Option<Buffer>>, Box<dyn Error>>;
@@ -198,7 +198,7 @@ impl Side for Raw {
 struct Stored {
     ring: Ring,
     store: Box<dyn Store>,
-    /// What it has answered is noted there.
+    /// Directory of its log of answered changes.
     _folder: TempDir,
 }
 

@@ -3,11 +3,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// Alignment of every buffer: one page, at least what O_DIRECT asks for anywhere.
+/// Alignment of every buffer in bytes: one page, which is enough for O_DIRECT everywhere.
 pub const ALIGNMENT_BYTES: usize = 4_096;
 
-/// An owned, page-aligned stretch of memory. Whoever holds it may use it; giving it to the kernel
-/// means giving it away until the kernel is done.
+/// Owned, page-aligned memory. A buffer that is given to the kernel may not be used until the
+/// kernel has returned it.
 #[derive(Debug)]
 pub struct Buffer {
     memory: NonNull<u8>,
@@ -18,7 +18,7 @@ pub struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// A zeroed buffer of `capacity` bytes, rounded up to whole pages (at least one).
+    /// Creates a zeroed buffer of `capacity` bytes, rounded up to whole pages (at least one).
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let layout = Self::layout(capacity.max(1).next_multiple_of(ALIGNMENT_BYTES));
@@ -28,13 +28,13 @@ impl Buffer {
         Self { memory, capacity: layout.size() }
     }
 
-    /// Bytes the buffer can hold.
+    /// Returns the capacity in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: memory is valid for capacity bytes, initialised at allocation, and borrowed with
@@ -42,14 +42,14 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.capacity) }
     }
 
-    /// All bytes, writable.
+    /// Returns all bytes, writable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and self is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.capacity) }
     }
 
-    /// Where the memory begins. Stable while the buffer lives, wherever the `Buffer` itself is
-    /// moved.
+    /// Returns the address of the memory. It stays the same while the buffer lives, even if the
+    /// `Buffer` itself is moved.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.memory.as_ptr()

@@ -1,5 +1,5 @@
-//! The only file of the stores that asks the operating system for the time, and the timer that
-//! wakes a store without a thread of its own.
+//! The system's clock, and a timer that wakes a store that has no thread. No other file of the
+//! stores reads the time.
 
 use evenkeel_core::time::{Duration, Instant};
 use rustix::time::{
@@ -11,13 +11,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The time of the system's monotonic clock.
+/// Returns the time of the system's monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
     Instant::ZERO + read(ClockId::Monotonic)
 }
 
-/// What a clock that counts from its own beginning has counted.
+/// Returns the time of a clock that counts from a beginning of its own.
 #[must_use]
 pub fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
@@ -27,19 +27,19 @@ pub fn read(clock: ClockId) -> Duration {
     Duration::from_secs(seconds) + Duration::from_ns(ns)
 }
 
-/// Waits, where nothing tells when to go on.
+/// Sleeps for `time`, for callers that no event wakes.
 #[allow(clippy::disallowed_methods)]
 pub fn pause(time: std::time::Duration) {
     std::thread::sleep(time);
 }
 
-/// A descriptor that can be read from a set time on. The kernel keeps it to the nanosecond, without
-/// the slack that it gives to sleeping threads.
+/// A descriptor that is readable from a set time on. The kernel keeps the time to the nanosecond,
+/// without the slack that it adds for sleeping threads.
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// A timer that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
     /// When the process has too many open files.
@@ -48,7 +48,8 @@ impl Timer {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Sets it to `at`, in place of any earlier time; at once if that is over.
+    /// Sets the timer to `at`, in place of any earlier time. It is readable at once if that has
+    /// passed.
     pub fn set(&self, at: Instant) {
         // All zeroes would mean never.
         let ns = at.ns.max(1);
@@ -58,11 +59,11 @@ impl Timer {
         };
         let interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: interval, it_value: value };
-        // The descriptor and the value are valid: there is nothing else that could be refused.
+        // The descriptor and the value are valid, so the call cannot fail.
         let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);
     }
 
-    /// The descriptor to wait for.
+    /// Returns the descriptor to wait for.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()

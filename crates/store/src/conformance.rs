@@ -1,7 +1,7 @@
-//! One suite that every store must pass. A store's own tests call [`check`] with a pool and a way
-//! to run one request to its end; it panics with the broken obligation.
+//! A suite that every store must pass. A store's own tests call [`check`] with a pool and a way to
+//! run one request to its end; it panics with the broken obligation.
 //!
-//! Part of the library, not of the tests, so that stores outside this crate can be held to it too.
+//! It is part of the library, so that the tests of stores outside this crate can use it, too.
 
 use crate::buffer::Buffer;
 use crate::disk::{BlockingDisk, DiskDone, DiskOp};
@@ -25,7 +25,7 @@ pub fn blocking(store: &mut dyn Store, submission: Submission) -> Completion {
     store.submit(submission, &mut disk);
     loop {
         ended = ended.or_else(|| store.poll());
-        // The disk answers all it was given, also when the request has ended.
+        // The disk answers all of its operations, even after the end of the request.
         match disk.poll() {
             Some(done) => store.disk_done(done, &mut disk),
             None => return ended.expect("a request ended neither in the store nor on the disk"),
@@ -33,7 +33,7 @@ pub fn blocking(store: &mut dyn Store, submission: Submission) -> Completion {
     }
 }
 
-/// Runs submissions on an io_uring of its own, one at a time.
+/// Runs submissions on its own io_uring, one at a time.
 pub struct RingDisk {
     ring: IoUring,
 }
@@ -73,11 +73,10 @@ impl RingDisk {
 
 const SIZE: ByteCount = ByteCount(8 << 20);
 
-/// Holds `pool` to every obligation of a store. The pool must be empty and is empty again
+/// Checks every obligation of a store with `pool`. The pool must be empty, and is empty again
 /// afterwards.
 ///
-/// # Panics
-/// With the obligation that is broken.
+/// # Panics If an obligation is broken; the message names it.
 pub fn check(pool: &dyn Pool, run: &mut Run<'_>) {
     let id = VolumeId::from_bits(0xc0f0_0001);
     check_life_of_a_volume(pool, id);
@@ -111,7 +110,7 @@ impl ForwardingPool for Encrypting<'_> {
     }
 }
 
-/// Opens a volume as the data plane does: requests that do not lie on the store's blocks are
+/// Opens a volume as the data plane does: requests that are not aligned to the store's blocks are
 /// served, too.
 fn open(pool: &dyn Pool, id: VolumeId, size: ByteCount) -> Box<dyn Store> {
     let store = pool.open(id, size).expect("open");
@@ -214,7 +213,7 @@ fn read(store: &mut dyn Store, run: &mut Run<'_>, offset: u64, length: u32) -> V
     completion.buffer.expect("a buffer").bytes()[..length as usize].to_vec()
 }
 
-/// A store beside a plain array that says what it should hold.
+/// A store, and an array with its expected contents.
 struct Bench<'a, 'b> {
     store: &'a mut dyn Store,
     run: &'a mut Run<'b>,
@@ -293,7 +292,7 @@ impl Bench<'_, '_> {
         };
         let data = data_at(4 << 20).expect("covered");
         assert!(!data.hole && !data.zero, "data is called a hole: {extents:?}");
-        // More pieces than one answer may name, beginning with data and with a hole.
+        // More extents than one answer may have, beginning with data and with a hole.
         self.zero(0, SIZE.0 as u32, false, false);
         for at in (0..SIZE.0).step_by(128 << 10) {
             self.write(at, &[7; 4_096], false);
@@ -303,7 +302,7 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// What is said to be zero must be.
+    /// Checks that extents that are reported as zero read as zeroes.
     fn check_extents(&mut self, offset: u64, length: u32, when: &str) {
         let mut at = offset as usize;
         for extent in self.extents(offset, length) {
@@ -314,7 +313,7 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// Asks again from where an answer ends, as a client does.
+    /// Repeats the request from the end of each answer, as a client does.
     fn extents(&mut self, offset: u64, length: u32) -> Vec<Extent> {
         let (mut extents, mut covered) = (Vec::new(), 0);
         while covered < length {
@@ -333,7 +332,7 @@ impl Bench<'_, '_> {
         extents
     }
 
-    /// Random requests against the array; what is said to be zero must be.
+    /// Runs random requests against the array, and checks that zero extents read as zeroes.
     fn check_random_operations(&mut self, seed: u64, count: u32) {
         let mut state = seed;
         let mut random = move |below: u64| {

@@ -1,5 +1,5 @@
-//! What a store asks of a file, as values: the reactor turns them into io_uring entries, the
-//! fallback's worker threads into system calls, and a test into whatever it wants to see fail.
+//! File operations of a store, as values. The reactor converts them to io_uring entries, the
+//! fallback's worker threads to system calls, and a test can make any of them fail.
 
 use crate::buffer::Buffer;
 use io_uring::{opcode, squeue, types};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// What to do to a file.
+/// Kind of a file operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskAction {
     /// Fill the buffer's first `length` bytes from `offset`.
@@ -17,8 +17,8 @@ pub enum DiskAction {
     Write,
     /// Make everything written to the file so far durable (fdatasync).
     Sync,
-    /// Wait until an eventfd or a timer can be read, and leave what it holds. It must become
-    /// readable by itself some day: whoever closes the disk waits for it.
+    /// Wait until an eventfd or a timer is readable, without reading it. It must become readable
+    /// eventually, since closing the disk waits for it.
     Readable,
 }
 
@@ -29,15 +29,15 @@ pub struct DiskOp {
     pub token: u64,
     /// The file.
     pub fd: RawFd,
-    /// What to do.
+    /// The kind of operation.
     pub action: DiskAction,
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes concerned.
+    /// Number of bytes.
     pub length: u32,
     /// Memory to read into or write from, beginning at `buffer_offset`.
     pub buffer: Option<Buffer>,
-    /// Where in the buffer the transfer begins.
+    /// Offset in the buffer at which the transfer begins.
     pub buffer_offset: u32,
 }
 
@@ -46,20 +46,21 @@ pub struct DiskOp {
 pub struct DiskDone {
     /// As submitted.
     pub token: u64,
-    /// Bytes transferred (may be fewer than asked; meaningless where none are), or why it failed.
+    /// Number of bytes transferred (possibly fewer than requested; meaningless for operations
+    /// without a transfer), or the error.
     pub result: Result<u32, Errno>,
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
 }
 
-/// Takes file operations. Each is answered once through [`crate::Store::disk_done`].
+/// Executes file operations. Each is answered once through [`crate::Store::disk_done`].
 pub trait Disk {
     /// Begins `op`; never blocks.
     fn submit(&mut self, op: DiskOp);
 }
 
 impl DiskOp {
-    /// Tells the store when `fd` can be read: see [`DiskAction::Readable`].
+    /// Creates an operation that ends when `fd` is readable: see [`DiskAction::Readable`].
     #[must_use]
     pub fn readable(token: u64, fd: RawFd) -> Self {
         let action = DiskAction::Readable;
@@ -74,7 +75,7 @@ impl DiskOp {
         (unsafe { buffer.as_ptr().add(start) }, self.length)
     }
 
-    /// The operation as an io_uring submission entry, without user data.
+    /// Returns the operation as an io_uring submission entry, without user data.
     ///
     /// The entry refers to this operation's buffer by address: keep the `DiskOp` until the
     /// completion is seen.
@@ -90,7 +91,7 @@ impl DiskOp {
         }
     }
 
-    /// Carries the operation out in this thread.
+    /// Executes the operation in this thread.
     #[must_use]
     pub fn execute(mut self) -> DiskDone {
         let result = self.execute_blocking();
@@ -120,22 +121,21 @@ impl DiskOp {
     }
 }
 
-/// Keeps submitted operations in their order, for the driver that executes them.
+/// Collects submitted operations in order, for the driver that executes them.
 impl Disk for Vec<DiskOp> {
     fn submit(&mut self, op: DiskOp) {
         self.push(op);
     }
 }
 
-/// Carries operations out at once, in the caller's thread; results wait in a queue. For tools and
-/// tests.
+/// Executes operations at once in the caller's thread, and queues the results. For tools and tests.
 #[derive(Debug, Default)]
 pub struct BlockingDisk {
     done: std::collections::VecDeque<DiskDone>,
 }
 
 impl BlockingDisk {
-    /// The next result to hand to [`crate::Store::disk_done`].
+    /// Returns the next result for [`crate::Store::disk_done`].
     pub fn poll(&mut self) -> Option<DiskDone> {
         self.done.pop_front()
     }

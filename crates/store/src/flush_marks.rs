@@ -1,8 +1,8 @@
-//! Marks of volumes of which a flush has failed, as files in the data folder: they outlive the
-//! process, so that the next one still knows.
+//! Marks of volumes with a failed flush, as files in the data folder, so that the next process
+//! knows of it.
 //!
-//! A mark is a file in the folder `failed-flushes` that is named after its volume. That it exists
-//! is what counts, not what is in it: a mark that cannot be synced outlives the process at least.
+//! A mark is a file in the folder `failed-flushes` that is named after its volume. Its existence
+//! counts, not its contents: a mark that cannot be synced outlives at least the process.
 
 use crate::{StoreError, folder};
 use evenkeel_core::ids::VolumeId;
@@ -10,10 +10,10 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The folder of the marks in the data folder.
+/// Name of the folder of the marks in the data folder.
 const FOLDER: &str = "failed-flushes";
 
-/// What a mark says to who looks at it.
+/// Contents of a mark, for people.
 const TEXT: &str = "A flush of this volume has failed. Flushes and writes of it fail until it is \
                     detached from all hosts and attached again.\n";
 
@@ -24,7 +24,7 @@ pub(crate) struct FlushMarks {
 }
 
 impl FlushMarks {
-    /// Those of this data folder.
+    /// Returns the marks of this data folder.
     pub(crate) fn new(data_folder: &Path) -> Self {
         Self { data_folder: data_folder.to_owned() }
     }
@@ -37,7 +37,7 @@ impl FlushMarks {
         self.folder().join(id.to_string())
     }
 
-    /// As [`Pool::note_failed_flush`](crate::Pool::note_failed_flush).
+    /// Notes a failed flush, as [`Pool::note_failed_flush`](crate::Pool::note_failed_flush).
     pub(crate) fn note(&self, id: VolumeId) -> Result<(), StoreError> {
         let (folder, path) = (self.folder(), self.path(id));
         let written = fs::create_dir_all(&folder)
@@ -48,13 +48,14 @@ impl FlushMarks {
         written.map_err(|e| StoreError::io(format!("write {}", path.display()), e))
     }
 
-    /// As [`Pool::has_failed_flush`](crate::Pool::has_failed_flush).
+    /// Returns whether a flush has failed, as
+    /// [`Pool::has_failed_flush`](crate::Pool::has_failed_flush).
     pub(crate) fn has(&self, id: VolumeId) -> Result<bool, StoreError> {
         let path = self.path(id);
         path.try_exists().map_err(|e| StoreError::io(format!("look for {}", path.display()), e))
     }
 
-    /// As [`Pool::forget_failed_flush`](crate::Pool::forget_failed_flush).
+    /// Removes the mark, as [`Pool::forget_failed_flush`](crate::Pool::forget_failed_flush).
     pub(crate) fn forget(&self, id: VolumeId) -> Result<(), StoreError> {
         let path = self.path(id);
         let removed = match fs::remove_file(&path) {

@@ -1,6 +1,6 @@
-//! The data folder: ours or nobody's. It is claimed with a marker file and held with a lock, so
-//! that two servers never share one and a mistyped path never touches someone else's files. The
-//! marker names the kind of store that holds the folder's volumes: another kind would find none of
+//! The data folder of a server. It is claimed with a marker file and held with a lock. So two
+//! servers never share one, and a mistyped path never changes files of another program. The marker
+//! names the kind of store that has the folder's volumes, since another kind would find none of
 //! them.
 
 use crate::local::discovery;
@@ -17,23 +17,23 @@ pub const MARKER: &str = "EVENKEEL";
 /// Name of the file with the access key of the API. An operator who chooses the key writes it
 /// before the first start, so a folder with nothing else is new.
 const CREDENTIALS: &str = "credentials";
-/// What a line of such a file begins with; the files of AWS's own clients have no such line.
+/// Beginning of a line of such a file; the files of AWS's clients have no such line.
 const CREDENTIALS_KEY: &str = "access_key_id";
-/// The most bytes of such a file that are looked at.
+/// Maximum number of bytes of such a file that are read.
 const CREDENTIALS_BYTES_MAX: u64 = 1 << 16;
 /// The first line of the marker file; the second is `store` and the kind of store. How it changes
 /// after the first release: docs/internals/forms.md.
 pub const FORMAT: &str = "evenkeel data folder, format 1";
 
-/// The kinds of store that a marker of this version names.
+/// Kinds of store that a marker of this version may name.
 pub(crate) const KINDS: [&str; 3] = [discovery::KIND, rbd::KIND, memory::KIND];
 
-/// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
-/// later, and a child that was just forked holds them until it becomes another program.
+/// A lock outlives its process briefly: the kernel closes the files of a killed process a little
+/// later, and a forked child has them open until it executes another program.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A data folder that is ours; locked until dropped.
+/// A claimed data folder; locked until dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -41,11 +41,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Claims `path` for a store of kind `store`: makes it if there is none, takes it over if it is
-    /// empty, opens it if it is ours.
+    /// Claims `path` for a store of kind `store`: creates it if there is none, takes it if it is
+    /// empty, and opens it if it has a marker of this kind.
     ///
     /// # Errors
-    /// When it holds something else or a store of another kind, was written by another format, or
+    /// When it has other contents or a store of another kind, was written in another format, or
     /// another process holds it.
     pub fn claim(path: &Path, store: &'static str) -> Result<Self, StoreError> {
         fs::create_dir_all(path)
@@ -66,7 +66,8 @@ impl Folder {
         }
     }
 
-    /// Whether [`Self::claim`] would take the folder `path`, which exists: it is ours, or empty.
+    /// Returns whether [`Self::claim`] would accept the folder `path`, which exists: it has a
+    /// marker, or is empty.
     ///
     /// # Errors
     /// When it cannot be listed.
@@ -79,7 +80,7 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -104,12 +105,12 @@ fn locked(path: &Path, marker: &Path) -> Result<(OwnedFd, String), StoreError> {
     Ok((lock, text))
 }
 
-/// What a marker says.
+/// Returns the contents of a marker.
 fn marker_text(store: &str) -> String {
     format!("{FORMAT}\nstore {store}\n")
 }
 
-/// The kind of store that a marker names; `None` if it is of another format.
+/// Returns the kind of store that a marker names; `None` if it has another format.
 fn kind(text: &str) -> Option<&str> {
     let store = text.strip_prefix(FORMAT)?.strip_prefix("\nstore ")?.strip_suffix('\n')?;
     (!store.is_empty() && !store.contains(char::is_whitespace)).then_some(store)
@@ -118,8 +119,8 @@ fn kind(text: &str) -> Option<&str> {
 fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
     let mut entries = fs::read_dir(path)
         .map_err(|e| StoreError::io(format!("list the data folder {}", path.display()), e))?;
-    // A new filesystem comes with lost+found; a half-made marker is our own, from a crash at first
-    // start.
+    // A new file system has lost+found. An incomplete marker is this program's own, from a crash at
+    // the first start.
     let foreign = entries.find_map(|entry| match entry {
         Ok(entry) if entry.file_name() == "lost+found" => None,
         Ok(entry) if *entry.file_name() == *marker_draft() => None,
@@ -133,7 +134,7 @@ fn refuse_if_occupied(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a file has an access key in the form of ours.
+/// Returns whether a file has an access key in the form of this program's.
 fn has_our_key(path: &Path) -> bool {
     let mut text = String::new();
     let read =
@@ -141,14 +142,14 @@ fn has_our_key(path: &Path) -> bool {
     read.is_ok() && text.lines().any(|line| line.trim_start().starts_with(CREDENTIALS_KEY))
 }
 
-/// The marker appears whole or not at all: it is written under another name, synced and renamed.
+/// Writes the marker completely or not at all: under another name, synced, and then renamed.
 fn write_marker(folder: &Path, marker: &Path, store: &str) -> Result<(), StoreError> {
     debug_assert_eq!(marker.parent(), Some(folder));
     write_whole(marker, marker_text(store).as_bytes())
         .map_err(|e| StoreError::io(format!("write {}", marker.display()), e))
 }
 
-/// Writes a file so that it holds all of these bytes or what it held before, durably.
+/// Replaces a file durably: it has all of these bytes, or its old contents.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");

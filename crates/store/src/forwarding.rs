@@ -1,7 +1,8 @@
 //! Pools and stores in front of others: each method calls that of the pool or store below.
 //!
 //! A type that implements [`ForwardingPool`] is a [`Pool`], and one that implements
-//! [`ForwardingStore`] is a [`Store`]. Either implements only the methods that do more.
+//! [`ForwardingStore`] is a [`Store`]. Each implements only the methods that do more than that
+//! call.
 
 use crate::disk::{Disk, DiskDone};
 use crate::layout::PoolSeen;
@@ -19,7 +20,7 @@ macro_rules! forwarding_pool {
         /// A pool in front of another one.
         #[allow(clippy::missing_errors_doc, reason = "the errors are those of `Pool`")]
         pub trait ForwardingPool: Send + Sync {
-            /// The pool that the others call.
+            /// Returns the pool that the other methods call.
             fn below(&self) -> &dyn Pool;
             $(
                 #[doc = concat!("As [`Pool::", stringify!($name), "`].")]
@@ -79,9 +80,9 @@ macro_rules! forwarding_store {
     ) => {
         /// A store in front of another one.
         pub trait ForwardingStore: Send {
-            /// The store that the others call.
+            /// Returns the store that the other methods call.
             fn below(&self) -> &dyn Store;
-            /// The store that the others call, for calls that change it.
+            /// Returns the store that the other methods call, for changes.
             fn below_mut(&mut self) -> &mut dyn Store;
             $(
                 #[doc = concat!("As [`Store::", stringify!($read), "`].")]
@@ -129,7 +130,7 @@ forwarding_store! {
 
 #[cfg(test)]
 mod tests {
-    /// The names of the methods in a part of a source that begins with `start`.
+    /// Returns the names of the methods in the part of a source that begins with `start`.
     fn methods<'a>(source: &'a str, start: &str) -> Vec<&'a str> {
         let (_, part) = source.split_once(start).unwrap();
         let (part, _) = part.split_once("\n}\n").unwrap();
@@ -139,7 +140,7 @@ mod tests {
         names
     }
 
-    /// One that is missing here would have its default, whatever the pool or store below does.
+    /// A method that is missing here would use its default, whatever the pool or store below does.
     #[test]
     fn every_method_is_forwarded() {
         let (traits, here) = (include_str!("lib.rs"), include_str!("forwarding.rs"));

@@ -1,33 +1,33 @@
-//! What a pool of several machines is made of, and how it is. A calibration says what such a pool
-//! delivers as long as it is made of the same, and is measured in more than one state.
+//! Layout and state of a pool on several machines. A calibration is valid for one layout, and is
+//! measured in more than one state.
 
 use serde::{Deserialize, Serialize};
 
-/// What a pool is made of. The fields are also those of a calibration's record.
+/// Layout of a pool. The fields are also those of a calibration's record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Layout {
-    /// The number of the cluster.
+    /// The id of the cluster.
     pub cluster: String,
     /// The pool's name.
     pub pool: String,
     /// The name of the rule that places its bytes.
     pub rule: String,
-    /// What two copies never share, such as `host`.
+    /// The failure domain, such as `host`, that two copies never share.
     pub domain: String,
     /// Copies of each byte.
     pub copies: u32,
-    /// Copies without which nothing is written.
+    /// Copies that must be available for a write.
     pub copies_min: u32,
     /// Devices that the rule may choose, whether they are up or not.
     pub devices: u32,
-    /// What decides between clients and recovery on the devices, in the cluster's words; `None` if
-    /// it is not told.
+    /// Mechanism that decides between clients and recovery on the devices, in the cluster's words;
+    /// `None` if it is not known.
     pub recovery: Option<String>,
 }
 
 impl Layout {
-    /// What differs in `now` of what counts for a calibration; empty if nothing does. What one of
-    /// both does not know does not differ.
+    /// Returns the differences between this layout and `now` that matter for a calibration; empty
+    /// if there are none. A value that either of them does not know is no difference.
     #[must_use]
     pub fn changes(&self, now: &Self) -> Vec<String> {
         let names = |it: &Self| format!("{} of {}", it.pool, it.cluster);
@@ -51,28 +51,28 @@ impl Layout {
     }
 }
 
-/// How a pool is.
+/// State of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolState {
-    /// All devices serve, and nothing is to be made up for.
+    /// All devices serve, and all copies exist.
     Healthy,
-    /// The largest failure domain is lost, and nothing is copied to make up for it yet.
+    /// The largest failure domain is lost, and its copies are not being restored yet.
     Degraded {
-        /// What is lost, in words.
+        /// Description of the loss.
         lost: String,
     },
     /// Copies are being made, while clients are served.
     Recovering,
-    /// Anything else, in words.
+    /// Any other state, in words.
     Other(String),
 }
 
-/// A pool, and how it is now.
+/// A pool and its present state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolSeen {
-    /// What it is made of.
+    /// Its layout.
     pub layout: Layout,
-    /// How it is.
+    /// Its state.
     pub state: PoolState,
 }
 

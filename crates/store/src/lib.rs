@@ -1,22 +1,25 @@
-//! Bytes at rest. A [`Pool`] makes, grows, opens and deletes volumes (rare, may block); a [`Store`]
-//! is one open volume (every I/O, never blocks). Everything the data plane knows of a disk, it
-//! knows through these.
+//! Storage of volumes. A [`Pool`] creates, grows, opens and deletes volumes (rare, may block); a
+//! [`Store`] is one open volume (every I/O, never blocks). The data plane accesses disks only
+//! through these two traits.
 //!
 //! # Obligations of a store
 //!
-//! - Each submission is completed exactly once, with the buffer it brought, whatever happens.
-//! - A write is complete when a later read returns it. It is *durable* only after a flush that was
-//!   submitted after its completion has completed, or when it carried `fua`.
-//! - After a failed write the range holds the old bytes, the new bytes, or a mixture in whole
-//!   blocks; the store says so with an error. What cannot be read back as it was written is an
-//!   error, never data.
-//! - Requests in flight together may take effect in any order. Order is the caller's business.
-//! - `submit` never blocks on the device: work goes to the [`Disk`] it is handed, and results come
-//!   back through `disk_done`. A store with threads or timers of its own has the disk wait for an
-//!   eventfd or a timerfd there ([`disk::DiskAction::Readable`]) and is woken by it.
-//! - A store that owes no completion may still have work on the disk, for itself. It is dropped, or
-//!   goes to another disk, when [`Store::is_idle`] says that it has none; such work ends by itself.
-//! - What was never written, or was discarded or zeroed, reads as zeroes.
+//! - Each submission is completed exactly once, with its buffer, whatever happens.
+//! - A write is complete when a later read returns its data. It is *durable* only if it carried
+//!   `fua`, or after the end of a flush that was submitted after the write's completion.
+//! - After a failed write the range has the old bytes, the new bytes, or a mixture in whole blocks,
+//!   and the completion is an error. Data that cannot be read back as it was written is an error,
+//!   and is never returned.
+//! - Requests in flight together may take effect in any order. The caller enforces an order if it
+//!   needs one.
+//! - `submit` never blocks on the device: operations go to the [`Disk`] in its arguments, and their
+//!   results come back through `disk_done`. A store with its own threads or timers submits a wait
+//!   for an eventfd or a timerfd to the disk ([`disk::DiskAction::Readable`]), and is woken by its
+//!   end.
+//! - A store that owes no completion may still have operations on the disk, for itself. They end
+//!   without further calls. The store is dropped, or moved to another disk, when [`Store::is_idle`]
+//!   returns true.
+//! - Bytes that were never written, or were discarded or zeroed, read as zeroes.
 //!
 //! [`conformance`] checks all of this; every store's tests call it.
 #![deny(missing_docs)]
@@ -48,8 +51,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Extents told per request: few enough that to find them, which may take a system call or two
-/// each, does not keep others waiting.
+/// Maximum number of extents in a reply. Finding each may take one or two system calls, and other
+/// requests wait meanwhile.
 pub const EXTENTS_MAX: usize = 64;
 
 /// One request to a store. The caller has checked range and alignment against [`Geometry`].
@@ -57,7 +60,7 @@ pub const EXTENTS_MAX: usize = 64;
 pub struct Submission {
     /// The caller's own number, returned in the completion.
     pub ticket: u64,
-    /// What to do.
+    /// The operation, with its flags.
     pub operation: Operation,
     /// First byte.
     pub offset: u64,
@@ -72,17 +75,17 @@ pub struct Submission {
 pub struct Completion {
     /// As submitted.
     pub ticket: u64,
-    /// How it went.
+    /// Success, or the reason of the failure.
     pub result: Result<(), Failure>,
     /// The buffer that was submitted.
     pub buffer: Option<Buffer>,
-    /// For [`Operation::BlockStatus`]: what the range consists of, in order, without gaps, from its
-    /// beginning; from one to [`EXTENTS_MAX`]. They may end before the range does: the client asks
-    /// again.
+    /// For [`Operation::BlockStatus`]: the extents of the range from its beginning, in order and
+    /// without gaps; from one to [`EXTENTS_MAX`]. They may end before the range does; the client
+    /// then asks again.
     pub extents: Vec<Extent>,
 }
 
-/// A stretch of a volume with one status.
+/// A contiguous part of a volume with one status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Length in bytes.
@@ -93,7 +96,7 @@ pub struct Extent {
     pub zero: bool,
 }
 
-/// What a volume looks like to its user.
+/// Size and block sizes of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Size in bytes; a multiple of `block_bytes_min`.
@@ -118,50 +121,53 @@ pub trait Store: Send {
     /// The next finished request. Drain after `submit` and `disk_done`.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// Whether a discard or a write of zeroes has its bytes written, one by one, instead of noting
-    /// in one place that the range is empty. It costs what a write costs then.
+    /// Returns whether the store carries out a discard or a write of zeroes by writing bytes,
+    /// instead of recording once that the range is empty. Such a request costs as much as a write.
     fn writes_zeroes(&self, operation: Operation) -> bool;
 
-    /// Takes note that the volume was grown by [`Pool::resize`] to `size`.
+    /// Records that [`Pool::resize`] has grown the volume to `size`.
     fn resized(&mut self, size: ByteCount);
 
-    /// Whether nothing of it is on the disk: neither for a request nor for itself.
+    /// Returns whether the store has no operation on the disk, neither for a request nor for
+    /// itself.
     fn is_idle(&self) -> bool {
         true
     }
 
-    /// Begins to bring the volume to rest, for an opening that has less to do: nothing is submitted
-    /// from here on, and all requests are complete. It is done when [`Self::is_idle`] says so.
+    /// Begins to close the volume, so that its next opening has less to do. All requests are
+    /// complete, and no other one is submitted. The volume is closed when [`Self::is_idle`] returns
+    /// true.
     fn close(&mut self, _: &mut dyn Disk) {}
 
-    /// Looks at what its pool wants of it: a snapshot, or blocks of a deleted one back.
+    /// Begins the tasks that the pool has queued for this volume, such as a snapshot, or freeing
+    /// the blocks of a deleted one.
     fn attend(&mut self, _: &mut dyn Disk) {}
 
-    /// Does what waits for a moment without requests: none was submitted for a second.
+    /// Does the work that waits for a pause: no request was submitted for a second.
     fn rest(&mut self, _: &mut dyn Disk) {}
 
-    /// Whether it refuses changes until it is opened anew, because something could not be made
-    /// durable.
+    /// Returns whether the store refuses changes until it is reopened, because it could not make
+    /// something durable.
     fn must_reopen(&self) -> bool {
         false
     }
 }
 
-/// Bytes that a part has of what a store needs beside the data.
+/// Bytes of metadata that one call of [`Pool::look_at`] reads, approximately.
 pub const LOOKED_BYTES: u64 = 256 << 10;
 
-/// What was read of what a store needs beside the data.
+/// Result of reading a part of a store's metadata.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Looked {
-    /// The place of the next part; `None` behind the last.
+    /// Place of the next part; `None` after the last.
     pub next: Option<u64>,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Where in the device something is not as it was written.
+    /// Byte offsets in the device at which data does not match its checksum.
     pub rotten: Vec<u64>,
 }
 
-/// What a volume lost that was salvaged.
+/// Damage that a salvaged volume has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Salvaged {
     /// Blocks of its log that cannot be read. The changes in them are lost: blocks of the volume
@@ -169,67 +175,67 @@ pub struct Salvaged {
     pub log_blocks: u64,
     /// Pages of its map that cannot be read. Each has 512 blocks of the volume, or pages below it.
     pub map_pages: u64,
-    /// Blocks of the volume that a later change named, under a page that cannot be read.
+    /// Blocks of the volume that a later change named, below a page that cannot be read.
     pub unreachable_blocks: u64,
     /// Blocks of the volume whose old data was overwritten with data that other blocks have now:
     /// reading them is an error until they are written.
     pub lost_blocks: u64,
 }
 
-/// How the pool itself is, beside its volumes.
+/// State of a pool itself, apart from its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PoolHealth {
-    /// Copies of what the pool has twice that were not as they were written, or could not be read,
-    /// and were written anew: as the pool or a volume was opened, or by a scrub.
+    /// Copies of duplicated metadata that were damaged or unreadable and were rewritten: when the
+    /// pool or a volume was opened, or by a scrub.
     pub copies_mended: u64,
     /// Volumes that were salvaged and lost something, since the pool was opened.
     pub volumes_salvaged: u64,
-    /// Volumes that are not open, most of them deleted, with work that fails.
+    /// Volumes that are not open, most of them deleted, whose remaining work fails.
     pub unfinished: u64,
-    /// Volumes that are not open with work for which there is no space.
+    /// Volumes that are not open, whose remaining work needs space that the pool does not have.
     pub without_space: u64,
     /// Sectors of the pool's tables that are damaged in both copies.
     pub damaged_sectors: u64,
 }
 
-/// Makes and opens volumes. Calls may block; the data plane makes them outside its reactors.
+/// Creates and opens volumes. Calls may block; the data plane makes them outside its reactors.
 ///
-/// Who calls knows which volumes there are and how large they are; a pool is told, and never makes
-/// up for what is missing: only [`Pool::create`] makes bytes, only [`Pool::resize`] adds some.
+/// The caller knows which volumes exist, and their sizes. A pool does not replace what is missing:
+/// only [`Pool::create`] creates bytes, only [`Pool::resize`] adds some.
 pub trait Pool: Send + Sync {
-    /// What kind of store this is, for people.
+    /// Returns a description of the store for people, with its kind.
     fn describe(&self) -> String;
 
-    /// Makes an empty volume. Done if it exists with this size; an error if with another.
+    /// Creates an empty volume. Succeeds if it exists with this size, and fails if it has another
+    /// one.
     ///
     /// # Errors
     /// When there is no room, or the store below fails.
     fn create(&self, id: VolumeId, size: ByteCount) -> Result<(), StoreError>;
 
-    /// The same, encrypted.
+    /// Creates an empty volume, as [`Self::create`], whose data is encrypted.
     ///
-    /// # Errors
-    /// The same, and [`StoreError::Locked`] where there is no key.
+    /// # Errors Those of [`Self::create`], and [`StoreError::Locked`] if there is no key.
     fn create_encrypted(&self, id: VolumeId, _: ByteCount) -> Result<(), StoreError> {
         let why = format!("the store ({}) does not encrypt", self.describe());
         Err(StoreError::Locked { id, why })
     }
 
-    /// Whether the bytes of a volume are encrypted; not, if there is none.
+    /// Returns whether a volume is encrypted; false if there is no such volume.
     fn is_encrypted(&self, _: VolumeId) -> bool {
         false
     }
 
-    /// Opens a volume that has `size`. At most once at a time. What a growth that was given up has
-    /// left behind its end, which nobody has written to, is taken away.
+    /// Opens a volume that has `size`. At most one store of a volume is open at a time. Space
+    /// beyond the end that an abandoned growth left, and that no client has written to, is removed.
     ///
     /// # Errors
     /// When there is none ([`StoreError::NotFound`]), its bytes are fewer or more than `size`
     /// ([`StoreError::Differs`]), it is open already, or the store below fails.
     fn open(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, StoreError>;
 
-    /// Makes a volume that cannot be opened because it is damaged one that can, with what can be
-    /// read of it; what it has lost. Done if it can be opened.
+    /// Makes a damaged volume that cannot be opened openable, with the data that can be read.
+    /// Returns what it has lost; nothing if it can be opened already.
     ///
     /// # Errors
     /// When the store cannot do that, the volume is open, or what must be read is damaged, too.
@@ -259,15 +265,16 @@ pub trait Pool: Send + Sync {
     /// When the store below fails.
     fn list(&self) -> Result<Vec<(VolumeId, ByteCount)>, StoreError>;
 
-    /// How much data a volume has, in whole blocks: what a snapshot of it would hold. `None` if
-    /// there is no such volume, or that is not known.
+    /// Returns how much data a volume has, in whole blocks, as a snapshot of it would have. `None`
+    /// if there is no such volume, or its data is not counted.
     fn filled(&self, _: VolumeId) -> Option<ByteCount> {
         None
     }
 
-    /// Reads a part of what the store needs beside the data, about [`LOOKED_BYTES`], and holds it
-    /// to its checksums: from place 0 on, or from one that the part before has told. What memory
-    /// still knows is written anew, at once or when the store of its volume attends.
+    /// Reads a part of the store's metadata, about [`LOOKED_BYTES`], and verifies its checksums.
+    /// The first part is at place 0; each part returns the place of the next. Damaged metadata that
+    /// is still in memory is rewritten, at once or when the store of its volume attends to the
+    /// pool.
     ///
     /// # Errors
     /// When the store below fails.
@@ -283,20 +290,20 @@ pub trait Pool: Send + Sync {
         Ok(self.list()?.iter().any(|(listed, _)| *listed == id))
     }
 
-    /// How much room there is for bytes at rest; `None` where that is not known.
+    /// Returns the space for stored bytes; `None` if it is not known.
     ///
     /// # Errors
     /// When the store below fails.
     fn space(&self) -> Result<Option<Space>, StoreError>;
 
-    /// How the pool itself is. Answered from memory.
+    /// Returns the state of the pool itself, from memory.
     fn health(&self) -> PoolHealth {
         PoolHealth::default()
     }
 
-    /// What the pool is made of and how it is; `None` if it is on one machine. Asks nobody who may
-    /// be away while the store serves, so [`Layout::recovery`](layout::Layout::recovery) is left
-    /// out.
+    /// Returns the pool's layout and state; `None` if it is on one machine. Does not ask servers
+    /// that may be down while the store serves, so [`Layout::recovery`](layout::Layout::recovery)
+    /// is left out.
     ///
     /// # Errors
     /// When the store below fails.
@@ -304,18 +311,18 @@ pub trait Pool: Send + Sync {
         Ok(None)
     }
 
-    /// What decides between clients and recovery, if that is known. May wait without end, so a
-    /// server does not ask.
+    /// Returns which mechanism decides between clients and recovery, if that is known. May block
+    /// without a bound, so a server does not call it.
     fn recovery(&self) -> Option<String> {
         None
     }
 
-    /// Waits until a volume whose store was dropped is closed to the end: another process can open
-    /// it. Done at once where a store is closed when it is dropped, and if it was not open.
+    /// Waits until a volume whose store was dropped is closed completely, so that another process
+    /// can open it. Returns at once if the store closes as it is dropped, or was not open.
     ///
     /// # Errors
-    /// [`StoreError::Open`] if it is open; [`StoreError::Closing`] if what is below does not answer
-    /// in time: asked again, it waits on.
+    /// [`StoreError::Open`] if it is open; [`StoreError::Closing`] if the storage below does not
+    /// answer in time. Another call continues to wait.
     fn wait_closed(&self, _: VolumeId) -> Result<(), StoreError> {
         Ok(())
     }
@@ -329,7 +336,7 @@ pub trait Pool: Send + Sync {
         Ok(())
     }
 
-    /// Whether that was noted, and not forgotten since.
+    /// Returns whether a failed flush of the volume is noted and has not been forgotten since.
     ///
     /// # Errors
     /// When the store below fails.
@@ -337,7 +344,7 @@ pub trait Pool: Send + Sync {
         Ok(false)
     }
 
-    /// Removes that note. Done if there is none.
+    /// Removes the note of a failed flush. Succeeds if there is none.
     ///
     /// # Errors
     /// When the store below fails.
@@ -345,8 +352,8 @@ pub trait Pool: Send + Sync {
         Ok(())
     }
 
-    /// Whether this process may use the bytes no more, for good: another one serves them. The
-    /// server ends then.
+    /// Returns whether another process serves the bytes, so that this one may not use them again.
+    /// The server then ends.
     fn is_taken_over(&self) -> bool {
         false
     }
@@ -359,22 +366,22 @@ pub trait Pool: Send + Sync {
         drop(tell);
     }
 
-    /// The name of this process at the store, if others can be told apart by theirs.
+    /// Returns the name of this process at the store, if the store distinguishes processes by
+    /// names.
     fn instance(&self) -> Option<String> {
         None
     }
 
-    /// Asks the store whether this process was [taken over](Self::is_taken_over) while it asked for
-    /// nothing. Waits for as long as the store does.
+    /// Asks the store whether this process was [taken over](Self::is_taken_over) while it made no
+    /// request. Waits for as long as the store does.
     ///
-    /// # Errors
-    /// It was; or the store does not say that it was not.
+    /// # Errors If it was taken over, or the store does not confirm that it was not.
     fn look(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
     /// Checks that the bytes belong to the cluster that this process is a node of, and not to
-    /// another one with its name. To be called by a node before it decides anything for all.
+    /// another one with its name. A node calls it before it decides anything for the cluster.
     ///
     /// # Errors
     /// [`StoreError::Cluster`] if they are another's; or when the store below fails.
@@ -390,9 +397,9 @@ pub trait Pool: Send + Sync {
         Ok(false)
     }
 
-    /// Sees to it that a node of the same cluster can change nothing of what volumes hold any more,
-    /// whatever it still has under way, so that another one may serve its volumes. For good: a
-    /// process of that node that lives is [taken over](Self::is_taken_over).
+    /// Fences a node of the same cluster: it can change no volume after this call, whatever it
+    /// still has under way, so another node may serve its volumes. This cannot be undone. A process
+    /// of that node that still runs is [taken over](Self::is_taken_over).
     ///
     /// # Errors
     /// When the cluster does not answer; or there is none.
@@ -410,13 +417,13 @@ pub trait Pool: Send + Sync {
 /// Room for bytes at rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
-    /// What volumes could fill together: what they have filled, and what is free.
+    /// Bytes that all volumes can fill together: those in use, and those that are free.
     pub total: ByteCount,
-    /// What is free.
+    /// Bytes that are free.
     pub free: ByteCount,
 }
 
-/// Why a pool could not do as told.
+/// Reason for which an operation of a pool failed.
 #[derive(Debug)]
 pub enum StoreError {
     /// The folder holds something that is not ours.
@@ -430,14 +437,14 @@ pub enum StoreError {
     NotEmpty {
         /// The device or file.
         path: PathBuf,
-        /// What it is instead.
+        /// Description of the contents that were found.
         found: String,
     },
     /// The folder was written by a format this version does not read.
     Format {
         /// The marker file.
         path: PathBuf,
-        /// What it says.
+        /// The format that it names.
         found: String,
     },
     /// Another process serves this folder.
@@ -471,28 +478,28 @@ pub enum StoreError {
     Differs {
         /// The volume.
         id: VolumeId,
-        /// How many are there.
+        /// Bytes of the volume in the store.
         present: ByteCount,
-        /// How many there should be.
+        /// Bytes that the volume should have.
         expected: ByteCount,
     },
     /// A deletion has begun and is not durable yet.
     Unfinished {
         /// The volume.
         id: VolumeId,
-        /// What was being done to what.
+        /// The operation and its object.
         doing: String,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
-    /// There is one already.
+    /// An object with this id exists already.
     Exists {
-        /// Which.
+        /// The object.
         what: String,
     },
-    /// It is still being made.
+    /// The object is still being created.
     Unready {
-        /// Which.
+        /// The object.
         what: String,
     },
     /// No such snapshot.
@@ -504,19 +511,19 @@ pub enum StoreError {
     Unit {
         /// The snapshot.
         id: SnapshotId,
-        /// What is wrong with what.
+        /// The error, with the unit and sizes concerned.
         why: String,
     },
     /// The volume is encrypted, and its key cannot be had.
     Locked {
         /// The volume or the snapshot.
         id: VolumeId,
-        /// Why not, and what to do.
+        /// The reason, with advice for the operator.
         why: String,
     },
     /// The Ceph cluster, or what is needed to use it, cannot be had.
     Cluster {
-        /// What is wrong, and what to do.
+        /// The error, with advice for the operator.
         why: String,
     },
     /// Another server has the volume.
@@ -540,34 +547,34 @@ pub enum StoreError {
     Size {
         /// The volume.
         id: VolumeId,
-        /// What it has.
+        /// The volume's size.
         present: ByteCount,
-        /// What was asked.
+        /// The size that was requested.
         asked: ByteCount,
     },
-    /// What is on the device is no pool that this version reads.
+    /// The device has no pool that this version reads.
     NotPool {
         /// The device or file.
         path: PathBuf,
-        /// What it is instead, and what to do.
+        /// Description of the contents that were found, with advice for the operator.
         why: String,
     },
-    /// What is on the device is not what was written to it.
+    /// Data on the device does not match its checksum.
     Rotten {
-        /// What of what.
+        /// The damaged object and where it is.
         what: String,
     },
     /// A system call failed.
     Io {
-        /// What was being done to what.
+        /// The operation and its object.
         doing: String,
-        /// Why it failed.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl StoreError {
-    /// Whether the cause is that there is no room.
+    /// Returns whether the cause is a lack of space.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
@@ -577,7 +584,7 @@ impl StoreError {
         )
     }
 
-    /// Whether the volume's bytes are missing, or not those of the volume.
+    /// Returns whether the volume's bytes are missing, or are not those of the volume.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(
@@ -589,7 +596,7 @@ impl StoreError {
         )
     }
 
-    /// Why a request failed that was made by the store's own code.
+    /// Converts the failure of a request that the store's own code made.
     pub(crate) fn of_request(doing: String, failure: Failure) -> Self {
         let kind = match failure {
             Failure::NoSpace => io::ErrorKind::StorageFull,
@@ -665,7 +672,7 @@ impl fmt::Display for StoreError {
     }
 }
 
-/// The words for a folder of somebody else.
+/// Writes the message for a folder that is not an Evenkeel data folder.
 fn not_ours(f: &mut fmt::Formatter<'_>, path: &Path, found: &str) -> fmt::Result {
     write!(
         f,
@@ -675,7 +682,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, path: &Path, found: &str) -> fmt::Result
     )
 }
 
-/// The words for a folder whose volumes are in another kind of store.
+/// Writes the message for a folder whose volumes are in a store of another kind.
 fn other_kind(f: &mut fmt::Formatter<'_>, path: &Path, present: &str, asked: &str) -> fmt::Result {
     let path = path.display();
     write!(f, "{path} says that its volumes are in the store \"{present}\", ")?;
@@ -692,7 +699,7 @@ fn other_kind(f: &mut fmt::Formatter<'_>, path: &Path, present: &str, asked: &st
     )
 }
 
-/// The words for a volume that another server has.
+/// Writes the message for a volume that another server has.
 fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Result {
     write!(
         f,
@@ -701,12 +708,12 @@ fn elsewhere(f: &mut fmt::Formatter<'_>, id: VolumeId, address: &str) -> fmt::Re
     )
 }
 
-/// The words for a volume whose closing takes long.
+/// Writes the message for a volume whose closing takes long.
 fn closing(f: &mut fmt::Formatter<'_>, id: VolumeId) -> fmt::Result {
     write!(f, "volume {id} is not closed yet: the store does not answer; it goes on, so ask again")
 }
 
-/// The words for what the device has changed.
+/// Writes the message for a device or file that another program holds.
 fn held(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     let path = path.display();
     write!(

@@ -1,5 +1,5 @@
-//! Volumes in memory: the reference model of a store, and the data path's speed without a disk
-//! below it. Nothing survives the process.
+//! Volumes in memory: the reference model of a store, and the speed of the data path without a
+//! disk. All data is lost when the process ends.
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
@@ -13,19 +13,20 @@ use evenkeel_core::units::ByteCount;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory is taken and given back in chunks of this size: small enough that a sparse volume stays
-/// small, large enough that a 64 KiB request touches one or two.
+/// Size in bytes of the units of memory: small enough that a sparse volume stays small, large
+/// enough that a 64 KiB request uses one or two.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks a second-level table spans (256 MiB): a 64 TiB volume needs 2 MiB of first-level table.
+/// Chunks of a second-level table (256 MiB). A 64 TiB volume needs 2 MiB of first-level table.
 const CHUNKS_PER_TABLE: usize = 4_096;
 
-/// A block status looks at so much at once: 4,096 chunks, some tens of microseconds of a core.
+/// Maximum number of bytes that one status request covers: 4,096 chunks, some tens of microseconds
+/// of a core.
 const LOOKED_AT_BYTES_MAX: u32 = (CHUNKS_PER_TABLE * CHUNK_BYTES) as u32;
 
 type Chunk = Box<[u8; CHUNK_BYTES]>;
 type Table = Vec<Option<Chunk>>;
 
-/// How a data folder's marker names this kind of store.
+/// Name of this kind of store in a data folder's marker file.
 pub const KIND: &str = "memory";
 
 /// All volumes of a process, in memory.
@@ -34,14 +35,14 @@ pub struct MemoryPool {
     volumes: Arc<Mutex<BTreeMap<VolumeId, Shelf>>>,
 }
 
-/// A volume between two openings, or the note that it is open.
+/// A volume that is not open, or the note that it is open.
 #[derive(Debug)]
 struct Shelf {
     size: ByteCount,
     content: Option<Pages>,
 }
 
-/// The bytes of one volume; what is absent reads as zeroes.
+/// The bytes of one volume. Missing chunks read as zeroes.
 #[derive(Debug, Default)]
 struct Pages {
     tables: Vec<Table>,
@@ -58,13 +59,13 @@ struct MemoryStore {
 }
 
 fn lock(volumes: &Mutex<BTreeMap<VolumeId, Shelf>>) -> MutexGuard<'_, BTreeMap<VolumeId, Shelf>> {
-    // The map is only ever changed by single inserts and removals, so a panicked holder left it
-    // whole.
+    // Each change of the map is a single insertion or removal, so a holder that panicked left it
+    // consistent.
     volumes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl MemoryPool {
-    /// A pool without volumes.
+    /// Creates a pool without volumes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -106,7 +107,7 @@ impl Pool for MemoryPool {
         let mut volumes = lock(&self.volumes);
         let shelf = volumes.get_mut(&id).ok_or(StoreError::NotFound { id, path: None })?;
         let present = shelf.size;
-        // While it is open its store has the pages, and has told nobody of more bytes than it had.
+        // While it is open, its store has the pages, and has shown no bytes beyond its old size.
         let is_written = |pages: &Pages| pages.is_written_from(to.0);
         if present < from || (present > to && shelf.content.as_ref().is_some_and(is_written)) {
             return Err(StoreError::Differs { id, present, expected: from });
@@ -133,7 +134,7 @@ impl Pool for MemoryPool {
     }
 
     fn space(&self) -> Result<Option<Space>, StoreError> {
-        // What memory a process gets is known only when it does not get it.
+        // A process learns the limit of its memory only when an allocation fails.
         Ok(None)
     }
 }
@@ -175,7 +176,7 @@ impl Store for MemoryStore {
                 extents = self.pages.extents(offset, length);
                 Ok(())
             }
-            // Memory is as durable as it will ever be, and as close.
+            // Memory does not become more durable.
             Operation::Flush | Operation::Cache => Ok(()),
         };
         self.finished.push_back(Completion { ticket, result, buffer, extents });
@@ -207,7 +208,7 @@ fn with(
     bytes.map(f).ok_or(Failure::Invalid)
 }
 
-/// The pieces of a byte range, chunk by chunk: (chunk number, range within the chunk).
+/// Splits a byte range into chunks: (chunk number, range within the chunk).
 fn pieces(offset: u64, length: u32) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
     let mut at = offset as usize;
     let end = at + length as usize;
@@ -226,7 +227,7 @@ impl Pages {
         self.tables.get(number / CHUNKS_PER_TABLE)?.get(number % CHUNKS_PER_TABLE)?.as_ref()
     }
 
-    /// Where chunk `number` is or will be kept.
+    /// Returns the place of chunk `number`, and creates its table if necessary.
     fn slot(&mut self, number: usize) -> &mut Option<Chunk> {
         let table = number / CHUNKS_PER_TABLE;
         if self.tables.len() <= table {
@@ -239,7 +240,7 @@ impl Pages {
         &mut table[number % CHUNKS_PER_TABLE]
     }
 
-    /// Whether anything but zeroes is kept from `offset` on.
+    /// Returns whether there are bytes other than zero from `offset` on.
     fn is_written_from(&self, offset: u64) -> bool {
         let chunks = self.tables.iter().zip(0..).flat_map(|(table, of)| {
             table
@@ -303,7 +304,7 @@ impl Pages {
 }
 
 fn zeroed_chunk() -> Chunk {
-    // Through a Vec, so that the 64 KiB never pass over the stack.
+    // Allocated as a Vec, so that the 64 KiB are never on the stack.
     match vec![0u8; CHUNK_BYTES].into_boxed_slice().try_into() {
         Ok(chunk) => chunk,
         Err(_) => unreachable!("the slice has the chunk's length"),

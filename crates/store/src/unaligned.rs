@@ -1,11 +1,11 @@
-//! A store for clients that know nothing of blocks. What does not begin and end on a block goes
-//! through memory of its own: a read takes the whole blocks and hands out a part, a write reads the
+//! A store for clients that use any offset and length. A request that is not aligned to blocks uses
+//! its own memory: a read transfers whole blocks and returns a part of them; a write reads the
 //! blocks that it changes in part, and writes them back.
 //!
-//! The bytes beside such a write belong to others, who may be writing them. So it waits until the
-//! store changes nothing else, and while it is under way nothing else is changed: what comes
-//! meanwhile waits in the order it came. One such request is under way at a time, so that a volume
-//! needs memory for one. Whatever lies on blocks is passed on as it is, and costs a look.
+//! Other requests may be writing the other bytes of such blocks. So an unaligned write waits until
+//! no change is under way in the store below, and while it is under way no other change begins:
+//! later requests wait in their order. One unaligned request is under way at a time, so a volume
+//! needs memory for one. Aligned requests are passed on unchanged.
 
 use crate::buffer::Buffer;
 use crate::disk::{Disk, DiskDone};
@@ -15,9 +15,9 @@ use evenkeel_core::limits::BLOCK_BYTES_MIN;
 use evenkeel_core::request::{Failure, Operation};
 use std::collections::VecDeque;
 
-/// Set in the tickets of requests that change something and were passed on.
+/// Flag in the tickets of changes that were passed on.
 const CHANGE: u64 = 1 << 63;
-/// Set in the tickets of our own requests.
+/// Flag in the tickets of this module's own requests.
 const OURS: u64 = 1 << 62;
 
 /// See the module's text.
@@ -25,47 +25,48 @@ pub struct Anywhere {
     inner: Box<dyn Store>,
     /// Its smallest block.
     block: u64,
-    /// Requests in the store that change something and were passed on.
+    /// Number of changes in the store below that were passed on.
     changing: u32,
-    /// The one under way that does not lie on blocks.
+    /// The unaligned request that is under way.
     present: Option<Present>,
-    /// What waits for that to be over, or for the store to change nothing.
+    /// Requests that wait for the end of that one, or of the changes in the store below.
     waiting: VecDeque<Submission>,
     finished: VecDeque<Completion>,
 }
 
-/// A request that does not lie on blocks.
+/// An unaligned request.
 struct Present {
     submission: Submission,
-    /// What is still to be done.
+    /// The steps that are left.
     steps: VecDeque<Step>,
-    /// What is being done.
+    /// The step under way.
     step: Option<Step>,
     /// Memory for whole blocks, between two steps.
     blocks: Option<Buffer>,
     extents: Vec<Extent>,
 }
 
-/// One request to the store below, on whole blocks.
+/// A request to the store below, on whole blocks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Read into the blocks' memory, at this place of it.
+    /// Read into the blocks' memory, at this offset of it.
     Fetch { offset: u64, length: u32, at: u32 },
-    /// Change what is in the blocks' memory, which begins at this offset; then write so much of it.
+    /// Put the client's bytes into the blocks' memory, which begins at this offset; then write
+    /// `length` bytes of it.
     Store { offset: u64, length: u32, fua: bool },
-    /// An operation that brings no memory.
+    /// An operation without memory.
     Plain { operation: Operation, offset: u64, length: u32 },
 }
 
-/// What a store looks like to clients: whatever its blocks are, sectors of 512 bytes can be read
-/// and written.
+/// Returns the geometry for clients: whatever the block size of the store, sectors of 512 bytes can
+/// be read and written.
 #[must_use]
 pub fn served(inner: Geometry) -> Geometry {
     Geometry { block_bytes_min: inner.block_bytes_min.min(BLOCK_BYTES_MIN), ..inner }
 }
 
 impl Anywhere {
-    /// In front of `inner`, of which nothing is under way.
+    /// Creates a store in front of `inner`, which has no request under way.
     #[must_use]
     pub fn new(inner: Box<dyn Store>) -> Self {
         let block = u64::from(inner.geometry().block_bytes_min.max(1));
@@ -86,7 +87,8 @@ impl Anywhere {
         self.inner.submit(submission, disk);
     }
 
-    /// Takes what has ended below, and begins what may begin then.
+    /// Handles requests that have ended in the store below, and begins waiting requests that may
+    /// begin.
     fn go_on(&mut self, disk: &mut dyn Disk) {
         loop {
             while let Some(mut completion) = self.inner.poll() {
@@ -104,7 +106,8 @@ impl Anywhere {
         }
     }
 
-    /// Begins what has waited longest, if it may begin; whether there may be more to do.
+    /// Begins the request that has waited longest, if it may begin. Returns whether another one may
+    /// begin, too.
     fn begin_next(&mut self, disk: &mut dyn Disk) -> bool {
         let Some(first) = self.waiting.front() else { return false };
         let on_blocks = self.lies_on_blocks(first);
@@ -121,7 +124,7 @@ impl Anywhere {
         true
     }
 
-    /// Takes the next step of the present request, or ends it.
+    /// Begins the next step of the present request, or ends the request.
     fn step(&mut self, disk: &mut dyn Disk) {
         let Some(present) = &mut self.present else { return };
         present.step = present.steps.pop_front();
@@ -143,7 +146,7 @@ impl Anywhere {
         self.inner.submit(submission, disk);
     }
 
-    /// A step has ended.
+    /// Handles the end of a step.
     fn stepped(&mut self, completion: Completion, disk: &mut dyn Disk) {
         let Some(present) = &mut self.present else { return };
         if let Err(failure) = completion.result {
@@ -154,7 +157,7 @@ impl Anywhere {
                 let place = &mut blocks.bytes_mut()[at as usize..][..length as usize];
                 place.copy_from_slice(&fetched.bytes()[..length as usize]);
             }
-            // A read is one step; the memory of a write comes back.
+            // A read has one step. The memory of a write comes back.
             (_, None, Some(buffer)) => present.blocks = Some(buffer),
             _ => {}
         }
@@ -176,12 +179,12 @@ impl Present {
         present
     }
 
-    /// What has to be done, in order.
+    /// Plans the steps of the request.
     fn plan(&mut self, block: u64) {
         let Submission { operation, offset, length, .. } = self.submission;
         let end = offset + u64::from(length);
         let (first, last) = (offset - offset % block, end.next_multiple_of(block));
-        // What lies on blocks of it.
+        // The range of whole blocks within the request.
         let inner = (offset.next_multiple_of(block), end - end % block);
         let whole = u32::try_from(last - first).unwrap_or(u32::MAX - (block as u32 - 1));
         match operation {
@@ -193,7 +196,7 @@ impl Present {
                 self.rewrite((first, last), (offset, end), fua, block);
             }
             Operation::WriteZeroes { fua, .. } => {
-                // First, because it may be refused (a fast zero that would be slow).
+                // This step is first, because it may be refused (a fast zero that would be slow).
                 let length = (inner.1 - inner.0) as u32;
                 self.steps.push_back(Step::Plain { operation, offset: inner.0, length });
                 if first < inner.0 {
@@ -203,7 +206,7 @@ impl Present {
                     self.rewrite((inner.1, last), (inner.1, end), fua, block);
                 }
             }
-            // Advice: what shares a block with others is kept.
+            // A discard is advice: blocks that are covered in part are kept.
             Operation::Discard { .. } => {
                 if inner.0 < inner.1 {
                     let length = (inner.1 - inner.0) as u32;
@@ -217,7 +220,7 @@ impl Present {
         }
     }
 
-    /// Reads the blocks at both ends that change in part, then writes them all.
+    /// Adds steps that read the blocks at both ends that change in part, and then write all blocks.
     fn rewrite(
         &mut self,
         (first, last): (u64, u64),
@@ -243,7 +246,7 @@ impl Present {
         self.steps.push_back(Step::Store { offset: first, length: whole, fua });
     }
 
-    /// Puts what the client writes between what was there, in blocks that begin at `first`.
+    /// Copies the client's bytes into the blocks' memory, which begins at `first`.
     fn fill_in(&mut self, first: u64) {
         let Submission { offset, length, .. } = self.submission;
         let end = offset + u64::from(length);
@@ -275,7 +278,8 @@ impl Present {
     }
 }
 
-/// Cuts `skipped` bytes off the beginning of extents, and what is beyond `length` off their end.
+/// Removes `skipped` bytes from the beginning of extents, and the bytes beyond `length` from their
+/// end.
 fn cut(extents: &mut Vec<Extent>, mut skipped: u32, mut length: u32) {
     extents.retain_mut(|extent| {
         let off = skipped.min(extent.length);

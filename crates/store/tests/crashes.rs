@@ -1,7 +1,7 @@
-//! Histories of a pool on a simulated disk that loses, reorders and tears what was not flushed,
-//! whose writes and flushes fail, and whose power fails at any write, or whose process is killed:
-//! every read, and every image that a crash leaves, is held to a model. A killed process has lost
-//! nothing that it has answered. A failure prints its seed:
+//! Random histories of a pool on a simulated disk that loses, reorders and tears unflushed writes.
+//! Its writes and flushes fail, its power fails at any write, or the process is killed. Every read,
+//! and every image that a crash leaves, is compared with a model. A killed process has lost no
+//! answered change. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test crashes
@@ -30,36 +30,36 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
-/// Histories of a run that nobody asks for more of.
+/// Number of histories of a plain run.
 const CASES: u64 = 120;
-/// Power failures and killed processes of one history.
+/// Power failures and kills in one history.
 const CRASHES: u32 = 6;
-/// Blocks of a volume that are changed behind the store's back.
+/// Number of blocks of a volume that are changed on the disk to simulate rot.
 const ROTTEN: usize = 6;
-/// Bytes that the disk can have.
+/// Maximum size of the disk in bytes.
 const CAPACITY: u64 = 96 << 20;
 
-/// What a block holds: zeroes, or a pattern of its place and this number.
+/// Contents of a block: zeroes, or a pattern of its place and this number.
 type Version = u64;
 
-/// In the number of a discard: the block holds zeroes from then on.
+/// Flag in the number of a discard: the block has zeroes from then on.
 const ZERO: Version = 1 << 63;
 
-/// Whether what was found is what this version left.
+/// Returns whether the contents that were found are those of this version.
 fn is(found: Version, version: Version) -> bool {
     found == if version & ZERO != 0 { 0 } else { version }
 }
 
-/// What is known of one block: versions from the durable one on, in the order in which they were
-/// written. The last one may be under way.
+/// State of one block in the model: versions from the durable one on, in the order in which they
+/// were written. The last one may be under way.
 #[derive(Clone, Debug)]
 struct Known {
     versions: Vec<Version>,
-    /// Requests under way that change it.
+    /// Number of requests under way that change it.
     changing: u32,
-    /// Several were under way together: either may have come last.
+    /// Whether several were under way together, so that any of them may have been the last.
     is_tangled: bool,
-    /// The last one that is complete is at this place.
+    /// Index of the last complete version.
     complete: usize,
 }
 
@@ -70,13 +70,13 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What was answered is there: it was not the machine that failed.
+    /// Discards versions before the last answered one, which is there: only the process has ended.
     fn keep_answered(&mut self) {
         self.versions.drain(..self.complete);
         self.complete = 0;
     }
 
-    /// A request that changes it begins.
+    /// Counts a request that begins to change it.
     fn begin(&mut self) {
         self.is_tangled &= self.changing > 0;
         self.changing += 1;
@@ -84,7 +84,7 @@ impl Known {
     }
 }
 
-/// A request under way, as the model sees it.
+/// A request under way in the model.
 #[derive(Clone, Debug)]
 enum Pending {
     Write {
@@ -92,11 +92,12 @@ enum Pending {
         count: u64,
         fua: bool,
     },
-    /// What was complete when it was submitted.
+    /// Versions that were complete when it was submitted.
     Flush {
         covered: BTreeMap<u64, Version>,
     },
-    /// What each block could hold when it was submitted, and what it could not any more.
+    /// Versions that each block could have when it was submitted, and those that it could not have
+    /// any more.
     Read {
         first: u64,
         might: Vec<Vec<Version>>,
@@ -109,7 +110,7 @@ struct Model {
     size: ByteCount,
     blocks: BTreeMap<u64, Known>,
     next_version: Version,
-    /// Blocks that were changed behind the store's back.
+    /// Blocks that were changed on the disk to simulate rot.
     rotten: Vec<u64>,
 }
 
@@ -118,7 +119,7 @@ struct OpenVolume {
     queue: SimulatedQueue,
     pending: BTreeMap<u64, Pending>,
     next_ticket: u64,
-    /// Changes and flushes from this ticket on must fail: a flush has failed before.
+    /// Changes and flushes from this ticket on must fail, since a flush has failed before.
     fails_from: Option<u64>,
 }
 
@@ -126,19 +127,19 @@ struct World {
     seed: u64,
     random: Random,
     device: SimulatedDevice,
-    /// What outlives the process; what it was at some moment before; and whether the present one
-    /// has it.
+    /// Files that outlive the process, an earlier state of them, and whether the present process
+    /// uses them.
     lasting: SimulatedLasting,
     older: SimulatedLasting,
     has_lasting: bool,
-    /// The power has failed, and what it left is decided.
+    /// The power has failed, and the resulting image is decided.
     has_crashed: bool,
     /// The process was killed, and nothing else has happened since.
     was_killed: bool,
     volumes: Vec<Model>,
     next_id: u128,
     bounds: Bounds,
-    /// Of a million operations of volumes, so many fail.
+    /// Number of operations of volumes that fail, in a million.
     fail_ppm: u32,
 }
 
@@ -152,7 +153,7 @@ fn fill(volume: VolumeId, block: u64, version: Version, bytes: &mut [u8]) {
     words[0] = version.to_le_bytes();
 }
 
-/// The version that bytes are of; `None` if of none.
+/// Returns the version of these bytes; `None` if they are of none.
 fn version_of(volume: VolumeId, block: u64, bytes: &[u8]) -> Option<Version> {
     let version = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let mut expected = vec![0; BLOCK as usize];
@@ -160,7 +161,7 @@ fn version_of(volume: VolumeId, block: u64, bytes: &[u8]) -> Option<Version> {
     (expected == bytes).then_some(version)
 }
 
-/// Reads one block, whatever else is under way; `None` if that is not answered.
+/// Reads one block while other requests are under way; `None` if it is not answered.
 fn read(volume: &mut OpenVolume, block: u64) -> Option<Completion> {
     let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
     let (offset, length) = (block * BLOCK, BLOCK as u32);
@@ -220,7 +221,7 @@ impl World {
             let power = self.random.below(400);
             self.device.cut_power_after(power);
             let Some((pool, mut open)) = self.open_all() else {
-                // A machine that has failed since the process was killed may have lost it all.
+                // If the machine has failed after the kill, it may have lost all of this.
                 match self.was_killed && self.random.one_in(2) {
                     true => self.go_on(self.lasting.killed()),
                     false => self.crash_quietly(),
@@ -239,7 +240,7 @@ impl World {
             self.crash(open);
             self.prove();
         }
-        // At last with power: everything must open and read as it should.
+        // At the end, with power, everything must open and read correctly.
         self.crash_quietly();
         let Some((pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_all(&mut open);
@@ -248,12 +249,12 @@ impl World {
         self.rot(&mut open);
         drop(open);
         drop(pool);
-        // What has rotted stays so, whoever opens it.
+        // Rotten data stays rotten after another opening.
         let Some((_pool, mut open)) = self.open_all() else { self.fail("no power failed") };
         self.check_rotten(&mut open);
     }
 
-    /// Every reference and count of the pool holds.
+    /// Checks all references and counts of the pool.
     fn prove(&self) {
         let report = check(&self.device, true).unwrap();
         if report.problems_total > 0 || report.leaked > 0 {
@@ -262,7 +263,7 @@ impl World {
         }
     }
 
-    /// Changes some of the data behind the store's back.
+    /// Changes some data on the disk to simulate rot.
     fn rot(&mut self, open: &mut [Option<OpenVolume>]) {
         self.check_rotten(open);
         for number in 0..open.len() {
@@ -285,7 +286,7 @@ impl World {
         self.check_rotten(open);
     }
 
-    /// What has rotted is an error, and nothing else is.
+    /// Checks that reads of rotten blocks fail, and no others.
     fn check_rotten(&mut self, open: &mut [Option<OpenVolume>]) {
         for (number, volume) in open.iter_mut().enumerate() {
             let Some(volume) = volume else { continue };
@@ -317,7 +318,7 @@ impl World {
         self.has_crashed = false;
         self.has_lasting = !self.random.one_in(6);
         if !self.has_lasting {
-            // What was answered before is lost.
+            // Earlier answered changes are lost.
             self.lasting = self.lasting.failed();
             self.was_killed = false;
         }
@@ -358,26 +359,26 @@ impl World {
         Some(OpenVolume { store, queue, pending, next_ticket, fails_from })
     }
 
-    /// The power is back after it failed while nothing was under way but an opening.
+    /// Fails the power while only an opening is under way, and restores it.
     fn crash_quietly(&mut self) {
         self.device = self.device.crash(&mut self.random);
-        // The disk may have an older state of it.
+        // The disk may have an older state of the files.
         let older = self.random.one_in(2).then(|| self.older.failed_with(&self.lasting));
         self.lasting = older.unwrap_or_else(|| self.lasting.failed());
         self.older = self.lasting.clone();
         (self.has_crashed, self.was_killed) = (true, false);
     }
 
-    /// The machine has not failed: the next process finds everything as the last one left it, and
-    /// memory that holds this.
+    /// Continues without a failure of the machine: the next process finds everything as the last
+    /// one left it, with these files.
     fn go_on(&mut self, lasting: SimulatedLasting) {
         self.device.go_on();
         self.lasting = lasting;
         self.was_killed = self.has_lasting;
     }
 
-    /// What every volume holds now is one of the versions that it may hold; from now on it is
-    /// durable, and the only one.
+    /// Checks that each block of every volume has one of its possible versions. That version is
+    /// durable then, and the only one.
     fn check_all(&mut self, open: &mut [Option<OpenVolume>]) {
         let was_killed = std::mem::take(&mut self.was_killed);
         for (number, volume) in open.iter_mut().enumerate() {
@@ -390,7 +391,7 @@ impl World {
         }
     }
 
-    /// As [`Self::check_all`], of one that was opened just now.
+    /// Checks one volume that was opened just now, as [`Self::check_all`].
     fn check_one(&mut self, number: usize, volume: &mut OpenVolume) {
         let id = self.volumes[number].id;
         let blocks: Vec<u64> = self.volumes[number].blocks.keys().copied().collect();
@@ -422,7 +423,7 @@ impl World {
         }
     }
 
-    /// Closes a volume when nothing of it is under way, and opens it again.
+    /// Closes a volume when its requests have ended, and opens it again.
     fn reopen(&mut self, pool: &LocalPool, number: usize, open: &mut Option<OpenVolume>) {
         if let Some(mut volume) = open.take() {
             self.settle(number, &mut volume);
@@ -441,8 +442,8 @@ impl World {
         self.cut_power_soon();
     }
 
-    /// The power may fail at one of the next writes or flushes, where few histories would have it
-    /// fail by chance.
+    /// Cuts the power at one of the next writes or flushes in some cases, since few histories would
+    /// do that by chance.
     fn cut_power_soon(&mut self) {
         if self.random.one_in(8) && !self.device.is_dark() {
             let power = self.random.below(14);
@@ -450,7 +451,7 @@ impl World {
         }
     }
 
-    /// Answers all that is under way.
+    /// Answers all operations that are under way.
     fn settle(&mut self, number: usize, volume: &mut OpenVolume) {
         while !volume.queue.is_empty() {
             self.answer(number, volume);
@@ -460,8 +461,8 @@ impl World {
         }
     }
 
-    /// So many writes, each durable before the next one, that the log of a volume comes back to
-    /// chunks in which it was before.
+    /// Makes enough durable writes that the log of a volume comes back to chunks in which it was
+    /// before.
     fn fill_a_log(&mut self, open: &mut [Option<OpenVolume>]) {
         self.device.cut_power_after(u64::MAX);
         let number = self.random.below(open.len().max(1) as u64) as usize;
@@ -474,7 +475,7 @@ impl World {
         open[number] = Some(volume);
     }
 
-    /// Requests and changes of the pool until the power fails or it is enough.
+    /// Runs requests and changes of the pool until the power fails or the history ends.
     fn live(&mut self, pool: &LocalPool, open: &mut Vec<Option<OpenVolume>>) {
         for _ in 0..self.random.below(600) {
             if self.device.is_dark() {
@@ -510,7 +511,7 @@ impl World {
             }
             open[number] = Some(volume);
         }
-        // Sometimes everything is answered, or volumes are closed.
+        // In some cases all operations are answered, or volumes are closed.
         if self.random.one_in(3) {
             for (number, place) in open.iter_mut().enumerate() {
                 let Some(mut volume) = place.take() else { continue };
@@ -524,7 +525,7 @@ impl World {
         }
     }
 
-    /// Makes, grows or deletes a volume.
+    /// Creates, grows or deletes a volume.
     fn manage(&mut self, pool: &LocalPool, open: &mut Vec<Option<OpenVolume>>) {
         self.cut_power_soon();
         let outcome = match self.random.below(4) {
@@ -574,7 +575,7 @@ impl World {
                 let deleted = pool.delete(id);
                 let volume = self.volumes.remove(number);
                 if deleted.is_err() && !self.is_absent(id) {
-                    // The power failed before the deletion had begun: the volume is whole.
+                    // The power failed before the deletion began: the volume is complete.
                     self.volumes.insert(number, volume);
                     open.insert(number, None);
                 }
@@ -590,8 +591,7 @@ impl World {
         }
     }
 
-    /// What the disk of after a crash says now: the power has failed, and the image is decided
-    /// here.
+    /// Opens the pool after a power failure, whose image is decided here.
     fn after(&mut self) -> Option<LocalPool> {
         self.crash_quietly();
         let pool = self.open_pool();
@@ -608,7 +608,7 @@ impl World {
         self.after().is_some_and(|pool| pool.list().unwrap().contains(&(id, size)))
     }
 
-    /// A place in a volume: near its beginning, its end, or a few others.
+    /// Returns a place in a volume: near its beginning, its end, or a few others.
     fn place(&mut self, number: usize, count: u64) -> u64 {
         let blocks = self.volumes[number].size.0 / BLOCK;
         let region = self.random.below(6);
@@ -683,7 +683,7 @@ impl World {
         let operation = match self.random.one_in(2) {
             true => Operation::Discard { fua },
             false => {
-                // These are written, piece by piece where they are many.
+                // These zeroes are written, piece by piece if the range is long.
                 let keep_allocated = self.random.one_in(3);
                 Operation::WriteZeroes { fua, keep_allocated, only_if_fast: !keep_allocated }
             }
@@ -693,7 +693,7 @@ impl World {
         self.begin(number, volume, submission, Pending::Write { first, count, fua });
     }
 
-    /// Clears nearly all that a volume holds, so that whole chunks of it are free.
+    /// Clears nearly all blocks of a volume, so that whole chunks of it are free.
     fn clear_all(&mut self, number: usize, volume: &mut OpenVolume) {
         let part = self.volumes[number].size.0 / BLOCK / 6;
         for region in 0..6 {
@@ -725,8 +725,8 @@ impl World {
         self.collect(number, volume);
     }
 
-    /// A read under way may find what is written while it is, also if that is replaced before the
-    /// read has ended.
+    /// Adds written blocks to what a read under way may return, even if they are replaced before
+    /// the read has ended.
     fn might_be_read(&self, number: usize, volume: &mut OpenVolume, written: Range<u64>) {
         for pending in volume.pending.values_mut() {
             let Pending::Read { first, might, .. } = pending else { continue };
@@ -761,7 +761,7 @@ impl World {
                 (Err(_), Pending::Flush { .. }) if !volume.store.must_reopen() => {
                     self.fail("a flush that failed is forgotten");
                 }
-                // Its blocks hold what they held, or what it was to write.
+                // Its blocks have their old contents, or those of the write.
                 (Err(_), &Pending::Write { first, count, .. }) if !self.device.is_dark() => {
                     let blocks = &mut self.volumes[number].blocks;
                     blocks
@@ -791,7 +791,7 @@ impl World {
             Pending::Flush { covered } => {
                 for (block, version) in covered {
                     let known = self.volumes[number].blocks.get_mut(&block).unwrap();
-                    // A later flush may have made a later one durable.
+                    // A later flush may have made a later version durable.
                     if let Some(at) = known.versions.iter().rposition(|v| *v == version)
                         && at <= known.complete
                     {
@@ -823,7 +823,7 @@ impl World {
         }
     }
 
-    /// The power fails, or the process is killed: what was under way may have happened or not.
+    /// Fails the power, or kills the process: operations under way may have taken effect or not.
     fn crash(&mut self, mut open: Vec<Option<OpenVolume>>) {
         let is_kill = self.random.one_in(2) && !self.has_crashed;
         if is_kill {

@@ -1,8 +1,8 @@
-//! Histories of pools that are full for most of their life: volumes are overwritten, discarded,
-//! grown, made of snapshots and deleted, snapshots are made in sets and imported, the disk becomes
-//! larger, the process is killed, the power fails, a second server opens the pool, and sectors of
-//! metadata cannot be read. What is there can always be replaced, discarded and deleted, new blocks
-//! find no space, and nothing else changes. A failure prints its seed:
+//! Random histories of pools that are mostly full: volumes are overwritten, discarded, grown, made
+//! of snapshots and deleted, snapshots are made in sets and imported, the disk is extended, the
+//! process is killed, the power fails, a second server opens the pool, and sectors of metadata
+//! cannot be read. Existing data can always be replaced, discarded and deleted, new blocks find no
+//! space, and no other data changes. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test full
@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
-/// Histories of a run without `EVENKEEL_FUZZ_CASES`.
+/// Number of histories of a run without `EVENKEEL_FUZZ_CASES`.
 const CASES: u64 = 40;
 const STEPS: u64 = 60;
 const MIB_BLOCKS: u64 = 256;
@@ -40,11 +40,11 @@ const MIB_BLOCKS: u64 = 256;
 const TABLE_CHUNKS: u64 = 5;
 const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK;
 
-/// Operations that wait, and are answered in any order.
+/// Waiting operations, which are answered in any order.
 struct Queue {
     device: PackedDevice,
     waiting: Vec<DiskOp>,
-    /// Writes that were submitted.
+    /// Number of writes that were submitted.
     writes: u64,
     random: Random,
 }
@@ -56,16 +56,17 @@ impl Disk for Queue {
     }
 }
 
-/// What a block holds: zeroes, or this number of a write.
+/// Contents of a block: zeroes, or the number of a write.
 type Version = u32;
 
 struct Volume {
     blocks: u64,
     versions: Vec<Version>,
-    /// What blocks may hold instead after a failure: what they held since the last flush.
+    /// Other possible versions of blocks after a failure: those since the last flush.
     before: BTreeMap<u64, BTreeSet<Version>>,
     store: Option<Box<dyn Store>>,
-    /// It has shared blocks with a snapshot since it was made or since all of them are given back.
+    /// Whether it has shared blocks with a snapshot since it was made, or since all of them were
+    /// freed.
     shares: bool,
 }
 
@@ -78,11 +79,11 @@ struct Snapshot {
 /// A snapshot that is being filled.
 struct Import {
     versions: Vec<Version>,
-    /// It begins as another snapshot is, and shares blocks with that.
+    /// Whether it was made of a parent snapshot, and shares blocks with it.
     has_parent: bool,
 }
 
-/// How a server ends.
+/// Kind of a server's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Stopped,
@@ -99,13 +100,13 @@ struct World {
     snapshots: BTreeMap<SnapshotId, Snapshot>,
     imports: BTreeMap<SnapshotId, Import>,
     next: u32,
-    /// Bytes by which the disk may still become larger.
+    /// Bytes by which the disk may still be extended.
     to_come: u64,
-    /// The disk has all of its bytes at any time, as a block device has. A file is made longer.
+    /// Whether the disk has all of its space at any time, as a block device has. A file grows.
     is_fixed: bool,
 }
 
-/// The bytes of a block, as one word.
+/// Returns the bytes of a block, as one word.
 fn word(block: u64, version: Version) -> u64 {
     if version == 0 { 0 } else { u64::from(version) << 32 | block }
 }
@@ -119,20 +120,20 @@ fn bounds(random: &mut Random) -> Bounds {
     }
 }
 
-/// The bytes of blocks from this one on, all of this version.
+/// Fills the bytes of blocks from this one on, all of this version.
 fn fill(block: u64, version: Version, bytes: &mut [u8]) {
     for (at, bytes) in (block..).zip(bytes.chunks_mut(BLOCK as usize)) {
         bytes.as_chunks_mut::<8>().0.fill(word(at, version).to_le_bytes());
     }
 }
 
-/// A read of one block.
+/// Returns a read of one block.
 fn read_of(block: u64) -> Submission {
     let (operation, buffer) = (Operation::Read, Some(Buffer::new(BLOCK as usize)));
     Submission { ticket: 0, operation, offset: block * BLOCK, length: BLOCK as u32, buffer }
 }
 
-/// The first word of what was read, as [`word`] says it.
+/// Returns the first word of a read, as [`word`] computes it.
 fn word_of(done: &Completion) -> Result<u64, Failure> {
     let buffer = done.buffer.as_ref().unwrap();
     done.result.map(|()| u64::from_le_bytes(buffer.bytes()[..8].try_into().unwrap()))
@@ -144,7 +145,7 @@ impl Queue {
         Self { device: device.clone(), waiting: Vec::new(), writes: 0, random }
     }
 
-    /// Carries out requests that are under way together. Those that ended.
+    /// Executes requests that are under way together. Returns the completions.
     fn run(&mut self, store: &mut dyn Store, requests: Vec<Submission>) -> Vec<Completion> {
         let mut ended = Vec::new();
         for request in requests {
@@ -160,13 +161,13 @@ impl Queue {
         }
     }
 
-    /// The store does what its pool wants of it.
+    /// Has the store do the tasks of its pool.
     fn attend(&mut self, store: &mut dyn Store) {
         store.attend(self);
         while self.answer(store) {}
     }
 
-    /// Answers one of the operations that wait; whether there was one.
+    /// Answers one of the waiting operations. Returns whether there was one.
     fn answer(&mut self, store: &mut dyn Store) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -184,7 +185,7 @@ impl World {
         let mut random = Random::new(seed, 9);
         let large = random.one_in(40) && std::env::var("EVENKEEL_FUZZ_CASES").is_ok();
         let mib = if large { 1_000 + random.below(7_000) } else { 40 + random.below(300) };
-        // A full disk that becomes larger, and a pool that is as large as it may be.
+        // A full disk that is extended, or a pool of maximum size.
         let to_come = if random.one_in(2) { (mib / 2) << 20 } else { 0 };
         let capacity = ((mib + 64) << 20) - to_come;
         let (device, is_fixed) = (PackedDevice::new(capacity), random.one_in(3));
@@ -218,7 +219,7 @@ impl World {
         )
     }
 
-    /// A number that nothing had before.
+    /// Returns a new number.
     fn number(&mut self) -> u32 {
         self.next += 1;
         self.next
@@ -261,7 +262,7 @@ impl World {
         (!ids.is_empty()).then(|| self.random.among(&ids))
     }
 
-    /// Carries out requests that are under way together, answered in any order.
+    /// Executes requests that are under way together, answered in any order.
     fn carry_out(&mut self, id: VolumeId, requests: Vec<Submission>) -> Vec<Completion> {
         let count = requests.len();
         let mut queue = Queue::new(&self.device, &mut self.random);
@@ -276,7 +277,7 @@ impl World {
         ended
     }
 
-    /// The store does what its pool wants of it.
+    /// Has the store do the tasks of its pool.
     fn attend(&mut self, id: VolumeId) {
         let mut queue = Queue::new(&self.device, &mut self.random);
         let Some(volume) = self.volumes.get_mut(&id) else { return };
@@ -299,14 +300,14 @@ impl World {
         Submission { ticket, operation, offset, length, buffer }
     }
 
-    /// Whether this write must find room: it replaces blocks that the volume alone has.
+    /// Returns whether a write must find space: it replaces blocks that only the volume has.
     fn must_fit(&self, id: VolumeId, blocks: Range<u64>) -> bool {
         let volume = &self.volumes[&id];
         let held = &volume.versions[blocks.start as usize..blocks.end as usize];
         !volume.shares && held.iter().all(|version| *version != 0)
     }
 
-    /// Blocks hold this from now on, and may hold what they held after a failure.
+    /// Records a version of blocks. After a failure they may have their old ones.
     fn note(&mut self, id: VolumeId, blocks: Range<u64>, version: Version) {
         let volume = self.volumes.get_mut(&id).unwrap();
         for block in blocks {
@@ -329,7 +330,7 @@ impl World {
         }
     }
 
-    /// Writes at several places together; whether all of them had space.
+    /// Writes at several places together. Returns whether all of them had space.
     fn write_all(&mut self, id: VolumeId, starts: &[u64], count: u64) -> bool {
         let version = self.number();
         let requests: Vec<Submission> = (0..)
@@ -393,9 +394,9 @@ impl World {
             let shares = self.volumes[&id].shares;
             match done[0].result {
                 Ok(()) if !(is_discard && shares) => self.note(id, start..start + count, 0),
-                // A discard of blocks that a snapshot has gives nothing back, and may do nothing.
+                // A discard of blocks that a snapshot shares frees nothing, and may have no effect.
                 Ok(()) => self.learn(id, start..start + count),
-                // A part of it may be done.
+                // A part of the range may be done.
                 Err(Failure::NoSpace) if !is_discard && shares => {
                     self.learn(id, start..start + count);
                 }
@@ -406,7 +407,7 @@ impl World {
         }
     }
 
-    /// Blocks are what they were, or zeroes: which is looked up.
+    /// Reads which of the blocks have their old contents, and which are zeroes.
     fn learn(&mut self, id: VolumeId, blocks: Range<u64>) {
         for block in blocks {
             let held = self.volumes[&id].versions[block as usize];
@@ -416,13 +417,13 @@ impl World {
         }
     }
 
-    /// The first word of a block.
+    /// Returns the first word of a block.
     fn read(&mut self, id: VolumeId, block: u64) -> u64 {
         let done = self.carry_out(id, vec![read_of(block)]).remove(0);
         word_of(&done).unwrap_or_else(|why| self.fail(&format!("{id}: block {block}: {why:?}")))
     }
 
-    /// Some blocks of some volumes and snapshots hold what they should.
+    /// Checks some blocks of some volumes and snapshots.
     fn sample(&mut self) {
         for _ in 0..6 {
             let Some(id) = self.some_volume() else { return };
@@ -475,7 +476,7 @@ impl World {
         self.keep(id, versions, false);
     }
 
-    /// A volume that was just made. One that finds no chunk for its anchor goes again.
+    /// Adds a volume that was just made. If it finds no chunk for its anchor, it is deleted.
     fn keep(&mut self, id: VolumeId, versions: Vec<Version>, shares: bool) {
         let blocks = versions.len() as u64;
         match self.pool.open(id, ByteCount(blocks * BLOCK)) {
@@ -510,7 +511,7 @@ impl World {
         }
     }
 
-    /// A snapshot holds what its volume holds, and shares all of it.
+    /// Records a snapshot: it has its volume's contents, and shares all of its blocks.
     fn note_snapshot(&mut self, of: VolumeId, id: SnapshotId) {
         let volume = self.volumes.get_mut(&of).unwrap();
         volume.shares = true;
@@ -519,7 +520,8 @@ impl World {
         self.snapshots.insert(id, Snapshot { of: Some(of), versions });
     }
 
-    /// Snapshots of several volumes, all or none: also if the server ends before all are made.
+    /// Makes snapshots of several volumes, all or none, even if the server ends before all are
+    /// made.
     fn snapshot_set(&mut self) {
         if self.volumes.len() < 2 || self.snapshots.len() >= 6 {
             return;
@@ -545,7 +547,7 @@ impl World {
             }
             return;
         }
-        // What they hold, should they be there after the end.
+        // Their versions, if they exist after the end.
         let versions = |(of, _): &(VolumeId, SnapshotId)| self.volumes[of].versions.clone();
         let versions: Vec<_> = set.iter().map(versions).collect();
         self.restart(End::Killed);
@@ -591,7 +593,7 @@ impl World {
         let ids: Vec<SnapshotId> = self.snapshots.keys().copied().collect();
         let parent = (!ids.is_empty() && self.random.one_in(2)).then(|| self.random.among(&ids));
         let mut versions = parent.map_or(Vec::new(), |id| self.snapshots[&id].versions.clone());
-        // The last unit of some is a part of one.
+        // In some cases the last unit is incomplete.
         let blocks = self.random.among(&[1, 700, 5_000]);
         versions.resize(versions.len() + blocks, 0);
         let size = ByteCount(versions.len() as u64 * BLOCK);
@@ -601,7 +603,7 @@ impl World {
         self.imports.insert(id, Import { versions, has_parent: parent.is_some() });
     }
 
-    /// Fills a unit: it is durable, or there was no space and it is as it was.
+    /// Fills a unit: it is durable, or there was no space and it is unchanged.
     fn put_unit(&mut self, id: SnapshotId) {
         let version = self.number();
         let import = &self.imports[&id];
@@ -625,13 +627,13 @@ impl World {
                 let versions = self.imports.remove(&id).unwrap().versions;
                 self.snapshots.insert(id, Snapshot { of: None, versions });
             }
-            // It has no chunk yet.
+            // The node has no chunk yet.
             Err(error) if error.is_no_space() => {}
             Err(error) => self.fail(&format!("{id} cannot be completed: {error}")),
         }
     }
 
-    /// The disk becomes larger.
+    /// Extends the disk.
     fn extend(&mut self) {
         let bytes = (self.random.below(64) << 20).min(self.to_come);
         self.to_come -= bytes;
@@ -704,13 +706,13 @@ impl World {
         }
     }
 
-    /// The process is killed or stopped, or the power fails, and everything is opened again.
+    /// Kills or stops the process, or fails the power, and opens everything again.
     fn restart(&mut self, end: End) {
         let stores: Vec<_> = self.volumes.values_mut().map(|volume| volume.store.take()).collect();
         if end == End::Stopped {
             drop(stores);
         } else {
-            // What the process had is gone, and nothing of it writes any more.
+            // The process has ended, and writes nothing any more.
             std::mem::forget((stores, self.pool.clone()));
             self.device = match self.random.one_in(2) {
                 true => self.device.copy(),
@@ -729,7 +731,7 @@ impl World {
         }
     }
 
-    /// Opens all volumes of a pool that was just opened, and finds out what they hold.
+    /// Opens all volumes of a pool that was just opened, and reads their contents.
     fn open_all(&mut self) {
         for id in Vec::from_iter(self.volumes.keys().copied()) {
             self.open(id);
@@ -738,7 +740,7 @@ impl World {
         }
     }
 
-    /// Blocks that were not flushed are one of those that they were.
+    /// Checks that unflushed blocks have one of their versions.
     fn settle(&mut self, id: VolumeId) {
         for (block, before) in std::mem::take(&mut self.volumes.get_mut(&id).unwrap().before) {
             let found = self.read(id, block);
@@ -753,7 +755,7 @@ impl World {
         }
     }
 
-    /// Every block, and every reference and count of the pool.
+    /// Checks blocks of all volumes, and all references and counts of the pool.
     fn prove(&mut self) {
         for id in Vec::from_iter(self.volumes.keys().copied()) {
             for block in (0..self.volumes[&id].blocks).step_by(7) {
@@ -778,9 +780,9 @@ impl World {
 
 /// A second server opens the pool.
 impl World {
-    /// A second server opens the pool while requests of a volume are under way, as it can on
-    /// storage that several machines share. The first one writes nothing more once it has looked,
-    /// and what it has made durable is there.
+    /// Has a second server open the pool while requests of a volume are under way, as is possible
+    /// on storage that several machines share. The first server writes nothing after it has read
+    /// the superblock, and its durable data is there.
     fn be_taken_over(&mut self, id: VolumeId) {
         let mut queue = Queue::new(&self.device, &mut self.random);
         let mut store = self.volumes.get_mut(&id).unwrap().store.take().unwrap();
@@ -790,7 +792,7 @@ impl World {
                 break;
             }
         }
-        // The rest of what was submitted arrives before the second server comes, or never.
+        // The other submitted operations arrive before the second server opens the pool, or never.
         let arrived: Vec<_> = std::mem::take(&mut queue.waiting)
             .into_iter()
             .map(|op| self.device.answer(op))
@@ -820,7 +822,7 @@ impl World {
         self.open_all();
     }
 
-    /// Begins writes, and perhaps a snapshot, and does not wait for them: where they are.
+    /// Begins random writes without waiting for them. Returns their blocks and versions.
     fn begin_some(
         &mut self,
         id: VolumeId,
@@ -838,7 +840,7 @@ impl World {
         begun
     }
 
-    /// What writes were to write may be there or not.
+    /// Records writes that may have taken effect or not.
     fn note_begun(&mut self, id: VolumeId, begun: Vec<(u64, Version)>) {
         let before = &mut self.volumes.get_mut(&id).unwrap().before;
         for (block, version) in begun {
@@ -846,7 +848,7 @@ impl World {
         }
     }
 
-    /// Whatever is asked of a server whose pool another one has opened is an error.
+    /// Checks that every request of a server whose pool another one has opened is an error.
     fn must_refuse_everything(&mut self, queue: &mut Queue) {
         let id = VolumeId::from_bits(u128::from(self.number()));
         let snapshot = SnapshotId::from_bits(u128::from(self.number()));
@@ -882,7 +884,8 @@ impl World {
 
 /// A sector of metadata cannot be read.
 impl World {
-    /// Sectors that may hold metadata: both superblocks, the tables, and whatever is no data.
+    /// Returns sectors that may have metadata: both superblocks, the tables, and all blocks that
+    /// are not data.
     fn sectors(&self) -> Vec<u64> {
         let tables = (0..TABLE_CHUNKS).flat_map(|chunk| chunk * MIB_BLOCKS..chunk * MIB_BLOCKS + 8);
         let blocks: BTreeSet<u64> = tables.chain(self.device.irregular()).collect();
@@ -894,8 +897,8 @@ impl World {
         self.random.among(&sectors)
     }
 
-    /// A server is started while a sector cannot be read. That is an error of one volume at most,
-    /// nothing else is read, and when the sector can be read again, all is there.
+    /// Starts a server while a sector cannot be read. That is an error of at most one volume, no
+    /// wrong data is read, and when the sector can be read again, all data is there.
     fn lose_sector(&mut self, sector: u64) {
         let device = self.device.copy();
         device.spoil(sector, self.random.one_in(2));
@@ -944,7 +947,7 @@ impl World {
         }
     }
 
-    /// What is read is right, or an error.
+    /// Checks that reads return the right data, or an error.
     fn read_some(&self, id: VolumeId, store: &mut dyn Store, queue: &mut Queue, when: &str) {
         for _ in 0..30 {
             let block = queue.random.below(self.volumes[&id].blocks);
@@ -961,8 +964,8 @@ impl World {
         }
     }
 
-    /// A pool of which every sector can be read again holds all that it held, and what was changed
-    /// meanwhile.
+    /// Checks that a pool whose sectors can all be read again has all of its data, with the changes
+    /// made meanwhile.
     fn compare(
         &self,
         device: &PackedDevice,
@@ -1020,8 +1023,8 @@ fn histories() {
     }
 }
 
-/// Seeds that have found something, beyond those of a short run: an opening after a crash gave away
-/// the last chunk that the log could go on in.
+/// Seeds of failures in long runs: an opening after a crash gave away the last chunk in which the
+/// log could continue.
 #[test]
 fn histories_that_have_found_something() {
     for seed in [125, 244] {
@@ -1029,8 +1032,8 @@ fn histories_that_have_found_something() {
     }
 }
 
-/// Every sector of the tables of a full pool cannot be read, one after the other, and one sector of
-/// each other block of metadata.
+/// Makes every sector of the tables of a full pool unreadable, one after the other, and one sector
+/// of each other block of metadata.
 #[test]
 fn each_sector_of_metadata_that_cannot_be_read_costs_nothing_else() {
     let mut world = World::new(3);

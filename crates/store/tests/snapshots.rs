@@ -1,5 +1,5 @@
-//! Histories of volumes, snapshots and volumes made of snapshots on a simulated disk whose power
-//! fails at any write. A failure prints its seed:
+//! Random histories of volumes, snapshots and volumes made of snapshots on a simulated disk whose
+//! power fails at any write. A failure prints its seed:
 //!
 //! ```text
 //! EVENKEEL_SEED=<n> cargo test -p evenkeel-store --test snapshots
@@ -29,29 +29,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const BLOCK: u64 = 4_096;
-/// Histories of a run that nobody asks for more of.
+/// Number of histories of a plain run.
 const CASES: u64 = 60;
-/// Power failures of one history, and of a dense one.
+/// Power failures in one history, and in a dense one.
 const CRASHES: u32 = 5;
 const CRASHES_DENSE: u32 = 15;
-/// Bytes that the disk can have.
+/// Maximum size of the disk in bytes.
 const CAPACITY: u64 = 260 << 20;
 
-/// Where the anchor of the first volume is in a pool of so few chunks.
+/// Byte offset of the first volume's anchor in a pool of this layout.
 const HOME: u64 = 5 << 20;
 
-/// What a block holds: zeroes, or a pattern of this number.
+/// Contents of a block: zeroes, or a pattern of this number.
 type Version = u64;
 
-/// What a volume or a snapshot holds; what is not there is zero.
+/// Contents of a volume or a snapshot; missing blocks are zero.
 type Content = BTreeMap<u64, Version>;
 
 struct Volume {
     id: VolumeId,
     size: ByteCount,
-    /// What was answered.
+    /// The answered changes.
     content: Content,
-    /// What each block may hold after a crash beside that: it was not flushed yet.
+    /// Other possible versions of each block after a crash, since they are not flushed yet.
     unsure: BTreeMap<u64, BTreeSet<Version>>,
 }
 
@@ -60,7 +60,7 @@ struct Snapshot {
     of: VolumeId,
     size: ByteCount,
     content: Content,
-    /// What was under way when it was asked for may be in it or not, block by block.
+    /// Changes under way when it was requested may be in it or not, block by block.
     unsure: BTreeMap<u64, BTreeSet<Version>>,
 }
 
@@ -75,9 +75,9 @@ struct Pending {
 struct Open {
     store: Box<dyn Store>,
     queue: SimulatedQueue,
-    /// By tickets.
+    /// Requests under way, by their tickets.
     pending: BTreeMap<u64, Pending>,
-    /// Answered, and whether they succeeded; the model does not know of them yet.
+    /// Answered requests, with their success, that the model does not have yet.
     answered: Vec<(Pending, bool)>,
 }
 
@@ -85,23 +85,23 @@ struct World {
     seed: u64,
     random: Random,
     device: SimulatedDevice,
-    /// What outlives the process.
+    /// Files that outlive the process.
     lasting: SimulatedLasting,
-    /// The machine has failed, and what it left is decided.
+    /// The machine has failed, and the resulting image is decided.
     has_failed: bool,
-    /// The process was killed, and nothing else has happened since: blocks of each volume that were
-    /// being changed.
+    /// The process was killed, and nothing else has happened since: the blocks of each volume that
+    /// were being changed.
     killed: Option<Vec<BTreeSet<u64>>>,
     volumes: Vec<Volume>,
     snapshots: Vec<Snapshot>,
     next: u64,
     bounds: Bounds,
-    /// Volumes are small, few writes lie between what is done to snapshots, and the power fails
-    /// soon: blocks come to be used again while something else is half done.
+    /// Volumes are small, snapshots change after few writes, and the power fails soon. So blocks
+    /// are reused while other changes are incomplete.
     is_dense: bool,
 }
 
-/// The store of a volume that is closed.
+/// Store of a closed volume.
 struct Nothing;
 
 impl Store for Nothing {
@@ -145,22 +145,22 @@ impl Open {
         Self { store, queue, pending: BTreeMap::new(), answered: Vec::new() }
     }
 
-    /// Whether something that is under way changes one of these blocks.
+    /// Returns whether a request under way changes one of these blocks.
     fn is_changing(&self, first: u64, count: u64) -> bool {
         self.under_way().any(|it| it.first < first + count && first < it.first + it.count)
     }
 
-    /// All of which the model does not know how it ended.
+    /// Returns all requests whose result the model does not have.
     fn under_way(&self) -> impl Iterator<Item = Pending> + '_ {
         self.pending.values().copied().chain(self.answered.iter().map(|(pending, _)| *pending))
     }
 
-    /// The blocks that this is about.
+    /// Returns the blocks of those requests.
     fn blocks_under_way(&self) -> BTreeSet<u64> {
         self.under_way().flat_map(|pending| pending.first..pending.first + pending.count).collect()
     }
 
-    /// The next answer that is none to what is under way.
+    /// Returns the next completion that belongs to no request under way.
     fn poll(&mut self) -> Option<Completion> {
         loop {
             let done = self.store.poll()?;
@@ -171,7 +171,7 @@ impl Open {
         }
     }
 
-    /// Carries out a request; `None` if it is not answered.
+    /// Executes a request; `None` if it is not answered.
     fn run(
         &mut self,
         operation: Operation,
@@ -196,7 +196,7 @@ impl Open {
         Some(())
     }
 
-    /// Answers everything that is on the disk.
+    /// Answers all operations of the disk.
     fn settle(&mut self) {
         while self.answer().is_some() {}
         assert!(self.poll().is_none(), "an answer to nothing");
@@ -268,13 +268,13 @@ impl World {
         self.prove(true);
     }
 
-    /// The process is killed, or the machine fails.
+    /// Kills the process, or fails the machine.
     fn end(&mut self, mut open: Vec<Open>) {
         if self.has_failed || self.random.one_in(2) {
             return self.fail_machine();
         }
         let under_way = open.iter().map(Open::blocks_under_way).collect();
-        // Who is told of a failure knows less.
+        // If the disk has failed requests before, less is certain about the blocks.
         self.killed = (!self.device.is_dark()).then_some(under_way);
         open.iter_mut().for_each(|volume| volume.queue.kill());
         self.lasting = self.lasting.killed();
@@ -295,7 +295,7 @@ impl World {
         LocalPool::open_noting(Arc::new(self.device.clone()), self.bounds, Some(lasting))
     }
 
-    /// Every reference and count of the pool holds.
+    /// Checks all references and counts of the pool.
     fn prove(&self, has_room_back: bool) {
         let report = check(&self.device, true).unwrap();
         if report.problems_total > 0 {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Deletes everything: all space comes back.
+    /// Deletes everything, and checks that all space comes back.
     fn give_all_back(&mut self, pool: &LocalPool, mut open: Vec<Open>) {
         let before = pool.space().unwrap().unwrap();
         while !self.snapshots.is_empty() && self.random.one_in(2) {
@@ -360,7 +360,7 @@ impl World {
                 Err(error) => self.fail(&format!("{id} does not open: {error}")),
             }
         }
-        // Snapshots that were answered are there, and no others.
+        // Exactly the snapshots that were answered are there.
         let listed: Vec<_> = pool.snapshots().iter().map(|it| (it.id, it.size)).collect();
         let expected: Vec<_> = self.snapshots.iter().map(|it| (it.id, it.size)).collect();
         if listed != expected {
@@ -369,8 +369,8 @@ impl World {
         Some((pool, open))
     }
 
-    /// After a crash, each block holds what was answered, or what it held since the last flush; if
-    /// it was the process that ended, what was answered.
+    /// Checks that after a crash each block has its answered version, or one since the last flush;
+    /// if only the process has ended, the answered version.
     fn check_all(&mut self, pool: &LocalPool, open: &mut [Open]) {
         for (volume, under_way) in self.volumes.iter_mut().zip(self.killed.take().iter().flatten())
         {
@@ -413,8 +413,8 @@ impl World {
         }
     }
 
-    /// Finds out which of what was under way when it was asked for a snapshot holds: from then on
-    /// it holds that.
+    /// Finds out which changes that were under way are in a snapshot, which keeps them from then
+    /// on.
     fn make_sure(&mut self, pool: &LocalPool, at: usize) {
         let Ok(mut reader) = pool.read_snapshot(self.snapshots[at].id) else { return };
         for (block, may_be) in self.snapshots[at].unsure.clone() {
@@ -459,7 +459,7 @@ impl World {
         }
     }
 
-    /// What changed from one snapshot to another, as the pool says, has everything that did.
+    /// Checks that the pool's list of changes between two snapshots has all that differ.
     fn check_changed(&mut self, pool: &LocalPool) {
         if self.snapshots.len() < 2 {
             return;
@@ -541,7 +541,7 @@ impl World {
         }
     }
 
-    /// The model learns what was answered.
+    /// Adds the answered requests to the model.
     fn learn(&mut self, number: usize, open: &mut Open) {
         assert!(open.poll().is_none(), "an answer to nothing");
         for (pending, is_done) in std::mem::take(&mut open.answered) {
@@ -555,8 +555,8 @@ impl World {
         }
     }
 
-    /// What a volume held when this was asked for is durable; what was under way then, or came
-    /// later, perhaps.
+    /// Records that the contents at the request are durable; changes that were under way then, or
+    /// came later, may be.
     fn is_durable(&mut self, number: usize, open: &mut Open) {
         let volume = &mut self.volumes[number];
         volume.unsure.clear();
@@ -569,7 +569,7 @@ impl World {
         self.learn(number, open);
     }
 
-    /// Closes a volume, whatever is under way, and opens it again.
+    /// Closes a volume with requests under way, and opens it again.
     fn reopen(&mut self, pool: &LocalPool, open: &mut [Open]) {
         let number = self.random.below(open.len() as u64) as usize;
         let (id, size) = (self.volumes[number].id, self.volumes[number].size);
@@ -587,7 +587,8 @@ impl World {
         }
     }
 
-    /// A snapshot that is deleted while it is read stays as it is until it is not read any more.
+    /// Checks that a snapshot that is deleted while it is read stays unchanged until the reader is
+    /// dropped.
     fn read_what_is_deleted(&mut self, pool: &LocalPool, open: &mut [Open]) {
         if self.snapshots.is_empty() {
             return;
@@ -652,7 +653,7 @@ impl World {
         }
     }
 
-    /// Whether a volume is there after the crash that comes now.
+    /// Returns whether a volume is there after a crash that happens now.
     fn is_listed(&mut self, id: VolumeId) -> bool {
         self.fail_machine();
         let pool = self.open_pool().unwrap();
@@ -686,7 +687,7 @@ impl World {
         }
     }
 
-    /// Snapshots of some volumes, at one point in time.
+    /// Makes snapshots of some volumes, at one point in time.
     fn snapshot(&mut self, pool: &LocalPool, open: &mut [Open]) {
         let count = open.len().min(1 + self.random.below(3) as usize);
         if count == 0 || self.snapshots.len() >= 8 {
@@ -711,7 +712,7 @@ impl World {
             let open = &mut open[number];
             open.store.attend(&mut open.queue);
         }
-        // None of these is in any of them.
+        // None of these writes is in any of the snapshots.
         if self.random.one_in(2) {
             for _ in 0..self.random.below(4) {
                 self.begin_write(start, &mut open[start]);
@@ -735,7 +736,7 @@ impl World {
             }
         }
         for (number, snapshot) in made {
-            // What it holds is durable, so what the volume holds is, too.
+            // The snapshot's contents are durable, so the volume's are, too.
             self.is_durable(number, &mut open[number]);
             self.snapshots.push(snapshot);
         }
@@ -745,7 +746,7 @@ impl World {
         self.snapshots.sort_by_key(|snapshot| snapshot.id);
     }
 
-    /// What a snapshot that is asked for now holds.
+    /// Returns the model of a snapshot that is requested now.
     fn model_of(&self, number: usize, id: SnapshotId, open: &Open) -> Snapshot {
         let Volume { id: of, size, content, .. } = &self.volumes[number];
         let mut unsure: BTreeMap<u64, BTreeSet<Version>> = BTreeMap::new();
@@ -758,7 +759,7 @@ impl World {
         Snapshot { id, of: *of, size: *size, content: content.clone(), unsure }
     }
 
-    /// The power failed while these were made: which of them are there after it?
+    /// Finds out which of these snapshots exist after the power failed while they were made.
     fn find_snapshots(&mut self, missing: Vec<(usize, Snapshot)>) {
         self.fail_machine();
         let pool = self.open_pool().unwrap();
@@ -770,8 +771,8 @@ impl World {
         self.device.cut_power_after(0);
     }
 
-    /// The power may fail at one of the next writes or flushes, where few histories would have it
-    /// fail by chance.
+    /// Cuts the power at one of the next writes or flushes in some cases, since few histories would
+    /// do that by chance.
     fn cut_power_soon(&mut self) {
         if self.random.one_in(6) && !self.device.is_dark() {
             let power = self.random.below(60);
@@ -858,8 +859,8 @@ impl World {
         self.learn(number, open);
     }
 
-    /// Begins a write or a discard, unless another one of the same blocks is under way; if it is
-    /// durable when it is answered, what it changes.
+    /// Begins a write or a discard, unless another one of the same blocks is under way. Returns it
+    /// if it is durable when it is answered.
     fn begin_write(&mut self, number: usize, open: &mut Open) -> Option<Pending> {
         let blocks = self.volumes[number].size.0 / BLOCK;
         let count = self.random.among(&[1, 1, 2, 5, 20, 64]);
@@ -903,7 +904,8 @@ fn histories() {
 }
 
 /// An anchor that names many snapshots is longer than the 512 bytes that storage replaces as a
-/// whole: a crash may leave a part of a copy. The other one is whole, also after another crash.
+/// whole, so a crash may leave a copy in part. The other copy is complete, even after another
+/// crash.
 #[test]
 fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
     const BOUNDS: Bounds = Bounds {
@@ -937,7 +939,7 @@ fn an_anchor_that_names_many_snapshots_outlives_two_crashes() {
         let mut anchors = vec![0; 2 * BLOCK as usize];
         device.read(HOME, &mut anchors).unwrap();
         let (first, second) = anchors.split_at(BLOCK as usize);
-        // The first sector of both is the same, and not the rest.
+        // The first sectors of both are equal, and the rest differs.
         if first == second || first[..512] != second[..512] {
             continue;
         }

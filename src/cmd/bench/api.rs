@@ -1,4 +1,4 @@
-//! The API of a server that a measurement has started, asked as by the other verbs.
+//! Access to the API of a server that a measurement has started.
 
 use crate::api::Client;
 use crate::api::capacity::Capacity;
@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest wait for one volume to be there and attached.
+/// Maximum wait until one volume is created and attached.
 const WAIT: Wait = Wait { wait: true, timeout: Duration::from_secs(30) };
 
-/// A client of the server at an address, whose keys are in its data folder.
+/// Creates a client of the server at an address, with the keys in its data folder.
 pub fn connect(api: SocketAddr, data_dir: &Path) -> Result<Box<dyn ControlApi>, LabError> {
     let client = Client::of_server(api, "local-1", data_dir).map_err(failed)?;
     Ok(Box::new(client))

@@ -1,4 +1,4 @@
-//! `evenkeel bench clean`: takes down what runs left that were killed, without a run of its own.
+//! `evenkeel bench clean`: removes the leftovers of killed runs.
 
 use crate::cli::BenchClean;
 use crate::cmd::FOLDERS_OF_RUNS;
@@ -6,7 +6,7 @@ use crate::output::{self, Failure};
 use evenkeel_lab::bench::mounts::{self, Leftover};
 use std::path::PathBuf;
 
-/// Where `bench nbd` keeps its disks in memory.
+/// Folder in which `bench nbd` has its disks in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
 pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub fn run(arguments: &BenchClean) -> Result<(), Failure> {
         .hint("end what uses it (`fuser -vm` on the folder shows it), then try again"))
 }
 
-/// The folder as the kernel names it, by whose tables everything is found again.
+/// Returns the folder under its canonical name, as in the kernel's tables of mounts.
 fn found(folder: PathBuf) -> Result<PathBuf, Failure> {
     folder.canonicalize().map_err(|error| Failure::new(format!("{}: {error}", folder.display())))
 }

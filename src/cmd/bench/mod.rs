@@ -64,7 +64,7 @@ pub fn run(verb: &BenchVerb) -> Result<(), Failure> {
     }
 }
 
-/// Before anything runs for minutes: what benchmarks find is no list of items.
+/// Refuses CSV before a benchmark runs for minutes, since its results are not a list of items.
 fn refuse_csv(verb: &BenchVerb) -> Result<(), Failure> {
     let output = match verb {
         BenchVerb::Ls(_) | BenchVerb::Clean(_) | BenchVerb::Export(_) | BenchVerb::Floor(_) => {
@@ -124,13 +124,13 @@ fn cluster(arguments: &BenchCluster) -> Result<(), Failure> {
     };
     let BenchCluster { propose_ms, quick, .. } = *arguments;
     let setup = cluster::Setup { figures, propose_ms, quick };
-    // How long each load lasts is the measurement's.
+    // The measurement determines the length of each load.
     measure("bench-cluster", Duration::ZERO, &arguments.output, |bench| {
         cluster::measure(bench, &setup)
     })
 }
 
-/// Finds a published figure in the folder of temporary files.
+/// Measures a published figure in the folder of temporary files.
 fn measure(
     name: &str,
     time: Duration,
@@ -140,7 +140,7 @@ fn measure(
     measure_in(&std::env::temp_dir(), name, time, output, find)
 }
 
-/// Finds a published figure in a folder of its own, and prints it.
+/// Measures a published figure in a new folder, and prints it.
 fn measure_in(
     parent: &Path,
     name: &str,
@@ -160,8 +160,8 @@ fn measure_in(
         .of(found.verdict)
 }
 
-/// Logs what goes wrong, and makes a folder that is gone when it is dropped or Ctrl-C ends the
-/// measurement.
+/// Logs warnings and errors, and creates a folder that is removed when it is dropped or Ctrl-C ends
+/// the measurement.
 fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     serve::log_to_stderr("warn")?;
     let folder = folder_of_a_run(parent, prefix)?;
@@ -169,12 +169,12 @@ fn begin(parent: &Path, prefix: &str) -> Result<TempDir, Failure> {
     Ok(folder)
 }
 
-/// The whole seconds of a time, as the laboratory takes them; it refuses what is too long.
+/// Returns a time in whole seconds, for the laboratory, which refuses too long ones.
 fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Prints what was found: as JSON, or in words.
+/// Prints the results as JSON or as text.
 fn print<T: Serialize>(
     output: &Output,
     found: &T,

@@ -12,7 +12,7 @@ use evenkeel_lab::bench::compare::{self, CompareConfig, OUR_VOLUME};
 use evenkeel_lab::bench::data_plane;
 use std::path::Path;
 
-/// How the folders of its runs are called, before what is different of each.
+/// Prefix of the folders of its runs.
 const FOLDERS: &str = "evenkeel-bench-nbd-";
 
 /// Compares with nbdkit and qemu-storage-daemon and prints the table.
@@ -26,12 +26,12 @@ pub fn nbd(arguments: &BenchNbd) -> Result<(), Failure> {
     print(&arguments.output, &comparison, ToString::to_string)
 }
 
-/// Serves an export that keeps nothing, at the least cost, until it is killed.
+/// Serves an export that stores nothing, at minimum cost, until the process is killed.
 pub fn floor(arguments: &Floor) -> Result<(), Failure> {
     let served = match (&arguments.unix, arguments.tcp) {
         (Some(socket), _) => compare::floor::serve_unix(socket, arguments.size),
         (None, Some(address)) => compare::floor::serve_tcp(address, arguments.size),
-        // The command line asks for one of them.
+        // The command line requires one of them.
         (None, None) => Ok(()),
     };
     served.map_err(|error| Failure::new(format!("the floor cannot serve: {error}")))

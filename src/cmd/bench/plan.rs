@@ -1,9 +1,10 @@
-//! `evenkeel bench plan`: workloads with bursts run on volumes that do not hold them up, what
-//! happens on smaller volumes is planned from what was recorded, and they run there.
+//! `evenkeel bench plan`: workloads with bursts run on volumes whose limits they do not reach. A
+//! plan for smaller volumes is calculated from the recording, and the workloads run on those
+//! volumes, too.
 //!
-//! All volumes are driven at once, first the large ones and then the small ones. The trace is one
-//! of seconds, from the server's counters; the same, averaged to minutes, has to give an interval
-//! in which the truth lies.
+//! All volumes are driven at once, first the large ones and then the small ones. The trace has
+//! steps of a second, from the server's counters. Averaged to minutes, it must give an interval
+//! that contains the measured value.
 
 use super::api::connect;
 use super::{begin, print, seconds};
@@ -30,26 +31,26 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// The shortest run: the bursts of all workloads have to fit into it.
+/// Minimum length of a run in seconds: the bursts of all workloads have to fit into it.
 const SECONDS_MIN: u32 = 30;
-/// Volumes rest for so long before and after the load.
+/// Time for which volumes rest before and after the load.
 const REST: Duration = Duration::from_secs(2);
-/// The most requests that are replayed one by one.
+/// Maximum number of requests that are replayed one by one.
 const REQUESTS_MAX: u64 = 50_000_000;
-/// The first that bursts may begin, and how long before the end the last may.
+/// Seconds from the beginning to the first burst, and from the last one to the end, at least.
 const BURSTS_S: (u32, u32) = (5, 8);
 
-/// How far a plan may be from the truth: a share, or so much of it.
+/// Maximum errors of a plan: shares of the measured value, or absolute differences.
 const THROTTLED_WITHIN: f64 = 0.02;
 const THROTTLED_WITHIN_S: f64 = 1.0;
 const MEAN_WITHIN: f64 = 0.10;
 const P99_WITHIN: f64 = 0.20;
-/// A delay of a tenth of a millisecond is the machine's.
+/// A difference of a tenth of a millisecond may be due to the machine.
 const DELAY_WITHIN_MS: f64 = 0.1;
-/// A second counts as one in which a limit holds a volume up from this time on: by chance, single
-/// requests come closer to each other than a limit allows in any second.
+/// Delay in a second from which a limit counts as having held the volume up: single requests come
+/// closer to each other by chance than a limit allows in any second.
 const THROTTLED_SECOND_NS: u64 = 100_000_000;
-/// Of the seconds in which a limit holds a volume up, so many have to be the plan's limit's.
+/// Minimum share of the seconds in which a limit holds a volume up that have the plan's limit.
 const SAME_LIMIT: f64 = 0.95;
 
 /// A workload, the volume on which it is recorded, and the one that is planned.
@@ -57,15 +58,15 @@ struct Case {
     name: &'static str,
     kib: u32,
     read_percent: u8,
-    /// Requests a second all the time.
+    /// Requests per second outside of bursts.
     steady_iops: u32,
-    /// When bursts begin, how long they last, and requests a second in them.
+    /// Bursts: their beginnings and lengths in seconds, and requests per second in them.
     bursts: Vec<(u32, u32, u32)>,
     recorded: VolumeRequest,
     planned: VolumeRequest,
 }
 
-/// What was found of a workload.
+/// Results of a workload.
 #[derive(Serialize)]
 struct Found {
     name: &'static str,
@@ -73,14 +74,14 @@ struct Found {
     planned: String,
     /// Seconds in which requests wait: planned, and measured by the client.
     throttled_s: [f64; 2],
-    /// The least and the most of them by the same trace in steps of a minute.
+    /// Minimum and maximum of these seconds by the same trace in steps of a minute.
     by_minutes_s: [f64; 2],
-    /// Mean of the time that a request takes, in milliseconds: planned, and measured.
+    /// Mean delay of a request in milliseconds: planned, and measured.
     mean_ms: [f64; 2],
-    /// The same of 99 of 100.
+    /// 99th percentile of the delay in milliseconds: planned, and measured.
     p99_ms: [f64; 2],
-    /// The limit that holds the volume up in most seconds, and its share of those measured in which
-    /// the plan names the limit that does.
+    /// The limit that holds the volume up in most seconds, and the share of the measured seconds
+    /// for which the plan names the right limit.
     limit: Option<&'static str>,
     same_limit: f64,
     misses: Vec<&'static str>,
@@ -117,8 +118,8 @@ pub fn run(arguments: &BenchPlan) -> Result<(), Failure> {
     }
 }
 
-/// The workloads: bursts of small requests, large reads that a limit in bytes holds up, and bursts
-/// at random.
+/// Returns the workloads: bursts of small requests, large reads that a limit in bytes holds up, and
+/// bursts at random times.
 fn cases(length_s: u32, seed: u64) -> Vec<Case> {
     let of = |volume_type, size_gib, iops, throughput_mibps| VolumeRequest {
         volume_type,
@@ -135,7 +136,7 @@ fn cases(length_s: u32, seed: u64) -> Vec<Case> {
     let mut random = Random::new(seed, 0);
     let mut draw =
         |from: u32, to: u32| from + u32::try_from(random.below((to - from).into())).unwrap_or(0);
-    // Shorter ones are blurred by steps of a second, and waiting is planned too short.
+    // Steps of a second blur shorter bursts, and the planned waits would be too short.
     let bursts = (0..4).map(|_| (draw(BURSTS_S.0, last), draw(3, 6), draw(500, 900)));
     let by_chance = bursts.collect();
     vec![
@@ -169,13 +170,14 @@ fn cases(length_s: u32, seed: u64) -> Vec<Case> {
     ]
 }
 
-/// What was measured on one volume.
+/// Measurements of one volume.
 struct Measured {
     /// Samples of its counters, about a second apart.
     samples: Vec<VolumeSample>,
-    /// When the load began.
+    /// Time at which the load began.
     started_ms: u64,
-    /// When each request was due, in microseconds after the beginning, and how long it took.
+    /// For each request, the time at which it was due, in microseconds after the beginning, and its
+    /// delay.
     requests: Vec<(u64, u64)>,
     delays: Delays,
 }
@@ -203,7 +205,7 @@ fn drive(
         let ended = |_| LabError::Failed { what: "a client ended early".to_owned(), hint: None };
         all.into_iter().map(|it| it.join().map_err(ended).flatten()).collect()
     });
-    // What came last is sampled, too.
+    // So that the last requests are sampled, too.
     let (_rests, rest) = mpsc::channel::<()>();
     let _ = rest.recv_timeout(REST);
     drop(stop);
@@ -225,7 +227,7 @@ fn drive(
     exports.iter().zip(&due).zip(sent).map(of_volume).collect()
 }
 
-/// The requests of a workload, at exponentially distributed distances.
+/// Returns the requests of a workload, at exponentially distributed distances.
 fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
     const PLACES: u64 = 1 << 12;
     const NS_PER_S: u64 = 1_000_000_000;
@@ -251,7 +253,7 @@ fn due(case: &Case, length_s: u32, seed: u64) -> Vec<Due> {
     }
 }
 
-/// Samples the counters of all volumes every second until it is told to stop.
+/// Samples the counters of all volumes every second until `stopped` receives a message.
 fn samples(client: &Client, stopped: &mpsc::Receiver<()>) -> Result<Vec<sample::Sample>, Failure> {
     let mut all = Vec::new();
     loop {
@@ -263,7 +265,7 @@ fn samples(client: &Client, stopped: &mpsc::Receiver<()>) -> Result<Vec<sample::
     }
 }
 
-/// The trace of a volume, in steps of at least so many milliseconds.
+/// Returns the trace of a volume, in steps of at least `step_ms` milliseconds.
 fn trace(measured: &Measured, step_ms: u64, limits: SourceLimits) -> Result<Trace, Failure> {
     let counts =
         |of: &VolumeSample| [of.reads.count, of.writes.count, of.read_bytes, of.write_bytes];
@@ -328,7 +330,7 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
         outcome.waited_us() as f64 / 1e6
     });
     let ms = |us: u64| us as f64 / 1e3;
-    // What a request takes where no limit holds it up.
+    // Delays of requests that no limit holds up.
     let free = &recorded.delays;
     let planned_p99_us = exact.delays.permille(990) + free.mean_us();
     let mut found = Found {
@@ -347,8 +349,8 @@ fn compare(case: &Case, recorded: &Measured, measured: &Measured) -> Result<Foun
     Ok(found)
 }
 
-/// Seconds in which requests waited: from when each is due until what it takes without limits is
-/// left.
+/// Returns the seconds in which requests waited: from the time at which each is due until only its
+/// delay without limits is left.
 fn waited_s(measured: &Measured, free_us: u64) -> f64 {
     let (mut waited_us, mut until_us) = (0, 0);
     for (at_us, delay_us) in &measured.requests {
@@ -359,8 +361,8 @@ fn waited_s(measured: &Measured, free_us: u64) -> f64 {
     waited_us as f64 / 1e6
 }
 
-/// The limit that holds the volume up the longest, and the share of this time in which the plan
-/// names the limit that does, within a second.
+/// Returns the limit that holds the volume up the longest, and the share of this time for which the
+/// plan names the same limit within a second.
 fn same_limit(
     planned: &[Vec<(LimitKind, u64)>],
     offset_ms: u64,
@@ -398,7 +400,7 @@ fn same_limit(
     (name, if all > 0 { same as f64 / all as f64 } else { 1.0 })
 }
 
-/// What the plan was too far off.
+/// Returns the names of the results that are not within the maximum errors.
 fn misses(found: &Found) -> Vec<&'static str> {
     let within = |[planned, measured]: [f64; 2], share: f64, or: f64| {
         (planned - measured).abs() <= (measured * share).max(or)

@@ -11,7 +11,7 @@ use evenkeel_lab::suite::{self, SUITES, compare as comparison, result::SuiteResu
 use serde::Serialize;
 use std::path::Path;
 
-/// What `bench ls` lists.
+/// An entry in the list of `bench ls`.
 #[derive(Serialize)]
 struct Listed {
     kind: &'static str,
@@ -29,7 +29,7 @@ impl Item for Listed {
     }
 }
 
-/// The benchmarks that are no published experiment: verbs of their own.
+/// The benchmarks that are not published experiments; each is a verb.
 const OTHERS: [(&str, &str); 10] = [
     ("nbd", "An unlimited volume beside nbdkit and qemu-storage-daemon"),
     ("limits", "One volume after another at its limit"),
@@ -81,7 +81,7 @@ pub fn compare(arguments: &BenchCompare) -> Result<(), Failure> {
     print(&arguments.output, &found, comparison::Comparison::to_text)
 }
 
-/// The results in the folder that was named, or in the user's own.
+/// Returns the folder that was named, or else the user's.
 pub fn folder(results: &Results) -> Result<Kept, Failure> {
     let named = results.results.clone().map(Kept::new);
     named.or_else(Kept::of_user).ok_or_else(|| {
@@ -115,7 +115,7 @@ fn write_charts(folder: &Path, charts: &[Chart]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Verbs that list, show and remove what others left, and the one that runs suites.
+    /// Verbs that list, show and remove results, and the one that runs suites.
     const NO_BENCHMARKS: [&str; 6] = ["ls", "run", "show", "compare", "clean", "help"];
 
     #[test]

@@ -1,4 +1,4 @@
-//! `evenkeel bench run`: a published experiment again, live and in virtual time.
+//! `evenkeel bench run`: repeats a published experiment, live and in virtual time.
 
 use super::super::progress::{Progress, Stages, left, second};
 use super::super::verdict::Says;
@@ -15,7 +15,7 @@ use evenkeel_lab::suite::result::SuiteResult;
 use evenkeel_lab::suite::{self, Choice, Suite};
 use evenkeel_sim::text;
 
-/// What the folders of runs are called: those of runs that did not end well are found by it.
+/// Prefix of the folders of runs, by which those of interrupted runs are found.
 const FOLDERS: &str = "evenkeel-suite-";
 
 pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ pub fn run(arguments: &BenchRun) -> Result<(), Failure> {
         if result.simulated.is_none() || cancel::is_stopped() {
             return driven;
         }
-        // What came in virtual time is kept all the same.
+        // The results in virtual time are kept all the same.
         result.failures.push(failure.message.clone());
         result.pass = false;
     }
@@ -104,7 +104,7 @@ fn drive(
     });
     bar.done();
     if mounts::is_any_below(folder.path()) {
-        // Its journal says what is left to be taken down, which the next run tries.
+        // Its journal has the resources that are left; the next run tries to remove them.
         eprintln!("not everything could be taken down: {} is kept", folder.keep().display());
     }
     Ok(live?)

@@ -1,10 +1,11 @@
 //! AES-256-XTS (IEEE 1619) over blocks of 4 KiB. The tweak is the number of the block in its
-//! volume, so a block that a snapshot shares with its volume, or with a volume made of it, reads
+//! volume. So a block that a snapshot shares with its volume, or with a volume made of it, reads
 //! the same in all of them: they have the same key. Checksums are those of the encrypted bytes, and
 //! can be checked without a key.
 //!
-//! The mode is our own: the crate `xts-mode` (0.6) encrypts the units of 16 bytes one by one, so
-//! that the processor works on one unit at a time; here it gets a whole block at once.
+//! This is an own implementation of the mode: the crate `xts-mode` (0.6) encrypts the units of 16
+//! bytes one by one, so the processor works on one unit at a time; here it gets a whole block at
+//! once.
 
 use crate::local::BLOCK_BYTES;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
@@ -22,13 +23,13 @@ const UNITS: usize = BLOCK_BYTES / 16;
 pub struct DataKey(Zeroizing<[u8; KEY_BYTES]>);
 
 impl DataKey {
-    /// A key of these bytes.
+    /// Creates a key of these bytes.
     #[must_use]
     pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// A new key.
+    /// Creates a new random key.
     ///
     /// # Errors
     /// When the operating system has no random bytes.
@@ -38,7 +39,7 @@ impl DataKey {
         Ok(key)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
@@ -65,7 +66,7 @@ impl fmt::Debug for Cipher {
 }
 
 impl Cipher {
-    /// The cipher of a key.
+    /// Creates the cipher of a key.
     #[must_use]
     pub fn new(key: &DataKey) -> Self {
         let (data, tweak) = key.bytes().split_at(KEY_BYTES / 2);
@@ -99,7 +100,8 @@ impl Cipher {
         }
     }
 
-    /// The tweaks of a block's units: the encrypted number, then each the one before times x.
+    /// Computes the tweaks of a block's units: the encrypted number, then each the one before times
+    /// x.
     fn tweaks(&self, number: u64, tweaks: &mut [u128; UNITS]) {
         let mut unit: Block = Array(u128::from(number).to_le_bytes());
         self.tweak.encrypt_block(&mut unit);

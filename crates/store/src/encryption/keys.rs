@@ -1,5 +1,5 @@
-//! How data keys are kept: wrapped, in the node table, by a key that is not in the pool. That one
-//! is in a file, or with a program that wraps and unwraps (a key server, a token).
+//! Storage of data keys: they are in the node table, wrapped by a key that is not in the pool. That
+//! key is in a file, or in a program that wraps and unwraps (a key server, a token).
 
 use super::crypt::{DataKey, KEY_BYTES};
 use crate::clock;
@@ -16,19 +16,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use zeroize::Zeroizing;
 
-/// The most bytes of a wrapped key.
+/// Maximum size of a wrapped key, in bytes.
 pub const WRAPPED_MAX: usize = 384;
-/// How long the program may take.
+/// Maximum run time of the program, in seconds.
 const COMMAND_MAX_S: u64 = 30;
 /// Bytes of the key in a file.
 const FILE_KEY_BYTES: usize = 32;
-/// Bytes that tell which key of a file has wrapped a data key.
+/// Bytes that identify the key of a file that has wrapped a data key.
 const PRINT_BYTES: usize = 8;
 
 const BY_FILE: u8 = 1;
 const BY_COMMAND: u8 = 2;
 
-/// Who wraps and unwraps data keys.
+/// A key, or a program, that wraps and unwraps data keys.
 pub enum Keys {
     /// A key of 256 bits, read from a file.
     File {
@@ -51,7 +51,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Why a key could not be had.
+/// Error of wrapping or unwrapping a key.
 #[derive(Debug)]
 pub struct KeyError(String);
 
@@ -67,14 +67,14 @@ fn error<T>(text: String) -> Result<T, KeyError> {
     Err(KeyError(text))
 }
 
-/// Tells keys apart without telling anything of them.
+/// Returns bytes that identify a key without revealing any of it.
 fn print(key: &[u8; FILE_KEY_BYTES]) -> [u8; PRINT_BYTES] {
     let mut print = [0; PRINT_BYTES];
     print.copy_from_slice(&block(key)[..PRINT_BYTES]);
     print
 }
 
-/// A block encrypted with a key.
+/// Encrypts a fixed block with a key.
 fn block(key: &[u8; FILE_KEY_BYTES]) -> [u8; 16] {
     let mut block = Array([0x5a; 16]);
     Aes256::new(&Array(*key)).encrypt_block(&mut block);
@@ -85,7 +85,7 @@ impl Keys {
     /// Reads the key of a file: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// When it cannot be read, holds something else, or others may read it.
+    /// When it cannot be read, has other contents, or other users may read it.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let shown = path.display();
         let failed =
@@ -112,8 +112,8 @@ impl Keys {
         Ok(Self::File { path: path.to_owned(), key })
     }
 
-    /// A name of the key, of the form of a UUID. The key of a file has the same name wherever it is
-    /// read from; that of a program is not known, and always has the same one.
+    /// Returns an id of the key, in the form of a UUID. The key of a file has the same id wherever
+    /// the file is. The key of a program is not known, so all programs have the same id.
     #[must_use]
     pub fn id(&self) -> String {
         let bytes = match self {
@@ -125,7 +125,7 @@ impl Keys {
         parts.join("-")
     }
 
-    /// Wraps a data key, for the node table.
+    /// Wraps a data key for the node table.
     ///
     /// # Errors
     /// When the program fails.
@@ -155,7 +155,7 @@ impl Keys {
                 WRAPPED_MAX - 1
             ));
         }
-        // A key that cannot be had again would lose all that is written with it.
+        // Checked, since data would be lost if its key cannot be unwrapped.
         match self.unwrap(&wrapped) {
             Ok(back) if back.bytes() == key.bytes() => Ok(wrapped),
             Ok(_) => error("the key command unwraps another key than it has wrapped".to_owned()),
@@ -205,7 +205,7 @@ impl Keys {
     }
 }
 
-/// Has the program do something, with hexadecimal digits in both directions.
+/// Runs the program, with hexadecimal digits as input and output.
 fn run(command: &str, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let failed = |source: io::Error| KeyError(format!("the key command ({what}): {source}"));
     let mut child = Command::new("sh")
@@ -215,7 +215,7 @@ fn run(command: &str, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, Ke
         .spawn()
         .map_err(failed)?;
     let answered = answer_of(&mut child, input);
-    // Whatever it does now is nobody's concern.
+    // The program is not needed any more.
     let _ = child.kill();
     let status = child.wait().map_err(failed)?;
     let answer = answered.map_err(failed)?;
@@ -228,11 +228,12 @@ fn run(command: &str, what: &str, input: &[u8]) -> Result<Zeroizing<Vec<u8>>, Ke
     }
 }
 
-/// What a program prints until it closes its output, if it does so in time.
+/// Returns the output of a program until it closes its output, or an error if that takes too long.
 fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
     let digits: Zeroizing<String> = Zeroizing::new(hex(input));
     if let Some(mut stdin) = child.stdin.take() {
-        // Fewer than a pipe holds: this does not wait. A program that reads nothing may be gone.
+        // The input fits in a pipe, so this does not block. A program that does not read may have
+        // ended.
         let _ = stdin.write_all(digits.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }
     let end = clock::now() + Duration::from_secs(COMMAND_MAX_S);
@@ -260,12 +261,12 @@ fn answer_of(child: &mut Child, input: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> 
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of hexadecimal digits.
+/// Returns the bytes of hexadecimal digits; `None` if they are not that.
 pub(crate) fn from_hex(digits: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     let (pairs, rest) = digits.as_chunks::<2>();

@@ -1,11 +1,12 @@
-//! The device that all volumes of a faulty pool share: so many channels, what a request takes of
-//! one, a write cache, stalls. Pure: given a time and a request, it says when that is done.
+//! The device that all volumes of a faulty pool share: a number of channels, service times, a write
+//! cache, stalls. It is a pure function: for a time and a request, it returns when the request is
+//! done.
 //!
-//! It is the device of the simulator (`evenkeel_sim::world::device`) without what can only be known
-//! afterwards: channels are given out in the order the requests come, so the end of each is known
-//! when it is submitted, and nobody has to be woken to start the next. A channel goes on from the
-//! time at which it was free, not from the time at which somebody looked; so a late timer delays
-//! answers and costs no throughput.
+//! It is the device of the simulator (`evenkeel_sim::world::device`) without the parts that are
+//! only known afterwards. Channels are assigned in the order of the requests, so the end of each
+//! request is known when it is submitted, and no event is needed to start the next one. A channel
+//! continues at the time at which it became free, not when a thread noticed that. So a late timer
+//! delays answers, but costs no throughput.
 
 use super::setup::{Setup, Stalls};
 use evenkeel_core::device::{Cache, Head};
@@ -15,20 +16,20 @@ use evenkeel_core::time::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// See the module's text. Times inside are nanoseconds of the device's own time, which begins with
-/// the device and stands still while it is stalled.
+/// See the module's text. Internal times are nanoseconds of the device's own time, which begins
+/// with the device and stands still during a stall.
 #[derive(Debug)]
 pub struct Device {
     setup: Setup,
     origin: Instant,
     random: Random,
-    /// When each channel is free: one entry a channel.
+    /// Time at which each channel is free.
     free_at: BinaryHeap<Reverse<u64>>,
     cache: Cache,
 }
 
 impl Device {
-    /// A device at rest, whose stalls and slowdowns are counted from `origin`.
+    /// Creates an idle device, whose stalls and slowdowns are counted from `origin`.
     #[must_use]
     pub fn new(setup: &Setup, origin: Instant) -> Self {
         Self {
@@ -40,7 +41,8 @@ impl Device {
         }
     }
 
-    /// Gives it a request, for a range of a volume with a head of its own; when that will be done.
+    /// Adds a request for a range of a volume, which has its own head. Returns the time at which it
+    /// is done.
     pub fn give(
         &mut self,
         now: Instant,
@@ -56,7 +58,7 @@ impl Device {
         Instant::from_ns(self.origin.ns.saturating_add(real_time(self.setup.stalls, end)))
     }
 
-    /// How long a request takes once a channel works on it.
+    /// Returns the service time of a request on a channel, in nanoseconds.
     fn service_ns(
         &mut self,
         begin: u64,
@@ -78,7 +80,7 @@ impl Device {
         }
     }
 
-    /// What a request that begins now takes, in percent of what it took at first.
+    /// Returns the service time of a request that begins now, in percent of the original one.
     fn percent(&self, begin: u64) -> u64 {
         match self.setup.slowdown {
             Some(slow) if real_time(self.setup.stalls, begin) >= slow.at_ns => slow.percent.into(),
@@ -87,8 +89,8 @@ impl Device {
     }
 }
 
-/// The device's own time at `at_ns` after its origin. A stall begins with every period but the
-/// first.
+/// Returns the device's own time at `at_ns` after its origin. Each period except the first begins
+/// with a stall.
 fn own_time(stalls: Option<Stalls>, at_ns: u64) -> u64 {
     let Some(Stalls { every_ns, length_ns }) = stalls else { return at_ns };
     match at_ns / every_ns {
@@ -97,7 +99,7 @@ fn own_time(stalls: Option<Stalls>, at_ns: u64) -> u64 {
     }
 }
 
-/// The first moment at which the device's own time is `own_ns`.
+/// Returns the first time at which the device's own time is `own_ns`.
 fn real_time(stalls: Option<Stalls>, own_ns: u64) -> u64 {
     let Some(Stalls { every_ns, length_ns }) = stalls else { return own_ns };
     let stalled = own_ns.saturating_sub(every_ns).div_ceil(every_ns - length_ns);
@@ -167,8 +169,8 @@ mod tests {
         assert_eq!(give(&mut device, 950, WRITE, 1), 1_130);
     }
 
-    /// Whoever comes late finds the channels where they would have been had everybody looked on
-    /// time: so many requests take so long, whenever their ends are noticed.
+    /// Late callers find the channels in the state that they would have if all callers were on
+    /// time: the throughput does not depend on when the ends of requests are noticed.
     #[test]
     fn lateness_costs_no_throughput() {
         let mut device = device(&setup(4, 1_000, 0));
@@ -176,7 +178,7 @@ mod tests {
         let mut done = 0;
         let mut now = 0;
         while now < 1_000_000 {
-            // Looks every 700, up to 700 late.
+            // Called every 700, up to 700 late.
             now += 700;
             let ended = under_way.iter().filter(|&&end| end <= now).count();
             under_way.retain(|&end| end > now);

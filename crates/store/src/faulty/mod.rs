@@ -1,10 +1,10 @@
-//! A pool over another one that behaves like a device of one's choice: real timing with channels,
-//! costs, a write cache, stalls and slowdowns, and operations that fail by chance. For tests and
-//! demonstrations: what a scheduler does on a device can be shown on a machine without one.
+//! A pool in front of another one, with the behaviour of a configured device: real timing with
+//! channels, costs, a write cache, stalls and slowdowns, and random failures. For tests and
+//! demonstrations: the effect of a scheduler on a device can be shown on a machine without one.
 //!
-//! The bytes are moved by the pool below, at once; what takes time is the answer. All volumes of a
-//! pool share one device, across the threads that serve them, and each has a timer of its own that
-//! wakes it when the next answer is due.
+//! The pool below transfers the bytes at once; only the answers wait. All volumes of a pool share
+//! one device, across the threads that serve them, and each has a timer that wakes it when the next
+//! answer is due.
 
 pub mod device;
 pub mod setup;
@@ -25,7 +25,8 @@ pub struct FaultyPool {
 }
 
 impl FaultyPool {
-    /// The volumes of `below` behind a device like `setup`, whose time begins now.
+    /// Creates a pool with the volumes of `below` behind a device with this setup, whose time
+    /// begins now.
     #[must_use]
     pub fn new(below: Arc<dyn Pool>, setup: &Setup) -> Self {
         let device = Arc::new(Mutex::new(Device::new(setup, clock::now())));

@@ -1,63 +1,63 @@
-//! What a faulty pool is like, as plain numbers, and the text that says it. Names and meanings are
-//! those of the `[device]` table of a scenario (docs/reference/scenarios.md).
+//! Setup of a faulty pool as numbers, and its text form. Names and meanings are those of the
+//! `[device]` table of a scenario (docs/reference/scenarios.md).
 
 use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_core::device::{ServiceTime, WriteCache};
 
-/// Channels at most: each is an entry in memory.
+/// Maximum number of channels: each is an entry in memory.
 pub const CHANNELS_MAX: u32 = 65_536;
 
 /// See the module's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// Requests it works on at once; the others wait. At least one.
+    /// Requests that are in service at the same time; the others wait. At least one.
     pub channels: u32,
-    /// What a read takes.
+    /// Service time of a read.
     pub read: ServiceTime,
-    /// What a write takes. Requests without payload take a write's base.
+    /// Service time of a write. Requests without payload take a write's base.
     pub write: ServiceTime,
-    /// What a read or a write takes before its bytes are counted if it begins near where the last
-    /// one of its volume ended; `None` if that makes no difference. See
+    /// Base service time of a read or a write that begins near the end of the last one of its
+    /// volume, in nanoseconds; `None` if that makes no difference. See
     /// [`Head`](evenkeel_core::device::Head).
     pub near_ns: Option<u64>,
-    /// Relative standard deviation of that, in millionths.
+    /// Relative standard deviation of the service time, in millionths.
     pub noise_ppm: u32,
-    /// Where writes are fast until it is full.
+    /// A cache in which writes are fast until it is full.
     pub cache: Option<WriteCache>,
-    /// Pauses in which nothing goes on.
+    /// Pauses in which no request is served.
     pub stalls: Option<Stalls>,
-    /// From when on requests take longer, or less long.
+    /// Change of the service times from a certain time on.
     pub slowdown: Option<Slowdown>,
-    /// Operations that fail with an I/O error after their time, in millionths.
+    /// Part of the operations that fail with an I/O error after their time, in millionths.
     pub fail_ppm: u32,
-    /// Which flush of each volume fails, counted from 1, and no other; 0 is none.
+    /// Number of the only flush of each volume that fails, counted from 1; 0 is none.
     pub fail_flush: u32,
-    /// Decides which fail, and the noise. Volumes have streams of their own.
+    /// Seed for failures and noise. Each volume has its own stream.
     pub seed: u64,
 }
 
-/// Pauses at even distances; the first begins one distance after the pool was made.
+/// Periodic pauses. The first begins one period after the pool was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stalls {
-    /// From the beginning of one to that of the next.
+    /// Time from the beginning of one to that of the next, in nanoseconds.
     pub every_ns: u64,
-    /// Length of each; shorter than the distance.
+    /// Length of each, in nanoseconds; shorter than the period.
     pub length_ns: u64,
 }
 
-/// A change of what requests take.
+/// A change of service times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slowdown {
-    /// When, after the pool was made.
+    /// Time of the change after the pool was created, in nanoseconds.
     pub at_ns: u64,
-    /// What requests that begin then take, in percent of what they took at first.
+    /// Service time of requests that begin after that, in percent of the original one.
     pub percent: u32,
 }
 
 impl Setup {
-    /// A device without surprises, on which writes take as long as reads.
+    /// Creates a device without noise, stalls or failures, on which writes take as long as reads.
     #[must_use]
     pub const fn new(channels: u32, time: ServiceTime) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Setup {
     }
 }
 
-/// What is wrong with a text that should be a [`Setup`]; its `Display` is the whole message.
+/// Error of a text that should be a [`Setup`]; its `Display` is the whole message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupError(String);
 
@@ -88,7 +88,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// A key, the number it stands for is multiplied by this, and must lie between these before.
+/// A key: its number must be between two limits, and is then multiplied by a factor.
 struct Key {
     name: &'static str,
     scale: f64,
@@ -119,7 +119,7 @@ const KEYS: [Key; 16] = [
     key("seed", 1.0, 0.0, 4_294_967_295.0),
 ];
 
-/// The numbers that a text names, in the order of [`KEYS`].
+/// The numbers of a text, in the order of [`KEYS`].
 struct Values([Option<u64>; KEYS.len()]);
 
 impl Values {
@@ -138,7 +138,7 @@ impl Values {
             let value = value.ok_or_else(|| {
                 SetupError(format!("{name}={number}: expected a number from {least} to {most}"))
             })?;
-            // Bounded above, so it fits.
+            // The value is limited above, so it fits.
             if values.0[index].replace((value * scale).round() as u64).is_some() {
                 return Err(SetupError(format!("{name} is there twice")));
             }
@@ -158,7 +158,7 @@ impl Values {
         self.get(name).ok_or_else(|| SetupError(format!("{name} is missing: {what}")))
     }
 
-    /// Two keys of which neither makes sense alone.
+    /// Returns the values of two keys that must be given together.
     fn both(&self, one: &str, other: &str) -> Result<Option<(u64, u64)>, SetupError> {
         match (self.get(one), self.get(other)) {
             (None, None) => Ok(None),
@@ -217,7 +217,7 @@ impl FromStr for Setup {
     }
 }
 
-/// Writes what [`Setup::from_str`] reads.
+/// Writes the text that [`Setup::from_str`] reads.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |name: &'static str, value: Option<u64>| (name, value);

@@ -1,4 +1,4 @@
-//! The pool as a store like any other, and its answers in time.
+//! The pool passes the conformance suite, and its answers are in time.
 
 use super::setup::Stalls;
 use super::*;
@@ -64,7 +64,7 @@ fn drain(store: &mut dyn Store) -> Vec<Completion> {
     std::iter::from_fn(|| store.poll()).collect()
 }
 
-/// Lets the timer's one operation happen.
+/// Executes the only operation of the timer.
 fn fire(store: &mut dyn Store, disk: &mut Vec<DiskOp>) {
     let op = disk.pop().expect("an operation");
     assert!(disk.is_empty(), "more than one timer is waited for");
@@ -115,15 +115,15 @@ fn volumes_share_the_device() {
     assert!(clock::now() >= start + Duration::from_ms(20));
 }
 
-/// The store below is slower than the device: the timer is not waited for in vain, and the last
-/// answer is not given while it is.
+/// The store below is slower than the device: the timer is not waited for without need, and the
+/// last answer is not given while it is.
 #[test]
 fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let parent = tempfile::tempdir().unwrap();
     let local = Arc::new(LocalPool::in_folder(parent.path(), None).unwrap());
     let pool = FaultyPool::new(local, &quick());
     let (mut store, mut disk) = (open(&pool), Vec::new());
-    // What was never written is known without the disk.
+    // Ranges that were never written are read without the disk, so one is written first.
     let operation = Operation::Write { fua: true };
     conformance::blocking(store.as_mut(), Submission { operation, ..read(0) });
     store.submit(read(1), &mut disk);
@@ -135,7 +135,7 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     let op = disk.pop().unwrap();
     store.disk_done(op.execute(), &mut disk);
     assert_eq!(store.poll().unwrap().ticket, 1);
-    // Now the store below is the first, and the timer has not been seen.
+    // The store below ends first, and the timer has not been noticed.
     store.submit(read(2), &mut disk);
     let of_below = disk.iter().position(|op| !of_timer(op)).map(|at| disk.remove(at)).unwrap();
     let timer = disk.pop().unwrap();
@@ -147,7 +147,7 @@ fn an_answer_from_below_that_comes_late_is_given_at_once() {
     assert!(disk.is_empty());
 }
 
-/// A timer that cannot be waited for costs the timing, and no answer.
+/// A timer that cannot be waited for loses the timing, but no answer.
 #[test]
 fn a_timer_that_fails_hangs_nobody() {
     let read_time = ServiceTime { base_ns: 60_000_000_000, ns_per_kib: 0 };

@@ -1,9 +1,9 @@
-//! One open volume behind the faulty pool's device: requests go to the store below at once, their
-//! answers wait until the device would have given them.
+//! One open volume behind the faulty pool's device: requests go to the store below at once, and
+//! their answers wait until the device would have given them.
 //!
-//! The store asks its [`Disk`] to be told when its timer can be read, and does so only while it
-//! holds an answer back: as long as the disk has something of it to do, so has its caller, who
-//! therefore keeps it open.
+//! The store submits a wait for its timer to its [`Disk`] only while it holds an answer back. So
+//! the caller has an unanswered request as long as the disk has an operation of the store, and
+//! keeps the store open.
 
 use super::device::Device;
 use super::setup::Setup;
@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The token of the one operation that is this store's own; those below count from 0.
+/// Token of the store's only own operation; the tokens of the store below count from 0.
 const TIMER_TOKEN: u64 = u64::MAX;
 
 /// See the module's text.
@@ -31,15 +31,15 @@ pub(super) struct FaultyStore {
     head: Head,
     random: Random,
     fail_ppm: u32,
-    /// Flushes until one fails; 0 is never.
+    /// Number of flushes until one fails; 0 is never.
     flushes_to_failure: u32,
     timer: Timer,
-    /// What the timer is set to, while the disk waits for it.
+    /// Time to which the timer is set, while the disk waits for it.
     waiting_for: Option<Instant>,
-    /// By the number that the store below knows a request by.
+    /// Requests, by their numbers in the store below.
     held: Vec<Option<Held>>,
     free: Vec<u32>,
-    /// Answers that are not due or not there yet, by the time they are due.
+    /// Answers that are not due or not there yet, by the time at which they are due.
     due: BinaryHeap<Reverse<(Instant, u32)>>,
     finished: VecDeque<Completion>,
 }
@@ -47,7 +47,7 @@ pub(super) struct FaultyStore {
 /// A request whose answer the device has not given yet.
 struct Held {
     ticket: u64,
-    /// What the store below said, once it did.
+    /// The answer of the store below, if it has given it.
     answer: Option<Completion>,
 }
 
@@ -77,7 +77,7 @@ impl FaultyStore {
         }
     }
 
-    /// Whether this is the flush that is to fail.
+    /// Counts a flush. Returns whether it is the one that fails.
     fn is_failing_flush(&mut self, operation: Operation) -> bool {
         if operation != Operation::Flush || self.flushes_to_failure == 0 {
             return false;
@@ -86,7 +86,7 @@ impl FaultyStore {
         self.flushes_to_failure == 0
     }
 
-    /// A place for a request that is answered from `due_at` on.
+    /// Adds a request that is answered from `due_at` on. Returns its place.
     fn hold(&mut self, ticket: u64, due_at: Instant) -> u32 {
         let held = Some(Held { ticket, answer: None });
         let slot = match self.free.pop() {
@@ -103,7 +103,7 @@ impl FaultyStore {
         slot
     }
 
-    /// Takes what the store below has finished.
+    /// Takes the completions of the store below.
     fn collect(&mut self) {
         while let Some(answer) = self.below.poll() {
             if let Some(held) = self.held.get_mut(answer.ticket as usize).and_then(Option::as_mut) {
@@ -112,8 +112,8 @@ impl FaultyStore {
         }
     }
 
-    /// Gives out what is due by `now`, in the order in which it became so, and sees to it that the
-    /// next is not missed.
+    /// Gives out the answers that are due by `now`, in the order of their times, and sets the timer
+    /// for the next one.
     fn release(&mut self, now: Instant, disk: &mut dyn Disk) {
         self.collect();
         let mut unanswered = Vec::new();
@@ -121,7 +121,7 @@ impl FaultyStore {
             if due_at > now {
                 break;
             }
-            // One stays as long as the disk waits: see the module's text.
+            // The last answer stays as long as the disk waits: see the module's text.
             if self.waiting_for.is_some() && self.due.len() + unanswered.len() == 1 {
                 break;
             }
@@ -139,14 +139,14 @@ impl FaultyStore {
     }
 
     /// Sets the timer to the first answer that is there, or is not due yet. An answer that is due
-    /// and not there comes with a [`DiskDone`] of its own.
+    /// but not there arrives with another [`DiskDone`].
     fn set_timer(&mut self, now: Instant, disk: &mut dyn Disk) {
         let is_there =
             |slot: u32| self.held[slot as usize].as_ref().is_some_and(|held| held.answer.is_some());
         let next = match self.due.peek() {
             None => return,
             Some(&Reverse((due_at, slot))) if due_at > now || is_there(slot) => due_at,
-            // Rare: the store below is slower than the device is meant to be.
+            // This is rare: the store below is slower than the configured device.
             Some(_) => {
                 let rest =
                     self.due.iter().filter(|Reverse((at, slot))| *at > now || is_there(*slot));
@@ -172,7 +172,8 @@ impl FaultyStore {
         self.waiting_for = None;
         match result {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN) => self.release(clock::now(), disk),
-            // Without a timer nobody is to wait for ever: the timing is lost, nothing else.
+            // Without a timer all answers are given at once, so that no client waits without end.
+            // Only the timing is lost.
             Err(_) => self.release(Instant::from_ns(u64::MAX), disk),
         }
     }
@@ -196,7 +197,8 @@ impl ForwardingStore for FaultyStore {
         drop(device);
         let slot = self.hold(ticket, due_at);
         let may_fail = !matches!(operation, Operation::BlockStatus | Operation::Cache);
-        // Both are asked: the n-th request of a volume fails by chance or not, whatever else does.
+        // Both are evaluated, so that whether the n-th request of a volume fails does not depend on
+        // the flushes.
         let fails_by_chance = may_fail && self.random.chance_ppm(self.fail_ppm);
         if fails_by_chance | self.is_failing_flush(operation) {
             let (result, buffer) = (Err(Failure::Io), submission.buffer.take());

@@ -4,20 +4,20 @@
 //! flushed or not. When the machine fails, unflushed writes are lost, as NBD and NVMe allow.
 //!
 //! ```text
-//!   0       header: whose they are, what the log has, how often a half was begun
+//!   0       header: the owner, the records that the log has, how often a half was begun
 //!   2,048   the number of the log block that is written next
 //!   4,096   one half: changes in the order in which they were made
 //!   ...     the other half
 //! ```
 //!
-//! A change is noted before it is answered. When all of the batch is on its way to the log, the
-//! next changes go to the other half: what that holds is in the log by then. A change is left over
-//! if it is in no log block that is found when the volume is opened. Nothing is taken from a file
-//! that is older than the log, or of another run of the machine.
+//! A change is noted before it is answered. When all of the batch is being written to the log,
+//! later changes go to the other half; the log has the changes of that half by then. A change is
+//! left over if no log block that an opening finds has it. A file that is older than the log, or of
+//! another run of the machine, is ignored.
 //!
-//! The kernel writes a page as a whole or not at all when the process is killed, so the header is
-//! of one moment. A change has a checksum that no other change at its place has had: the changes of
-//! a half end at the first that does not fit.
+//! When the process is killed, the kernel has written a page completely or not at all, so the
+//! header is consistent. A change has a checksum that no earlier change at its place had. The
+//! changes of a half end at the first mismatch.
 
 use super::checksum;
 use super::format::{Identity, Record};
@@ -34,25 +34,25 @@ const VERSION: u32 = 1;
 /// that of the last record in it.
 const FIXED_BYTES: usize = 88;
 const ENTRY_BYTES: usize = 16;
-/// The most log blocks of one commit.
+/// Maximum number of log blocks of one commit.
 pub const TABLE_MAX: usize = 64;
 const HEADER_BYTES: usize = FIXED_BYTES + TABLE_MAX * ENTRY_BYTES;
 const NEXT: usize = 2_048;
 const HALVES: usize = 4_096;
-/// Bytes of a change before its records: checksum, length, number.
+/// Bytes of a change before its records: checksum, length, place.
 const HEAD_BYTES: usize = 16;
-/// In the number of a change: it is that of a log block.
+/// Bit of a change's place that marks it as the number of a log block.
 const IN_LOG: u64 = 1 << 63;
-/// The largest half that is read.
+/// Maximum size in bytes of a half that is read.
 const HALF_MAX: u64 = 64 << 20;
 
-/// Where the log has a change, or will have it.
+/// Place of a change in the log, at present or later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// It is in the batch: the number of its last record, counted from 1 since the volume was
-    /// opened. Its records follow each other there.
+    /// In the batch: the number of the change's last record, counted from 1 since the volume was
+    /// opened. Its records are consecutive there.
     Batch(u64),
-    /// It is in the log block of this number.
+    /// In the log block of this number.
     Log(u64),
 }
 
@@ -72,14 +72,14 @@ impl Place {
     }
 }
 
-/// The log that was found when a volume is opened, and the opening.
+/// End of the log that an opening has found, and the session of the opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The number of the block that would come next.
+    /// The number of the next block.
     pub sequence: u64,
     /// The session of the last block.
     pub session: u64,
-    /// That of the opening.
+    /// The session of the opening.
     pub opening: u64,
 }
 
@@ -91,9 +91,9 @@ struct Header {
     run: u128,
     /// Bytes of a half.
     half: u64,
-    /// How often a half was begun: odd in the second half.
+    /// Number of times that a half was begun; odd while the second half is in use.
     fills: u64,
-    /// The log has the records of the batch up to this one.
+    /// Number of the record up to which the log has all records of the batch.
     floor: u64,
     /// The blocks of the last commit, each with the number of the last record in it.
     table: Vec<(u64, u64)>,
@@ -119,7 +119,7 @@ impl Header {
         bytes
     }
 
-    /// The header of these bytes; `None` if they are not one that was written.
+    /// Decodes a header; `None` if the bytes are not a valid one.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER_BYTES)?;
         let sum = u32::from_le_bytes(bytes[8..12].try_into().ok()?);
@@ -141,12 +141,12 @@ impl Header {
         (number(12) == VERSION && header.half <= HALF_MAX).then_some(header)
     }
 
-    /// Where the changes of a half are: halves were begun so often before.
+    /// Returns the offset of the half with this fill number.
     fn place_of(&self, fill: u64) -> u64 {
         HALVES as u64 + fill % 2 * self.half
     }
 
-    /// What tells a change from others that were at the same place.
+    /// Returns a salt that distinguishes a change from earlier ones at its place.
     fn salt(&self, fill: u64, at: u64) -> u32 {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.session.to_le_bytes());
@@ -169,24 +169,24 @@ pub struct Answered {
     /// Bytes of the present half that are in the file, and those that go there next.
     used: u64,
     pending: Vec<u8>,
-    /// Changes for which there was no room.
+    /// Number of changes for which there was no room.
     missed: u64,
 }
 
 #[derive(Debug)]
 enum Notes {
-    /// It is made when there is something to note.
+    /// The file is created with the first change.
     Unneeded,
     There(File),
-    /// Nothing is noted.
+    /// No change can be noted.
     Impossible,
 }
 
 impl Answered {
-    /// Of this volume, with room for so many bytes of changes.
+    /// Opens the log of a volume, with `room` bytes for changes.
     ///
     /// # Errors
-    /// When what an earlier process has left cannot be opened.
+    /// When the file that an earlier process has left cannot be opened.
     pub fn new(lasting: Arc<dyn Lasting>, identity: Identity, room: usize) -> io::Result<Self> {
         let file = lasting.find(identity.node)?.map_or(Notes::Unneeded, Notes::There);
         let (run, half) = (lasting.run(), room as u64 / 2);
@@ -196,7 +196,7 @@ impl Answered {
         Ok(Self { lasting, file, header, logged, next, used, pending, missed })
     }
 
-    /// The changes that the log lacks, in the order in which they were made.
+    /// Returns the changes that the volume's log lacks, in the order in which they were made.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -206,8 +206,9 @@ impl Answered {
         read(file, &mut first, 0)?;
         let Some(header) = Header::decode(&first) else { return Ok(Vec::new()) };
         let is_ours = (header.identity, header.run) == (self.header.identity, self.header.run);
-        // Another opening has come between, of which this says nothing; or the file is of a later
-        // one than the pool knows of, which was put back. Or the log has gone on without the file.
+        // False if another opening came between, which this file does not know; if the file is of a
+        // later opening than the pool knows, and was put back; or if the log has grown without the
+        // file.
         let is_of_the_log = (found.session..found.opening).contains(&header.session)
             && found.sequence <= long(&first, NEXT);
         if !is_ours || !is_of_the_log {
@@ -229,8 +230,8 @@ impl Answered {
         Ok(left)
     }
 
-    /// From now on, changes of this session are noted; `next` is the number of the log block that
-    /// is written next. Nothing is left over from before.
+    /// Begins to note changes of this session. `next` is the number of the next log block. The
+    /// file's older changes are not needed any more.
     pub fn start(&mut self, session: u64, next: u64) {
         (self.header.session, self.next) = (session, next);
         if matches!(self.file, Notes::There(_)) {
@@ -238,15 +239,15 @@ impl Answered {
         }
     }
 
-    /// Notes whose the file is.
+    /// Writes the header and the number of the next log block.
     fn begin(&mut self) {
         let (header, next) = (self.header.encode(), self.next);
         self.write(NEXT as u64, &next.to_le_bytes());
         self.write(0, &header);
     }
 
-    /// Notes a change before it is answered: all of it, or nothing if there is no room. It is in
-    /// the file after [`Self::settle`].
+    /// Notes a change before it is answered: completely, or not at all if there is no room. It is
+    /// in the file after [`Self::settle`].
     pub fn note(&mut self, place: Place, records: &[Record]) {
         if matches!(self.file, Notes::Unneeded) {
             match self.lasting.make(self.header.identity.node) {
@@ -275,7 +276,7 @@ impl Answered {
         self.pending[start..start + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Sees to it that all that was noted is in the file.
+    /// Writes all noted changes to the file.
     pub fn settle(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -287,21 +288,23 @@ impl Answered {
         self.pending.clear();
     }
 
-    /// Changes that could not be noted: each must be durable before it is answered.
+    /// Returns the number of changes that could not be noted. Each must be durable before it is
+    /// answered.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// The log block before this number is about to be written.
+    /// Notes that the log block before number `next` is about to be written.
     pub fn logging(&mut self, next: u64) {
         self.next = next;
         self.write(NEXT as u64, &next.to_le_bytes());
     }
 
-    /// The records of the batch are about to be written to the log: the number of each block, and
-    /// that of the last record in it. Those of the call before are on the device. If these are
-    /// `all`, what follows is noted in the other half: what that has is on the device.
+    /// Notes that records of the batch are about to be written to the log: the number of each
+    /// block, and that of the last record in it. The blocks of the previous call are on the device.
+    /// If these are `all` records of the batch, later changes go to the other half, whose changes
+    /// are on the device.
     pub fn sealed(&mut self, blocks: &[(u64, u64)], all: bool) {
         self.header.floor = self.logged;
         self.header.table.clear();
@@ -313,21 +316,21 @@ impl Answered {
         }
     }
 
-    /// All changes that were noted are in the log, or on their way; those of the other half are
-    /// on the device.
+    /// Begins the other half. All noted changes are in the log or being written to it; those of the
+    /// other half are on the device.
     pub fn turn(&mut self) {
         self.settle();
         (self.header.fills, self.used) = (self.header.fills + 1, 0);
         self.write(0, &self.header.encode());
     }
 
-    /// Whether most of the present half is in use.
+    /// Returns whether most of the present half is in use.
     #[must_use]
     pub fn is_filling(&self) -> bool {
         2 * (self.used + self.pending.len() as u64) > self.header.half
     }
 
-    /// Everything is in the log, and durable: nothing of it is needed.
+    /// Removes the file: all changes are durable in the log.
     pub fn end(self) {
         if !matches!(self.file, Notes::Unneeded) {
             self.lasting.forget(self.header.identity.node);
@@ -341,7 +344,7 @@ impl Answered {
         }
     }
 
-    /// What was noted so far counts until the log has gone on.
+    /// Stops noting. Changes noted so far stay valid until the log grows.
     fn give_up(&mut self, error: &io::Error) {
         let node = self.header.identity.node;
         tracing::warn!(
@@ -353,7 +356,7 @@ impl Answered {
     }
 }
 
-/// The changes of a half.
+/// Returns the changes of a half.
 fn changes<'a>(
     header: &'a Header,
     fill: u64,
@@ -367,7 +370,7 @@ fn changes<'a>(
     })
 }
 
-/// The change at the beginning of this part of a half, and its length.
+/// Returns the change at the beginning of this part of a half, and its length.
 fn change(
     header: &Header,
     fill: u64,
@@ -385,7 +388,7 @@ fn change(
     Some((change.len(), (Place::from_bits(long(change, 8)), records)))
 }
 
-/// Fills `bytes` from `at`; what lies behind the end of the file is zero.
+/// Fills `bytes` from `at`. Bytes behind the end of the file are zero.
 fn read(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

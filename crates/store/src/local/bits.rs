@@ -2,13 +2,13 @@
 
 use super::CHUNK_BLOCKS;
 
-/// Words of 256 bits.
+/// Words of a chunk's 256 bits.
 pub const WORDS: usize = 4;
 
 /// 256 bits, one for each block of a chunk.
 pub type Bits = [u64; WORDS];
 
-/// The bits of blocks `from..to` in one word of a chunk.
+/// Returns the bits of blocks `from..to` in one word of a chunk.
 #[must_use]
 pub fn mask(word: usize, from: u32, to: u32) -> u64 {
     let base = word as u32 * 64;
@@ -17,13 +17,13 @@ pub fn mask(word: usize, from: u32, to: u32) -> u64 {
     below(to) & !below(from)
 }
 
-/// How many are set.
+/// Returns the number of bits that are set.
 #[must_use]
 pub fn count(bits: &Bits) -> u32 {
     bits.iter().map(|word| word.count_ones()).sum()
 }
 
-/// The first run of at least `wanted` zero bits, or else the longest one.
+/// Returns the first run of at least `wanted` zero bits, or else the longest one.
 #[must_use]
 pub fn find_run(used: &Bits, wanted: u32) -> Option<(u32, u32)> {
     let (mut best, mut at) = (None, 0);

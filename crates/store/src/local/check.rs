@@ -1,10 +1,10 @@
-//! Proves every reference and count of a pool, and changes nothing: what each tree points to lies
-//! in a chunk of the right node, is marked in use, is pointed to once, and is frozen if a snapshot
-//! uses it and its volume, too. A volume's state is the map that its anchor names, and the log on
-//! top, as the next opening would find it. Nobody else may have the pool open.
+//! Check of every reference and count of a pool that is not open; it changes nothing. Each block
+//! that a tree names must lie in a chunk of the right node, be marked in use, be named once, and be
+//! frozen if a snapshot uses it and its volume, too. A volume's state is the map that its anchor
+//! names, with the log applied, as the next opening would find it.
 //!
-//! In memory there are five bits for each block of the pool, pages on the way to one leaf, and what
-//! the log of one volume changes.
+//! In memory are five bits for each block of the pool, pages on the path to one leaf, and the
+//! changes of one volume's log.
 
 use super::bits::{Bits, count};
 use super::device::{Device, read_readable};
@@ -27,48 +27,48 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-/// Problems that are told one by one; the others are counted.
+/// Maximum number of problems that are described. The others are only counted.
 const PROBLEMS_MAX: usize = 100;
 /// Bits of a leaf's number that one level takes.
 const BITS: u32 = FANOUT.trailing_zeros();
 
-/// What was found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Report {
-    /// Volumes, and what is left of deleted ones.
+    /// Volumes, including rests of deleted ones.
     pub volumes: u64,
-    /// Snapshots, deleted ones that are still used among them.
+    /// Snapshots, including deleted ones that are still in use.
     pub snapshots: u64,
     /// Chunks that have an owner.
     pub chunks: u64,
     /// Blocks that are marked in use.
     pub in_use: u64,
-    /// Blocks that are marked in use, and that nothing points to: space that is lost, not data.
+    /// Blocks that are marked in use but that no tree names: lost space, not lost data.
     pub leaked: u64,
-    /// Blocks of data that were held to their checksums.
+    /// Blocks of data whose checksums were verified.
     pub verified: u64,
-    /// The first problems, in plain sentences.
+    /// Descriptions of the first problems.
     pub problems: Vec<String>,
-    /// How many there are.
+    /// Number of problems.
     pub problems_total: u64,
 }
 
-/// What is known of a chunk.
+/// State of a chunk in a check.
 #[derive(Clone, Copy, Default)]
 struct Chunk {
     owner: Owner,
     in_use: Bits,
     frozen: Bits,
-    /// Pages of the space tree, log, anchors: of the volume alone.
+    /// Blocks of the space tree, the log and the anchors.
     own: Bits,
-    /// What snapshots point to.
+    /// Blocks that snapshots name.
     kept: Bits,
-    /// What the volume points to.
+    /// Blocks that the volume names.
     live: Bits,
     verified: Bits,
 }
 
-/// Which of a volume's references.
+/// Kind of a volume's references.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Own,
@@ -78,19 +78,19 @@ enum Kind {
 
 /// A tree that is walked.
 struct Walk<'a> {
-    /// Whose tree.
+    /// Name of its owner, for people.
     name: String,
-    /// The volume in whose chunks it is, and those that it was made of.
+    /// The volume whose chunks it is in, and the volumes that this one was made of.
     line: &'a [u32],
     kind: Kind,
-    /// Leaves before this one were given back, and the pages above them.
+    /// Leaves before this one were freed, and the pages above them.
     from: u64,
-    /// What the log says of blocks of the volume.
+    /// Blocks of the volume that the log changes.
     changed: &'a BTreeMap<u64, Pointer>,
-    /// What it has pointed to.
+    /// Blocks that it has named so far.
     seen: BTreeMap<u32, Bits>,
     data_blocks: u64,
-    /// A page could not be read.
+    /// Whether a page could not be read.
     is_broken: bool,
 }
 
@@ -124,8 +124,8 @@ struct Checker<'a> {
     report: Report,
 }
 
-/// Holds a pool that nobody has open to all that must be true of it; if `verify_data`, each block
-/// of data to its checksum, too. Writes nothing.
+/// Checks a pool that is not open; with `verify_data`, also each block of data against its
+/// checksum. Writes nothing.
 ///
 /// # Errors
 /// When the device holds no pool, or fails.
@@ -177,7 +177,7 @@ impl Checker<'_> {
         }
     }
 
-    /// One of two copies is not as it was written, or cannot be read.
+    /// Records that one of two copies is damaged or cannot be read.
     fn lost(&mut self, what: &str) {
         self.problem(format!(
             "one copy of {what} is damaged; the other one is whole, and the next start of the \
@@ -254,7 +254,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A volume, and those whose blocks it uses: the one that it was made of, and so on.
+    /// Returns a volume, and the volumes whose blocks it uses: the one that it was made of, and so
+    /// on.
     fn line_of(&self, volume: u32) -> Vec<u32> {
         let mut line = vec![volume];
         while let Some(node) = line.last().and_then(|number| self.nodes.get(number))
@@ -266,7 +267,7 @@ impl Checker<'_> {
         line
     }
 
-    /// Volumes, those before which others were made of them.
+    /// Returns the volumes; one from which others were made precedes them.
     fn in_order(&self) -> Vec<u32> {
         let volumes = self.nodes.iter().filter(|(_, node)| node.has_space());
         let mut order: Vec<u32> = volumes.map(|(number, _)| *number).collect();
@@ -276,7 +277,7 @@ impl Checker<'_> {
 
     fn read(&self, block: u32, count: u32) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; count as usize * BLOCK_BYTES];
-        // What cannot be read fits no checksum.
+        // Unreadable bytes match no checksum.
         read_readable(self.device, u64::from(block) * BLOCK_BYTES as u64, &mut bytes)?;
         Ok(bytes)
     }
@@ -306,7 +307,8 @@ impl Checker<'_> {
             let name = name_of(&node);
             self.problem(format!("{name} has {owned} chunks, and none of them is its first one"));
         }
-        // One that was never opened has nothing yet, one that is being deleted nothing any more.
+        // A volume that was never opened has no block yet, and one that is being deleted has none
+        // any more.
         if node.home == 0
             || !matches!(node.kind, NodeKind::Volume | NodeKind::Filling) && !has_snapshots
         {
@@ -337,7 +339,7 @@ impl Checker<'_> {
         for chunk in self.owned.get(&number).into_iter().flat_map(BTreeMap::values) {
             let chunk = &self.chunks[*chunk as usize];
             self.report.in_use += u64::from(count(&chunk.in_use));
-            // What a page that cannot be read points to is not lost.
+            // Blocks below a page that cannot be read are not counted as lost.
             let pointed = |word: usize| chunk.own[word] | chunk.kept[word] | chunk.live[word];
             let lost = [0, 1, 2, 3].map(|word| chunk.in_use[word] & !pointed(word));
             self.report.leaked += if is_broken { 0 } else { u64::from(count(&lost)) };
@@ -352,13 +354,13 @@ impl Checker<'_> {
         }
     }
 
-    /// The maps of a volume's snapshots, and the leaf at which what is left of each begins.
+    /// Returns the maps of a volume's snapshots, and the leaf at which the rest of each begins.
     fn roots_of(&self, volume: u32, anchor: &Anchor) -> Vec<(String, SnapshotRoot, u64)> {
         let of_volume = |(_, node): &(&u32, &Node)| !node.has_space() && node.parent == volume;
         let nodes = self.nodes.iter().filter(of_volume);
         nodes
             .filter_map(|(number, node)| match node.root.checkpoint {
-                // The node table does not know of it yet.
+                // The node table does not have its map yet.
                 0 if !anchor.snapshots.contains(number) => None,
                 0 => Some((name_of(node), anchor.root(), 0)),
                 _ if node.kind == NodeKind::SnapshotDeleted && anchor.reclaim.0 == *number => {
@@ -370,7 +372,7 @@ impl Checker<'_> {
             .collect()
     }
 
-    /// Notes what the space tree says of a volume's chunks; whether all of it could be read.
+    /// Records the space tree's bits of a volume's chunks. Returns whether all pages could be read.
     fn read_space(&mut self, number: u32, name: &str, anchor: &Anchor) -> io::Result<bool> {
         let (root, height) = anchor.space;
         let (mut pages, mut is_whole) = (Vec::new(), true);
@@ -414,7 +416,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads a page, and holds it to its checksum.
+    /// Reads a page, and verifies its checksum.
     fn page(&mut self, pointer: Pointer, what: &str) -> io::Result<Option<Arc<Page>>> {
         let bytes = match pointer.block / CHUNK_BLOCKS < self.chunks.len() as u32 {
             true => self.read(pointer.block, 1)?,
@@ -427,7 +429,7 @@ impl Checker<'_> {
         Ok(None)
     }
 
-    /// A tree points to a block. Whether it is in the pool.
+    /// Records that a tree names a block. Returns whether the block is in the pool.
     fn refer(&mut self, walk: &mut Walk<'_>, block: u32, what: &str) -> bool {
         let number = block / CHUNK_BLOCKS;
         let owner = self.chunks.get(number as usize).map_or(0, |chunk| chunk.owner.node);
@@ -471,7 +473,7 @@ impl Checker<'_> {
         true
     }
 
-    /// Follows a map from a page on.
+    /// Walks a map from a page on.
     fn walk(
         &mut self,
         walk: &mut Walk<'_>,
@@ -515,7 +517,7 @@ impl Checker<'_> {
         self.verify(&walk.name, first + FANOUT - run.len() as u64, &run)
     }
 
-    /// Holds data to its checksums, unless that was done: blocks that follow each other.
+    /// Verifies the checksums of contiguous blocks of data, unless that was done.
     fn verify(&mut self, name: &str, at: u64, run: &[Pointer]) -> io::Result<()> {
         let Some(first) = run.first().filter(|_| self.verify_data) else { return Ok(()) };
         let place = |block: u32| (block / CHUNK_BLOCKS) as usize;
@@ -539,10 +541,10 @@ impl Checker<'_> {
     }
 }
 
-/// What the log changes.
+/// Replay of the log.
 impl Checker<'_> {
-    /// What the log says of the blocks of a volume, and in memory what that does to its space;
-    /// `None` if it cannot be read.
+    /// Returns the blocks of a volume that the log changes, and applies them to its space in
+    /// memory. Returns `None` if the log cannot be read.
     fn replay(
         &mut self,
         number: u32,
@@ -591,7 +593,7 @@ impl Checker<'_> {
                 let bytes = if is_durable { Vec::new() } else { self.read(run.block, run.count)? };
                 let mut found = bytes.chunks(BLOCK_BYTES).map(checksum);
                 for (at, &sum) in (0_u32..).zip(checksums) {
-                    // One that was not durable leaves what was there before.
+                    // A block that was not durable keeps its old contents.
                     if is_durable || found.next() == Some(sum) {
                         let pointer = Pointer { block: block + at, checksum: sum };
                         self.replace(log, first + u64::from(at), pointer)?;
@@ -604,7 +606,8 @@ impl Checker<'_> {
                 }
             }
             Record::Snapshot { .. } => {
-                // Everything is frozen, and the snapshot that the next opening makes keeps it.
+                // All blocks in use become frozen, and the snapshot that the next opening makes
+                // keeps them.
                 let owned = self.owned.get(&log.number).into_iter().flat_map(BTreeMap::values);
                 for chunk in owned {
                     let chunk = &mut self.chunks[*chunk as usize];
@@ -637,7 +640,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What the map at rest says of a block.
+    /// Returns the entry of a block in the map on the device.
     fn at_rest(&mut self, log: &mut Replay<'_>, at: u64) -> io::Result<Pointer> {
         log.map.shrink(64, u64::MAX);
         loop {
@@ -658,7 +661,7 @@ impl Checker<'_> {
     }
 }
 
-/// The log of a volume, as far as it was replayed.
+/// State of the replay of a volume's log.
 struct Replay<'a> {
     number: u32,
     name: &'a str,

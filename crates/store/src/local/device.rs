@@ -1,5 +1,5 @@
-//! What a pool is on: a block device or a file, read and written in whole blocks by calls that
-//! block. Requests of volumes go to the same place through [`crate::disk::Disk`].
+//! Storage of a pool: a block device or a file, read and written in whole blocks by calls that
+//! block. Requests of volumes use it through [`crate::disk::Disk`].
 
 use super::BLOCK_BYTES;
 use super::table::SECTOR_BYTES;
@@ -16,33 +16,33 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A place for blocks. Offsets and lengths are multiples of 4 KiB; of reads, multiples of 512 bytes
-/// where the device has such sectors.
+/// if the device has such sectors.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// What [`DiskOp`]s for it name.
+    /// Returns the file descriptor that [`DiskOp`]s for it use.
     fn fd(&self) -> RawFd;
 
-    /// Where it is, for people.
+    /// Returns its path, for people.
     fn path(&self) -> &Path;
 
-    /// Bytes that it has.
+    /// Returns its size in bytes.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// If the size cannot be read.
     fn size(&self) -> io::Result<u64>;
 
-    /// Bytes by which it can grow, if whoever gives it space lets it.
+    /// Returns the number of bytes by which it can grow at present.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If that cannot be read.
     fn room(&self) -> io::Result<u64>;
 
-    /// Makes it so long, with space for all of it. Never makes it shorter.
+    /// Extends it to `len` bytes, with space for all of them. Never makes it shorter.
     ///
     /// # Errors
     /// When there is no room, or it cannot grow.
     fn grow(&self, len: u64) -> io::Result<()>;
 
-    /// Fills `bytes` from `offset`. What lies behind the end reads as zeroes.
+    /// Fills `bytes` from `offset`. Bytes behind the end read as zeroes.
     ///
     /// # Errors
     /// When the device fails.
@@ -54,23 +54,23 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// When the device fails.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all that was written durable.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
     /// When the device fails.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Reads that may fail before the device counts as failed.
+/// Maximum number of failed reads at which the device does not count as failed.
 const FAILED_READS_MAX: u32 = 256;
-/// Fills what cannot be read. No checksum fits it.
+/// Fills bytes that cannot be read. They match no checksum.
 const UNREADABLE: u8 = 0xee;
 
-/// Fills `bytes` from `offset`. Where that fails, in parts, down to sectors of 512 bytes: what
-/// cannot be read is something to which no checksum fits.
+/// Fills `bytes` from `offset`. If that fails, reads parts, down to sectors of 512 bytes; parts
+/// that cannot be read are filled with bytes that match no checksum.
 ///
 /// # Errors
-/// When so much cannot be read that the device has failed.
+/// If more than 256 reads fail.
 pub fn read_readable(device: &dyn Device, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
     let mut left = FAILED_READS_MAX;
     read_parts(device, offset, bytes, &[PART_BYTES, BLOCK_BYTES, SECTOR_BYTES], &mut left)
@@ -104,10 +104,11 @@ pub struct FileDevice {
     flushes: Flushes,
 }
 
-/// The most that is copied at once between memory of the caller and memory that a device takes.
+/// Maximum number of bytes that are copied at once between the caller's memory and memory that is
+/// suitable for the device.
 const PART_BYTES: usize = 1 << 20;
 
-/// Which other openers a device may have at the same time.
+/// Other openers that a device may have at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
     /// One opener: every other one that locks it is refused.
@@ -118,14 +119,14 @@ enum Hold {
     WithAnybody,
 }
 
-/// A lock outlives its process by a moment: the kernel closes the files of a killed one a little
-/// later, and a thread that still ends may have the device open.
+/// A lock outlives its process briefly: the kernel closes the files of a killed process a little
+/// later, and a thread that is ending may have the device open.
 const HOLD_TRIES: u32 = 50;
 const HOLD_PAUSE: Duration = Duration::from_millis(10);
 
 impl FileDevice {
-    /// Opens what is at `path`, past the page cache where that is possible; `create` makes an empty
-    /// file where there is none. It is locked for this opener.
+    /// Opens the device at `path`, without the page cache if that is possible; `create` makes an
+    /// empty file if there is none. It is locked for this opener.
     ///
     /// # Errors
     /// When it cannot be opened, is neither a file nor a block device, has sectors that are too
@@ -135,7 +136,7 @@ impl FileDevice {
         Self::open_as(path, flags, Hold::Alone)
     }
 
-    /// Opens what is at `path` only to read it, and locks it against writers.
+    /// Opens the device at `path` for reading, and locks it against writers.
     ///
     /// # Errors
     /// When it cannot be opened, or another process holds it.
@@ -143,7 +144,7 @@ impl FileDevice {
         Self::open_as(path, OFlags::RDONLY, Hold::WithReaders)
     }
 
-    /// Opens what is at `path` only to read it, also beside a process that holds it.
+    /// Opens the device at `path` for reading, even if another process holds it.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -157,8 +158,8 @@ impl FileDevice {
         let kind = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
         match kind {
             Ok(FileType::RegularFile) | Err(_) => {}
-            // With this flag and without the one that creates, a block device is the opener's
-            // alone: neither a file system on it is mounted, nor has another opener the flag.
+            // With this flag and without O_CREAT, the opener has a block device exclusively: no
+            // file system on it is mounted, and no other opener has the flag.
             Ok(FileType::BlockDevice) if hold != Hold::WithAnybody => {
                 flags = flags.difference(OFlags::CREATE) | OFlags::EXCL;
             }
@@ -168,7 +169,7 @@ impl FileDevice {
                 return Err(StoreError::NotPool { path: path.to_owned(), why });
             }
         }
-        // What is only read is read through the page cache.
+        // A device that is only read is read through the page cache.
         let direct = if flags.contains(OFlags::RDWR) { OFlags::DIRECT } else { OFlags::empty() };
         let open = |flags| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
         let open = || match open(flags | direct) {
@@ -225,7 +226,7 @@ impl FileDevice {
     }
 }
 
-/// Repeats what finds something busy, for a moment.
+/// Repeats an attempt that fails because a file is busy, for at most half a second.
 fn held<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 1..HOLD_TRIES {
         match attempt() {
@@ -236,7 +237,7 @@ fn held<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     attempt()
 }
 
-/// Locks a file against others who hold it. Some network file systems have no locks.
+/// Locks a file against other openers. Some network file systems have no locks.
 fn lock(path: &Path, file: &OwnedFd, hold: Hold) -> Result<(), StoreError> {
     let operation = match hold {
         Hold::Alone => FlockOperation::NonBlockingLockExclusive,
@@ -257,7 +258,8 @@ fn lock(path: &Path, file: &OwnedFd, hold: Hold) -> Result<(), StoreError> {
     }
 }
 
-/// A block is written as a whole or not at all: no sector may be larger.
+/// Checks that no sector is larger than a block, since a block must be written as a whole or not at
+/// all.
 fn fits_sectors(path: &Path, file: &OwnedFd) -> Result<(), StoreError> {
     let asked = rustix::fs::ioctl_blksszget(file);
     let bytes = asked.map_err(|e| StoreError::io(format!("look at {}", path.display()), e))?;
@@ -286,7 +288,7 @@ impl Device for FileDevice {
     }
 
     fn size(&self) -> io::Result<u64> {
-        // A block device has its size where its end is.
+        // The size of a block device is the position of its end.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
 
@@ -306,7 +308,7 @@ impl Device for FileDevice {
         }
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode);
         if kind == FileType::BlockDevice {
-            // It is as long as it is.
+            // The size of a block device is fixed.
             return Err(io::ErrorKind::StorageFull.into());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), present, len - present) {
@@ -339,9 +341,9 @@ impl Device for FileDevice {
     }
 }
 
-/// Flushes of one device. Those that are asked for while one is under way share the next: what was
-/// written before any of them was asked for is durable with it. A start that opens many volumes at
-/// once takes few.
+/// Flushes of one device. Those that are requested while one is under way share the next one: it
+/// makes everything durable that was written before the requests. So a start that opens many
+/// volumes at once needs few flushes.
 #[derive(Debug, Default)]
 struct Flushes {
     rounds: Mutex<Rounds>,
@@ -352,12 +354,12 @@ struct Flushes {
 struct Rounds {
     begun: u64,
     ended: u64,
-    /// The last one that has failed, and how.
+    /// The last round that has failed, and its error.
     failed: Option<(u64, Errno)>,
 }
 
 impl Flushes {
-    /// Waits for a flush that begins from here on, or does it.
+    /// Waits for a flush that begins after this call, or does it.
     fn share(&self, flush: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
         let mut rounds = self.rounds();
         let ours = rounds.begun + 1;
@@ -375,7 +377,8 @@ impl Flushes {
             }
             self.ended.notify_all();
         }
-        // A later one that has failed may tell of what this one had to make durable.
+        // A failed later round may have reported the loss of data that this round should have made
+        // durable.
         match rounds.failed {
             Some((round, errno)) if round >= ours => Err(errno.into()),
             _ => Ok(()),
@@ -393,7 +396,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Barrier, mpsc};
 
-    /// Callers that ask while a flush is under way share the next one.
+    /// Callers that request a flush while one is under way share the next one.
     #[test]
     fn flushes_that_are_asked_for_at_once_are_one() {
         const CALLERS: usize = 8;
@@ -416,11 +419,11 @@ mod tests {
             begins.recv().unwrap();
             let next = || scope.spawn(|| flushes.share(flush));
             let others: Vec<_> = (0..CALLERS).map(|_| next()).collect();
-            // They wait for the one that is under way: none of them has begun.
+            // They wait for the flush under way: none of theirs has begun.
             assert_eq!(done.load(Ordering::SeqCst), 0);
             goes_on.wait();
             assert_eq!(first.join().unwrap().unwrap_err().raw_os_error(), Some(libc::EIO));
-            // It was begun before they asked: its failure is not theirs.
+            // That flush began before their requests, so they do not get its failure.
             others.into_iter().for_each(|other| other.join().unwrap().unwrap());
         });
         let all = done.load(Ordering::SeqCst);

@@ -1,7 +1,8 @@
-//! Creates a data folder's pool at the first start and finds it at every later one.
+//! Creates a data folder's pool at the first start, and finds it at every later one.
 //!
-//! The folder notes which pool is its own and how often it was opened. So a pool that is missing,
-//! too short, another one, or an older copy is told from the right one, and never made up for.
+//! The folder records the identity of its pool, and the number of its openings. So a pool that is
+//! missing, too short, outdated or another one is recognised, and is never replaced by an empty
+//! one.
 
 use super::BLOCK_BYTES;
 use super::device::{Device, FileDevice, read_readable};
@@ -18,32 +19,33 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a data folder's marker names this kind of store.
+/// Name of this kind of store in a data folder's marker file.
 pub const KIND: &str = "local";
 /// The pool's file in the data folder, unless it is elsewhere.
 pub const FILE: &str = "pool";
-/// The note of the folder's pool.
+/// Name of the file in which a folder notes its pool.
 pub const NOTE: &str = "POOL";
 /// The first line of the note.
 const NOTE_FORMAT: &str = "evenkeel pool, format 1";
-/// A pool may grow to so many times the space of the device that it is made on: file systems and
-/// block devices grow.
+/// Maximum size of a pool, as a multiple of the space of the device that it is made on. File
+/// systems and block devices may grow.
 const GROWTH_TIMES: u64 = 2;
-/// Chunks in which the remains of a pool are looked for: its tables, and the first of its volumes.
+/// Maximum number of chunks that are searched for remains of a pool: its tables, and the first of
+/// its volumes.
 const REMAINS_CHUNKS: u64 = 2_048;
-/// Where a device says that whatever else it holds may be overwritten, and how.
+/// Byte offset of the mark that a device may be overwritten, whatever else it has.
 pub const WIPED_AT: usize = 2 * BLOCK_BYTES;
-/// See [`WIPED_AT`].
+/// The mark at [`WIPED_AT`].
 pub const WIPED: &[u8; 16] = b"EVENKEEL WIPED\x1a\n";
 
-/// Which pool is a folder's own.
+/// A folder's record of its pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
     /// The pool's identity.
     pub identity: u128,
-    /// How often it was opened, as far as the folder knows; 0 until it was made.
+    /// Number of its openings that the folder knows; 0 until the pool is made.
     pub session: u32,
-    /// Where it is; relative to the folder if it is in there.
+    /// Its path; relative to the folder if it is in there.
     pub device: PathBuf,
 }
 
@@ -62,10 +64,10 @@ impl Note {
         Some(Self { identity, session, device: PathBuf::from(value("device")?) })
     }
 
-    /// The note of a folder; `None` if it has none.
+    /// Reads the note of a folder; `None` if it has none.
     ///
     /// # Errors
-    /// When it cannot be read, or says something else.
+    /// If it cannot be read, or has another format.
     pub fn read(folder: &Path) -> Result<Option<Self>, StoreError> {
         let path = folder.join(NOTE);
         let text = match fs::read_to_string(&path) {
@@ -93,7 +95,7 @@ impl Note {
     }
 }
 
-/// The superblock of a device: what both copies together say.
+/// Reads the superblock of a device from its two copies.
 ///
 /// # Errors
 /// When the device fails, or holds no pool that this version reads.
@@ -101,10 +103,10 @@ pub fn read_superblock(device: &dyn Device) -> Result<Superblock, StoreError> {
     find_superblock(device).map(|(superblock, _)| superblock)
 }
 
-/// The same, and how many copies are not as they were written, or cannot be read.
+/// Reads the superblock, as [`read_superblock`]. Also returns the number of copies that are damaged
+/// or cannot be read.
 ///
-/// # Errors
-/// The same.
+/// # Errors Those of [`read_superblock`].
 pub fn find_superblock(device: &dyn Device) -> Result<(Superblock, usize), StoreError> {
     let path = device.path().to_owned();
     let failed = |error| StoreError::io(format!("read {}", path.display()), error);
@@ -112,14 +114,15 @@ pub fn find_superblock(device: &dyn Device) -> Result<(Superblock, usize), Store
     read_readable(device, 0, &mut blocks).map_err(failed)?;
     let (first, second) = blocks.split_at(BLOCK_BYTES);
     let found = match (Superblock::decode(first), Superblock::decode(second)) {
-        // A change writes one after the other: the newer one counts.
+        // A change writes one copy after the other; the newer one counts.
         (Ok(a), Ok(b)) if b.identity == a.identity && b.age() > a.age() => (b, 0),
         (Ok(superblock), Ok(_)) => (superblock, 0),
         (Ok(superblock), Err(_)) | (Err(_), Ok(superblock)) => (superblock, 1),
         (Err(a), Err(b)) => {
-            // One that cannot be read is taken for something else's.
+            // A copy that cannot be read would look like foreign data, so the device's error is
+            // returned.
             device.read(0, &mut blocks).map_err(failed)?;
-            // The one that says more.
+            // The more specific error is reported.
             let says_less = a == SuperblockError::Empty
                 || a == SuperblockError::Foreign && b != SuperblockError::Empty;
             let error = match if says_less { b } else { a } {
@@ -147,7 +150,8 @@ fn too_short(size: ByteCount, needed: ByteCount) -> String {
     format!("is too short: it has {size}, and the pool needs {needed}; put the whole of it back")
 }
 
-/// What a pool whose superblock is gone has left in the first chunks of a device, if it was one.
+/// Returns a description of the remains in the first chunks of a device of a pool whose superblock
+/// is gone; `None` if there are none.
 ///
 /// # Errors
 /// When the device fails.
@@ -167,7 +171,7 @@ pub fn remains(device: &dyn Device) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Bytes that a pool on this device may grow to have.
+/// Returns the maximum size in bytes of a pool on this device.
 fn bytes_max(device: &dyn Device) -> io::Result<u64> {
     Ok(device.size()?.saturating_add(device.room()?).saturating_mul(GROWTH_TIMES))
 }
@@ -179,28 +183,29 @@ fn random_identity() -> Result<u128, StoreError> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// The error text for a pool that is gone.
+/// Error text for a pool that is gone.
 const MISSING: &str = "is missing: it is the pool with the bytes of all volumes of this data \
                        folder; put it back, or say with --pool where it is";
-/// The error text for a place in which a pool is to be made. Nothing is created there: the disk may
-/// not be mounted, or the name of a device may be mistyped.
+/// Error text for a missing place of a new pool. Nothing is created there, since the disk may not
+/// be mounted, or the name of a device may be mistyped.
 const MISSING_NEW: &str = "is missing: name a block device, or make an empty file for the pool \
                            with `touch` first; the pool grows in it";
 
 impl LocalPool {
-    /// Opens the pool of the data folder `path`, which is claimed (see [`Folder::claim`]). At the
-    /// first start it is made: in `device`, a block device or an empty file, or else in the file
-    /// [`FILE`] of the folder. Later, `device` says where it has gone, if it was moved.
+    /// Opens the pool of the data folder `path`, which is claimed (see [`Folder::claim`]). The
+    /// first start makes it: in `device`, a block device or an empty file, or else in the file
+    /// [`FILE`] of the folder. Later, `device` is its new place, if it was moved.
     ///
     /// # Errors
-    /// When the folder cannot be claimed, the device holds something else, or the pool is missing,
-    /// too short, another one, or older than the folder knows it.
+    /// When the folder cannot be claimed, the device has other contents, or the pool is missing,
+    /// too short, another one, or older than the folder's note of it.
     pub fn in_folder(path: &Path, device: Option<&Path>) -> Result<Self, StoreError> {
         let folder = Folder::claim(path, KIND)?;
         Ok(Self::in_claimed_folder(path, device)?.holding(folder))
     }
 
-    /// The same in a folder that is claimed already, and stays so while the pool is open.
+    /// Opens the pool, as [`Self::in_folder`], of a folder that is claimed already and stays so
+    /// while the pool is open.
     ///
     /// # Errors
     /// As [`Self::in_folder`].
@@ -232,7 +237,7 @@ impl LocalPool {
         let pool = Self::open_noting(Arc::new(device), Bounds::default(), lasting)?.with_clerk()?;
         note.session = superblock.session + 1;
         match note.write(path) {
-            // On a full disk the folder knows of one opening less: it still tells an older copy.
+            // On a full disk the note misses one opening; it still detects an older copy.
             Err(error) if error.is_no_space() && !is_new => {
                 tracing::warn!(%error, "the data folder cannot note that its pool was opened");
             }
@@ -242,7 +247,7 @@ impl LocalPool {
     }
 }
 
-/// Files for the volumes of a folder that outlive the server, if they can be had.
+/// Returns the directory for a folder's logs of answered changes, if it can be used.
 fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
     match LastingFiles::in_folder(folder, pool) {
         Ok(files) => Some(Arc::new(files)),
@@ -259,7 +264,7 @@ fn lasting(folder: &Path, pool: u128) -> Option<Arc<dyn Lasting>> {
 }
 
 impl Note {
-    /// Whether what is on a device is the pool that the folder knows, as a whole.
+    /// Checks that a device has the folder's pool completely.
     ///
     /// # Errors
     /// When it is not, or the device fails.
@@ -292,8 +297,9 @@ impl Note {
     }
 }
 
-/// Overwrites the beginning of a device, where whoever looks for a file system, a partition table
-/// or a pool finds it, and its end. The beginning says then that the rest may be overwritten, too.
+/// Overwrites the beginning and the end of a device, where other programs find a file system, a
+/// partition table or a pool. The beginning then has the mark that the rest may be overwritten,
+/// too.
 ///
 /// # Errors
 /// When it cannot be opened or written.
@@ -306,7 +312,7 @@ pub fn wipe(place: &Path) -> Result<(), StoreError> {
     let last = (size * BLOCK_BYTES as u64).saturating_sub(CHUNK_BYTES);
     let wiped = match size {
         0 => Ok(()),
-        // A device of one chunk ends where it begins.
+        // On a device of one chunk, end and beginning are the same.
         _ => device.write(last, &zeroes).and_then(|()| device.write(0, &first)),
     };
     wiped.and_then(|()| device.sync()).map_err(failed("wipe", place))
@@ -326,7 +332,7 @@ fn open_device(place: &Path, may_create: bool, missing: &str) -> Result<FileDevi
     }
 }
 
-/// Makes the pool, unless that is done already: a crash may have come after it.
+/// Makes the pool, unless a start that crashed has made it already.
 fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
     let mut block = vec![0; BLOCK_BYTES];
     device.read(0, &mut block).map_err(failed("read", device.path()))?;
@@ -360,7 +366,7 @@ fn make(device: &FileDevice, identity: u128) -> Result<(), StoreError> {
     }
 }
 
-/// What a device holds, if it is one of the things that are found on disks.
+/// Returns the kind of a device's contents, if it is a known one.
 fn kind_of(device: &dyn Device) -> io::Result<Option<String>> {
     let mut bytes = vec![0; CHUNK_BYTES as usize];
     device.read(0, &mut bytes)?;
@@ -368,8 +374,8 @@ fn kind_of(device: &dyn Device) -> io::Result<Option<String>> {
     Ok(found.map(|(name, ..)| (*name).to_owned()))
 }
 
-/// What stands where, of the things that are found on disks. A protective MBR has the sign of one,
-/// and a FAT the same at the same place: the more particular comes first.
+/// Known contents of disks: name, byte offset, and signature. A protective MBR has the signature of
+/// a partition table, and so has a FAT at the same offset; the more specific one comes first.
 const SIGNS: [(&str, usize, &[u8]); 14] = [
     ("an XFS file system", 0, b"XFSB"),
     ("an ext2, ext3 or ext4 file system", 0x438, &[0x53, 0xef]),
@@ -428,7 +434,7 @@ mod tests {
         drop(Folder::claim(&path, KIND).unwrap());
         let note = Note { identity: 7, session: 0, device: PathBuf::from(FILE) };
         note.write(&path).unwrap();
-        // Once before the pool was made, once after it.
+        // Once with a crash before the pool was made, once after it.
         drop(LocalPool::in_folder(&path, None).unwrap());
         note.write(&path).unwrap();
         drop(LocalPool::in_folder(&path, None).unwrap());
@@ -473,7 +479,7 @@ mod tests {
 
         fs::remove_file(&pool).unwrap();
         drop(LocalPool::in_folder(&ours, Some(&path("aside"))).unwrap());
-        // From now on it is known to be there.
+        // The folder has noted it as present by now.
         drop(LocalPool::in_folder(&ours, None).unwrap());
     }
 

@@ -1,5 +1,5 @@
-//! The bytes of superblock, node, owner and anchor: see docs/internals/disk_format.md, of which
-//! this is the other half. Nothing here reads or writes a device.
+//! The bytes of superblock, nodes, owners, anchors and log blocks, as docs/internals/disk_format.md
+//! describes them. This module does not read or write a device.
 
 use super::table::{PAYLOAD_BYTES, Place, SECTOR_BYTES};
 use super::{BLOCK_BYTES, CHUNK_BLOCKS, Pointer, checksum};
@@ -7,37 +7,37 @@ use std::fmt;
 
 /// The format that this version writes.
 pub const VERSION: u32 = 1;
-/// Owners of one sector.
+/// Number of owners in one sector.
 pub const OWNERS: usize = PAYLOAD_BYTES / 8 - 1;
 
 const SUPERBLOCK_MAGIC: &[u8; 16] = b"EVENKEEL POOL\n\x1a\n";
 const ANCHOR_MAGIC: &[u8; 8] = b"EVKANCHR";
-/// Bytes of the superblock that mean something.
+/// Bytes of the superblock that are in use.
 const SUPERBLOCK_BYTES: usize = 512;
 
 const CHUNK_BYTES: usize = CHUNK_BLOCKS as usize * BLOCK_BYTES;
-/// Chunks that a pool can have: the number of a block has 32 bits.
+/// Maximum number of chunks of a pool, since the number of a block has 32 bits.
 pub const CHUNKS_MAX: u32 = u32::MAX / CHUNK_BLOCKS;
-/// More than any version has made.
+/// Sectors of a node table are at most this many; no version has made more.
 const NODE_SECTORS_MAX: u32 = 1 << 19;
-/// Levels of a tree above its leaves are never more.
+/// Maximum number of levels of a tree above its leaves.
 const HEIGHT_MAX: u32 = 6;
 
-/// Openings of a pool that can be counted.
+/// Maximum number of openings of a pool.
 pub const SESSIONS_MAX: u32 = u32::MAX - 2;
 
-/// Where a chunk begins, in bytes.
+/// Returns the byte offset of a chunk.
 fn at(chunk: u32) -> u64 {
     u64::from(chunk) * CHUNK_BYTES as u64
 }
 
-/// Sectors of the owner table for this number of chunks.
+/// Returns the number of sectors of the owner table for this number of chunks.
 #[must_use]
 pub fn owner_sectors(chunks: u32) -> usize {
     (chunks as usize).div_ceil(OWNERS)
 }
 
-/// Writes numbers one after the other.
+/// Writes numbers consecutively.
 struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,
@@ -63,7 +63,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads numbers one after the other; what is behind the end is zero.
+/// Reads numbers consecutively; behind the end it reads zeroes.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -92,7 +92,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where everything is in a pool.
+/// The layout of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// Features that a reader must know.
@@ -113,29 +113,29 @@ pub struct Superblock {
     pub first_chunk: u32,
     /// Chunks of the pool.
     pub chunks: u32,
-    /// How often the pool was opened.
+    /// Number of openings of the pool.
     pub session: u32,
-    /// The owner sectors of this number of chunks were written at least once: one of nothing but
-    /// zeroes is damage. 0 where that is not known, since a version before this had the pool.
+    /// Number of chunks whose owner sectors were written at least once: if one of these sectors is
+    /// all zeroes, it is damaged. 0 if that is unknown, since an earlier version had the pool.
     pub written: u32,
 }
 
-/// Why bytes are no superblock that this version reads.
+/// Reason for which bytes are not a superblock that this version reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SuperblockError {
-    /// Nothing but zeroes.
+    /// All bytes are zero.
     Empty,
-    /// Something else's.
+    /// They belong to another program.
     Foreign,
-    /// Its checksum does not fit.
+    /// The checksum does not match.
     Damaged,
     /// Written by another version.
     Version(u32),
     /// It needs features that this version does not have.
     Features(u64),
-    /// Its checksum fits, and what it says cannot be.
+    /// The checksum matches, but the contents are impossible.
     Impossible(&'static str),
-    /// Nothing but zeroes, and behind them what a pool has.
+    /// All bytes are zero, but there are remains of a pool behind them.
     Lost,
 }
 
@@ -173,13 +173,13 @@ impl fmt::Display for SuperblockError {
 }
 
 impl Superblock {
-    /// Grows with each change.
+    /// Returns a value that grows with each change.
     #[must_use]
     pub const fn age(&self) -> (u32, u32) {
         (self.session, self.chunks)
     }
 
-    /// Its block.
+    /// Encodes it as a block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK_BYTES];
@@ -194,10 +194,9 @@ impl Superblock {
         bytes
     }
 
-    /// What a block says.
+    /// Decodes a superblock.
     ///
-    /// # Errors
-    /// Why it says nothing that this version understands.
+    /// # Errors The reason for which this version cannot use it.
     pub fn decode(bytes: &[u8]) -> Result<Self, SuperblockError> {
         if bytes.iter().all(|&byte| byte == 0) {
             return Err(SuperblockError::Empty);
@@ -236,7 +235,7 @@ impl Superblock {
         }
     }
 
-    /// What cannot be, of what it says.
+    /// Returns a description of impossible contents; `None` if there are none.
     fn impossible(&self) -> Option<&'static str> {
         let Self { nodes, owners, first_chunk, chunks, .. } = *self;
         let chunks_for = |sectors: u32| sectors.div_ceil(CHUNK_BYTES as u32 / SECTOR_BYTES as u32);
@@ -256,20 +255,20 @@ impl Superblock {
         if !(2..=NODE_SECTORS_MAX).contains(&self.node_sectors) {
             return Some("its table of volumes is too small or too large");
         }
-        // One that is open says a number more.
+        // While the pool is open, its superblock has a number more.
         if self.session > SESSIONS_MAX + 1 {
             return Some("it was opened more often than can be counted");
         }
         (self.written > chunks).then_some("more of its tables is written than it has")
     }
 
-    /// Where its nodes are.
+    /// Returns the place of the node table.
     #[must_use]
     pub fn node_table(&self) -> Place {
         Place { copies: self.nodes.map(at), sectors: self.node_sectors as usize, written: 0 }
     }
 
-    /// Where the owners of its chunks are.
+    /// Returns the place of the owner table.
     #[must_use]
     pub fn owner_table(&self) -> Place {
         let sectors = self.chunks as usize / OWNERS + 1;
@@ -277,24 +276,24 @@ impl Superblock {
     }
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeKind {
     /// A volume.
     Volume,
-    /// A volume that is being deleted: nothing opens it again.
+    /// A volume that is being deleted; it cannot be opened.
     Deleting,
     /// A snapshot.
     Snapshot,
-    /// A snapshot that is being made: it exists once the log of its volume says so.
+    /// A snapshot that is being made. It exists once its record is in the log of its volume.
     SnapshotPending,
-    /// A snapshot that was deleted: volumes that were made of it still use its blocks, or they are
-    /// being given back.
+    /// A deleted snapshot whose blocks are still in use by volumes that were made of it, or are
+    /// being freed.
     SnapshotDeleted,
-    /// What is left of a deleted volume: the blocks of its snapshots.
+    /// The rest of a deleted volume: the blocks of its snapshots.
     Husk,
-    /// What a snapshot of the same id is filled in, unit by unit. Once the snapshot is made of it,
-    /// it is deleted.
+    /// The node in which a snapshot of the same id is filled unit by unit. It is deleted once the
+    /// snapshot is made of it.
     Filling,
 }
 
@@ -324,42 +323,42 @@ pub struct SnapshotRoot {
 /// Snapshots that are made together: all of them or none. All zeroes for one that is made alone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SnapshotSet {
-    /// A number that no other set of the pool has had.
+    /// A number that no other set of the pool has.
     pub id: u64,
-    /// How many snapshots it has.
+    /// Number of snapshots in the set.
     pub count: u32,
 }
 
-/// A volume or a snapshot, as the node table has it.
+/// A volume or a snapshot in the node table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     /// The home chunk of a volume; 0 before it was opened for the first time.
     pub home: u32,
-    /// The bits of the volume's or the snapshot's id.
+    /// The bits of the id of the volume or snapshot.
     pub id: u128,
     /// 64 random bits, new for each creation.
     pub generation: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Of a snapshot, the node of its volume; of a volume, that of the snapshot that it was made
-    /// of, or 0.
+    /// For a snapshot, the node of its volume. For a volume, the node of the snapshot that it was
+    /// made of, or 0.
     pub parent: u32,
     /// The map of a snapshot.
     pub root: SnapshotRoot,
-    /// The set that a snapshot was made in.
+    /// The set that the snapshot was made with.
     pub set: SnapshotSet,
-    /// Whether its data is encrypted: its wrapped key stands behind what is said here.
+    /// Whether its data is encrypted. Its wrapped key is behind these fields.
     pub is_encrypted: bool,
 }
 
-/// What a node says, and cannot be.
+/// Impossible contents of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeError {
-    /// A kind that this version does not know.
+    /// The kind is unknown to this version.
     Kind(u8),
-    /// A map with this number of levels.
+    /// The map has this number of levels.
     Height(u32),
 }
 
@@ -372,10 +371,10 @@ impl fmt::Display for NodeError {
     }
 }
 
-/// Where a node's wrapped key is in the payload: its length in two bytes, then the key.
+/// Offset of a node's wrapped key in the payload: its length in two bytes, then the key.
 const KEY_AT: usize = 96;
 
-/// Writes the wrapped key of a node; none if it is empty.
+/// Writes the wrapped key of a node; no key if it is empty.
 pub fn encode_key(payload: &mut [u8], key: &[u8]) {
     let place = &mut payload[KEY_AT..];
     place.fill(0);
@@ -383,7 +382,7 @@ pub fn encode_key(payload: &mut [u8], key: &[u8]) {
     place[2..2 + key.len()].copy_from_slice(key);
 }
 
-/// The wrapped key of a node.
+/// Returns the wrapped key of a node.
 #[must_use]
 pub fn decode_key(payload: &[u8]) -> &[u8] {
     let place = payload.get(KEY_AT..).unwrap_or_default();
@@ -394,7 +393,7 @@ pub fn decode_key(payload: &[u8]) -> &[u8] {
 }
 
 impl Node {
-    /// A node that is to be made: without a home, a map, or a key. The parent is a node, or 0.
+    /// Creates a node without a home, a map, or a key. The parent is a node, or 0.
     #[must_use]
     pub fn new(kind: NodeKind, id: u128, size: u64, parent: u32) -> Self {
         let (home, generation, is_encrypted) = (0, 0, false);
@@ -402,12 +401,12 @@ impl Node {
         Self { kind, home, id, generation, size, parent, root, set, is_encrypted }
     }
 
-    /// What its sector carries; the wrapped key in it stays.
+    /// Writes the node to the payload of its sector. The wrapped key there stays.
     pub fn encode(&self, payload: &mut [u8]) {
         payload[..KEY_AT].fill(0);
         let kind = KINDS.iter().position(|kind| *kind == self.kind).map_or(0, |at| at as u8 + 1);
         let mut writer = Writer { bytes: payload, at: 0 };
-        // Heights are 6 at most.
+        // Heights are at most 6.
         writer.put(&[kind, u8::from(self.is_encrypted)]).u16(self.root.height as u16);
         writer.u32(self.home).put(&self.id.to_le_bytes());
         writer.u64(self.generation).u64(self.size);
@@ -415,10 +414,9 @@ impl Node {
         writer.u64(self.root.checkpoint).u64(self.root.data_blocks).u64(self.set.id);
     }
 
-    /// The node of a sector; `Ok(None)` where there is none.
+    /// Decodes the node of a sector; `Ok(None)` if it has none.
     ///
-    /// # Errors
-    /// When it says what cannot be.
+    /// # Errors If the contents are impossible.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, NodeError> {
         let mut reader = Reader { bytes: payload, at: 0 };
         let [number, flags] = reader.take();
@@ -441,7 +439,7 @@ impl Node {
         Ok(Some(Self { kind, home, id, generation, size, parent, root, set, is_encrypted }))
     }
 
-    /// Whether it has chunks of its own, with an anchor and a log.
+    /// Returns whether it has chunks of its own, with an anchor and a log.
     #[must_use]
     pub const fn has_space(&self) -> bool {
         matches!(
@@ -450,30 +448,30 @@ impl Node {
         )
     }
 
-    /// Whether it is a snapshot whose map is there.
+    /// Returns whether it is a snapshot with a map.
     #[must_use]
     pub const fn has_root(&self) -> bool {
         matches!(self.kind, NodeKind::Snapshot | NodeKind::SnapshotDeleted)
     }
 }
 
-/// Who owns a chunk.
+/// Owner of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Owner {
-    /// The node; 0 is nobody.
+    /// The node; 0 if the chunk has no owner.
     pub node: u32,
-    /// Which of the node's chunks it is.
+    /// The chunk's index in the node.
     pub index: u32,
 }
 
 impl Owner {
-    /// Notes the owner of a chunk in the payload of its sector.
+    /// Writes the owner of a chunk to the payload of its sector.
     pub fn encode(self, chunk: usize, payload: &mut [u8]) {
         let mut writer = Writer { bytes: payload, at: chunk % OWNERS * 8 };
         writer.u32(self.node).u32(self.index);
     }
 
-    /// The owner of a chunk in the payload of its sector.
+    /// Reads the owner of a chunk from the payload of its sector.
     #[must_use]
     pub fn decode(chunk: usize, payload: &[u8]) -> Self {
         let mut reader = Reader { bytes: payload, at: chunk % OWNERS * 8 };
@@ -481,7 +479,7 @@ impl Owner {
     }
 }
 
-/// Whose a block is: node and generation stand in every anchor and log block.
+/// Owner of a block: its node and generation are in every anchor and log block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The node.
@@ -490,19 +488,19 @@ pub struct Identity {
     pub generation: u64,
 }
 
-/// Snapshots that an anchor may name: so many that one log block says of all that they exist.
+/// Maximum number of snapshots that an anchor names; the records of all of them fit one log block.
 pub const ANCHOR_SNAPSHOTS: usize = 240;
 
-/// Whether a block is an anchor of any volume's, at least in part.
+/// Returns whether a block is an anchor of any volume, at least in part.
 #[must_use]
 pub fn is_anchor(block: &[u8]) -> bool {
     block.starts_with(ANCHOR_MAGIC)
 }
 
-/// Where a volume's trees are, and where its log begins.
+/// The places of a volume's trees, and of the beginning of its log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anchor {
-    /// Whose it is.
+    /// The volume.
     pub identity: Identity,
     /// Number of the checkpoint, counted from 1.
     pub checkpoint: u64,
@@ -516,32 +514,34 @@ pub struct Anchor {
     pub sequence: u64,
     /// Blocks of data that the volume has.
     pub data_blocks: u64,
-    /// Number of the checkpoint of the latest snapshot; 0 before the first.
+    /// Number of the last snapshot's checkpoint; 0 if there was none.
     pub epoch: u64,
-    /// The node that is being given back, and the map leaf that comes next; node 0 is none.
+    /// Position of the reclaim: the node of the deleted snapshot (0 is none), and the next map
+    /// leaf.
     pub reclaim: (u32, u64),
-    /// The session of the log block before: none of an earlier one follows.
+    /// The session of the log block before. A block of an earlier session does not follow.
     pub session: u64,
-    /// Snapshots that have this map: the node table learns it next. At most [`ANCHOR_SNAPSHOTS`].
+    /// Snapshots that have this map, and that are noted in the node table next. At most
+    /// [`ANCHOR_SNAPSHOTS`].
     pub snapshots: Vec<u32>,
 }
 
 impl Anchor {
-    /// The map, as a snapshot has it.
+    /// Returns the root of the map, for a snapshot.
     #[must_use]
     pub const fn root(&self) -> SnapshotRoot {
         let ((map, height), checkpoint) = (self.map, self.checkpoint);
         SnapshotRoot { map, height, checkpoint, data_blocks: self.data_blocks }
     }
 
-    /// Its block.
+    /// Encodes it as a block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK_BYTES];
         let mut writer = Writer { bytes: &mut bytes, at: 0 };
         writer.put(ANCHOR_MAGIC).u32(0).u32(self.identity.node).u64(self.identity.generation);
         writer.u64(self.checkpoint).u64(self.map.0.to_bits()).u64(self.space.0.to_bits());
-        // Heights are 6 at most.
+        // Heights are at most 6.
         writer.u16(self.map.1 as u16).u16(self.space.1 as u16);
         writer.u32(self.log).u64(self.sequence).u64(self.data_blocks);
         writer.u64(self.epoch).u32(self.reclaim.0).u32(self.snapshots.len() as u32);
@@ -552,14 +552,15 @@ impl Anchor {
         bytes
     }
 
-    /// The newest of the copies in a volume's first blocks; `None` if none is as it was written.
+    /// Returns the newest valid copy of the anchor in a volume's first blocks; `None` if no copy is
+    /// valid.
     #[must_use]
     pub fn newest(copies: &[u8], identity: Identity) -> Option<Self> {
         let anchors = copies.chunks(BLOCK_BYTES).filter_map(|copy| Self::decode(copy, identity));
         anchors.max_by_key(|anchor| anchor.checkpoint)
     }
 
-    /// The anchor of a block, if it is one of this volume's.
+    /// Decodes a block, if it is an anchor of this volume.
     #[must_use]
     pub fn decode(bytes: &[u8], identity: Identity) -> Option<Self> {
         let mut reader = Reader { bytes, at: 0 };
@@ -587,7 +588,7 @@ impl Anchor {
         };
         (anchor.reclaim.1, anchor.session) = (reader.u64(), reader.u64());
         anchor.snapshots.fill_with(|| reader.u32());
-        // Numbers that cannot be are no anchor's, whatever its checksum.
+        // Impossible numbers are not accepted, whatever the checksum.
         let is_possible = map_height.max(space_height) <= HEIGHT_MAX
             && anchor.checkpoint > 0
             && anchor.sequence > 0
@@ -598,32 +599,32 @@ impl Anchor {
 
 /// Bytes of a log block before its records.
 pub const LOG_HEADER_BYTES: usize = 48;
-/// Where a log block names the chunk that follows its own.
+/// Offset at which a log block names the chunk that follows its own.
 const FOLLOWING_AT: usize = BLOCK_BYTES - 4;
-/// Bytes of records that a log block takes.
+/// Bytes of records that a log block has room for.
 pub const LOG_RECORDS_BYTES: usize = FOLLOWING_AT - LOG_HEADER_BYTES;
 
-/// The head of a log block.
+/// Header of a log block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHead {
-    /// Whose it is.
+    /// The volume.
     pub identity: Identity,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
-    /// Everything up to this number was flushed when it was written.
+    /// Sequence number up to which the log was flushed when the block was written.
     pub durable: u64,
-    /// Where the next one will be.
+    /// Place of the next log block.
     pub next: u32,
     /// Bytes of records.
     pub used: u32,
-    /// The session in which it was written: a block of an earlier one does not follow it.
+    /// Session that wrote it. A block of an earlier session does not follow it.
     pub session: u64,
-    /// The chunk that the log enters behind that of the next block; 0 if that is not known yet.
+    /// The chunk that the log enters after that of the next block; 0 if that is not known yet.
     pub following: u32,
 }
 
 impl LogHead {
-    /// Writes it around the records of a block: in front of them, and in the last four bytes.
+    /// Writes it around the records of a block: before them, and in the last four bytes.
     pub fn encode(&self, block: &mut [u8]) {
         if self.used as usize <= LOG_RECORDS_BYTES {
             block[FOLLOWING_AT..BLOCK_BYTES].copy_from_slice(&self.following.to_le_bytes());
@@ -635,7 +636,7 @@ impl LogHead {
         block[..4].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The head of a block, if it is a log block of this volume's.
+    /// Decodes the header of a block, if it is a log block of this volume.
     #[must_use]
     pub fn decode(block: &[u8], identity: Identity) -> Option<Self> {
         let mut reader = Reader { bytes: block, at: 0 };
@@ -654,7 +655,7 @@ impl LogHead {
         if !is_ours || head.used as usize > BLOCK_BYTES - LOG_HEADER_BYTES {
             return None;
         }
-        // Earlier versions filled these bytes with records if there were as many.
+        // Earlier versions used these bytes for records if there were enough of them.
         let has_following = head.used as usize <= LOG_RECORDS_BYTES;
         let mut last = Reader { bytes: block, at: FOLLOWING_AT };
         let following = if has_following { last.u32() } else { 0 };
@@ -665,7 +666,7 @@ impl LogHead {
 /// A change of the map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// Blocks of the volume are in blocks of the pool that follow each other.
+    /// Consecutive blocks of the volume are in consecutive blocks of the pool.
     Map {
         /// The first block of the volume.
         first: u64,
@@ -678,10 +679,10 @@ pub enum Record {
     Unmap {
         /// The first.
         first: u64,
-        /// How many.
+        /// Number of blocks.
         count: u32,
     },
-    /// A snapshot of the volume as it is here. The last record of its log block.
+    /// A snapshot of the volume's state at this place. The last record of its log block.
     Snapshot {
         /// Its node.
         node: u32,
@@ -694,11 +695,11 @@ const SNAPSHOT: u8 = 3;
 /// Bytes of a record without checksums.
 const RECORD_BYTES: usize = 16;
 
-/// The most blocks that one map record may have: as many as fit a log block.
+/// Maximum number of blocks of one map record: as many as fit a log block.
 pub const RECORD_BLOCKS_MAX: usize = (LOG_RECORDS_BYTES - RECORD_BYTES) / 4;
 
 impl Record {
-    /// How long it is in the log.
+    /// Returns its length in the log, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -731,10 +732,10 @@ impl Record {
         }
     }
 
-    /// All records of a block.
+    /// Decodes all records of a block.
     ///
     /// # Errors
-    /// When there is something else between them.
+    /// If there is an unknown record among them.
     pub fn decode_all(mut bytes: &[u8]) -> Result<Vec<Self>, UnknownRecord> {
         let mut records = Vec::new();
         while !bytes.is_empty() {
@@ -760,7 +761,7 @@ impl Record {
     }
 }
 
-/// A log block holds a record that this version does not know.
+/// Error for a log block with a record that is unknown to this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownRecord;
 
@@ -830,7 +831,7 @@ mod tests {
         Superblock::decode(&large.encode()).unwrap_err();
     }
 
-    /// Format 1, byte for byte: what was written once is read for ever.
+    /// Format 1, byte for byte: these bytes must stay readable.
     #[test]
     fn the_bytes_are_those_of_format_1() {
         let pointer = |block, checksum| Pointer { block, checksum };

@@ -1,6 +1,5 @@
-//! What is in a pool, for people: reads the superblock, both tables and the volumes' anchors, and
-//! writes nothing. Beside a server that has the pool open it shows what is on the device at this
-//! moment.
+//! Overview of a pool for people: reads the superblock, both tables and the volumes' anchors, and
+//! writes nothing. While a server has the pool open, it shows the present contents of the device.
 
 use super::BLOCK_BYTES;
 use super::device::{Device, read_readable};
@@ -13,39 +12,39 @@ use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
 use std::collections::BTreeMap;
 
-/// What a pool has.
+/// Overview of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inspection {
     /// The pool's identity.
     pub identity: u128,
-    /// How often it was opened.
+    /// Number of openings.
     pub session: u32,
-    /// Bytes that it has, its own tables among them.
+    /// Size in bytes, including its own tables.
     pub size: ByteCount,
-    /// Bytes that it may grow to have.
+    /// Maximum size in bytes.
     pub size_max: ByteCount,
-    /// Bytes that are nobody's.
+    /// Bytes of chunks without an owner.
     pub free: ByteCount,
-    /// Sectors of its tables of which neither copy is valid.
+    /// Number of sectors of its tables of which neither copy is valid.
     pub damaged: usize,
     /// Volumes and snapshots, in the order of their nodes.
     pub items: Vec<Inspected>,
 }
 
-/// A volume, a snapshot, or what is left of one.
+/// A volume, a snapshot, or the rest of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inspected {
     /// The number of its node.
     pub node: u32,
     /// Its id.
     pub id: String,
-    /// What it is.
+    /// Its kind, for people.
     pub kind: &'static str,
-    /// Bytes that it has for its user.
+    /// Size in bytes for its user.
     pub size: ByteCount,
     /// Bytes of the pool that it owns; 0 for a snapshot, whose blocks are in those of its volume.
     pub owned: ByteCount,
-    /// Bytes of data, as of its last checkpoint; `None` where that cannot be read.
+    /// Bytes of data, as of its last checkpoint; `None` if that cannot be read.
     pub data: Option<ByteCount>,
     /// Whether its data is encrypted.
     pub is_encrypted: bool,
@@ -73,7 +72,7 @@ const fn kind_of(kind: NodeKind) -> &'static str {
     }
 }
 
-/// Looks at a pool.
+/// Reads the overview of a pool.
 ///
 /// # Errors
 /// When the device holds no pool that this version reads, or fails.
@@ -126,7 +125,7 @@ pub fn inspect(device: &dyn Device) -> Result<Inspection, StoreError> {
     })
 }
 
-/// What the anchor of a volume, or the root of a snapshot, says of its data.
+/// Returns the bytes of data according to the anchor of a volume, or the root of a snapshot.
 fn data_of(device: &dyn Device, number: u32, node: &Node) -> std::io::Result<Option<ByteCount>> {
     let bytes = |blocks: u64| ByteCount(blocks.saturating_mul(BLOCK_BYTES as u64));
     if !node.has_space() {

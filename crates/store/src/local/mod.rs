@@ -1,24 +1,22 @@
 //! The local store: volumes in one pool, a block device or a file. Every block of 4 KiB has a
-//! checksum that is verified when it is read; a write goes to a free block, and a log makes the
-//! changed pointers and checksums durable. docs/internals/disk_format.md has the bytes and argues
-//! the orders of writes.
+//! checksum that is verified when it is read. A write goes to a free block, and a log makes the
+//! changed pointers and checksums durable. docs/internals/disk_format.md describes the bytes, and
+//! explains the order of writes.
 //!
 //! ```text
-//!   format   the bytes of superblock, nodes, owners, anchors and log blocks
-//!   table    arrays of sectors, kept twice: which volumes there are, who owns which chunk
-//!   tree     pages of pointers in memory, and what a checkpoint writes of them
-//!   bits     one for each block of a chunk
-//!   space    which blocks of a volume's chunks are free
-//!   volume   one open volume: requests, commits, checkpoints, recovery
-//!   pool     makes, opens and deletes volumes, gives them chunks
-//!   place    which device or file is the pool of a data folder
-//!   crypt    encryption of data
-//!   keys     how the keys of volumes are kept
-//!   check    proves all references and counts of a pool that nobody has open
-//!   inspect  shows what is in a pool
-//!   answered changes that were answered and are not in the log yet
-//!   lasting  files that outlive the process
-//!   device   where it all is
+//!   format           the bytes of superblock, nodes, owners, anchors and log blocks
+//!   table            arrays of sectors, kept twice: the nodes, and the owners of chunks
+//!   tree             pages of pointers in memory, and their changes for a checkpoint
+//!   bits             one for each block of a chunk
+//!   space            the free blocks of a volume's chunks
+//!   volume           one open volume: requests, commits, checkpoints, recovery
+//!   pool             makes, opens and deletes volumes, and gives them chunks
+//!   discovery        the device or file that is the pool of a data folder
+//!   check            checks all references and counts of a pool that is not open
+//!   inspect          shows the contents of a pool
+//!   ack_log          changes that were answered and are not in the log yet
+//!   page_cache_file  files that outlive the process
+//!   device           the device or file of a pool
 //!   simulated, packed  disks in memory, for tests
 //! ```
 
@@ -41,13 +39,13 @@ pub mod volume;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a block: what has a checksum, and what is written as a whole or not at all.
+/// Bytes of a block: the unit of checksums and of atomic writes.
 pub const BLOCK_BYTES: usize = 4_096;
 /// Blocks of a chunk, the unit in which volumes own the pool: 1 MiB.
 pub const CHUNK_BLOCKS: u32 = 256;
 
-/// Where something is, and the checksum of what is there. Block 0 is the superblock's: it stands
-/// for nowhere, and reads as zeroes.
+/// The place of a block, and its checksum. Block 0 is the superblock's; as a pointer it is a hole,
+/// and reads as zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Pointer {
     /// The block of the pool.
@@ -57,20 +55,20 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// An entry of a page.
+    /// Encodes it as an entry of a page.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         (self.checksum as u64) << 32 | self.block as u64
     }
 
-    /// From an entry of a page.
+    /// Decodes an entry of a page.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self { block: bits as u32, checksum: (bits >> 32) as u32 }
     }
 }
 
-/// CRC-32C, by the processor's own instruction where it has one.
+/// Returns the CRC-32C of `bytes`, computed with the processor's instruction if it has one.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)

@@ -1,5 +1,5 @@
-//! A large disk in little memory. For tests: a block that repeats one word is kept as that word. It
-//! answers at once, loses what was not flushed when its power fails, fails at any operation that a
+//! A large disk in little memory. For tests: a block that repeats one word is stored as that word.
+//! It answers at once, loses unflushed writes when its power fails, fails at any operation that a
 //! test names, and cannot read the sectors that a test names.
 
 use super::BLOCK_BYTES;
@@ -15,12 +15,12 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a block holds.
+/// Contents of a block.
 #[derive(Clone, Debug, Default)]
 enum Slot {
     #[default]
     Zero,
-    /// This word, again and again.
+    /// This word, repeated.
     Word(u64),
     Bytes(Box<[u8]>),
 }
@@ -49,11 +49,11 @@ impl Slot {
 #[derive(Clone, Debug, Default)]
 struct Contents {
     slots: Vec<Slot>,
-    /// What blocks held at the last flush that were written since.
+    /// Contents at the last flush of blocks that were written since.
     before: BTreeMap<usize, Slot>,
     /// Reads, writes and flushes so far.
     operations: u64,
-    /// Those that fail.
+    /// Numbers of the operations that fail.
     failing: Range<u64>,
     /// Writes so far.
     writes: u64,
@@ -93,7 +93,7 @@ pub struct PackedDevice {
 }
 
 impl PackedDevice {
-    /// An empty disk that can grow to `capacity` bytes.
+    /// Creates an empty disk that can grow to `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self::with(Contents { capacity, ..Contents::default() })
@@ -107,14 +107,14 @@ impl PackedDevice {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A disk of its own that holds the same, flushed or not.
+    /// Returns a separate disk with the same contents, flushed or not.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self::with(Contents { before: BTreeMap::new(), ..self.contents().clone() })
     }
 
-    /// The disk after a power failure: each block that was written since the last flush is new, or
-    /// what it was then.
+    /// Returns the disk after a power failure: each block that was written since the last flush has
+    /// its new contents, or those at the flush.
     #[must_use]
     pub fn crash(&self, random: &mut Random) -> Self {
         let after = self.copy();
@@ -127,50 +127,51 @@ impl PackedDevice {
         after
     }
 
-    /// Carries out an operation.
+    /// Executes an operation.
     #[must_use]
     pub fn answer(&self, op: DiskOp) -> DiskDone {
         run(self, op)
     }
 
-    /// Operations so far.
+    /// Returns the number of operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.contents().operations
     }
 
-    /// After `after` operations, `count` of them fail.
+    /// Makes `count` operations fail, after `after` others.
     pub fn fail(&self, after: u64, count: u64) {
         let mut contents = self.contents();
         let first = contents.operations + after + 1;
         contents.failing = first..first + count;
     }
 
-    /// Writes so far.
+    /// Returns the number of writes so far.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.contents().writes
     }
 
-    /// Makes the capacity larger by this number of bytes.
+    /// Extends the capacity by this number of bytes.
     pub fn extend(&self, bytes: u64) {
         self.contents().capacity += bytes;
     }
 
-    /// Reads of this sector of 512 bytes fail from now on: one read if `is_once`, or else all until
-    /// it is written. All other sectors can be read again.
+    /// Makes reads of this sector of 512 bytes fail: one read if `is_once`, otherwise all until it
+    /// is written. All other sectors become readable.
     pub fn spoil(&self, sector: u64, is_once: bool) {
         let mut contents = self.contents();
         contents.unreadable = BTreeSet::from([sector]);
         contents.are_unreadable_once = is_once;
     }
 
-    /// All sectors can be read again.
+    /// Makes all sectors readable.
     pub fn heal(&self) {
         self.contents().unreadable.clear();
     }
 
-    /// Blocks that do not repeat one word. Where data does so, these are metadata.
+    /// Returns the numbers of blocks that do not repeat one word. If all data does, these are
+    /// metadata.
     #[must_use]
     pub fn irregular(&self) -> Vec<u64> {
         let contents = self.contents();
@@ -181,7 +182,7 @@ impl PackedDevice {
 
 impl Device for PackedDevice {
     fn fd(&self) -> RawFd {
-        // No operation of it reaches the kernel.
+        // No operation reaches the kernel.
         -1
     }
 

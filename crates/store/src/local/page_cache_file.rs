@@ -12,28 +12,28 @@ use std::path::{Path, PathBuf};
 /// The folder of the files in the data folder.
 pub const FOLDER: &str = "answered";
 const OPEN: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
-/// Where the kernel names its present run.
+/// File in which the kernel names its present run.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Who gives volumes files that outlive the process.
+/// Directory of files that outlive the process, one for each node.
 pub trait Lasting: Send + Sync + fmt::Debug {
-    /// What an earlier process has left of a node, if anything.
+    /// Opens the file of a node that an earlier process has left; `None` if there is none.
     ///
     /// # Errors
-    /// When there is something that cannot be opened.
+    /// When there is a file that cannot be opened.
     fn find(&self, node: u32) -> io::Result<Option<File>>;
 
-    /// An empty file for a node of which nothing was found.
+    /// Creates an empty file for a node that has none.
     ///
     /// # Errors
-    /// When there can be none.
+    /// When it cannot be created.
     fn make(&self, node: u32) -> io::Result<File>;
 
-    /// Forgets a node's file.
+    /// Removes a node's file.
     fn forget(&self, node: u32);
 
-    /// Names the run of the machine, and the pool: what was noted under another name may be older
-    /// than what is on the device.
+    /// Returns a number that names the run of the machine and the pool. Notes of another run may be
+    /// older than the device.
     fn run(&self) -> u128;
 }
 
@@ -45,7 +45,7 @@ pub struct LastingFiles {
 }
 
 impl LastingFiles {
-    /// The files of a data folder, for the pool of this identity.
+    /// Returns the files of a data folder, for the pool of this identity.
     ///
     /// # Errors
     /// When the folder cannot be made, or the kernel does not name its run.
@@ -82,7 +82,7 @@ impl Lasting for LastingFiles {
         if let Err(error) = std::fs::remove_file(self.path(node))
             && error.kind() != io::ErrorKind::NotFound
         {
-            // It is nobody's: whoever has this number next tells that from its own.
+            // A later node with this number distinguishes the file from its own by the header.
             tracing::debug!(%error, node, "a file of answered writes stays that nobody needs");
         }
     }

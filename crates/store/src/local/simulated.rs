@@ -1,5 +1,5 @@
-//! A disk in memory that loses, reorders and tears what was not flushed. For tests: it answers
-//! when it is asked to, in any order, and after a crash it holds what a disk may hold.
+//! A disk in memory that loses, reorders and tears unflushed writes. For tests: it answers when a
+//! test calls it, in any order. After a crash it has contents that a real disk may have.
 
 use super::device::Device;
 use super::page_cache_file::Lasting;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes of one sector.
 type Sector = [u8; SECTOR_BYTES];
 
-/// What is on the disk, and what its cache holds.
+/// Contents of the disk and of its cache.
 #[derive(Debug, Default)]
 struct Contents {
-    /// Durable sectors; what is missing is zero.
+    /// Durable sectors; a missing one is zero.
     durable: BTreeMap<u64, Sector>,
-    /// Written since the last flush, in order: each may reach the disk or not.
+    /// Sectors written since the last flush, in order: each may reach the disk or not.
     cached: Vec<(u64, Sector)>,
     /// The newest contents of the cached sectors.
     newest: BTreeMap<u64, Sector>,
@@ -33,14 +33,16 @@ struct Contents {
     syncs: u64,
     /// Writes and flushes until the power fails; `None` is never.
     power: Option<u64>,
-    /// Writes and flushes until one fails, how many fail then, and whether those have an effect.
+    /// Writes and flushes until failures begin, the number of failures, and whether the failed ones
+    /// have an effect.
     failures: (u64, u64, bool),
-    /// Sectors that cannot be read, and how often not; `None` is until they are written.
+    /// Sectors that cannot be read, and the number of reads that fail; `None` is until the sector
+    /// is written.
     unreadable: BTreeMap<u64, Option<u32>>,
 }
 
 impl Contents {
-    /// Whether one that begins now fails, and whether it has an effect.
+    /// Returns the result of an operation that begins now, and whether it has an effect.
     fn draw_failure(&mut self) -> (io::Result<()>, bool) {
         let (after, count, has_effect) = &mut self.failures;
         match (*after, *count) {
@@ -56,7 +58,7 @@ impl Contents {
         }
     }
 
-    /// A write or a flush begins: is there power for it?
+    /// Consumes the power for a write or a flush. Fails if there is none.
     fn draw_power(&mut self) -> io::Result<()> {
         match &mut self.power {
             None => Ok(()),
@@ -73,12 +75,12 @@ impl Contents {
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedDevice {
     contents: Arc<Mutex<Contents>>,
-    /// Bytes that it can have at most.
+    /// Maximum size in bytes.
     capacity: u64,
 }
 
 impl SimulatedDevice {
-    /// An empty disk that can grow to `capacity` bytes.
+    /// Creates an empty disk that can grow to `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self { contents: Arc::default(), capacity }
@@ -88,13 +90,13 @@ impl SimulatedDevice {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk after a power failure: of what was written since the last flush, any part has
-    /// reached it, sector by sector. Every older version of a sector may be the one that did.
+    /// Returns the disk after a power failure: any part of the writes since the last flush has
+    /// reached it, sector by sector. Of several writes of a sector, any may be the one that did.
     #[must_use]
     pub fn crash(&self, random: &mut Random) -> Self {
         let contents = self.contents();
         let mut durable = contents.durable.clone();
-        // All, nothing, or a part of it: each is worth trying.
+        // All, none, or a part: each is worth a test.
         let chance = random.among(&[0, 200_000, 500_000, 800_000, 1_000_000]);
         for (sector, bytes) in &contents.cached {
             if random.chance_ppm(chance) {
@@ -106,34 +108,35 @@ impl SimulatedDevice {
         Self { contents: Arc::new(Mutex::new(after)), capacity: self.capacity }
     }
 
-    /// After `after` writes and flushes, `count` of them fail, with an effect or without one.
+    /// Makes `count` writes and flushes fail after `after` others, with or without an effect.
     pub fn fail(&self, after: u64, count: u64, has_effect: bool) {
         self.contents().failures = (after, count, has_effect);
     }
 
-    /// The sector with this byte cannot be read `times` times; with `None`, until it is written.
+    /// Makes the sector of this byte unreadable for `times` reads; with `None`, until it is
+    /// written.
     pub fn make_unreadable(&self, byte: u64, times: Option<u32>) {
         self.contents().unreadable.insert(byte / SECTOR_BYTES as u64, times);
     }
 
-    /// The power is back, and nothing was lost: it was the process that ended.
+    /// Restores the power without a loss: only the process ended.
     pub fn go_on(&self) {
         self.contents().power = None;
     }
 
-    /// The power fails after so many writes and flushes: from then on each fails, and has no
+    /// Cuts the power after this number of writes and flushes. Each later one fails without an
     /// effect.
     pub fn cut_power_after(&self, operations: u64) {
         self.contents().power = Some(operations);
     }
 
-    /// Whether the power has failed.
+    /// Returns whether the power has failed.
     #[must_use]
     pub fn is_dark(&self) -> bool {
         self.contents().power == Some(0)
     }
 
-    /// Changes a byte of a sector behind everybody's back.
+    /// Changes a byte of a sector, as a defect of the disk does.
     pub fn rot(&self, byte: u64) {
         let mut contents = self.contents();
         let (sector, at) = (byte / SECTOR_BYTES as u64, byte as usize % SECTOR_BYTES);
@@ -147,7 +150,7 @@ impl SimulatedDevice {
         }
     }
 
-    /// The places of whole blocks at which these bytes are.
+    /// Returns the byte offsets of whole blocks at which these bytes are.
     #[must_use]
     pub fn find(&self, bytes: &[u8]) -> Vec<u64> {
         let contents = self.contents();
@@ -167,7 +170,7 @@ impl SimulatedDevice {
         places
     }
 
-    /// Sectors written and flushes so far.
+    /// Returns the number of sectors written, and of flushes, so far.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let contents = self.contents();
@@ -177,7 +180,7 @@ impl SimulatedDevice {
 
 impl Device for SimulatedDevice {
     fn fd(&self) -> RawFd {
-        // Nobody asks the kernel for it.
+        // No operation reaches the kernel.
         -1
     }
 
@@ -258,31 +261,31 @@ impl Device for SimulatedDevice {
 }
 
 /// Operations that wait on the simulated disk. A write has its effect when it is submitted or when
-/// it is answered, as the seed wills.
+/// it is answered, depending on the seed.
 #[derive(Debug)]
 pub struct SimulatedQueue {
     device: SimulatedDevice,
     waiting: Vec<DiskOp>,
     random: Random,
-    /// Of a million operations, so many fail.
+    /// Number of operations that fail, in a million.
     pub fail_ppm: u32,
 }
 
 impl SimulatedQueue {
-    /// A queue of this disk.
+    /// Creates a queue of this disk.
     #[must_use]
     pub fn new(device: SimulatedDevice, seed: u64) -> Self {
         Self { device, waiting: Vec::new(), random: Random::new(seed, 77), fail_ppm: 0 }
     }
 
-    /// Answers one of the operations that wait.
+    /// Answers one of the waiting operations.
     pub fn answer(&mut self) -> Option<DiskDone> {
         let count = self.waiting.len() as u64;
         let op =
             (count > 0).then(|| self.waiting.swap_remove(self.random.below(count) as usize))?;
         if self.random.chance_ppm(self.fail_ppm) {
             let result = Err(rustix::io::Errno::IO);
-            // A write that is said to have failed may be there all the same.
+            // A failed write may have been written all the same.
             if matches!(op.action, DiskAction::Write) && self.random.one_in(2) {
                 return Some(DiskDone { result, ..run(&self.device, op) });
             }
@@ -291,19 +294,19 @@ impl SimulatedQueue {
         Some(run(&self.device, op))
     }
 
-    /// Operations that wait.
+    /// Returns the number of waiting operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none does.
+    /// Returns whether no operation waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The process ends: writes that wait are done or not.
+    /// Ends the process: each waiting write is done or not.
     pub fn kill(&mut self) {
         for op in std::mem::take(&mut self.waiting) {
             if matches!(op.action, DiskAction::Write) && self.random.one_in(2) {
@@ -312,7 +315,7 @@ impl SimulatedQueue {
         }
     }
 
-    /// The power fails: writes that wait reach the cache in part.
+    /// Cuts the power: waiting writes reach the cache in part.
     #[must_use]
     pub fn crash(mut self) -> SimulatedDevice {
         self.kill();
@@ -326,7 +329,7 @@ impl Disk for SimulatedQueue {
     }
 }
 
-/// Files for tests that outlive what is simulated.
+/// Files for tests that outlive the simulated process.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedLasting {
     files: Arc<Mutex<BTreeMap<u32, File>>>,
@@ -334,8 +337,8 @@ pub struct SimulatedLasting {
 }
 
 impl SimulatedLasting {
-    /// What it holds at this moment, after the end of the process. What the old one holds may
-    /// change.
+    /// Returns a copy of the present files, as after the end of the process. The old ones may
+    /// change after that.
     ///
     /// # Panics
     /// If there is no memory.
@@ -359,13 +362,14 @@ impl SimulatedLasting {
         Self { run: present.run, ..self.killed() }
     }
 
-    /// What it holds after the machine has failed. Nothing of it may be used.
+    /// Returns the files after a failure of the machine. No content of them may be used.
     #[must_use]
     pub fn failed(&self) -> Self {
         self.failed_with(self)
     }
 
-    /// The same: what the machine had at last is lost, and its disk has this.
+    /// Returns these files after a failure of the machine: the state in `last` was lost, and the
+    /// machine's disk has this older one.
     #[must_use]
     pub fn failed_with(&self, last: &Self) -> Self {
         Self { run: last.run + 1, ..self.killed() }

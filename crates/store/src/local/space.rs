@@ -1,31 +1,32 @@
-//! Which blocks of a volume's chunks are free. 64 bytes at rest describe a chunk: 256 bits "in
-//! use", 256 bits "frozen". Leaves of this tree describe 63 chunks each, are read when they are
-//! needed, and stay in memory.
+//! The free blocks of a volume's chunks. 64 bytes on the device describe a chunk: 256 bits "in
+//! use", 256 bits "frozen". A leaf of this tree describes 63 chunks; it is read when it is needed,
+//! and stays in memory.
 //!
-//! A block is *frozen* if a snapshot uses it: what the volume replaces stays in use then. To make a
-//! snapshot freezes all that is in use, in no time: each leaf says of which snapshot its frozen
-//! bits know, and those of a leaf that knows of an older one are set when it is first changed.
+//! A block is *frozen* if a snapshot uses it: it stays in use when the volume replaces it. Making a
+//! snapshot freezes all blocks in use without changing a leaf: each leaf has the number of the last
+//! snapshot that its frozen bits include. If that is an older one, all blocks in use count as
+//! frozen, and the bits are set when the leaf is first changed.
 //!
-//! Beside what is at rest there are blocks that are *busy*: taken by a write that has not reached
-//! the map, or given back by a change that is not durable yet. They are not handed out, and a crash
-//! forgets that they were busy: then they are what the tree says.
+//! Beside the bits on the device there are *busy* blocks: taken by a write that is not in the map
+//! yet, or freed by a change that is not durable yet. They are not given out. After a crash no
+//! block is busy, and the bits of the tree count.
 
 use super::bits::{Bits, WORDS, count, find_run, mask};
 use super::tree::{Missing, Page, Tree};
 use super::{CHUNK_BLOCKS, Pointer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chunks that a leaf describes.
+/// Number of chunks that a leaf describes.
 pub const LEAF_CHUNKS: u32 = 63;
 /// Words of a leaf before those of its chunks. The first is the number of the checkpoint of the
-/// latest snapshot that its frozen bits know of; the others are zero.
+/// last snapshot that its frozen bits include; the others are zero.
 const HEADER_WORDS: usize = 8;
 /// Words of a chunk's description: in use, then frozen.
 const CHUNK_WORDS: usize = 8;
-/// A chunk with fewer free blocks is passed over while others have more: to look through it would
-/// cost more than it gives.
+/// A chunk with fewer free blocks is skipped while others have more, since searching it costs more
+/// than it yields.
 const WORTH_LOOKING: u32 = CHUNK_BLOCKS / 16;
-/// Writes of so many blocks go to chunks that are free as a whole, if there are any.
+/// Minimum number of blocks of a write that goes to whole free chunks, if there are any.
 const LARGE: u32 = 16;
 
 /// Blocks of the pool that follow each other.
@@ -33,20 +34,20 @@ const LARGE: u32 = 16;
 pub struct Run {
     /// The first.
     pub block: u32,
-    /// How many.
+    /// Number of blocks.
     pub count: u32,
 }
 
-/// Why blocks could not be taken.
+/// Reason for which blocks could not be taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
-    /// It must be known first what a leaf says.
+    /// A page of the space tree must be read first.
     Leaf(Missing),
     /// The volume needs another chunk.
     Chunk,
 }
 
-/// How the bits of blocks change.
+/// A change of the bits of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     /// They are in use.
@@ -57,12 +58,13 @@ enum Change {
     Thaw,
 }
 
-/// Where a leaf describes a chunk.
+/// Returns the index of the word at which a leaf describes a chunk.
 const fn words_of(index: u32) -> usize {
     HEADER_WORDS + (index % LEAF_CHUNKS) as usize * CHUNK_WORDS
 }
 
-/// What a leaf says of one of its chunks: which blocks are in use, and which of those are frozen.
+/// Returns the bits of a leaf for one of its chunks: the blocks in use, and those of them that are
+/// frozen.
 #[must_use]
 pub fn described(page: &Page, index: u32, epoch: u64) -> (Bits, Bits) {
     let at = words_of(index);
@@ -75,38 +77,38 @@ pub fn described(page: &Page, index: u32, epoch: u64) -> (Bits, Bits) {
 #[derive(Debug)]
 pub struct Space {
     tree: Tree,
-    /// The pool's chunk for each chunk of the volume; 0 where it has none of that index.
+    /// The pool's chunk for each index of the volume; 0 if it has none with that index.
     chunks: Vec<u32>,
     /// The volume's index for chunks of the pool.
     indexes: BTreeMap<u32, u32>,
     busy: BTreeMap<u32, Bits>,
-    /// Free blocks of each chunk; `None` while its leaf is not in memory. Not kept for the chunks
-    /// that are being filled.
+    /// Free blocks of each chunk; `None` while its leaf is not in memory, and for the chunks that
+    /// are being filled.
     free: Vec<Option<u32>>,
     /// Free blocks of all chunks whose leaves are in memory.
     total_free: u64,
-    /// Chunks all of whose blocks are free, and those of the others that are worth a look.
+    /// Chunks all of whose blocks are free, and other chunks that are worth a search.
     empty: BTreeSet<u32>,
     partial: BTreeSet<u32>,
-    /// Those that are not, but have free blocks: how many, and the index.
+    /// Chunks that are not, but have free blocks: their number, and the index.
     poor: BTreeSet<(u32, u32)>,
-    /// Chunks that are free as a whole, and that only the log may take.
+    /// Number of whole free chunks that only the log may take.
     kept_whole: usize,
     /// The chunks that small and large writes are filling.
     current: [Option<u32>; 2],
     /// Leaves that are in memory.
     known: Vec<bool>,
-    /// How many are not.
+    /// Number of leaves that are not.
     unknown: usize,
     /// The number of the checkpoint of the latest snapshot; 0 before the first.
     epoch: u64,
     /// Chunks that go back to the pool when the present checkpoint is complete.
     aside: Vec<u32>,
-    /// Blocks that are not frozen any more, which no checkpoint has recorded yet. After a crash
-    /// they are frozen again, and whoever gives back the snapshot comes by them once more: until it
-    /// is recorded they are not used for anything else.
+    /// Blocks that are not frozen any more, but that no checkpoint has recorded so yet. After a
+    /// crash they are frozen again, and the reclaim of the snapshot thaws them again. Until a
+    /// checkpoint has recorded them they are not used for other data.
     thawed: BTreeMap<u32, Bits>,
-    /// Those of them that the volume has replaced.
+    /// Thawed blocks that the volume has replaced.
     late: Vec<Run>,
 }
 
@@ -142,18 +144,18 @@ impl Space {
         space
     }
 
-    /// The tree, for a checkpoint.
+    /// Returns the tree, for a checkpoint.
     pub fn tree(&mut self) -> &mut Tree {
         &mut self.tree
     }
 
-    /// Leaves of the tree.
+    /// Returns the number of leaves of the tree.
     #[must_use]
     pub fn leaves(&self) -> u32 {
         (self.chunks.len() as u32).div_ceil(LEAF_CHUNKS).max(1)
     }
 
-    /// Chunks that the volume owns.
+    /// Returns the number of chunks that the volume owns.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.indexes.len()
@@ -176,8 +178,8 @@ impl Space {
         }
     }
 
-    /// Makes the tree high enough for the volume's chunks: it owns more than the last checkpoint
-    /// knew if it got some since.
+    /// Makes the tree high enough for the volume's chunks, some of which it may have got since the
+    /// last checkpoint.
     ///
     /// # Errors
     /// The page of the tree that must be in memory first.
@@ -185,7 +187,7 @@ impl Space {
         self.tree.grow((self.chunks.len() as u64).div_ceil(u64::from(LEAF_CHUNKS)).max(1))
     }
 
-    /// Takes a chunk that the pool has given to the volume, durably.
+    /// Adds a chunk that the pool has durably given to the volume.
     ///
     /// # Errors
     /// The page of the tree that must be in memory first.
@@ -195,19 +197,18 @@ impl Space {
         Ok(())
     }
 
-    /// The number of the checkpoint of the latest snapshot; 0 before the first.
+    /// Returns the number of the checkpoint of the latest snapshot; 0 before the first.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Everything that is in use is frozen from here on: a snapshot was made of it, by this
-    /// checkpoint.
+    /// Freezes all blocks that are in use: this checkpoint makes a snapshot of them.
     pub fn freeze_all(&mut self, checkpoint: u64) {
         self.epoch = checkpoint;
     }
 
-    /// Which of a chunk's blocks are in use, and which of those are frozen.
+    /// Returns the blocks of a chunk that are in use, and those of them that are frozen.
     fn at_rest(&mut self, index: u32) -> Result<(Bits, Bits), Missing> {
         let epoch = self.epoch;
         // A leaf that was never written describes free chunks.
@@ -215,7 +216,7 @@ impl Space {
         Ok(page.map_or_else(Default::default, |page| described(page, index, epoch)))
     }
 
-    /// A leaf, to be changed; its frozen bits know of the latest snapshot.
+    /// Returns a leaf to be changed, with frozen bits that include the latest snapshot.
     fn leaf_mut(&mut self, leaf: u32) -> Result<&mut Page, Missing> {
         let epoch = self.epoch;
         let page = self.tree.leaf_mut(u64::from(leaf))?;
@@ -236,7 +237,7 @@ impl Space {
         Ok(bits)
     }
 
-    /// Counts a chunk's free blocks anew, and notes whether it is worth looking through.
+    /// Counts a chunk's free blocks again, and records whether it is worth a search.
     fn count_chunk(&mut self, index: u32) {
         if self.chunks[index as usize] == 0 {
             return;
@@ -258,7 +259,7 @@ impl Space {
         }
     }
 
-    /// Takes a chunk off the list on which its free blocks have put it.
+    /// Removes a chunk from the list that its number of free blocks has put it on.
     fn unlist(&mut self, index: u32) {
         self.empty.remove(&index);
         self.partial.remove(&index);
@@ -267,7 +268,7 @@ impl Space {
         }
     }
 
-    /// Sees to it that a leaf of the tree is in memory, and counts its chunks when it has come.
+    /// Requires that a leaf of the tree is in memory, and counts its chunks the first time.
     ///
     /// # Errors
     /// The page that must be read.
@@ -283,14 +284,14 @@ impl Space {
         Ok(())
     }
 
-    /// Takes blocks for data that is to be written: a run of `wanted` where there is one, and fewer
-    /// otherwise. They are busy from now on.
+    /// Takes blocks for data that is to be written: a run of `wanted` if there is one, and a
+    /// shorter one otherwise. They are busy after this.
     ///
-    /// So many blocks as `floor` stay free. `may_grow` says whether another chunk may be had for
-    /// the asking; then chunks with few free blocks are passed over.
+    /// `floor` blocks stay free. `may_grow` is whether the pool may give another chunk; if so,
+    /// chunks with few free blocks are skipped.
     ///
     /// # Errors
-    /// What must be there first.
+    /// The missing page, or that another chunk is needed.
     pub fn take(&mut self, wanted: u32, floor: u64, may_grow: bool) -> Result<Run, Lacking> {
         // No run is longer than a chunk.
         let wanted = wanted.min(CHUNK_BLOCKS);
@@ -322,7 +323,7 @@ impl Space {
                 self.current[is_large] = Some(index);
                 continue;
             }
-            // What is not known yet may have room.
+            // A leaf that is not counted yet may have room.
             match self.know_more() {
                 Ok(()) => {}
                 Err(Lacking::Chunk) if !may_grow => {
@@ -345,10 +346,10 @@ impl Space {
         self.know(unknown.ok_or(Lacking::Chunk)? as u32).map_err(Lacking::Leaf)
     }
 
-    /// Takes the best run of a chunk that has any free blocks: of the one with the most, where all
-    /// have few. None if all blocks of all chunks are taken.
+    /// Takes the best run of a chunk that has free blocks; if all chunks have few, of the one with
+    /// the most. Returns `None` if all blocks of all chunks are taken.
     fn take_anything(&mut self, wanted: u32) -> Result<Option<Run>, Missing> {
-        // What is left of those that are being filled counts, too.
+        // Includes the free blocks of the chunks that are being filled.
         for at in 0..self.current.len() {
             if let Some(index) = self.current[at].take() {
                 self.count_chunk(index);
@@ -386,26 +387,26 @@ impl Space {
         }
     }
 
-    /// Leaves as many whole chunks to the log from now on. Where free blocks are scattered, the
-    /// last whole chunks are what the log has to live on.
+    /// Sets the number of whole chunks that only the log may take. If free blocks are scattered,
+    /// the log depends on the last whole chunks.
     pub fn keep_whole(&mut self, chunks: usize) {
         self.kept_whole = chunks;
     }
 
-    /// Leaves none to the log any more; whether that frees any.
+    /// Sets that number to 0. Returns whether that makes a chunk available.
     pub fn give_up_whole(&mut self) -> bool {
         std::mem::take(&mut self.kept_whole) > 0 && !self.empty.is_empty()
     }
 
-    /// A chunk of which all blocks are free, unless it is kept.
+    /// Returns a chunk of which all blocks are free, unless it is kept for the log.
     fn whole_chunk(&self) -> Option<&u32> {
         if self.empty.len() > self.kept_whole { self.empty.first() } else { None }
     }
 
-    /// Takes a chunk of which every block is free, for the log; all its blocks are busy then.
+    /// Takes a chunk of which all blocks are free, for the log. All of its blocks are busy then.
     ///
     /// # Errors
-    /// What must be there first.
+    /// The missing page, or that another chunk is needed.
     pub fn take_chunk(&mut self) -> Result<u32, Lacking> {
         loop {
             if let Some(index) = self.empty.first().copied() {
@@ -415,8 +416,8 @@ impl Space {
         }
     }
 
-    /// Takes this chunk as [`Self::take_chunk`] does, if all of its blocks are free; whether they
-    /// were.
+    /// Takes this chunk, as [`Self::take_chunk`], if all of its blocks are free. Returns whether
+    /// they were.
     ///
     /// # Errors
     /// The page that must be read first.
@@ -430,13 +431,13 @@ impl Space {
         Ok(is_empty)
     }
 
-    /// Whether the free blocks of all chunks are known.
+    /// Returns whether the free blocks of all chunks are known.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.unknown == 0
     }
 
-    /// Free blocks of the chunks that are known.
+    /// Returns the number of free blocks of the chunks that are known.
     #[must_use]
     pub fn known_free(&self) -> u64 {
         self.total_free
@@ -472,7 +473,7 @@ impl Space {
         Ok(())
     }
 
-    /// The parts of a run that lie in one chunk each: its index, and the blocks in it.
+    /// Splits a run into parts of one chunk each: its index, and the range of blocks in it.
     fn parts(&self, run: Run) -> Vec<(u32, u32, u32)> {
         let end = run.block.saturating_add(run.count);
         let mut parts = Vec::new();
@@ -488,7 +489,7 @@ impl Space {
         parts
     }
 
-    /// Sees to it that what is said of these blocks can be changed.
+    /// Requires that the leaves that describe these blocks are in memory.
     ///
     /// # Errors
     /// The page that must be read first.
@@ -500,7 +501,7 @@ impl Space {
         Ok(())
     }
 
-    /// Busy blocks are in use from now on, also after a crash: the map names them.
+    /// Marks busy blocks as in use, also after a crash: the map names them.
     ///
     /// # Errors
     /// As [`Self::prepare`].
@@ -513,9 +514,9 @@ impl Space {
         Ok(())
     }
 
-    /// Blocks that the volume has replaced are not in use any more, but stay busy until
-    /// [`Self::release`]. Those that are frozen stay as they are. The ones that are not, but for
-    /// those that [`Self::take_late`] will name.
+    /// Frees blocks that the volume has replaced, except those that are frozen; the freed blocks
+    /// stay busy until [`Self::release`]. Returns the freed blocks, without those that
+    /// [`Self::take_late`] returns.
     ///
     /// # Errors
     /// As [`Self::prepare`].
@@ -544,7 +545,7 @@ impl Space {
         Ok(retired)
     }
 
-    /// Blocks that nobody uses any more, also no snapshot, are not in use; they stay busy until
+    /// Frees blocks that neither the volume nor a snapshot uses. They stay busy until
     /// [`Self::release`].
     ///
     /// # Errors
@@ -557,7 +558,7 @@ impl Space {
         Ok(())
     }
 
-    /// No snapshot uses these blocks any more, and the volume does.
+    /// Unfreezes blocks that no snapshot uses any more, but the volume does.
     ///
     /// # Errors
     /// As [`Self::prepare`].
@@ -571,20 +572,20 @@ impl Space {
         Ok(())
     }
 
-    /// Whether the volume has more free chunks than it is likely to need soon; `batch` is how many
-    /// it asks for at once.
+    /// Returns whether the volume has more free chunks than it probably needs soon. `batch` is the
+    /// number of chunks that it requests at once.
     #[must_use]
     pub fn has_surplus(&self, batch: usize) -> bool {
         self.empty.len() > batch + self.reserve()
     }
 
-    /// Free chunks that are kept.
+    /// Returns the number of free chunks that the volume keeps.
     fn reserve(&self) -> usize {
         (self.chunks() / 16).clamp(2, 32)
     }
 
-    /// Takes the free chunks that are not kept out of use, for the checkpoint that is frozen now:
-    /// it records that they are free, and nothing that follows in the log names them.
+    /// Sets aside the free chunks that are not kept, for the checkpoint that is frozen now. It
+    /// records that they are free, and no later record of the log names them.
     pub fn set_aside(&mut self) {
         let kept = self.reserve();
         while self.empty.len() > kept {
@@ -596,7 +597,7 @@ impl Space {
         }
     }
 
-    /// The chunks that were set aside, with their indexes: the volume does not use them any more.
+    /// Removes the chunks that were set aside from the volume. Returns them with their indexes.
     pub fn leave(&mut self) -> Vec<(u32, u32)> {
         let leave = |index: u32| {
             let chunk = std::mem::take(&mut self.chunks[index as usize]);
@@ -606,13 +607,13 @@ impl Space {
         std::mem::take(&mut self.aside).into_iter().map(leave).collect()
     }
 
-    /// A checkpoint has recorded what was thawed.
+    /// Handles a checkpoint that has recorded the thawed blocks.
     pub fn thaws_recorded(&mut self) {
         self.thawed.clear();
     }
 
-    /// Blocks that were thawed, and retired before that was recorded: the checkpoint that is frozen
-    /// now, and that records both, releases them when it is complete.
+    /// Takes the blocks that were thawed, and then retired before a checkpoint recorded that. The
+    /// checkpoint that is frozen now records both, and releases the blocks when it is complete.
     pub fn take_late(&mut self) -> Vec<Run> {
         std::mem::take(&mut self.late)
     }
@@ -622,7 +623,7 @@ impl Space {
         self.change(index, from, to, Change::Free)
     }
 
-    /// Blocks are busy from now on, whatever they are beside that.
+    /// Marks blocks as busy, whatever their other state is.
     ///
     /// # Errors
     /// As [`Self::prepare`].
@@ -636,7 +637,7 @@ impl Space {
         Ok(())
     }
 
-    /// Busy blocks are free from now on.
+    /// Ends the busy state of blocks; they are free if they are not in use.
     pub fn release(&mut self, run: Run) {
         for (index, from, to) in self.parts(run) {
             let before = self.used(index).map_or(0, |used| count(&used));
@@ -648,10 +649,10 @@ impl Space {
         }
     }
 
-    /// All that must hold between what is at rest and what was counted.
+    /// Checks the counted free blocks against the bits of the tree.
     ///
     /// # Errors
-    /// What does not hold.
+    /// A description of the violation.
     pub fn invariants(&mut self) -> Result<(), String> {
         let mut total = 0;
         for index in 0..self.chunks.len() as u32 {
@@ -689,8 +690,9 @@ mod tests {
     use super::*;
     use evenkeel_core::random::Random;
 
-    /// What was thawed and then replaced goes to the checkpoint that records both: nobody gets it
-    /// with a commit before. What is replaced later is free with its commit.
+    /// Blocks that were thawed and then replaced are released with the checkpoint that records
+    /// both, not with an earlier commit. Blocks that are replaced later are released with their
+    /// commit.
     #[test]
     fn thawed_blocks_are_retired_with_the_checkpoint_that_records_it() {
         let mut space = Space::new(0, Pointer::default(), 0, vec![100]);

@@ -1,6 +1,6 @@
-//! An array of 512-byte sectors, kept twice: which volumes there are, and who owns which chunk.
+//! An array of 512-byte sectors, kept twice, for a pool's nodes and for the owners of its chunks.
 //! Storage replaces a sector as a whole, so each is old or new after a crash. A change is durable
-//! in copy A before it is written to copy B; of two valid copies the one with the higher version
+//! in copy A before it is written to copy B. Of two valid copies the one with the higher version
 //! counts.
 
 use super::device::{Device, read_readable};
@@ -10,45 +10,45 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a sector, and of what it carries.
+/// Bytes of a sector, with its checksum and version.
 pub const SECTOR_BYTES: usize = 512;
-/// Bytes of a sector that are the caller's.
+/// Bytes of a sector that the caller uses.
 pub const PAYLOAD_BYTES: usize = 504;
 
 /// Bytes of one sector.
 type Sector = [u8; SECTOR_BYTES];
 
-/// A sector that neither copy holds in a valid form.
+/// A sector of which neither copy is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damaged {
     /// Its number.
     pub sector: usize,
 }
 
-/// Where a table is on its device.
+/// Place of a table on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Where the copies begin, in bytes.
+    /// Byte offsets at which the copies begin.
     pub copies: [u64; 2],
-    /// Sectors that are read.
+    /// Number of sectors to read.
     pub sectors: usize,
-    /// Sectors, from the first on, that were written at least once: one of nothing but zeroes is
-    /// damage.
+    /// Number of sectors, from the first on, that were written at least once. If one of these is
+    /// all zeroes, it is damaged.
     pub written: usize,
 }
 
-/// What both copies of a table say.
+/// Contents of a table as read from both copies.
 #[derive(Debug)]
 pub(super) struct Image {
     /// All sectors.
     pub bytes: Vec<u8>,
-    /// Those of which neither copy is valid.
+    /// Sectors of which neither copy is valid.
     pub damaged: Vec<Damaged>,
-    /// Those that only one copy holds in a valid form: the other copy's number, and theirs.
+    /// Sectors of which one copy is not valid: the number of that copy, and the sector.
     pub lost: Vec<(usize, usize)>,
-    /// Those of which the copies are not the same, and one is valid at least.
+    /// Sectors whose copies differ, and of which at least one is valid.
     stale: Vec<usize>,
-    /// What the copies hold of damaged sectors.
+    /// Bytes of both copies of damaged sectors.
     remains: BTreeMap<usize, [Sector; 2]>,
 }
 
@@ -56,24 +56,24 @@ pub(super) struct Image {
 #[derive(Debug)]
 pub struct Table {
     device: Arc<dyn Device>,
-    /// Where the copies begin, in bytes.
+    /// Byte offsets at which the copies begin.
     copies: [u64; 2],
-    /// All sectors: what the caller was told that they are.
+    /// Contents of all sectors, as [`Self::get`] returns them.
     image: Vec<u8>,
-    /// Blocks that each copy may hold otherwise, because writing them has failed.
+    /// Blocks whose contents in each copy are uncertain, because writing them failed.
     doubtful: [BTreeSet<usize>; 2],
-    /// What the copies hold of damaged sectors: it stays there.
+    /// Bytes of both copies of damaged sectors; they are not overwritten.
     remains: BTreeMap<usize, [Sector; 2]>,
 }
 
-/// Changes of sectors that are made together, or not at all.
+/// Changes of sectors that are made all together or not at all.
 #[derive(Debug, Default)]
 pub struct Draft {
     sectors: BTreeMap<usize, Sector>,
 }
 
 impl Draft {
-    /// A change of nothing.
+    /// Creates a draft without changes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -94,7 +94,7 @@ fn set_version(number: usize, sector: &mut [u8], version: u32) {
     sector[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Gives a sector the checksum that fits it.
+/// Sets the checksum of a sector.
 #[cfg(test)]
 pub(super) fn seal(number: usize, sector: &mut [u8]) {
     set_version(number, sector, version(sector));
@@ -104,13 +104,13 @@ fn is_empty(sector: &[u8]) -> bool {
     sector.iter().all(|&byte| byte == 0)
 }
 
-/// Whether a sector is whole; an empty one is.
+/// Returns whether a sector is valid; an empty one is.
 fn is_valid(number: usize, sector: &[u8]) -> bool {
     let stored = sector[..4].try_into().map_or(0, u32::from_le_bytes);
     stored == 0 && is_empty(sector) || stored == sector_checksum(number, sector)
 }
 
-/// Whether bytes are a sector of this number that was written.
+/// Returns whether the bytes are a sector of this number that was written.
 #[must_use]
 pub fn is_written(number: usize, sector: &[u8]) -> bool {
     is_valid(number, sector) && !is_empty(sector)
@@ -127,7 +127,7 @@ fn copied(sector: &[u8]) -> Sector {
 }
 
 impl Image {
-    /// Reads both copies. What cannot be read of one is taken from the other.
+    /// Reads both copies. Parts of one that cannot be read are taken from the other.
     pub fn read(device: &dyn Device, place: Place) -> io::Result<Self> {
         let length = (place.sectors * SECTOR_BYTES).next_multiple_of(BLOCK_BYTES);
         let mut copies = [vec![0; length], vec![0; length]];
@@ -167,22 +167,23 @@ impl Image {
         Ok(Self { bytes, damaged, lost, stale, remains })
     }
 
-    /// What a sector carries.
+    /// Returns the payload of a sector.
     pub fn get(&self, sector: usize) -> Option<&[u8]> {
         self.bytes.get(Table::payload(sector))
     }
 }
 
 impl Table {
-    /// A table without contents, on a device that holds zeroes there.
+    /// Creates a table without contents, on a device that has zeroes there.
     #[must_use]
     pub fn empty(device: Arc<dyn Device>, copies: [u64; 2]) -> Self {
         let (image, doubtful, remains) = (Vec::new(), Default::default(), BTreeMap::new());
         Self { device, copies, image, doubtful, remains }
     }
 
-    /// Reads a table; what only one copy holds is written to the other. Also how many sectors of
-    /// one copy were not as they were written, or could not be read.
+    /// Reads a table, and writes sectors that only one copy has to the other. Returns the table,
+    /// its damaged sectors, and the number of sectors of which one copy was damaged or could not be
+    /// read.
     ///
     /// # Errors
     /// When the device fails.
@@ -190,7 +191,7 @@ impl Table {
         let read = Image::read(device.as_ref(), place)?;
         let Image { bytes: mut image, damaged, lost, stale, remains } = read;
         let used = image.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        // Sectors that hold nothing are in the image, too, if a copy of them is to be mended.
+        // The image includes empty sectors of which a copy must be mended.
         let mended = stale.last().map_or(0, |last| sector_at(*last).end);
         image.truncate(used.max(mended).next_multiple_of(BLOCK_BYTES));
         image.shrink_to_fit();
@@ -206,19 +207,20 @@ impl Table {
         Ok((table, damaged, lost.len()))
     }
 
-    /// Sectors that it has.
+    /// Returns the number of sectors in memory.
     #[must_use]
     pub fn sectors(&self) -> usize {
         self.image.len() / SECTOR_BYTES
     }
 
-    /// What a sector carries; nothing but zeroes where none was written.
+    /// Returns the payload of a sector: zeroes if it was never written, `None` behind the last
+    /// sector.
     #[must_use]
     pub fn get(&self, sector: usize) -> Option<&[u8]> {
         self.image.get(Self::payload(sector))
     }
 
-    /// How often a sector was changed.
+    /// Returns the number of times that a sector was changed.
     #[must_use]
     pub fn version(&self, sector: usize) -> u32 {
         self.image.get(sector_at(sector)).map_or(0, version)
@@ -229,13 +231,13 @@ impl Table {
         start..start + PAYLOAD_BYTES
     }
 
-    /// Whether neither copy of a sector is valid.
+    /// Returns whether neither copy of a sector is valid.
     #[must_use]
     pub fn is_damaged(&self, sector: usize) -> bool {
         self.remains.contains_key(&sector)
     }
 
-    /// Changes in a draft what a sector carries; [`Self::write`] has it take effect.
+    /// Changes the payload of a sector in a draft. [`Self::write`] applies it.
     pub fn change(&self, draft: &mut Draft, sector: usize, change: impl FnOnce(&mut [u8])) {
         let bytes = draft.sectors.entry(sector).or_insert_with(|| {
             let present = self.image.get(sector_at(sector));
@@ -244,11 +246,11 @@ impl Table {
         change(&mut bytes[SECTOR_BYTES - PAYLOAD_BYTES..]);
     }
 
-    /// Has changes take effect, durably: when this returns they are whole in one copy at least.
+    /// Applies a draft durably: when this returns, at least one copy has all of its changes.
     ///
     /// # Errors
-    /// When the device fails. The sectors are as before then; only if this process ends before
-    /// anything else can be written, they may be as in the draft when the table is read again.
+    /// If the device fails. The sectors are then as before. Only if the process ends before another
+    /// write succeeds may they be as in the draft when the table is read again.
     pub fn write(&mut self, draft: Draft) -> io::Result<()> {
         let Some((last, _)) = draft.sectors.last_key_value() else { return Ok(()) };
         if let Some((sector, _)) = draft.sectors.iter().find(|(it, _)| self.is_damaged(**it)) {
@@ -268,8 +270,8 @@ impl Table {
             place.copy_from_slice(&bytes);
         }
         let Err(error) = self.put(&blocks) else { return Ok(()) };
-        // Either copy may hold the change all the same. What was before counts from now on, and the
-        // version says so to the next reader of the table.
+        // Either copy may have the change all the same. The contents from before count, so they get
+        // a higher version for the next reader of the table.
         for (number, mut bytes) in before {
             let place = &mut self.image[sector_at(number)];
             set_version(number, &mut bytes, version(place).wrapping_add(1));
@@ -279,9 +281,8 @@ impl Table {
         Err(error)
     }
 
-    /// Reads blocks of both copies, and writes anew what is not whole in one of them, or whole and
-    /// older: as it is in memory. Where that was, in bytes of the device, and whether it was
-    /// written.
+    /// Reads blocks of both copies, and rewrites from memory those that are damaged or outdated in
+    /// one of them. Returns their byte offsets in the device, and whether each was written.
     ///
     /// # Errors
     /// When the device fails.
@@ -298,8 +299,8 @@ impl Table {
             for (block, bytes) in blocks.clone().zip(bytes.chunks(BLOCK_BYTES)) {
                 let first = block * (BLOCK_BYTES / SECTOR_BYTES);
                 let mut sectors = (first..).zip(bytes.chunks(SECTOR_BYTES));
-                // What neither copy holds cannot be written anew. An older sector would serve when
-                // the other copy is lost.
+                // A sector that is damaged in both copies cannot be rewritten. An outdated one must
+                // be, since it would be used if the other copy is lost.
                 let is_right = |(number, found): (usize, &[u8])| {
                     let at = number * SECTOR_BYTES;
                     let is_same = self.image.get(at..at + SECTOR_BYTES) == Some(found);
@@ -308,7 +309,7 @@ impl Table {
                 if !sectors.all(is_right) {
                     let was_doubtful = self.doubtful[copy].contains(&block);
                     let written = self.put_copy(copy, &BTreeSet::from([block]));
-                    // That a block cannot be written is known already where it was doubtful.
+                    // A failed write is an error only if the block was not doubtful before.
                     let is_mended = written.is_ok();
                     if !was_doubtful {
                         written?;
@@ -321,8 +322,8 @@ impl Table {
         Ok(rotten)
     }
 
-    /// Writes blocks to both copies, durably to one at least; and those that could not be written
-    /// before, where that is possible now.
+    /// Writes blocks to both copies, durably to at least one. Also retries blocks whose writes
+    /// failed before.
     fn put(&mut self, blocks: &BTreeSet<usize>) -> io::Result<()> {
         let ended = [0, 1].map(|copy| self.put_copy(copy, blocks));
         if ended.iter().all(Result::is_err) {
@@ -393,7 +394,7 @@ mod tests {
         Table::read(Arc::clone(device), place(sectors)).unwrap()
     }
 
-    /// Writes sectors that carry nothing but this value.
+    /// Writes sectors whose payload is this value.
     fn fill(table: &mut Table, sectors: impl IntoIterator<Item = usize>, value: u8) {
         let mut draft = Draft::new();
         for sector in sectors {
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(copies(&device, 16 << 10), [image.clone(), image], "both copies were mended");
     }
 
-    /// A crash between the copies leaves the change in one of them, whichever was first.
+    /// A crash between the copies leaves the change in either of them.
     #[test]
     fn of_two_copies_of_a_sector_the_newer_one_counts() {
         for newer in 0..2 {
@@ -438,14 +439,14 @@ mod tests {
             fill(&mut table, [3], 2);
             device.write(COPIES[1 - newer], &old).unwrap();
             let (read, damaged, mended) = read(&device, 8);
-            // The older one is what a crash leaves, and no damage.
+            // The older one is left by a crash, and not damaged.
             assert_eq!((read.image, damaged, mended), (table.image.clone(), vec![], 0));
             let image = table.image;
             assert_eq!(copies(&device, BLOCK_BYTES), [image.clone(), image]);
         }
     }
 
-    /// A crash leaves any mixture of old and new sectors in the copy that was being written.
+    /// A crash leaves any mixture of old and new sectors in the copy that is being written.
     #[test]
     fn a_crash_leaves_each_sector_old_or_new() {
         for seed in 0..50 {
@@ -493,7 +494,7 @@ mod tests {
         assert_eq!(error, "sector 10 of the table is damaged in both copies");
     }
 
-    /// A sector at another's place is not taken for it.
+    /// A sector at the place of another one is damaged.
     #[test]
     fn a_misplaced_sector_is_noticed() {
         let (_file, device) = device();
@@ -506,7 +507,7 @@ mod tests {
         assert_eq!(damaged, [Damaged { sector: 1 }]);
     }
 
-    /// Sectors that hold nothing are mended like others, also behind all that hold something.
+    /// Empty sectors are mended like others, even behind all others.
     #[test]
     fn rot_where_no_sector_was_written_is_mended() {
         for copy in COPIES {
@@ -538,7 +539,7 @@ mod tests {
         assert_eq!(damaged, Vec::from_iter((0..8).map(|sector| Damaged { sector })));
     }
 
-    /// What one copy cannot be read of is taken from the other, and written anew.
+    /// Parts of one copy that cannot be read are taken from the other, and rewritten.
     #[test]
     fn a_sector_that_cannot_be_read_is_mended_from_the_other_copy() {
         for copy in COPIES {
@@ -551,7 +552,7 @@ mod tests {
             assert_eq!((damaged, mended), (vec![], 1));
             assert_eq!(found.image, table.image);
             assert_eq!(read(&shared, 31).2, 0, "it was mended");
-            // One that cannot be read once is nothing that must be mended.
+            // One that can be read at the second attempt need not be mended.
             device.make_unreadable(copy + 9 * SECTOR_BYTES as u64, Some(1));
             assert_eq!(read(&shared, 31).2, 0);
         }
@@ -560,8 +561,8 @@ mod tests {
         assert_eq!(read(&(Arc::new(device) as Arc<dyn Device>), 31).1, [Damaged { sector: 0 }]);
     }
 
-    /// A change that failed does not come true by a change beside it, whether the device had it
-    /// in part or not at all.
+    /// A later change of another sector does not complete a failed change, whether the device had a
+    /// part of it or nothing.
     #[test]
     fn a_change_that_failed_stays_failed() {
         for (after, has_effect) in (0..4).flat_map(|after| [(after, false), (after, true)]) {
@@ -576,7 +577,7 @@ mod tests {
             device.fail(after, 8, has_effect);
             let is_done = table.write(draft).is_ok();
             device.fail(0, 0, false);
-            // Copy A alone suffices: a write and a flush.
+            // Copy A suffices: one write and one flush.
             assert_eq!(is_done, after >= 2, "after {after}");
             let value = if is_done { 2 } else { 1 };
             assert_eq!(table.get(9).unwrap()[0], value);

@@ -95,8 +95,8 @@ fn volumes_outlive_the_pool_that_made_them() {
     assert_eq!(again.list().unwrap(), []);
 }
 
-/// A volume that got more chunks than the last checkpoint knew keeps them apart when it is opened
-/// again: a leaf of the space tree describes 64.
+/// A volume that got more chunks since the last checkpoint keeps them apart when it is reopened: a
+/// leaf of the space tree describes 63.
 #[test]
 fn chunks_that_no_checkpoint_knows_are_kept_apart() {
     const MIB: usize = 1 << 20;
@@ -142,8 +142,8 @@ fn run(store: &mut dyn Store, operation: Operation, block: u64, value: u8) -> Re
     done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
 }
 
-/// When the pool has no more chunks, new blocks have no space; what is there can still be written
-/// over, for as long as anybody likes, discarded, and read, also after it was opened anew.
+/// When the pool has no more chunks, new blocks have no space. Existing ones can be overwritten any
+/// number of times, discarded, and read, also after an opening.
 #[test]
 fn a_full_pool_refuses_new_blocks_only() {
     for fua in [false, true] {
@@ -155,7 +155,7 @@ fn a_full_pool_refuses_new_blocks_only() {
         let write = Operation::Write { fua: false };
         let mut store = pool.open(id, size).unwrap();
         let full = (0..).find(|&block| run(store.as_mut(), write, block, 1).is_err()).unwrap();
-        // Without the chunks of the tables, the anchor, the log, and what is held back.
+        // Without the chunks of the tables, the anchor, the log, and the reserved blocks.
         assert!(full > 50 * 256 && full < 57 * 256, "{full} blocks");
         assert_eq!(run(store.as_mut(), write, full, 1), Err(Failure::NoSpace));
         let write = Operation::Write { fua };
@@ -196,8 +196,8 @@ fn it_keeps_the_obligations_of_a_store_when_it_encrypts() {
     conformance::check(&conformance::Encrypting(&pool), &mut conformance::blocking);
 }
 
-/// What is encrypted is read by its volume, its snapshots, and volumes made of them; not without
-/// the key, and it is nowhere on the device.
+/// The volume, its snapshots, and volumes made of them read encrypted data. Without the key they do
+/// not, and the plain data is nowhere on the device.
 #[test]
 fn encrypted_data_is_for_those_who_have_the_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn encrypted_data_is_for_those_who_have_the_key() {
         }
         assert!(matches!(pool.read_snapshot(snapshot), Err(StoreError::Locked { .. })));
     }
-    // What nobody can read can be deleted.
+    // Objects can be deleted without their keys.
     let pool = with(&device, None);
     pool.delete(open).unwrap();
     pool.delete(clone).unwrap();
@@ -277,8 +277,8 @@ fn two_snapshots(pool: &LocalPool, of: VolumeId, size: ByteCount, snapshots: [Sn
     }
 }
 
-/// What a snapshot was filled in is given back, however much it shares with a parent: that takes
-/// free blocks for the pages that change, of which it has few.
+/// The node in which a snapshot was filled is freed, even if the snapshot shares most blocks with
+/// its parent: that takes free blocks for the changed pages, and the node has few.
 #[test]
 fn a_snapshot_with_few_units_of_its_own_is_completed() {
     let (_file, device) = device();
@@ -305,8 +305,8 @@ fn a_snapshot_with_few_units_of_its_own_is_completed() {
     }
 }
 
-/// A snapshot is copied unit by unit, then what has changed since is put on top of the copy; over
-/// restarts of the pool at every step.
+/// A snapshot is copied unit by unit, and then the later changes are applied to the copy. The pool
+/// is reopened at every step.
 #[test]
 fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,7 +365,7 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
         assert_eq!(check(device.as_ref(), true).unwrap().problems, [] as [String; 0]);
     }
 
-    // One that is given up, and the others in any order: everything is free again.
+    // After deleting an incomplete one, and the others in any order, all space is free again.
     let pool = open();
     let given_up = SnapshotId::from_bits(6);
     snapshots::Snapshots::start(&pool, given_up, size, Some(next), true).unwrap();
@@ -379,8 +379,8 @@ fn a_snapshot_is_filled_unit_by_unit_and_goes_on_after_a_restart() {
     assert_eq!((report.volumes, report.snapshots, report.problems), (0, 0, vec![]));
 }
 
-/// A volume with a snapshot of it and another volume made of that, as a kill leaves them; the first
-/// volume's anchor.
+/// Returns a volume's node and anchor after a kill. The volume has a snapshot, of which another
+/// volume was made.
 fn history() -> (tempfile::NamedTempFile, Arc<dyn Device>, Node, Anchor) {
     let (_file, device) = device();
     LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
@@ -405,7 +405,7 @@ fn history() -> (tempfile::NamedTempFile, Arc<dyn Device>, Node, Anchor) {
     (file, device, node, anchor)
 }
 
-/// What a device holds at this moment, on another one: nothing is closed there.
+/// Returns a copy of a device in its present state: no volume is closed there.
 fn left_by_a_kill(device: &Arc<dyn Device>) -> (tempfile::NamedTempFile, Arc<dyn Device>) {
     let (file, copy) = self::device();
     let mut bytes = vec![0; device.size().unwrap() as usize];
@@ -414,7 +414,7 @@ fn left_by_a_kill(device: &Arc<dyn Device>) -> (tempfile::NamedTempFile, Arc<dyn
     (file, copy)
 }
 
-/// The node of a pool's first volume, and its anchor.
+/// Returns the node of a pool's first volume, and its anchor.
 fn anchor_of(device: &Arc<dyn Device>) -> (Node, Anchor) {
     let superblock = read_superblock(device.as_ref()).unwrap();
     let table = Image::read(device.as_ref(), superblock.node_table()).unwrap();
@@ -438,7 +438,7 @@ fn put_anchor(device: &Arc<dyn Device>, node: &Node, anchor: &Anchor) {
     (0..2).for_each(|copy| put(device, node.home * CHUNK_BLOCKS + copy, &anchor.encode()));
 }
 
-/// Damages a pool, and looks for the sentences that tell of it.
+/// Damages a pool, and looks for these sentences in the report of a check.
 fn tells(damage: impl Fn(&Arc<dyn Device>, &Node, Anchor), sentences: &[&str]) {
     let (_file, device, node, anchor) = history();
     let report = check(device.as_ref(), true).unwrap();
@@ -521,7 +521,8 @@ fn a_check_tells_of_wrong_counts_owners_and_thaws() {
     tells(owner, &["both are chunk 0 of vol-"]);
 }
 
-/// What a volume discards is there for others, and what it keeps is still its own.
+/// The chunks that a volume discards are free for other volumes; the chunks that it keeps stay its
+/// own.
 #[test]
 fn chunks_of_discarded_data_go_back_to_the_pool() {
     let (_file, device) = device();
@@ -541,7 +542,7 @@ fn chunks_of_discarded_data_go_back_to_the_pool() {
         }
         assert_eq!(run(store.as_mut(), Operation::Flush, 0, 0), Ok(0));
         assert!(free() > 60 << 20, "{} free", free());
-        // Another volume takes them, and gives them back.
+        // Another volume takes the chunks, and returns them.
         pool.create(other, size).unwrap();
         let mut second = pool.open(other, size).unwrap();
         for block in 0..50 * 256 {
@@ -558,8 +559,8 @@ fn chunks_of_discarded_data_go_back_to_the_pool() {
     }
 }
 
-/// A chunk that held data, is written over and becomes one of the log is still log after a crash,
-/// though what is replayed before frees its blocks.
+/// A data chunk that is overwritten and becomes log is still log after a crash, although the replay
+/// of earlier records frees its blocks.
 #[test]
 fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
     const SMALL: std::ops::Range<u64> = 1_024..1_034;
@@ -568,7 +569,7 @@ fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
     LocalPool::init(device.as_ref(), &layout).unwrap();
     let (id, size) = (VolumeId::from_bits(7), ByteCount(8 << 20));
     LocalPool::open(device, Bounds::default()).unwrap().create(id, size).unwrap();
-    // What is at rest after a kill -9: nothing is closed.
+    // Copies the device as after a kill -9: no volume is closed.
     let crashed = |file: &tempfile::NamedTempFile| {
         let image = tempfile::NamedTempFile::new().unwrap();
         std::fs::copy(file.path(), image.path()).unwrap();
@@ -590,7 +591,7 @@ fn a_chunk_that_was_data_and_is_log_is_not_data_again_after_a_crash() {
     // The opening writes a checkpoint: the chunk is in use in it.
     let (file, .., mut store) = crashed(&file);
     write(store.as_mut(), 0, 2);
-    // The log leaves three chunks behind, and goes on in what was that chunk.
+    // The log leaves three chunks behind, and continues in the chunk that was data.
     for value in 0..100 {
         for block in SMALL {
             let fua = Operation::Write { fua: true };

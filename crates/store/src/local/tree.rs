@@ -1,9 +1,10 @@
-//! A tree of pages: what a map of blocks and the space of a volume are kept in. A page has 512
-//! entries; an entry of an inner page points to a page, and holds its checksum. Pages are in memory
-//! as far as they are used; what is missing is named, so that the caller reads it and asks again.
+//! A tree of pages, for a volume's map and for its space. A page has 512 entries; an entry of an
+//! inner page has the place and the checksum of a page. Pages are in memory as far as they are
+//! used. A call that needs a missing page returns its place, so that the caller reads it and
+//! repeats the call.
 //!
-//! A changed page is written to another block than it came from, by a checkpoint. The checkpoint
-//! shares the pages that it writes with the tree: a page that is changed meanwhile is copied.
+//! A checkpoint writes a changed page to another block than its old one. It shares the pages that
+//! it writes with the tree; a page that is changed meanwhile is copied.
 
 use super::{Pointer, checksum};
 use std::collections::{BTreeSet, VecDeque};
@@ -17,14 +18,14 @@ const FANOUT_BITS: u32 = 9;
 /// The contents of a page: 512 entries, or 64 leaves of space.
 pub type Page = [u64; FANOUT as usize];
 
-/// A page that is not in memory, and where it is.
+/// A page that is not in memory, and its place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Missing {
-    /// How far above the leaves; 0 is a leaf.
+    /// Levels above the leaves; 0 is a leaf.
     pub level: u32,
     /// Its number among the pages of its level.
     pub index: u64,
-    /// Where it is, and its checksum.
+    /// Its place, and its checksum.
     pub pointer: Pointer,
 }
 
@@ -43,9 +44,9 @@ struct Node {
     page: Arc<Page>,
     /// Changed since it was last written or frozen.
     is_dirty: bool,
-    /// Used since the clock came by.
+    /// Used since the clock of [`Tree::shrink`] last passed it.
     is_used: bool,
-    /// Number of the checkpoint that writes it; it stays in memory until that is complete.
+    /// Number of the checkpoint that writes it. The page stays in memory until that is complete.
     written_by: u64,
     /// Pages below; empty for a leaf.
     children: Vec<Option<Box<Node>>>,
@@ -61,9 +62,9 @@ pub struct Tree {
     top: Option<Box<Node>>,
     /// Leaves that were changed.
     dirty: BTreeSet<u64>,
-    /// Leaves in memory, in the order in which the clock looks at them.
+    /// Leaves in memory, in the order in which the clock passes them.
     clock: VecDeque<u64>,
-    /// The checkpoint that was frozen last, and how many leaves it writes.
+    /// The last frozen checkpoint, and the number of leaves that it writes.
     frozen: (u64, usize),
 }
 
@@ -78,13 +79,13 @@ fn empty_page() -> Arc<Page> {
     Arc::new([0; FANOUT as usize])
 }
 
-/// The entry on `level` of the path to a leaf.
+/// Returns the index of the entry on `level` of the path to a leaf.
 const fn slot(leaf: u64, level: u32) -> usize {
     // Level 0 is the leaf itself; the entry in the page of level 1 is the leaf's lowest bits.
     ((leaf >> (FANOUT_BITS * (level - 1))) & (FANOUT - 1)) as usize
 }
 
-/// The level of the root of a tree with so many leaves.
+/// Returns the level of the root of a tree with this number of leaves.
 #[must_use]
 pub const fn height_for(leaves: u64) -> u32 {
     let mut height = 0;
@@ -95,47 +96,47 @@ pub const fn height_for(leaves: u64) -> u32 {
 }
 
 impl Tree {
-    /// The tree with this root; none of it is in memory.
+    /// Creates a tree with this root. No page is in memory.
     #[must_use]
     pub fn new(height: u32, root: Pointer) -> Self {
         let (dirty, clock) = (BTreeSet::new(), VecDeque::new());
         Self { height, root, top: None, dirty, clock, frozen: (0, 0) }
     }
 
-    /// The level of the root.
+    /// Returns the level of the root.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.height
     }
 
-    /// The root at rest, as of the last checkpoint that was frozen.
+    /// Returns the root on the device, as of the last frozen checkpoint.
     #[must_use]
     pub const fn root(&self) -> Pointer {
         self.root
     }
 
-    /// Leaves that were changed since the last checkpoint was frozen.
+    /// Returns the number of leaves that were changed since the last checkpoint was frozen.
     #[must_use]
     pub fn dirty_leaves(&self) -> usize {
         self.dirty.len()
     }
 
-    /// Leaves in memory.
+    /// Returns the number of leaves in memory.
     #[must_use]
     #[cfg(test)]
     pub fn leaves_in_memory(&self) -> usize {
         self.clock.len()
     }
 
-    /// Leaves that stay in memory until a checkpoint later than `completed` has written them: at
-    /// most so many.
+    /// Returns the maximum number of leaves that must stay in memory because checkpoint `completed`
+    /// and those before it have not written them.
     #[must_use]
     pub fn unwritten_leaves(&self, completed: u64) -> usize {
         let (by, count) = self.frozen;
         self.dirty.len() + if by > completed { count } else { 0 }
     }
 
-    /// Makes room for so many leaves: the root becomes an entry of a higher one.
+    /// Makes room for this number of leaves: the root becomes an entry of a higher one.
     ///
     /// # Errors
     /// When the root is not in memory.
@@ -151,13 +152,13 @@ impl Tree {
             }
             let mut node = Node::new(self.height, empty_page());
             let entries = Arc::make_mut(&mut node.page);
-            // The old root is an entry now; the new one is nowhere yet, and stays in memory until
+            // The old root is an entry now. The new one has no place yet, and stays in memory until
             // then.
             entries[0] = std::mem::take(&mut self.root).to_bits();
             node.is_dirty = true;
             node.children[0] = below;
             self.top = Some(Box::new(node));
-            // It is written with the next checkpoint, and so is the path to some leaf.
+            // The new root is written with the next checkpoint, and so is the path to one leaf.
             self.dirty.insert(0);
             if self.height == 1
                 && let Some(leaf) = self.top.as_mut().and_then(|top| top.children[0].as_mut())
@@ -168,14 +169,14 @@ impl Tree {
         Ok(())
     }
 
-    /// A leaf; `None` if it was never written.
+    /// Returns a leaf; `None` if it was never written.
     ///
     /// # Errors
-    /// The page on the way to it, or itself, that is not in memory.
+    /// The page on the path to it, or the leaf itself, if it is not in memory.
     pub fn leaf(&mut self, leaf: u64) -> Result<Option<&Arc<Page>>, Missing> {
         let height = self.height;
         if leaf >> (FANOUT_BITS * height) != 0 {
-            // What lies beyond the root was never written.
+            // Leaves beyond the root were never written.
             return Ok(None);
         }
         let Some(mut node) = self.top.as_mut() else {
@@ -203,8 +204,8 @@ impl Tree {
         Ok(Some(&node.page))
     }
 
-    /// How many leaves from this one on were never written, as far as one page tells; 0 if this
-    /// one was.
+    /// Returns the number of leaves from this one on that were never written, as far as one page
+    /// shows; 0 if this one was written.
     ///
     /// # Errors
     /// As [`Self::leaf`].
@@ -240,10 +241,10 @@ impl Tree {
         Ok(0)
     }
 
-    /// Where the page with this number on this level is at rest; block 0 if it is nowhere.
+    /// Returns the place of the page with this number on this level; block 0 if it has none.
     ///
     /// # Errors
-    /// The page on the way to it that is not in memory.
+    /// The page on the path to it, if it is not in memory.
     pub fn pointer_at(&mut self, level: u32, index: u64) -> Result<Pointer, Missing> {
         let height = self.height;
         let leaf = index << (FANOUT_BITS * level);
@@ -266,15 +267,15 @@ impl Tree {
         Ok(pointer)
     }
 
-    /// How many leaves from this one on are the same here and there, as far as one page tells: a
-    /// power of 512, or 0 if the leaf is another one.
+    /// Returns the number of leaves from this one on that both trees have in common, as far as one
+    /// page shows: a power of 512, or 0 if the leaf differs.
     ///
     /// # Errors
     /// The page that must be in memory first, and whether it is one of the other tree.
     pub fn same_leaves(&mut self, other: &mut Self, leaf: u64) -> Result<u64, (Missing, bool)> {
         for level in (0..=self.height.max(other.height)).rev() {
             let index = leaf >> (FANOUT_BITS * level);
-            // The lower tree has no page for all of it, but may have some below.
+            // The lower tree has no page for this whole range, but may have some below.
             let is_above = index == 0 && level > self.height.min(other.height);
             if index << (FANOUT_BITS * level) == leaf && !is_above {
                 let here = self.pointer_at(level, index).map_err(|page| (page, false))?;
@@ -287,7 +288,7 @@ impl Tree {
         Ok(0)
     }
 
-    /// A leaf, to be changed; it is made where there is none.
+    /// Returns a leaf to be changed, and creates it if there is none.
     ///
     /// # Errors
     /// As [`Self::leaf`].
@@ -322,14 +323,14 @@ impl Tree {
         Ok(Arc::make_mut(&mut node.page))
     }
 
-    /// Takes a page that was missing, unless it has come meanwhile.
+    /// Adds a page that was missing, unless it was added meanwhile.
     pub fn install(&mut self, missing: Missing, page: Arc<Page>) {
         let Missing { level, index, .. } = missing;
         let leaf = index << (FANOUT_BITS * level);
         let height = self.height;
         let mut place = &mut self.top;
         for above in (level + 1..=height).rev() {
-            // The way to it was in memory when it was found missing, and inner pages stay.
+            // The path to it was in memory when it was found missing, and inner pages stay there.
             let Some(node) = place else { return };
             place = &mut node.children[slot(leaf, above)];
         }
@@ -341,8 +342,8 @@ impl Tree {
         }
     }
 
-    /// Drops leaves that nobody used lately until no more than `max` are in memory, as far as there
-    /// are any that are unchanged and written: by checkpoint `completed` or one before.
+    /// Removes the least recently used leaves from memory until at most `max` are left. A leaf
+    /// stays if it is changed, or if the checkpoint that writes it is later than `completed`.
     pub fn shrink(&mut self, max: usize, completed: u64) {
         let mut looks = 2 * self.clock.len();
         while self.clock.len() > max && looks > 0 {
@@ -354,7 +355,7 @@ impl Tree {
         }
     }
 
-    /// Drops a leaf if it may go.
+    /// Removes a leaf from memory if it may go. Returns whether it did.
     fn drop_leaf(&mut self, leaf: u64, completed: u64) -> bool {
         let height = self.height;
         let mut place = &mut self.top;
@@ -371,7 +372,8 @@ impl Tree {
         may_go
     }
 
-    /// How many pages the next checkpoint writes, and the blocks of the pages that they replace.
+    /// Returns the number of pages that the next checkpoint writes, and the blocks of the pages
+    /// that they replace.
     #[must_use]
     pub fn pending(&self) -> (usize, Vec<u32>) {
         let (mut count, mut replaced) = (0, Vec::new());
@@ -398,8 +400,8 @@ impl Tree {
     }
 
     /// Freezes all changed pages for a checkpoint: gives each the next of `blocks`, of which there
-    /// must be as many as [`Self::pending`] says, notes them and their checksums in the pages
-    /// above, and in the root. From here on the pages count as unchanged.
+    /// must be as many as [`Self::pending`] returns, and records it with its checksum in the page
+    /// above, or in the root. The pages count as unchanged after this.
     pub fn freeze(&mut self, blocks: &mut impl Iterator<Item = u32>, by: u64) -> Vec<Frozen> {
         let dirty = std::mem::take(&mut self.dirty);
         let mut frozen = Vec::new();
@@ -411,8 +413,8 @@ impl Tree {
         frozen
     }
 
-    /// Every block that the tree has: pages, and what leaves point to if `leaves_point`. Reads what
-    /// is missing with `read`, and keeps none of it.
+    /// Visits every page and leaf of the tree. Reads missing pages with `read`, and keeps none of
+    /// them in memory.
     ///
     /// # Errors
     /// The first error of `read`.
@@ -425,7 +427,7 @@ impl Tree {
     }
 }
 
-/// What [`Tree::walk`] comes by.
+/// A page or a leaf that [`Tree::walk`] visits.
 #[derive(Debug)]
 pub enum Visit<'a> {
     /// A page of the tree, at rest in this block (0: not yet).
@@ -437,7 +439,7 @@ pub enum Visit<'a> {
     Leaf {
         /// Its number.
         leaf: u64,
-        /// What is in it.
+        /// Its contents.
         page: &'a Page,
     },
 }
@@ -470,7 +472,7 @@ fn walk<E>(
     Ok(())
 }
 
-/// Freezes a page and the changed ones below it, which hold `leaves`; where it will be.
+/// Freezes a page and the changed ones below it, which contain `leaves`. Returns its new place.
 fn freeze(
     node: &mut Node,
     level: u32,
@@ -497,7 +499,7 @@ fn freeze(
     Pointer { block, checksum: checksum(page_bytes(&node.page)) }
 }
 
-/// A page as it is on the device.
+/// Returns the bytes of a page on the device.
 #[must_use]
 pub fn page_bytes(page: &Page) -> &[u8] {
     const { assert!(cfg!(target_endian = "little"), "pages are little-endian on the device") };
@@ -505,7 +507,7 @@ pub fn page_bytes(page: &Page) -> &[u8] {
     unsafe { std::slice::from_raw_parts(page.as_ptr().cast::<u8>(), size_of::<Page>()) }
 }
 
-/// A page from the device.
+/// Returns the page of these bytes from the device.
 #[must_use]
 pub fn page_from(bytes: &[u8]) -> Arc<Page> {
     let mut page = [0; FANOUT as usize];
@@ -523,7 +525,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::convert::Infallible;
 
-    /// A tree, the pages that were written for it, and what it should hold.
+    /// A tree, the pages that were written for it, and its expected contents.
     struct Bench {
         tree: Tree,
         at_rest: BTreeMap<u32, Arc<Page>>,
@@ -539,7 +541,7 @@ mod tests {
             Self { tree, at_rest, model, next_block: 1, checkpoint: 0 }
         }
 
-        /// Reads what is missing from what was written, as the caller of a tree does.
+        /// Adds a missing page from those that were written, as the caller of a tree does.
         fn fetch(&mut self, missing: Missing) {
             let page = Arc::clone(&self.at_rest[&missing.pointer.block]);
             assert_eq!(checksum(page_bytes(&page)), missing.pointer.checksum);
@@ -586,7 +588,8 @@ mod tests {
             assert_eq!(self.tree.dirty_leaves(), 0);
         }
 
-        /// Nothing but what a walk comes by is at rest, and it holds what the model does.
+        /// Checks that a walk visits exactly the pages at rest, and that the contents are the
+        /// model's.
         fn check_at_rest(&self) {
             let tree = Tree::new(self.tree.height(), self.tree.root());
             let (mut pages, mut found) = (Vec::new(), BTreeMap::new());

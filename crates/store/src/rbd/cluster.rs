@@ -1,5 +1,5 @@
-//! One connection to a Ceph cluster, with one pool and one namespace of it: everything a process
-//! does there goes through one RADOS instance, so that one entry of the blocklist fences all of it.
+//! A connection to a Ceph cluster, with one of its pools and a namespace. All operations of a
+//! process use one RADOS instance, so that one entry of the blocklist fences all of them.
 
 use super::library::{Handle, Library, library};
 use crate::{Space, StoreError};
@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Where the volumes are.
+/// Place of the volumes in a Ceph cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The configuration file of the cluster; `None` for the libraries' own search.
@@ -27,25 +27,26 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place in one word.
+    /// Returns the place as one word.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.pool, self.namespace)
     }
 }
 
-/// Seconds that a monitor may take to be found, and to answer.
+/// Maximum number of seconds to find a monitor, and for its answer.
 const MONITOR_MAX_S: &str = "30";
 
-/// What a client of ours sets, whatever the file says.
+/// Settings of the client, which replace those of the configuration file.
 ///
-/// Without the cache an acknowledged write is on the devices. A lock is broken only after its owner
-/// was fenced by us. Plugins would be a cache on a local device. The bounds in flight are those of
-/// the volumes. `rbd_qos_*` would be a second limit below ours.
+/// Without the cache an acknowledged write is on the devices. A lock is broken only after Evenkeel
+/// has fenced its owner, so breaking a lock adds nothing to the blocklist. A plugin would be a
+/// cache on a local device. The bounds in flight are those of the volumes. `rbd_qos_*` would be a
+/// second limit below Evenkeel's.
 ///
-/// Writes are copied by librbd in the caller's thread. Without
-/// that (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
-/// completed: librbd 16.2 fails it in the dispatch of the exclusive lock and then waits until its
+/// librbd copies writes in the caller's thread. With zero-copy writes
+/// (`rbd_disable_zero_copy_writes` = false) a write that a fenced instance begins is never
+/// completed: librbd 16.2 fails it in the dispatch of the exclusive lock, and then waits until its
 /// memory is released, which the failed request itself still refers to.
 const SETTINGS: [(&str, &str); 12] = [
     ("rbd_cache", "false"),
@@ -66,13 +67,13 @@ const SETTINGS: [(&str, &str); 12] = [
 pub(super) struct Cluster {
     pub(super) library: &'static Library,
     rados: Handle,
-    /// The pool, for images and for the books.
+    /// The pool, for images and metadata.
     pub(super) io: Handle,
     place: Place,
     fsid: String,
-    /// The cluster has refused this instance for good.
+    /// Whether the cluster refuses this instance. That does not change back.
     is_shut_down: AtomicBool,
-    /// Called once when that becomes true.
+    /// Called once when the instance is refused.
     when_shut_down: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -81,7 +82,7 @@ unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
 
-/// The result of a function of the libraries: a negative number is an error's, negated.
+/// Returns the result of a function of the libraries; a negative number is a negated error number.
 pub(super) fn check(code: i32, doing: impl FnOnce() -> String) -> Result<i32, StoreError> {
     match code {
         0.. => Ok(code),
@@ -89,7 +90,7 @@ pub(super) fn check(code: i32, doing: impl FnOnce() -> String) -> Result<i32, St
     }
 }
 
-/// What to do about an error of a number, with the error.
+/// Adds advice to an error, if it has this error number.
 fn explained(error: StoreError, number: i32, hint: &str) -> StoreError {
     match errno(&error) {
         Some(found) if found == number => StoreError::Cluster { why: format!("{error}; {hint}") },
@@ -97,7 +98,7 @@ fn explained(error: StoreError, number: i32, hint: &str) -> StoreError {
     }
 }
 
-/// The error number of a failed call.
+/// Returns the error number of a failed call.
 pub(super) fn errno(error: &StoreError) -> Option<i32> {
     match error {
         StoreError::Io { source, .. } => source.raw_os_error(),
@@ -105,7 +106,7 @@ pub(super) fn errno(error: &StoreError) -> Option<i32> {
     }
 }
 
-/// A text for the libraries.
+/// Converts a text for the libraries.
 pub(super) fn text(text: &str) -> Result<CString, StoreError> {
     CString::new(text)
         .map_err(|_| StoreError::Cluster { why: format!("{text:?} has a zero byte in it") })
@@ -122,7 +123,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Connects to the cluster of a place and opens the pool, not the namespace: changes nothing.
+    /// Connects to the cluster of a place and opens the pool, but not the namespace. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -140,7 +142,7 @@ impl Cluster {
             },
         )?;
         let (place, fsid) = (place.clone(), String::new());
-        // From here on the handle is given back when this is dropped.
+        // Dropping the cluster releases the handle after this.
         let (io, is_shut_down) = (ptr::null_mut(), AtomicBool::new(false));
         let when_shut_down = Mutex::new(None);
         let mut cluster = Self { library, rados, io, place, fsid, is_shut_down, when_shut_down };
@@ -233,7 +235,7 @@ impl Cluster {
         check(code, || format!("open the pool {pool} of the Ceph cluster {}", self.fsid)).map(drop)
     }
 
-    /// Makes the namespace if it is missing, and has all that follows happen there.
+    /// Creates the namespace if it is missing, and selects it for all later operations.
     fn enter_namespace(&self) -> Result<(), StoreError> {
         let space = text(&self.place.namespace)?;
         let mut exists = false;
@@ -252,12 +254,12 @@ impl Cluster {
             // SAFETY: as above.
             let code = unsafe { (self.library.rbd_namespace_create)(self.io, space.as_ptr()) };
             match code {
-                // Another node was faster.
+                // Another node has created it.
                 code if code == -libc::EEXIST => {}
                 code => drop(check(code, || format!("make the namespace {}", self.place.name()))?),
             }
         }
-        // SAFETY: the handle is that of the pool. A full pool answers at once from here on, and
+        // SAFETY: the handle is that of the pool. A full pool fails writes at once after this, and
         // images that are opened later inherit that.
         unsafe {
             (self.library.rados_ioctx_set_namespace)(self.io, space.as_ptr());
@@ -266,17 +268,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where it is connected to.
+    /// Returns the place of the connection.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The id of the Ceph cluster.
+    /// Returns the id of the Ceph cluster.
     pub(super) fn fsid(&self) -> &str {
         &self.fsid
     }
 
-    /// Notes that this instance was fenced. Nothing undoes that.
+    /// Records that this instance was fenced. That cannot be undone.
     pub(super) fn note_shut_down(&self) {
         self.is_shut_down.store(true, Ordering::Release);
         let tell = self.when_shut_down.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -293,12 +295,12 @@ impl Cluster {
         }
     }
 
-    /// Whether this instance was fenced, as far as a request has met it.
+    /// Returns whether this instance was fenced, as far as one of its requests has been refused.
     pub(super) fn is_shut_down(&self) -> bool {
         self.is_shut_down.load(Ordering::Acquire)
     }
 
-    /// The address of this instance, as entries of the blocklist name it.
+    /// Returns the address of this instance, as in entries of the blocklist.
     pub(super) fn address(&self) -> Result<String, StoreError> {
         let mut addresses = ptr::null_mut();
         // SAFETY: `addresses` has room for the text, which is given back below.
@@ -311,20 +313,20 @@ impl Cluster {
         Ok(plain(&text))
     }
 
-    /// Waits until this instance has the newest map of the devices: what it sends from then on
-    /// brings that map to each device, and with it every entry of the blocklist.
+    /// Waits until this instance has the newest map of the devices. Its later requests bring that
+    /// map to each device, with every entry of the blocklist.
     pub(super) fn wait_for_latest_map(&self) -> Result<(), StoreError> {
         // SAFETY: the handle is connected.
         let code = unsafe { (self.library.rados_wait_for_latest_osdmap)(self.rados) };
         check(code, || "wait for the newest map of the Ceph cluster".to_owned()).map(drop)
     }
 
-    /// Asks the monitors; the answer is text.
+    /// Sends a command to the monitors. Returns their answer, which is text.
     pub(super) fn monitors(&self, command: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(self.library.rados_mon_command, "the monitors", command)
     }
 
-    /// Puts an instance on the blocklist. The monitors refuse a duration without a decimal.
+    /// Adds an instance to the blocklist. The monitors refuse a duration without a decimal point.
     pub(super) fn blocklist(&self, address: &str, expire_s: u32) -> Result<(), StoreError> {
         let added = self.monitors(&format!(
             "{{\"prefix\": \"osd blocklist\", \"blocklistop\": \"add\", \"addr\": \"{address}\", \
@@ -334,7 +336,7 @@ impl Cluster {
         added.map(drop).map_err(|error| explained(error, libc::EACCES, hint))
     }
 
-    /// Asks the manager; the answer is text.
+    /// Sends a command to the manager. Returns its answer, which is text.
     pub(super) fn manager(&self, command: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(self.library.rados_mgr_command, "the manager", command)
     }
@@ -362,7 +364,7 @@ impl Cluster {
             if from.is_null() {
                 return Vec::new();
             }
-            // SAFETY: the library says how long its text is, and gets it back once.
+            // SAFETY: the library returns the length of its text, and the text is released once.
             let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec();
             // SAFETY: as above.
             unsafe { (self.library.rados_buffer_free)(from) };
@@ -373,14 +375,14 @@ impl Cluster {
         Ok(bytes)
     }
 
-    /// What the monitors answer to a command that has no arguments, read as JSON.
+    /// Sends a command without arguments to the monitors. Returns their answer, read as JSON.
     pub(super) fn monitors_json<T: DeserializeOwned>(&self, prefix: &str) -> Result<T, StoreError> {
         let command = format!("{{\"prefix\": \"{prefix}\", \"format\": \"json\"}}");
         serde_json::from_slice(&self.monitors(&command)?)
             .map_err(|error| unreadable(prefix, &error.to_string()))
     }
 
-    /// The room of the pool, as its copies and its fullest device leave it.
+    /// Returns the space of the pool, limited by its copies and its fullest device.
     pub(super) fn space(&self) -> Result<Space, StoreError> {
         let df: Df = self.monitors_json("df")?;
         let pool = &self.place.pool;
@@ -391,7 +393,7 @@ impl Cluster {
     }
 }
 
-/// How monitors and the manager are asked.
+/// Function that sends a command to the monitors or the manager.
 type Ask = unsafe extern "C" fn(
     Handle,
     *const *const c_char,
@@ -438,14 +440,14 @@ impl Drop for Cluster {
     }
 }
 
-/// The text before the first zero byte.
+/// Returns the text before the first zero byte.
 pub(super) fn until_zero(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// An address without the version of the protocol: `v2:10.0.0.1:0/77` and `10.0.0.1:0/77` are the
-/// same instance, and a list of several addresses has the same number in each.
+/// Returns an address without the version of the protocol: `v2:10.0.0.1:0/77` and `10.0.0.1:0/77`
+/// are the same instance. In a list of addresses, each has the same number at its end.
 pub(super) fn plain(address: &str) -> String {
     let is_list = address.starts_with("[v") || address.starts_with("[any");
     let list =

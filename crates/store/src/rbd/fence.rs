@@ -1,10 +1,10 @@
-//! Who may serve what. Each process registers the address of its connection before it takes its
-//! first lock. A process of the same data folder that ended without leaving is fenced at the next
-//! start: the cluster's devices refuse what it may still have under way, also if it was only
-//! stopped and goes on in a year. Its locks may be broken after that, and no others.
+//! Fencing of processes. Each process registers the address of its connection before it takes its
+//! first lock. If a process ended without removing its registration, the next start with its data
+//! folder fences it: the cluster's devices then refuse its requests, even if it was only stopped
+//! and resumes later. After that its locks may be broken, and no others.
 //!
-//! The data folder's lock says that no other process of this node lives. That of another node may,
-//! so its locks stay, until somebody who knows better says that this node is to be fenced.
+//! The lock of the data folder shows that no other process of this node runs. A process of another
+//! node may run, so its locks stay until the cluster of servers decides that its node is fenced.
 
 use super::cluster::{Cluster, Place, errno};
 use super::metadata::{Books, Changes, FORMAT, InstanceRecord};
@@ -17,21 +17,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file in the data folder that tells which node it is, of which cluster.
+/// File in the data folder with the node's id, and the id of its cluster.
 const FILE: &str = "rbd-node";
-/// Where the kernel tells one start of the machine from another.
+/// File in which the kernel identifies a start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What the owner of a namespace begins with if it is a cluster and not a data folder.
+/// Prefix of a namespace's owner that is a cluster, not a data folder.
 const OF_CLUSTER: &str = "etcd:";
 /// The key of the cluster's number.
 const NUMBER: &str = "number";
-/// An address that no instance has, and for how long it is on the blocklist, in seconds.
+/// An address that no instance has, and the time that it is on the blocklist, in seconds.
 const NOBODY: &str = "127.0.0.1:0/1";
 const NOBODY_EXPIRE_S: u32 = 1;
 /// Bytes of an id.
 const ID_BYTES: usize = 8;
 
-/// By what right a process serves the volumes of a namespace.
+/// The owner on whose behalf a process serves the volumes of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seat {
     /// It is the only server; the namespace belongs to its data folder.
@@ -40,15 +40,15 @@ pub enum Seat {
     Member {
         /// The name of the cluster.
         cluster: String,
-        /// The number of the cluster, which tells it from others with its name.
+        /// The number of the cluster; it distinguishes clusters with the same name.
         number: u128,
-        /// The name of the node. No two live processes of a cluster have the same one.
+        /// The name of the node. Two live processes of a cluster never have the same one.
         node: String,
     },
 }
 
 impl Seat {
-    /// What the namespace says of whom it belongs to.
+    /// Returns the owner, as the namespace records it.
     fn owner(&self, node: &Node) -> String {
         match self {
             Self::Alone => node.cluster.clone(),
@@ -56,7 +56,7 @@ impl Seat {
         }
     }
 
-    /// What its instances are registered under.
+    /// Returns the node's name in the registrations of its instances.
     fn node(&self, node: &Node) -> String {
         match self {
             Self::Alone => node.node.clone(),
@@ -65,7 +65,7 @@ impl Seat {
     }
 }
 
-/// This process at the cluster.
+/// The registration of this process at the Ceph cluster.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// Its address.
@@ -73,7 +73,7 @@ pub(super) struct Instance {
     record: InstanceRecord,
 }
 
-/// What the data folder knows of itself.
+/// Ids in the data folder.
 struct Node {
     cluster: String,
     node: String,
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Writes it, durably, before the pool names it.
+    /// Writes the ids durably, before the pool names them.
     fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let (path, new) = (folder.join(FILE), folder.join(format!("{FILE}.new")));
         let failed = |path: &PathBuf| {
@@ -133,7 +133,7 @@ fn fenced_key(address: &str) -> String {
 }
 
 impl Instance {
-    /// Registers this process, after it has fenced those before it.
+    /// Registers this process, after it has fenced earlier ones of its node.
     pub(super) fn register(
         folder: &Folder,
         cluster: &Cluster,
@@ -142,7 +142,8 @@ impl Instance {
     ) -> Result<Self, StoreError> {
         let node = Node::of(folder.path())?;
         if node.is_new {
-            // Who may not fence must not learn it when a server is lost.
+            // If the user may not fence, the first start fails, and not only the one after a lost
+            // server.
             cluster.blocklist(NOBODY, NOBODY_EXPIRE_S)?;
         }
         own(cluster, books, &node, seat, folder.path())?;
@@ -158,12 +159,13 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The address of this process.
+    /// Returns the address of this process.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Fences what there is of another node. When this returns, this process may break its locks.
+    /// Fences all registered processes of another node. When this returns, this process may break
+    /// their locks.
     pub(super) fn fence(
         &self,
         cluster: &Cluster,
@@ -204,7 +206,7 @@ impl Instance {
         Ok(())
     }
 
-    /// What this process finds when it reads its own registration.
+    /// Reads the registration of this process.
     ///
     /// # Errors
     /// The cluster does not answer.
@@ -217,12 +219,12 @@ impl Instance {
         }
     }
 
-    /// Whether an instance was fenced, so that its locks may be broken.
+    /// Returns whether an instance was fenced, so that its locks may be broken.
     pub(super) fn is_fenced(&self, books: &Books, address: &str) -> Result<bool, StoreError> {
         Ok(books.get::<InstanceRecord>(&fenced_key(address))?.is_some())
     }
 
-    /// Leaves: nothing is open any more, and nothing needs to be fenced.
+    /// Removes the registration: no volume is open, so the process need not be fenced.
     pub(super) fn leave(&self, books: &Books) {
         if let Err(error) = books.remove(&instance_key(&self.address)) {
             tracing::warn!(node = %self.record.node, %error, "the next start will fence this one");
@@ -230,7 +232,7 @@ impl Instance {
     }
 }
 
-/// Sees to it that the namespace belongs to the data folder, or to the cluster.
+/// Checks that the namespace belongs to the data folder or to the cluster; takes a new one.
 fn own(
     cluster: &Cluster,
     books: &Books,
@@ -273,7 +275,7 @@ fn own(
 }
 
 /// Checks that the namespace belongs to the cluster with this number, and not to another one with
-/// its name. A namespace without a number, as earlier versions leave it, gets this one.
+/// the same name. A namespace without a number, as earlier versions leave it, gets this one.
 pub(super) fn check_number(
     cluster: &Cluster,
     books: &Books,
@@ -318,7 +320,7 @@ fn of_another(place: &str, owner: &str) -> String {
     }
 }
 
-/// The processes that are registered for a node, by their addresses.
+/// Returns the processes that are registered for a node, by their addresses.
 fn registered(books: &Books, node: &str) -> Result<BTreeMap<String, InstanceRecord>, StoreError> {
     let mut all = books.all::<InstanceRecord>("i/")?;
     all.retain(|_, record| record.node == node);

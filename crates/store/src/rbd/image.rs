@@ -1,4 +1,4 @@
-//! One open image. Its calls block, except those that begin an I/O.
+//! An open image. Its calls block, except those that begin an I/O.
 
 use super::cluster::{Cluster, check, errno, plain, text, until_zero};
 use super::library::{
@@ -15,10 +15,10 @@ pub(super) const OBJECT_BYTES: u64 = 1 << OBJECT_ORDER;
 const OBJECT_ORDER: u64 = 22;
 /// layering, exclusive-lock, object-map, fast-diff and deep-flatten.
 const FEATURES: u64 = 1 | 4 | 8 | 16 | 32;
-/// Clones whose snapshot needs no protection and may be deleted before them.
+/// Format of clones whose snapshot needs no protection and may be deleted before them.
 const CLONE_FORMAT: u64 = 2;
 
-/// Options of a new image; given back when dropped.
+/// Options of a new image; released when dropped.
 struct Options<'a> {
     cluster: &'a Cluster,
     handle: Handle,
@@ -47,7 +47,7 @@ impl Drop for Options<'_> {
     }
 }
 
-/// Makes an empty image.
+/// Creates an empty image.
 pub(super) fn create(cluster: &Cluster, name: &str, size: u64) -> Result<(), StoreError> {
     let options =
         Options::new(cluster, &[(OPTION_FEATURES, FEATURES), (OPTION_ORDER, OBJECT_ORDER)])?;
@@ -58,7 +58,7 @@ pub(super) fn create(cluster: &Cluster, name: &str, size: u64) -> Result<(), Sto
     check(code, || format!("make the image {}", shown(cluster, name))).map(drop)
 }
 
-/// Makes an image that begins as a snapshot of another one.
+/// Creates an image with the data of another one's snapshot.
 pub(super) fn clone(
     cluster: &Cluster,
     (parent, snapshot): (&str, &str),
@@ -96,23 +96,23 @@ fn shown(cluster: &Cluster, name: &str) -> String {
     format!("{}/{name}", cluster.place().name())
 }
 
-/// A stretch in which two states of an image differ.
+/// A range in which two states of an image differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Difference {
     pub(super) offset: u64,
     pub(super) length: u64,
 }
 
-/// How exact differences are.
+/// Precision of differences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Exactness {
-    /// Whole objects: from the map of objects, in a millisecond.
+    /// Whole objects, from the object map: takes a millisecond.
     Objects,
-    /// As they were written: each object is asked, half a millisecond.
+    /// Written ranges: half a millisecond for each object, which is asked.
     Bytes,
 }
 
-/// An open image; closed when dropped, which waits for what is in flight.
+/// An open image. Dropping it waits for requests in flight, and closes it.
 pub(super) struct Image {
     pub(super) cluster: Arc<Cluster>,
     pub(super) handle: Handle,
@@ -130,7 +130,7 @@ impl Image {
         Self::open_with(cluster, name, None)
     }
 
-    /// Opens a snapshot of an image, to be read.
+    /// Opens a snapshot of an image for reading.
     pub(super) fn open_at(
         cluster: &Arc<Cluster>,
         name: &str,
@@ -165,7 +165,7 @@ impl Image {
         check(code, || format!("{doing} the image {}", shown(&self.cluster, &self.name)))
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub(super) fn size(&self) -> Result<u64, StoreError> {
         let mut size = 0;
         // SAFETY: the image is open, and there is room for the size.
@@ -174,7 +174,8 @@ impl Image {
         Ok(size)
     }
 
-    /// An entry of its metadata; none if it is absent, or longer than any that we set.
+    /// Returns an entry of its metadata; none if it is absent, or longer than any that this program
+    /// sets.
     pub(super) fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
         let name = text(key)?;
         let (mut value, mut length) = ([0_u8; 64], 64_usize);
@@ -201,14 +202,14 @@ impl Image {
         self.check(code, &format!("set {key} of")).map(drop)
     }
 
-    /// Grows or shrinks it.
+    /// Changes its size.
     pub(super) fn resize(&self, size: u64) -> Result<(), StoreError> {
         // SAFETY: the image is open.
         let code = unsafe { (self.cluster.library.rbd_resize)(self.handle, size) };
         self.check(code, "resize").map(drop)
     }
 
-    /// Makes a snapshot. Writes wait meanwhile, for as long as the monitors take for a number.
+    /// Makes a snapshot. Writes wait until the monitors have given it a number.
     pub(super) fn snapshot(&self, name: &str) -> Result<(), StoreError> {
         let snapshot = text(name)?;
         // SAFETY: the image is open, and the name ends with a zero byte.
@@ -217,7 +218,7 @@ impl Image {
         self.check(code, &format!("make the snapshot {name} of")).map(drop)
     }
 
-    /// Removes a snapshot. Done if there is none.
+    /// Removes a snapshot. Succeeds if there is none.
     pub(super) fn remove_snapshot(&self, name: &str) -> Result<(), StoreError> {
         let snapshot = text(name)?;
         // SAFETY: as above.
@@ -229,22 +230,22 @@ impl Image {
         self.check(code, &format!("remove the snapshot {name} of")).map(drop)
     }
 
-    /// Takes the image for this instance alone, until it is closed or another one breaks the lock.
-    /// `Err` with EROFS if another instance has it.
+    /// Takes the exclusive lock, until the image is closed or another instance breaks the lock.
+    /// Returns an error with EROFS if another instance has it.
     pub(super) fn lock(&self) -> Result<(), StoreError> {
         // SAFETY: the image is open.
         let code = unsafe { (self.cluster.library.rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
         self.check(code, "lock").map(drop)
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(super) fn unlock(&self) -> Result<(), StoreError> {
         // SAFETY: the image is open.
         let code = unsafe { (self.cluster.library.rbd_lock_release)(self.handle) };
         self.check(code, "unlock").map(drop)
     }
 
-    /// Who has the lock: the libraries' own text, and the address in it.
+    /// Returns the owner of the lock: the libraries' text, and the address in it.
     pub(super) fn owner(&self) -> Result<Option<(String, String)>, StoreError> {
         let (mut mode, mut count) = (LOCK_EXCLUSIVE, 1_usize);
         let mut owner: *mut c_char = ptr::null_mut();
@@ -265,7 +266,7 @@ impl Image {
         if count == 0 || owner.is_null() {
             return Ok(None);
         }
-        // SAFETY: the library has put a text there, and gets it back once.
+        // SAFETY: the library has put a text there, which is released once.
         let text = unsafe { CStr::from_ptr(owner) }.to_string_lossy().into_owned();
         // SAFETY: as above.
         unsafe { (self.cluster.library.rbd_lock_get_owners_cleanup)(owners, count) };
@@ -280,15 +281,15 @@ impl Image {
         let code = unsafe {
             (self.cluster.library.rbd_lock_break)(self.handle, LOCK_EXCLUSIVE, name.as_ptr())
         };
-        // It may be gone by itself.
+        // The lock may have been released meanwhile.
         if code == -libc::ENOENT {
             return Ok(());
         }
         self.check(code, &format!("take the lock of {owner} from")).map(drop)
     }
 
-    /// Where a range differs from an older snapshot of the image, or, without one, where it has
-    /// data, of its parents too.
+    /// Reports the ranges in which the image differs from an older snapshot of it; without one,
+    /// those that have data, also in its parents.
     pub(super) fn differences(
         &self,
         older: Option<&str>,
@@ -322,11 +323,11 @@ impl Image {
         self.check(code, "compare").map(drop)
     }
 
-    /// Whether this snapshot was made after another one of the same image.
+    /// Returns whether this snapshot was made after another one of the same image.
     pub(super) fn is_later_than(&self, other: &str) -> Result<bool, StoreError> {
         let mut found = |_: Difference, _: bool| {};
-        // Nothing is compared; the library refuses an order that is not that of time. Of the map of
-        // objects it wants no range without objects: librbd 16.2.15 aborts.
+        // The range is empty, so nothing is compared; the library only checks the order of the
+        // snapshots. Not with the object map: librbd 16.2.15 aborts for a range without objects.
         match self.differences(Some(other), (0, 0), Exactness::Bytes, &mut found) {
             Ok(()) => Ok(true),
             Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(false),
@@ -342,7 +343,7 @@ impl Image {
         self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "read").map(drop)
     }
 
-    /// Writes a range; it is on the devices when this returns.
+    /// Writes a range. It is on the devices when this returns.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let from = bytes.as_ptr().cast::<c_char>();
         // SAFETY: the memory is as long as is said.
@@ -351,9 +352,9 @@ impl Image {
         self.check(c_int::try_from(code).unwrap_or(c_int::MAX), "write").map(drop)
     }
 
-    /// From now on an eventfd becomes readable with each I/O that ends.
+    /// Makes an eventfd readable whenever an I/O ends.
     pub(super) fn notify(&self, event: BorrowedFd<'_>) -> Result<(), StoreError> {
-        // SAFETY: both are open; who calls keeps the eventfd for as long as the image.
+        // SAFETY: both are open, and the caller keeps the eventfd as long as the image.
         let code = unsafe {
             (self.cluster.library.rbd_set_image_notification)(
                 self.handle,
@@ -367,7 +368,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // SAFETY: it was opened once. What is in flight ends before this returns.
+        // SAFETY: it was opened once. Requests in flight end before this returns.
         let code = unsafe { (self.cluster.library.rbd_close)(self.handle) };
         if code < 0 {
             tracing::warn!(image = %self.name, code, "an image could not be closed in order");

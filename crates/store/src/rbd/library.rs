@@ -1,19 +1,19 @@
-//! librados and librbd, loaded when a pool on Ceph is opened: the program starts without them. The
-//! functions have been in both libraries since Ceph 16.2 (Pacific), and none was ever changed.
+//! librados and librbd, loaded when a pool on Ceph is opened: the program starts without them. Both
+//! libraries have had all of these functions unchanged since Ceph 16.2 (Pacific).
 
 use libloading::Library as Shared;
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::sync::OnceLock;
 
-/// The names under which the libraries are found.
+/// File names of the libraries.
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// A connection, a pool, an image, a completion, options, a group of operations, or a list, as the
-/// libraries hand them out.
+/// A connection, pool, image, completion, set of options, group of operations, or list of the
+/// libraries.
 pub(super) type Handle = *mut c_void;
 
-/// Called for each stretch of a difference: offset, length, whether it has data, argument.
+/// Called for each range of a difference, with offset, length, whether it has data, and argument.
 pub(super) type OnDifference = extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
 /// `RBD_LOCK_MODE_EXCLUSIVE`.
@@ -133,7 +133,7 @@ library! {
     fn rbd_aio_flush(Handle, Handle) -> c_int;
 }
 
-/// One function of a library.
+/// Loads a function of a library.
 fn function<T: Copy>(shared: &Shared, name: &str) -> Result<T, String> {
     // SAFETY: each type in `library!` is that of the function's declaration in the library's
     // header, which its major version fixes.
@@ -155,12 +155,12 @@ fn load(rados: &str, rbd: &str) -> Result<Library, String> {
     };
     let (rados, rbd) = (shared(rados, "librados2")?, shared(rbd, "librbd1")?);
     let library = Library::new(&rados, &rbd)?;
-    // Their threads may run as long as the process does.
+    // The libraries' threads may run until the process ends.
     std::mem::forget((rados, rbd));
     Ok(library)
 }
 
-/// The libraries, loaded once.
+/// Returns the libraries, which are loaded once.
 pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(|| load(RADOS, RBD)).as_ref().map_err(Clone::clone)

@@ -1,6 +1,5 @@
-//! What a pool on Ceph knows of its volumes and snapshots: one object with keys and values (OMAP),
-//! which every node reads and writes. To find that out from the images would take an opening of
-//! each, 10 ms and more.
+//! Metadata of a pool on Ceph: one object with keys and values (OMAP) that every node reads and
+//! writes. Reading the same from the images would take an opening of each, at least 10 ms.
 //!
 //! | key | value |
 //! | --- | --- |
@@ -9,10 +8,10 @@
 //! | `number` | the number of the cluster, which is in its etcd |
 //! | `v/<volume>` | [`VolumeRecord`] |
 //! | `s/<snapshot>` | [`SnapshotRecord`] |
-//! | `g/<image>` | an image that is to be removed when nothing needs it |
+//! | `g/<image>` | an image that is removed when nothing needs it |
 //! | `i/<address>` | [`InstanceRecord`]: a process that may hold locks |
 //! | `f/<address>` | [`InstanceRecord`]: one that was fenced |
-//! | `u/<volume>` | `true`: a flush of the volume has failed, and it was not attached anew since |
+//! | `u/<volume>` | `true`: a flush of the volume has failed, and it was not attached since |
 
 use super::cluster::{Cluster, check, text};
 use super::library::{Handle, Library};
@@ -24,21 +23,21 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-/// The object.
+/// Name of the object.
 const OBJECT: &str = "evenkeel.books";
-/// What the key `format` says.
+/// Value of the key `format`.
 pub(super) const FORMAT: &str = "evenkeel rbd 1";
-/// Entries that are read at a time.
+/// Maximum number of entries in one read.
 const PAGE: u64 = 1_000;
 
 /// A volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct VolumeRecord {
-    /// The image that holds its bytes.
+    /// The image with its bytes.
     pub(super) image: String,
     /// Its size in bytes.
     pub(super) size: u64,
-    /// The snapshot that it began as.
+    /// The snapshot that it was made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) origin: Option<String>,
     /// The wrapped key of its data, in hexadecimal digits; empty if it is not encrypted.
@@ -46,7 +45,7 @@ pub(super) struct VolumeRecord {
     pub(super) key: String,
 }
 
-/// How far a snapshot has come.
+/// Progress of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum SnapshotState {
@@ -54,7 +53,7 @@ pub(super) enum SnapshotState {
     Making,
     /// It is being filled unit by unit.
     Filling,
-    /// It is whole.
+    /// It is complete.
     Complete,
 }
 
@@ -66,12 +65,12 @@ pub(super) struct SnapshotRecord {
     /// The volume that it was made of; none if it was filled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) volume: Option<String>,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
-    /// Bytes of the objects that hold something of it.
+    /// Bytes of the objects that have data of it.
     #[serde(default)]
     pub(super) data: u64,
-    /// How far it has come.
+    /// Its progress.
     pub(super) state: SnapshotState,
     /// The address of the process that makes it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -86,18 +85,18 @@ pub(super) struct SnapshotRecord {
 pub(super) struct InstanceRecord {
     /// Its node.
     pub(super) node: String,
-    /// The start of the machine that it was part of.
+    /// Id of the start of the machine on which it runs or ran.
     pub(super) boot: String,
 }
 
-/// The object, as one cluster has it.
+/// The metadata object of a cluster's namespace.
 #[derive(Clone)]
 pub(super) struct Books {
     cluster: Arc<Cluster>,
     object: CString,
 }
 
-/// Some changes that take effect together or not at all.
+/// Changes that take effect all together or not at all.
 #[derive(Default)]
 pub(super) struct Changes {
     set: Vec<(CString, Vec<u8>)>,
@@ -105,14 +104,14 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// An entry gets this value.
+    /// Adds the setting of an entry.
     pub(super) fn set<T: Serialize>(mut self, key: &str, value: &T) -> Result<Self, StoreError> {
         let bytes = serde_json::to_vec(value).map_err(|error| unreadable(key, &error))?;
         self.set.push((text(key)?, bytes));
         Ok(self)
     }
 
-    /// An entry is removed, if there is one.
+    /// Adds the removal of an entry, if it exists.
     pub(super) fn remove(mut self, key: &str) -> Result<Self, StoreError> {
         self.removed.push(text(key)?);
         Ok(self)
@@ -128,17 +127,17 @@ impl Books {
         Ok(Self { cluster, object: text(OBJECT)? })
     }
 
-    /// One entry gets this value, durably.
+    /// Sets one entry, durably.
     pub(super) fn set<T: Serialize>(&self, key: &str, value: &T) -> Result<(), StoreError> {
         self.change(&Changes::default().set(key, value)?)
     }
 
-    /// One entry is removed, durably, if there is one.
+    /// Removes one entry durably, if it exists.
     pub(super) fn remove(&self, key: &str) -> Result<(), StoreError> {
         self.change(&Changes::default().remove(key)?)
     }
 
-    /// Makes changes, durably.
+    /// Makes the changes, durably.
     pub(super) fn change(&self, changes: &Changes) -> Result<(), StoreError> {
         let library = self.cluster.library;
         let pointers = |texts: &[&CString]| -> Vec<*const c_char> {
@@ -191,7 +190,7 @@ impl Books {
         Ok(())
     }
 
-    /// One entry.
+    /// Returns one entry.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, StoreError> {
         let name = text(key)?;
         let (names, lengths) = ([name.as_ptr()], [name.as_bytes().len()]);
@@ -211,7 +210,7 @@ impl Books {
         found.get(key).map(|bytes| parse(key, bytes)).transpose()
     }
 
-    /// All entries whose keys begin with a prefix, by the rest of their keys.
+    /// Returns all entries whose keys begin with a prefix, by the rest of their keys.
     pub(super) fn all<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -247,7 +246,7 @@ impl Books {
         }
     }
 
-    /// Runs one read and collects its list.
+    /// Runs one read, and returns its list.
     fn read(
         &self,
         add: impl FnOnce(&Library, Handle, *mut Handle, *mut c_int),
@@ -269,11 +268,11 @@ impl Books {
             self.collect(list, &mut found)?;
         }
         if !list.is_null() {
-            // SAFETY: the list is given back once.
+            // SAFETY: the list is released once.
             unsafe { (library.rados_omap_get_end)(list) };
         }
         match code {
-            // Nothing was written yet.
+            // The object does not exist before the first write.
             code if code == -libc::ENOENT => Ok(found),
             code => check(code.min(result), || {
                 format!("read the object {OBJECT} of {}", self.cluster.place().name())
@@ -306,7 +305,8 @@ impl Books {
             }
             let bytes = |from: *mut c_char, length: usize| match from.is_null() {
                 true => Vec::new(),
-                // SAFETY: the library says how long it is; it lives until the list is given back.
+                // SAFETY: the library returns the length; the text lives until the list is
+                // released.
                 false => unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec(),
             };
             let key = String::from_utf8_lossy(&bytes(key, key_bytes)).into_owned();

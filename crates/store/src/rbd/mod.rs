@@ -1,9 +1,10 @@
 //! Volumes as images of a Ceph cluster (RBD), which keeps them on several machines. librbd and
 //! librados are loaded when a pool is opened: the program starts without them.
 //!
-//! A volume is an image with 4 MiB objects; `books` say which image, and how large it is. Whoever
-//! serves a volume has its exclusive lock; a lock is broken only after its owner was fenced
-//! (`fence`). Writes are on the devices when they are acknowledged: there is no cache.
+//! A volume is an image with 4 MiB objects. The `metadata` object has the name of its image and its
+//! size. The server of a volume has the exclusive lock of the image; a lock is broken only after
+//! its owner was fenced (`fence`). Writes are on the devices when they are acknowledged: there is
+//! no cache.
 
 mod cluster;
 pub mod examine;
@@ -45,23 +46,23 @@ use std::time::Duration;
 use upkeep::Upkeep;
 use volume::{Active, RbdStore, Slot};
 
-/// The kind of store, as the data folder's marker names it.
+/// Name of this kind of store in a data folder's marker file.
 pub const KIND: &str = "rbd";
 
-/// How long an opening waits for the same volume's closing.
+/// Maximum time that an opening waits for the closing of the same volume.
 const CLOSING_MAX: Duration = Duration::from_secs(60);
-/// The entry among an image's metadata that is its own setting of the cache.
+/// Key of the cache setting in an image's metadata.
 const CACHE: &str = "conf_rbd_cache";
-/// Images of one volume that may still be on their way to being removed.
+/// Maximum number of images of one volume that have not been removed yet.
 const NAMES_MAX: u32 = 1_000;
 
-/// What a volume's opening is up to.
+/// State of a volume that is being opened or is open.
 enum State {
     Opening,
     Open(Arc<Slot>),
 }
 
-/// What the pool and its threads share.
+/// State that the pool and its threads share.
 struct Shared {
     cluster: Arc<Cluster>,
     books: Books,
@@ -71,9 +72,9 @@ struct Shared {
     volumes: Mutex<BTreeMap<VolumeId, State>>,
     /// A volume was closed.
     closed: Condvar,
-    /// Images of snapshots that are being filled, each open for as long as that takes.
+    /// Images of snapshots that are being filled; each stays open until that ends.
     filling: Mutex<BTreeMap<SnapshotId, Arc<Image>>>,
-    /// Snapshots that were read last, each with its image.
+    /// The snapshots that were read last, with their images.
     read: Mutex<Vec<(SnapshotId, Arc<Image>)>>,
     /// Wakes the thread that removes images.
     wake: Sender<()>,
@@ -103,14 +104,14 @@ fn gone_key(image: &str) -> String {
     format!("g/{image}")
 }
 
-/// The bytes of an image for a volume or a snapshot of `size`: whole blocks.
+/// Returns the bytes of an image for a volume or a snapshot of `size`: whole blocks.
 const fn image_bytes(size: u64) -> u64 {
     size.next_multiple_of(BLOCK_BYTES as u64)
 }
 
 impl RbdPool {
-    /// Connects to a cluster and opens the pool of a data folder there; makes it at the first
-    /// start. Other processes of this folder that died while they had volumes are fenced.
+    /// Connects to a cluster and opens the pool of a data folder there; creates it at the first
+    /// start. Earlier processes of this folder that ended without leaving are fenced.
     ///
     /// # Errors
     /// When the libraries are missing, the cluster cannot be reached, another data folder has the
@@ -119,7 +120,7 @@ impl RbdPool {
         Self::open_with(data_dir, place, None)
     }
 
-    /// The same, with keys for encrypted volumes.
+    /// Opens the pool, as [`Self::open`], with keys for encrypted volumes.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -131,7 +132,7 @@ impl RbdPool {
         Self::open_as(data_dir, place, keys, &Seat::Alone)
     }
 
-    /// The same, by what right it says.
+    /// Opens the pool, as [`Self::open_with`], for the owner that `seat` names.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -182,7 +183,7 @@ impl Shared {
         StoreError::NotFound { id, path: Some(path) }
     }
 
-    /// A new wrapped key.
+    /// Creates a new wrapped key.
     fn new_key(&self, id: VolumeId) -> Result<String, StoreError> {
         let locked = |why: String| StoreError::Locked { id, why };
         let Some(keys) = &self.keys else { return Err(locked(NO_KEY.to_owned())) };
@@ -190,7 +191,7 @@ impl Shared {
         keys.wrap(&key).map(|bytes| hex(&bytes)).map_err(|error| locked(error.to_string()))
     }
 
-    /// The cipher of a wrapped key; none for data that is not encrypted.
+    /// Returns the cipher of a wrapped key; none for data that is not encrypted.
     fn cipher(&self, id: VolumeId, key: &str) -> Result<Option<Cipher>, StoreError> {
         if key.is_empty() {
             return Ok(None);
@@ -203,8 +204,8 @@ impl Shared {
         Ok(Some(Cipher::new(&key)))
     }
 
-    /// A name for a new image: that of its volume, unless an earlier image of this name is still
-    /// on its way to being removed.
+    /// Returns a name for a new image: that of its volume, unless an earlier image of this name has
+    /// not been removed yet.
     fn free_name(&self, id: &dyn std::fmt::Display) -> Result<String, StoreError> {
         for number in 0..NAMES_MAX {
             let name = match number {
@@ -218,7 +219,8 @@ impl Shared {
         Err(StoreError::Exists { what: format!("{NAMES_MAX} images of {id}") })
     }
 
-    /// Makes an image that the books do not name: what an earlier try has left is removed.
+    /// Creates an image that the metadata does not name yet. An image that an earlier attempt has
+    /// left is removed first.
     fn make_image(
         &self,
         name: &str,
@@ -248,7 +250,7 @@ impl Shared {
         self.books.set(&volume_key(id), &record)
     }
 
-    /// Opens an image for this instance alone.
+    /// Opens an image with its exclusive lock.
     fn open_locked(&self, id: VolumeId, name: &str) -> Result<Image, StoreError> {
         let mut opening = Opening::default();
         let (mut image, mut owner) = (None, None);
@@ -299,8 +301,8 @@ impl Shared {
     /// Checks that no process which is not fenced has the lock of an image.
     ///
     /// # Errors
-    /// [`StoreError::Elsewhere`] if one has it. Only a process that no device listens to any more
-    /// is no danger.
+    /// [`StoreError::Elsewhere`] if one has it. Only a process whose requests all devices refuse is
+    /// harmless.
     fn check_unlocked(&self, id: VolumeId, image: &Image) -> Result<(), StoreError> {
         let Some((_, address)) = image.owner()? else { return Ok(()) };
         match self.instance.is_fenced(&self.books, &address)? {
@@ -309,8 +311,8 @@ impl Shared {
         }
     }
 
-    /// Opens an image whose own settings say that it has no cache: settings of the pool would go
-    /// before those of the client, and those of the image go before both.
+    /// Opens an image whose metadata disables the cache: settings of the pool take precedence over
+    /// those of the client, and those of the image over both.
     fn open_without_cache(&self, name: &str) -> Result<Image, StoreError> {
         let image = Image::open(&self.cluster, name)?;
         if image.setting(CACHE)?.as_deref() == Some("false") {
@@ -321,7 +323,7 @@ impl Shared {
         Image::open(&self.cluster, name)
     }
 
-    /// Opens the image of a volume that is served, and finds which of its objects hold something.
+    /// Opens the image of a volume that is served, and finds its objects that have data.
     fn open_image(&self, id: VolumeId, name: &str) -> Result<(Image, Objects), StoreError> {
         let record = self.volume(id)?.ok_or_else(|| self.not_found(id))?;
         let image = match self.open_locked(id, name) {
@@ -339,7 +341,7 @@ impl Shared {
         Ok((image, objects))
     }
 
-    /// Takes away what a growth that was given up has left behind the end.
+    /// Removes the space beyond the end that an abandoned growth has left.
     fn cut_off(&self, id: VolumeId, image: &Image, size: ByteCount) -> Result<(), StoreError> {
         let (present, expected) = (image.size()?, image_bytes(size.0));
         let differs =
@@ -379,12 +381,12 @@ impl Shared {
             if present < image_bytes(to.0) {
                 image.resize(image_bytes(to.0))?;
             }
-            // Before anybody else opens it, and would take away what is beyond the noted end.
+            // Before another process opens it and removes the space beyond the recorded size.
             self.note_size(id, to)
         })
     }
 
-    /// The image of a volume that is open, or one that was opened for this call.
+    /// Calls `act` with the image of a volume that is open, or one that is opened for this call.
     fn with_image<T>(
         &self,
         id: VolumeId,
@@ -392,11 +394,12 @@ impl Shared {
         act: impl FnOnce(&Image) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let slot = match self.volumes().get(&id) {
-            // A volume of the same id that was deleted before had another image.
+            // A deleted volume with the same id had another image.
             Some(State::Open(slot)) if slot.image == name => Some(Arc::clone(slot)),
             _ => None,
         };
-        // Nobody opens it meanwhile: an image is locked once, also by one instance.
+        // The slot is locked meanwhile, since the image can be locked only once, even by one
+        // instance.
         let opened = slot.as_ref().map(|slot| slot.opened());
         match opened.as_deref() {
             Some(Some(opened)) => act(&opened.image),
@@ -404,7 +407,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a volume is not being closed, and keeps others from opening it.
+    /// Waits until a volume is not being closed, and prevents others from opening it.
     fn claim(&self, id: VolumeId) -> Result<Claim<'_>, StoreError> {
         let mut volumes = self.volumes();
         while let Some(state) = volumes.get(&id) {
@@ -428,7 +431,7 @@ impl Shared {
         Ok(Claim { shared: self, id })
     }
 
-    /// Waits until a volume is closed whose store was dropped.
+    /// Waits until a volume whose store was dropped is closed.
     fn wait_closed(&self, id: VolumeId) -> Result<(), StoreError> {
         let volumes = self.volumes();
         match volumes.get(&id) {
@@ -444,10 +447,10 @@ impl Shared {
         if waited.timed_out() { Err(StoreError::Closing { id }) } else { Ok(()) }
     }
 
-    /// Closes a volume: everything of it has ended when this returns.
+    /// Closes a volume. All of its requests have ended when this returns.
     fn close(&self, slot: &Slot, in_flight: Vec<Option<Active>>) {
         let opened = slot.opened().take();
-        // Whatever it was, nobody asks any more.
+        // The outcome of an opening is not needed any more.
         drop(slot.take_outcome());
         if let Some(opened) = opened.and_then(Arc::into_inner) {
             if !opened.is_lost.load(Ordering::Acquire)
@@ -456,7 +459,7 @@ impl Shared {
             {
                 tracing::warn!(volume = %slot.id, %error, "a lock was not given back");
             }
-            // Waits for what is in flight, whose memory is needed until then.
+            // Waits for requests in flight, which need their memory until then.
             drop(opened);
         }
         drop(in_flight);
@@ -465,7 +468,7 @@ impl Shared {
     }
 }
 
-/// A volume that nobody else opens or deletes meanwhile.
+/// Exclusive right to open or delete a volume, until it is dropped.
 struct Claim<'a> {
     shared: &'a Shared,
     id: VolumeId,
@@ -532,7 +535,7 @@ impl Pool for RbdPool {
     fn delete(&self, id: VolumeId) -> Result<(), StoreError> {
         let _claim = self.shared.claim(id)?;
         let Some(record) = self.shared.volume(id)? else { return Ok(()) };
-        // Another server may serve it, whatever the control plane of this one knows.
+        // Another server may serve it, even if this one's control plane does not know that.
         match Image::open(&self.shared.cluster, &record.image) {
             Err(error) if errno(&error) == Some(libc::ENOENT) => {}
             image => self.shared.check_unlocked(id, &image?)?,
@@ -627,7 +630,8 @@ impl Pool for RbdPool {
 
 impl Drop for RbdPool {
     fn drop(&mut self) {
-        // Who holds locks when it ends is fenced by the next one.
+        // If an image stayed locked, the registration stays, and the next start fences this
+        // process.
         self.shared.read.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.filling.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if self.upkeep.stop(&self.shared) {

@@ -1,5 +1,5 @@
-//! Which objects of an image hold something, as far as is known: what an image had when it was
-//! opened, and what was written since. A bit too many only means that zeroes are read.
+//! The objects of an image that may have data: those that it had when it was opened, and those that
+//! were written since. An object without data among them only means that zeroes are read.
 
 use super::image::OBJECT_BYTES;
 use crate::{EXTENTS_MAX, Extent};
@@ -11,7 +11,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Notes that a range may hold something.
+    /// Records that a range may have data.
     pub(super) fn note(&mut self, offset: u64, length: u64) {
         let Some(last) = (offset + length).checked_sub(1).filter(|_| length > 0) else { return };
         for object in offset / OBJECT_BYTES..=last / OBJECT_BYTES {
@@ -28,7 +28,7 @@ impl Objects {
         word & (1 << (object % 64)) != 0
     }
 
-    /// What a range consists of, from its beginning on.
+    /// Returns the extents of a range, from its beginning on.
     pub(super) fn extents(&self, offset: u64, length: u32) -> Vec<Extent> {
         let (mut extents, end): (Vec<Extent>, _) = (Vec::new(), offset + u64::from(length));
         let mut at = offset;

@@ -1,5 +1,5 @@
-//! Snapshots: those of RBD, by the ids that they have here. A volume made of one is a clone; a
-//! snapshot that is filled is one of an image of its own.
+//! Snapshots of volumes, as RBD snapshots that are named by their ids. A volume made of one is a
+//! clone. A snapshot that is filled is a snapshot of its own image.
 
 use super::cluster::errno;
 use super::image::{self, Exactness, Image, OBJECT_BYTES};
@@ -15,22 +15,23 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError};
 
-/// Snapshots of a set that are made at the same time: each waits for the monitors.
+/// Maximum number of snapshots of a set that are made at the same time: each waits for the
+/// monitors.
 const AT_ONCE: usize = 16;
-/// Snapshots that stay open to be read.
+/// Maximum number of snapshots that stay open for reading.
 const READ_MAX: usize = 8;
-/// Bytes that are compared at a time.
+/// Bytes that one call compares.
 const COMPARED_BYTES: u64 = 16 * OBJECT_BYTES;
-/// Such pieces that are compared before the caller gets what was found.
+/// Maximum number of such calls before the caller gets the result.
 const PIECES_MAX: u64 = 128;
 
-/// An image, and the snapshot of it that it is compared with; without one, all that it has is told.
+/// An image, and its snapshot that it is compared with; without one, all of its data is reported.
 type Source = (Arc<Image>, Option<String>);
 
 /// An id for messages about snapshots that belong to no volume.
 const NOBODY: VolumeId = VolumeId::from_bits(0);
 
-/// The volume that a snapshot was made of.
+/// Returns the volume that a snapshot was made of.
 fn volume_of(record: &SnapshotRecord) -> Option<VolumeId> {
     record.volume.as_ref().and_then(|volume| volume.parse().ok())
 }
@@ -59,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// Notes that snapshots are being made, all or none.
+    /// Records that snapshots are being made, all or none.
     fn note_begun(
         &self,
         set: &[(VolumeId, SnapshotId)],
@@ -112,7 +113,7 @@ impl Shared {
         matches!(self.volumes().get(&id), Some(State::Open(_)))
     }
 
-    /// A snapshot to be read; some stay open.
+    /// Returns a snapshot opened for reading; some stay open.
     fn opened(&self, id: SnapshotId, record: &SnapshotRecord) -> Result<Arc<Image>, StoreError> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = read.iter().position(|(open, _)| *open == id) {
@@ -133,7 +134,8 @@ impl Shared {
         self.read.lock().unwrap_or_else(PoisonError::into_inner).retain(|(open, _)| *open != id);
     }
 
-    /// Removes a snapshot of an image that nobody serves. Done if there is no such image.
+    /// Removes a snapshot of an image that no server has locked. Succeeds if there is no such
+    /// image.
     pub(super) fn remove_unlocked(&self, image: &str, name: &str) -> Result<(), StoreError> {
         match Image::open(&self.cluster, image) {
             Ok(image) => image.remove_snapshot(name),
@@ -156,8 +158,8 @@ impl Shared {
         }
     }
 
-    /// What tells where a snapshot differs from an older one: images, and for each the snapshot of
-    /// it that it is compared with.
+    /// Returns the images whose differences show where a snapshot differs from an older one; for
+    /// each, the snapshot of it that it is compared with.
     fn sources(
         &self,
         id: SnapshotId,
@@ -172,10 +174,10 @@ impl Shared {
         let of = self.complete_one(older)?;
         let other = self.opened(older, &of)?;
         if of.image != record.image {
-            // Of two images all is told that either has.
+            // Of two different images, the data of both is reported.
             return Ok(vec![(image, None), (other, None)]);
         }
-        // Two states of one image are compared by the cluster, the earlier one from the later one.
+        // The cluster compares two states of one image; the image is opened at the later one.
         Ok(match image.is_later_than(&older.to_string())? {
             true => vec![(image, Some(older.to_string()))],
             false => vec![(other, Some(id.to_string()))],
@@ -437,7 +439,7 @@ impl Snapshots for Shared {
         }
         let (image, name) = (self.filled(id, &record)?, id.to_string());
         match image.snapshot(&name) {
-            // Of an earlier try, after which more may have been put.
+            // Made by an earlier attempt, after which more units may have been put.
             Err(error) if errno(&error) == Some(libc::EEXIST) => {
                 image.remove_snapshot(&name)?;
                 image.snapshot(&name)?;

@@ -1,5 +1,5 @@
-//! The threads of a pool: some open and close images, one removes images that nothing needs and
-//! looks after requests that are overdue.
+//! The threads of a pool: some open and close images, one removes images that nothing needs, and
+//! one checks for overdue requests.
 
 use super::cluster::errno;
 use super::metadata::{InstanceRecord, SnapshotRecord, SnapshotState, VolumeRecord};
@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Threads that open and close images: each waits for the cluster most of the time.
+/// Number of threads that open and close images; they mostly wait for the cluster.
 const WORKERS: usize = 8;
-/// Between two looks at images that could not be removed before.
+/// Time between two attempts to remove images that could not be removed before.
 const SWEEP: Duration = Duration::from_secs(30);
-/// How long the end of the pool waits for its threads: a cluster that does not answer must not keep
-/// the process.
+/// Maximum time that the end of the pool waits for its threads, so that a cluster that does not
+/// answer does not block the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// The threads.
@@ -58,7 +58,7 @@ impl Upkeep {
         Ok(Self { work: Some(work), is_ending, threads, ended: Mutex::new(ended) })
     }
 
-    /// Where volumes go to be opened and closed.
+    /// Returns the queue of volumes that are to be opened or closed.
     pub(super) fn work(&self) -> Sender<Work> {
         match &self.work {
             Some(work) => work.clone(),
@@ -66,12 +66,12 @@ impl Upkeep {
         }
     }
 
-    /// Ends the threads. Whether they have, so that nothing is open any more.
+    /// Ends the threads. Returns whether they have ended, so that no image is open.
     pub(super) fn stop(&mut self, shared: &Shared) -> bool {
         self.is_ending.store(true, Ordering::Release);
         self.work = None;
         shared.sweep_soon();
-        // No thread ever sends: the receiver hears when the last one is gone.
+        // No thread ever sends: the channel disconnects when the last one has ended.
         match self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(STOP_MAX) {
             Err(RecvTimeoutError::Disconnected) | Ok(()) => {
                 self.threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -97,7 +97,7 @@ fn work_off(shared: &Shared, works: &Mutex<Receiver<Work>>) {
         let next = works.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match next {
             Ok(Work::Open(slot)) => {
-                // A cluster that does not answer is asked for its newest map.
+                // While the cluster does not answer, the watchdog requests its newest map.
                 let begun = slot.overdue.begun();
                 slot.open(|| shared.open_image(slot.id, &slot.image));
                 slot.overdue.ended(begun);
@@ -108,7 +108,7 @@ fn work_off(shared: &Shared, works: &Mutex<Receiver<Work>>) {
     }
 }
 
-/// Looks after requests that are overdue.
+/// Requests the newest map of the cluster while requests are overdue.
 fn watch(shared: &Shared, is_ending: &AtomicBool) {
     while !is_ending.load(Ordering::Acquire) {
         clock::pause(TICK);
@@ -116,7 +116,7 @@ fn watch(shared: &Shared, is_ending: &AtomicBool) {
     }
 }
 
-/// Removes images that nothing needs, when somebody says so and every now and then.
+/// Removes images that nothing needs, when [`Shared::sweep_soon`] is called, and periodically.
 fn look_after(shared: &Shared, woken: &Receiver<()>, is_ending: &AtomicBool) {
     while !is_ending.load(Ordering::Acquire) {
         if let Err(error) = shared.sweep(is_ending) {
@@ -128,7 +128,7 @@ fn look_after(shared: &Shared, woken: &Receiver<()>, is_ending: &AtomicBool) {
 }
 
 impl Shared {
-    /// Asks for the newest map if a request is overdue.
+    /// Requests the newest map if a request is overdue.
     fn ask_for_overdue(&self) {
         let is_overdue = self
             .volumes()
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// Has images removed that nothing needs any more.
+    /// Wakes the thread that removes images that nothing needs.
     pub(super) fn sweep_soon(&self) {
         let _ = self.wake.send(());
     }
@@ -169,7 +169,7 @@ impl Shared {
                 Ok(()) => {}
                 Err(error) => match errno(&error) {
                     Some(libc::ENOENT) => {}
-                    // A volume that began as a snapshot of it still reads it.
+                    // A volume that was made of one of its snapshots still reads it.
                     Some(libc::EBUSY | libc::ENOTEMPTY) => continue,
                     _ => return Err(error),
                 },
@@ -179,8 +179,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What a process that has ended had begun and not told anybody: snapshots that were being
-    /// made.
+    /// Removes snapshots whose making process has ended before they were complete.
     pub(super) fn forget_unfinished(&self) -> Result<(), StoreError> {
         for (id, record) in self.books.all::<SnapshotRecord>("s/")? {
             if record.state != SnapshotState::Making || self.may_be_making(&record.maker)? {
@@ -192,7 +191,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a process with this address may be at work.
+    /// Returns whether the process with this address may still run.
     fn may_be_making(&self, maker: &str) -> Result<bool, StoreError> {
         Ok(!maker.is_empty() && self.books.get::<InstanceRecord>(&format!("i/{maker}"))?.is_some())
     }

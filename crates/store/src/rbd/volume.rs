@@ -1,5 +1,5 @@
-//! One open volume: requests go to librbd, whose threads carry them out; an eventfd says when some
-//! have ended.
+//! One open volume: requests go to librbd, whose threads execute them; an eventfd is readable when
+//! some have ended.
 
 use super::cluster::errno;
 use super::image::Image;
@@ -25,34 +25,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Completions that are taken at a time.
+/// Maximum number of completions that one call takes.
 const BATCH: usize = 32;
 /// The token of the only operation on the disk: the wait for the eventfd.
 const EVENT: u64 = 0;
 
-/// What requests are answered with when the cluster refuses this server for good. Another one has
-/// the volume, or will: clients are to ask there. The front of a node sends such a request again,
-/// and an error of a device would stop a file system.
+/// Answer to requests when the cluster refuses this server's. Another server has the volume, or
+/// will have it, and clients are to go there. The front of a node sends such a request again; an
+/// error of the device would stop a file system.
 const SERVED_ELSEWHERE: Failure = Failure::ShuttingDown;
 
-/// An image that was opened, with the objects that hold something; or why it was not.
+/// The open image with the objects that have data, or the error of its opening.
 pub(super) type Outcome = Result<(Arc<Opened>, Objects), StoreError>;
 
-/// A volume that a core serves. Its image is opened at the first request: an open one costs memory
-/// and a little of a core for as long as it is open, and takes a while to open.
+/// A volume that a core serves. Its image is opened at the first request, since that takes a while,
+/// and an open image costs memory and processor time.
 pub(super) struct Slot {
     pub(super) id: VolumeId,
     /// The name of its image.
     pub(super) image: String,
-    /// Becomes readable when requests have ended, or the image was opened. Made at the first one.
+    /// Readable when requests have ended, or the image was opened. Created at the first opening.
     event: OnceLock<OwnedFd>,
-    /// The image. Whoever opens or uses it from outside the core holds this.
+    /// The image. A thread other than the core's holds the lock while it opens or uses the image.
     opened: Mutex<Option<Arc<Opened>>>,
-    /// How the opening ended, until the core has seen it.
+    /// Result of the opening, until the core takes it.
     outcome: Mutex<Option<Outcome>>,
-    /// Requests in flight, for who looks after them.
+    /// Requests in flight, for the watchdog.
     pub(super) overdue: Overdue,
-    /// Its store is gone: it is on its way to being closed.
+    /// Its store was dropped, and it is being closed.
     pub(super) is_closing: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl Slot {
         Self { id, image, event, opened, outcome, overdue, is_closing }
     }
 
-    /// The eventfd.
+    /// Returns the eventfd, and creates it if there is none.
     fn event(&self) -> io::Result<&OwnedFd> {
         if let Some(event) = self.event.get() {
             return Ok(event);
@@ -71,17 +71,17 @@ impl Slot {
         Ok(self.event.get_or_init(|| event))
     }
 
-    /// The image, if it is open; nobody else opens or closes it meanwhile.
+    /// Locks the image, if it is open; no other thread opens or closes it while the guard lives.
     pub(super) fn opened(&self) -> MutexGuard<'_, Option<Arc<Opened>>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the opening has ended, if it has and nobody has asked yet.
+    /// Takes the result of the opening, if there is one.
     pub(super) fn take_outcome(&self) -> Option<Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Opens the image, and tells the core.
+    /// Opens the image, and notifies the core.
     pub(super) fn open(&self, open: impl FnOnce() -> Result<(Image, Objects), StoreError>) {
         let mut opened = self.opened();
         if self.is_closing.load(Ordering::Acquire) {
@@ -97,7 +97,7 @@ impl Slot {
         drop(opened);
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         if let Some(event) = self.event.get() {
-            // It cannot be full.
+            // The counter cannot overflow.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
     }
@@ -106,35 +106,36 @@ impl Slot {
 /// An open image.
 pub(super) struct Opened {
     pub(super) image: Image,
-    /// The cluster has fenced this instance, or another one has the volume: nothing is served.
+    /// The cluster has fenced this instance, or another one has the volume: all requests are
+    /// refused.
     pub(super) is_lost: AtomicBool,
 }
 
-/// What the threads of the pool do for a volume.
+/// Work of the pool's threads for a volume.
 pub(super) enum Work {
     /// Open its image.
     Open(Arc<Slot>),
-    /// Close it. What is in flight keeps its memory until it has ended.
+    /// Close it. The requests in flight keep their memory until they have ended.
     Close(Arc<Slot>, Vec<Option<Active>>),
 }
 
-/// A request that librbd works on.
+/// A request in librbd.
 pub(super) struct Active {
     ticket: u64,
     operation: Operation,
     offset: u64,
     length: u32,
-    /// What came with the request.
+    /// The buffer of the request.
     buffer: Option<Buffer>,
-    /// What is written in its place.
+    /// Encrypted data that is written instead.
     encrypted: Option<Buffer>,
     /// The slot of [`Overdue`] that it counts in.
     begun: usize,
 }
 
-/// Whether the image is open.
+/// State of the image.
 enum Stage {
-    /// Nobody has asked for anything yet.
+    /// There was no request yet.
     Unused,
     /// It is being opened.
     Opening,
@@ -146,7 +147,7 @@ enum Stage {
 pub(super) struct RbdStore {
     slot: Arc<Slot>,
     stage: Stage,
-    /// Requests that came before the image was open; no more than who submits has in flight.
+    /// Requests that arrived before the image was open; no more than the caller has in flight.
     waiting: VecDeque<Submission>,
     size: ByteCount,
     objects: Objects,
@@ -181,7 +182,7 @@ impl RbdStore {
         }
     }
 
-    /// Has the image opened for a request that came.
+    /// Queues a request until the image is open, and has it opened.
     fn wait_for_image(&mut self, submission: Submission, disk: &mut dyn Disk) {
         if let (Stage::Unused, Err(error)) = (&self.stage, self.slot.event()) {
             tracing::error!(volume = %self.slot.id, %error, "no eventfd for a volume");
@@ -196,7 +197,8 @@ impl RbdStore {
         self.arm(disk);
     }
 
-    /// Takes note of how the opening has ended, if it has.
+    /// Takes the result of the opening, if there is one, and submits or fails the requests that
+    /// wait.
     fn look_for_image(&mut self, disk: &mut dyn Disk) {
         match self.slot.take_outcome() {
             Some(Ok((opened, objects))) => {
@@ -230,7 +232,7 @@ impl RbdStore {
         self.finished.push_back(Completion { ticket, result, buffer, extents: Vec::new() });
     }
 
-    /// Hands a request to librbd, and keeps it until it has ended.
+    /// Passes a request to librbd, and keeps it until it has ended.
     fn hand_over(&mut self, mut active: Active, disk: &mut dyn Disk) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
@@ -247,7 +249,7 @@ impl RbdStore {
         self.arm(disk);
     }
 
-    /// Begins a request in librbd; a negative number is an error's.
+    /// Begins a request in librbd. Returns a negative number if that fails.
     fn begin(&self, slot: usize, active: &mut Active) -> c_int {
         let Stage::Open(opened) = &self.stage else { return -libc::EINVAL };
         let library = opened.image.cluster.library;
@@ -276,7 +278,7 @@ impl RbdStore {
                 Operation::Write { .. } => {
                     (library.rbd_aio_write)(image, offset, length, memory, completion)
                 }
-                // Discards of librbd do nothing below 64 KiB and at the edges of a range.
+                // Discards of librbd skip ranges below 64 KiB and the edges of a range.
                 Operation::Discard { .. } => {
                     (library.rbd_aio_write_zeroes)(image, offset, length, completion, 0, 0)
                 }
@@ -290,7 +292,7 @@ impl RbdStore {
             }
         };
         if code < 0 {
-            // SAFETY: nobody has it.
+            // SAFETY: librbd does not have it.
             unsafe { (library.rbd_aio_release)(completion) };
         }
         code
@@ -304,9 +306,9 @@ impl RbdStore {
         }
     }
 
-    /// Takes what has ended.
+    /// Takes the requests that have ended.
     fn drain(&mut self) {
-        // What it counts does not matter.
+        // The value of the counter does not matter.
         let mut count = [0; 8];
         if let Some(event) = self.slot.event.get() {
             let _ = rustix::io::read(event, &mut count);
@@ -315,12 +317,12 @@ impl RbdStore {
         let (library, image) = (opened.image.cluster.library, opened.image.handle);
         loop {
             let mut ended: [Handle; BATCH] = [ptr::null_mut(); BATCH];
-            // SAFETY: there is room for so many.
+            // SAFETY: there is room for `BATCH` completions.
             let count =
                 unsafe { (library.rbd_poll_io_events)(image, ended.as_mut_ptr(), BATCH as c_int) };
             let count = usize::try_from(count).unwrap_or(0);
             for completion in &ended[..count] {
-                // SAFETY: each is told once, and given back once.
+                // SAFETY: librbd returns each completion once, and it is released once.
                 let (slot, code) = unsafe {
                     let slot = (library.rbd_aio_get_arg)(*completion).addr();
                     let code = (library.rbd_aio_get_return_value)(*completion);
@@ -343,7 +345,7 @@ impl RbdStore {
         self.slot.overdue.ended(active.begun);
         let is_read = active.operation == Operation::Read;
         let result = match code {
-            // A read that is cut short is not one of the whole range.
+            // A short read does not have the whole range.
             0.. if is_read && code.unsigned_abs() != active.length as usize => Err(Failure::Io),
             0.. => Ok(()),
             code => Err(self.failure(c_int::try_from(code).unwrap_or(c_int::MIN))),
@@ -361,7 +363,7 @@ impl RbdStore {
             libc::ENOSPC | libc::EDQUOT => Failure::NoSpace,
             libc::EINVAL => Failure::Invalid,
             libc::ENOMEM => Failure::NoMemory,
-            // Fenced, for ever; or the lock was taken from us.
+            // The instance was fenced, which is final; or another one has taken the lock.
             number @ (libc::ESHUTDOWN | libc::EROFS) => {
                 let Stage::Open(opened) = &self.stage else { return SERVED_ELSEWHERE };
                 if number == libc::ESHUTDOWN {
@@ -382,7 +384,7 @@ impl RbdStore {
     }
 }
 
-/// The encrypted bytes of a write.
+/// Returns the encrypted bytes of a write.
 fn encrypted(cipher: &Cipher, active: &Active) -> Buffer {
     let length = active.length as usize;
     let mut buffer = Buffer::new(length);
@@ -394,8 +396,8 @@ fn encrypted(cipher: &Cipher, active: &Active) -> Buffer {
     buffer
 }
 
-/// Decrypts whole blocks in place. A block of zeroes was never written, or was zeroed: no block of
-/// anything is encrypted as that, except with a probability of 2 to the power of -32,768.
+/// Decrypts whole blocks in place. A block of zeroes was never written, or was zeroed: encryption
+/// gives such a block with a probability of 2 to the power of -32,768.
 pub(super) fn decrypt(cipher: &Cipher, offset: u64, bytes: &mut [u8]) {
     let first = offset / BLOCK_BYTES as u64;
     for (number, block) in (first..).zip(bytes.chunks_mut(BLOCK_BYTES)) {
@@ -418,7 +420,7 @@ impl Store for RbdStore {
     fn submit(&mut self, submission: Submission, disk: &mut dyn Disk) {
         let is_lost = match &self.stage {
             Stage::Open(opened) => opened.is_lost.load(Ordering::Acquire),
-            // Nothing was written yet that is not on the devices.
+            // Nothing was written through this store, so there is nothing to flush.
             _ if matches!(submission.operation, Operation::Flush | Operation::Cache) => {
                 return self.finish(submission.ticket, Ok(()), submission.buffer);
             }
@@ -437,7 +439,7 @@ impl Store for RbdStore {
             Operation::WriteZeroes { keep_allocated: true, only_if_fast: true, .. } => {
                 return self.finish(ticket, Err(Failure::NotSupported), buffer);
             }
-            // The devices have caches of their own.
+            // The devices have their own caches.
             Operation::Cache => return self.finish(ticket, Ok(()), buffer),
             Operation::Write { .. } | Operation::WriteZeroes { keep_allocated: true, .. } => {
                 self.objects.note(offset, u64::from(length));
@@ -480,7 +482,7 @@ impl Drop for RbdStore {
     fn drop(&mut self) {
         self.slot.is_closing.store(true, Ordering::Release);
         self.stage = Stage::Unused;
-        // Closing waits for what is in flight, and takes a while anyway.
+        // The closing waits for requests in flight, and takes a while anyway.
         let in_flight = std::mem::take(&mut self.active);
         let _ = self.work.send(Work::Close(Arc::clone(&self.slot), in_flight));
     }

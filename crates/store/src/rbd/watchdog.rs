@@ -1,16 +1,17 @@
-//! Finds requests that are in flight for too long. After a device's death, a client that does not
-//! ask learns of the new map only when a monitor tells it, up to ten seconds later; one that asks
-//! learns it at once, and sends again what it owes.
+//! Detection of overdue requests. After the death of a device, a client learns the new map at once
+//! if it requests it, and then repeats its requests. Otherwise it learns the map from a monitor up
+//! to ten seconds later.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long a slot lasts.
+/// Duration of a slot.
 pub(super) const TICK: Duration = Duration::from_millis(250);
-/// Slots: a request is overdue when two whole ticks have passed since the one that it began in.
+/// Number of slots. A request is overdue when two whole ticks have passed since the one in which it
+/// began.
 const SLOTS: usize = 4;
 
-/// The requests in flight of a volume, by the tick in which they began.
+/// Numbers of a volume's requests in flight, by the tick in which they began.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     now: AtomicUsize,
@@ -18,20 +19,21 @@ pub(super) struct Overdue {
 }
 
 impl Overdue {
-    /// A request begins; the slot in which it counts.
+    /// Counts a request that begins. Returns the slot in which it counts.
     pub(super) fn begun(&self) -> usize {
         let slot = self.now.load(Ordering::Relaxed) % SLOTS;
         self.begun[slot].fetch_add(1, Ordering::Relaxed);
         slot
     }
 
-    /// It has ended.
+    /// Removes a request that has ended from its slot.
     pub(super) fn ended(&self, slot: usize) {
         self.begun[slot % SLOTS].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A tick has passed. Whether a request that began two ticks before, or earlier, is in flight.
-    /// One that is in flight for so long that its slot is used again is found in every fourth.
+    /// Advances to the next tick. Returns whether a request that began at least two ticks ago is in
+    /// flight. A request that is still in flight when its slot is reused is found in every fourth
+    /// tick.
     pub(super) fn tick(&self) -> bool {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let is_used =

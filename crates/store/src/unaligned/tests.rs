@@ -1,5 +1,5 @@
-//! In front of a store that takes its time: no byte beside an unaligned write is lost, whatever
-//! else is under way.
+//! Tests in front of a store with delayed requests: no byte beside an unaligned write is lost,
+//! whatever other requests are under way.
 
 use super::*;
 use crate::memory::MemoryPool;
@@ -84,7 +84,7 @@ fn later(seed: u64) -> Later {
     Later { inner, held: Vec::new(), random: Random::from_state(seed), fails: false }
 }
 
-/// Lets one request below end.
+/// Ends one request of the store below.
 fn tick(store: &mut Anywhere) {
     store.disk_done(DiskDone { token: 0, result: Ok(0), buffer: None }, &mut NoDisk);
 }
@@ -104,11 +104,11 @@ const WRITE: Operation = Operation::Write { fua: false };
 const ZEROES: Operation =
     Operation::WriteZeroes { fua: false, keep_allocated: false, only_if_fast: false };
 
-/// A request under way: what it is, and where.
+/// A request under way: its operation and range.
 type Flight = (Operation, std::ops::Range<usize>);
 
-/// What each byte may be: what the writes have written that no later one has replaced for sure, by
-/// their tickets. Of two that were under way together either may be the later.
+/// Possible values of each byte, with the tickets of their writes. A later write removes those that
+/// had ended before it. Of two writes that were under way together either may be the last.
 struct Model(Vec<Vec<(u64, u8)>>);
 
 impl Model {
@@ -125,7 +125,7 @@ impl Model {
     }
 }
 
-/// Random requests, several at a time; writes over each other, too.
+/// Runs random requests, several at a time, with overlapping writes.
 fn random_requests_do_what_a_plain_memory_does(seed: u64) {
     let mut random = Random::from_state(seed);
     let mut store = Anywhere::new(Box::new(later(seed ^ 77)));
@@ -134,14 +134,14 @@ fn random_requests_do_what_a_plain_memory_does(seed: u64) {
     for _ in 0..400 {
         let offset = random.below(SIZE) as usize;
         let length = 1 + random.below((SIZE as usize - offset).min(1_700) as u64) as usize;
-        // Half of them lie on blocks.
+        // Half of the requests are aligned.
         let (offset, length) = match random.one_in(2) {
             true => (offset / 512 * 512, length.next_multiple_of(512)),
             false => (offset, length),
         };
         let range = offset..(offset + length).min(SIZE as usize);
         let operation = random.among(&[Operation::Read, WRITE, WRITE, WRITE, ZEROES]);
-        // What a read finds of a write that is under way is anybody's guess.
+        // A read that overlaps a write under way could have either result, so that is avoided.
         let may_share = |(other, place): &Flight| {
             place.end <= range.start
                 || range.end <= place.start

@@ -1,6 +1,6 @@
-//! Which seeds a test of random histories runs.
+//! Selection of the seeds for a test of random histories.
 
-/// The seed of `EVENKEEL_SEED`, or as many as `EVENKEEL_FUZZ_CASES` says, or else `cases`.
+/// Returns the seed in `EVENKEEL_SEED`, or `EVENKEEL_FUZZ_CASES` seeds, or else `cases` seeds.
 pub fn seeds(cases: u64) -> Vec<u64> {
     if let Ok(seed) = std::env::var("EVENKEEL_SEED") {
         return vec![seed.parse().expect("EVENKEEL_SEED is a number")];

@@ -1,6 +1,6 @@
-//! Whether a pool is still that of the server that has opened it. The lock on its device tells
-//! servers of one machine; of storage that several machines share, the superblock says who was the
-//! last to open the pool.
+//! Check whether a pool still belongs to the server that opened it. The lock on its device excludes
+//! servers on the same machine. On storage that several machines share, the superblock names the
+//! last session that opened the pool.
 
 use crate::local::BLOCK_BYTES;
 use crate::local::device::{Device, read_readable};
@@ -19,25 +19,25 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// That of the opening that has written this superblock.
+    /// Creates the claim of the session that has written this superblock.
     pub fn new(device: Arc<dyn Device>, superblock: &Superblock) -> Self {
         let Superblock { identity, session, .. } = *superblock;
         Self { device, identity, session, is_lost: AtomicBool::new(false) }
     }
 
-    /// Whether another server was found to have the pool.
+    /// Returns whether another server was found to have the pool.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Looks at the device whether the pool is still this opening's. Asked before the tables or an
-    /// anchor are written.
+    /// Reads the superblock to check whether the pool is still this session's. Called before the
+    /// tables or an anchor are written.
     ///
     /// # Errors
-    /// When it is not; nothing may be written any more then.
+    /// If it is not; nothing may be written to the pool after that.
     pub fn hold(&self) -> io::Result<()> {
         let mut blocks = vec![0; 2 * BLOCK_BYTES];
-        // What cannot be read says nothing of another server.
+        // An unreadable superblock is no evidence of another server.
         let is_readable = read_readable(self.device.as_ref(), 0, &mut blocks).is_ok();
         if is_readable && !self.is_lost() && !self.is_held(&blocks) {
             tracing::error!(
@@ -61,8 +61,8 @@ impl Claim {
         if valid().any(|it| !is_ours(&it) || it.session > self.session) {
             return false;
         }
-        // A copy that could not be written is an older one of ours. Where neither is valid, either
-        // the device has failed, or another program makes a pool there.
+        // A copy that could not be written is an older one of this session's. If neither is valid,
+        // either the device has failed, or another program is overwriting the pool.
         valid().next().is_some() || self.device.read(0, &mut vec![0; 2 * BLOCK_BYTES]).is_err()
     }
 }

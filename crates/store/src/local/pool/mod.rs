@@ -1,5 +1,4 @@
-//! The pool: which volumes there are, and who owns which chunk. Everything here is rare, and may
-//! block.
+//! The pool: its volumes, and the owners of its chunks. Calls here are rare, and may block.
 
 mod claim;
 mod open;
@@ -43,32 +42,33 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = CHUNK_BLOCKS as u64 * BLOCK_BYTES as u64;
-/// Volumes and snapshots that a pool may have: one for so many bytes, within bounds.
+/// Bytes of a pool for each volume or snapshot that its table has room for, within the two bounds.
 const NODE_BYTES: u64 = 4 << 20;
 const NODES_MIN: u64 = 4_096;
-/// As many as one control plane may have of both together.
+/// The maximum that one control plane may have of volumes and snapshots together.
 const NODES_MAX: u64 = 3 * 131_072;
-/// A pool in a file is made longer by so many chunks.
+/// Chunks by which a pool in a file is extended.
 const GROWTH_CHUNKS: u32 = 64;
-/// Volumes that may ask at a time; one that comes later waits for its answer.
+/// Maximum number of queued requests of volumes. A request that finds the queue full is answered in
+/// its own thread.
 const ASKS_MAX: usize = 1_024;
-/// Chunks that a volume has at least: its home, all of which is log at first, and one for the pages
-/// of its first checkpoint.
+/// Minimum number of chunks of a volume: its home, all of which is log at first, and one for the
+/// pages of its first checkpoint.
 pub(in crate::local) const CHUNKS_MIN: usize = 2;
 
-/// How a new pool is laid out.
+/// Sizes of a new pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// 128 random bits.
     pub identity: u128,
-    /// The chunks that it may grow to have.
+    /// Maximum number of chunks of the pool.
     pub chunks_max: u32,
-    /// Volumes that it may have.
+    /// Maximum number of volumes and snapshots.
     pub nodes: u32,
 }
 
 impl Layout {
-    /// A pool of at most so many bytes.
+    /// Returns the layout of a pool of at most `bytes`.
     #[must_use]
     pub fn for_bytes(identity: u128, bytes: u64) -> Self {
         let chunks = (bytes / CHUNK_BYTES).min(u64::from(u32::MAX / CHUNK_BLOCKS));
@@ -105,54 +105,55 @@ impl Layout {
 struct Shared {
     device: Arc<dyn Device>,
     bounds: Bounds,
-    /// Where volumes note what they have answered.
+    /// Directory for the volumes' logs of answered changes.
     lasting: Option<Arc<dyn Lasting>>,
-    /// What unwraps the keys of encrypted volumes.
+    /// Keys that unwrap the keys of encrypted volumes.
     keys: OnceLock<Keys>,
-    /// Whether the pool is still ours.
+    /// Checks whether the pool is still this server's.
     claim: Arc<Claim>,
-    /// Copies of superblock, tables and anchors that were not as they were written.
+    /// Number of damaged copies of superblock, tables and anchors that were rewritten.
     mended: AtomicU64,
     /// Volumes that were salvaged and lost something.
     salvaged: AtomicU64,
     /// Sectors of both tables that are damaged in both copies.
     damaged_sectors: u64,
-    /// Why no chunk could be given last; `None` if one was.
+    /// Error of the last request for chunks; `None` if it succeeded.
     failure: Mutex<Option<String>>,
     /// Held while the tables are written.
     state: Mutex<State>,
-    /// Nodes of the volumes that are open. Held for a moment only: reactors take it.
+    /// Nodes of the volumes that are open. Held only briefly, since reactors take it.
     open: Mutex<BTreeSet<u32>>,
-    /// Likewise.
+    /// Held only briefly, likewise.
     mail: Mutex<Mail>,
-    /// What is known of volumes that were opened, by their nodes.
+    /// Figures of volumes that were opened, by their nodes.
     known: Mutex<BTreeMap<u32, Arc<Known>>>,
-    /// What cannot be finished of volumes that are not open, by their nodes.
+    /// Work that cannot be finished of volumes that are not open, by their nodes.
     troubles: Mutex<BTreeMap<u32, Trouble>>,
 }
 
-/// What an open volume tells of itself.
+/// Figures that an open volume reports.
 #[derive(Debug, Default)]
 struct Known {
-    /// Blocks of data that it has.
+    /// Blocks of data of the volume.
     data_blocks: AtomicU64,
     /// Its log was flushed up to this sequence number.
     durable: AtomicU64,
 }
 
-/// What the pool and its open volumes have to tell each other.
+/// Messages between the pool and its open volumes.
 #[derive(Debug, Default)]
 struct Mail {
-    /// What is wanted of each volume, by its node.
+    /// Tasks for each volume, by its node.
     tasks: BTreeMap<u32, VecDeque<Task>>,
-    /// Who waits for a snapshot, by its node; and the node of its volume.
+    /// Snapshots that are being made, by their nodes: the node of the volume, and the sender of the
+    /// result to the caller that waits.
     waiting: BTreeMap<u32, (u32, SyncSender<bool>)>,
-    /// Volumes that give back the blocks of a deleted snapshot, or are asked to.
+    /// Volumes that have a reclaim task, or are executing one.
     reclaiming: BTreeSet<u32>,
 }
 
 impl Mail {
-    /// Snapshots are not wanted any more.
+    /// Removes snapshots that are no longer wanted.
     fn take_back(&mut self, snapshots: &[(u32, Node)]) {
         for (number, node) in snapshots {
             self.waiting.remove(number);
@@ -174,7 +175,7 @@ pub struct LocalPool {
 }
 
 impl LocalPool {
-    /// Makes an empty pool in a device that holds nothing.
+    /// Creates an empty pool in a device that holds nothing.
     ///
     /// # Errors
     /// When the device holds something, is too small, or fails.
@@ -209,19 +210,19 @@ impl LocalPool {
         }
         let is_new = device.size().map_err(failed)? == 0;
         device.grow(u64::from(superblock.first_chunk) * CHUNK_BYTES).map_err(failed)?;
-        // The tables may lie where something was; the superblock comes last, so that a pool that
-        // was not made whole is none.
+        // The tables may lie where other data was. The superblock is written last, so that an
+        // incomplete pool is not taken for one.
         let zeroes = vec![0; CHUNK_BYTES as usize];
         for chunk in (1..superblock.first_chunk).filter(|_| !is_new) {
             device.write(u64::from(chunk) * CHUNK_BYTES, &zeroes).map_err(failed)?;
         }
         device.sync().map_err(failed)?;
-        // What says that the device may be overwritten goes before there is a pool.
+        // The mark that the device may be overwritten is removed before there is a pool.
         device.write(0, &first).and_then(|()| device.sync()).map_err(failed)?;
         write_superblock(device, &superblock).map_err(failed)
     }
 
-    /// Opens a pool; what a crash left half deleted is deleted.
+    /// Opens a pool, and finishes deletions that a crash interrupted.
     ///
     /// # Errors
     /// When the device holds no pool, one of another format, or a damaged one, or fails.
@@ -229,8 +230,8 @@ impl LocalPool {
         Self::open_noting(device, bounds, None)
     }
 
-    /// As [`Self::open`]; what volumes have answered is noted in files that outlive the process,
-    /// so that nothing of it is lost when the process is killed.
+    /// Opens a pool as [`Self::open`]. Volumes note answered changes in files that outlive the
+    /// process, so that none is lost when the process is killed.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -245,8 +246,8 @@ impl LocalPool {
             move |error: io::Error| StoreError::io(doing, error)
         };
         let (superblock, lost) = find_superblock(device.as_ref())?;
-        // Before anything else is written: whatever this session leaves in a log is told from what
-        // the ones before have left there.
+        // Written before anything else: the session number distinguishes the log blocks of this
+        // session from those of earlier ones.
         let superblock = Superblock { session: superblock.session + 1, ..superblock };
         write_superblock(device.as_ref(), &superblock)
             .map_err(failed("write the superblock of"))?;
@@ -304,16 +305,16 @@ impl LocalPool {
         Ok(pool)
     }
 
-    /// A pool that answers in the caller's thread.
+    /// Creates a handle of the pool that answers volumes in the caller's thread.
     fn without_clerk(shared: Arc<Shared>) -> Self {
         Self { shared, clerk: None, desk: Arc::default(), folder: None }
     }
 
-    /// From now on a thread answers what volumes ask the pool. Without it, a volume that needs a
-    /// chunk waits for the flushes that make it the volume's.
+    /// Starts a thread that answers the volumes' requests to the pool. Without it, a volume that
+    /// needs a chunk waits for the flushes that make it the volume's.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// If no thread can be started.
     pub fn with_clerk(mut self) -> Result<Self, StoreError> {
         let (clerk, asks) = sync_channel(ASKS_MAX);
         let shared = Arc::clone(&self.shared);
@@ -325,15 +326,15 @@ impl LocalPool {
         Ok(self)
     }
 
-    /// From now on volumes can be encrypted, and encrypted ones can be opened.
+    /// Adds the keys with which volumes are encrypted, and encrypted volumes are opened.
     #[must_use]
     pub fn with_keys(self, keys: Keys) -> Self {
-        // The first ones stay.
+        // Keys that were added before stay.
         let _ = self.shared.keys.set(keys);
         self
     }
 
-    /// The wrapped key of a new volume.
+    /// Creates the wrapped key of a new volume.
     fn new_key(&self, id: VolumeId) -> Result<Vec<u8>, StoreError> {
         let locked = |why: String| StoreError::Locked { id, why };
         let Some(keys) = self.shared.keys.get() else {
@@ -343,13 +344,13 @@ impl LocalPool {
         keys.wrap(&key).map_err(|error| locked(error.to_string()))
     }
 
-    /// The data folder is locked as long as this pool is open.
+    /// Keeps the data folder locked as long as this pool is open.
     #[must_use]
     pub fn holding(self, folder: Folder) -> Self {
         Self { folder: Some(Arc::new(folder)), ..self }
     }
 
-    /// Marks of failed flushes, where there is a data folder that keeps them.
+    /// Returns the marks of failed flushes, if a data folder keeps them.
     fn flush_marks(&self) -> Option<FlushMarks> {
         self.folder.as_deref().map(|folder| FlushMarks::new(folder.path()))
     }
@@ -363,7 +364,7 @@ impl LocalPool {
         move |error| StoreError::io(format!("{doing} in {}", path.display()), error)
     }
 
-    /// A volume that is there.
+    /// Finds a volume by its id.
     fn find(&self, state: &State, id: VolumeId) -> Result<(u32, Node), StoreError> {
         match state.volume(id) {
             Some((number, node)) if node.kind == NodeKind::Volume => Ok((number, node)),
@@ -375,7 +376,8 @@ impl LocalPool {
         }
     }
 
-    /// Why something is not found while a sector of the table of volumes is damaged.
+    /// Returns the error for an object that is not found while a sector of the table of volumes is
+    /// damaged.
     fn may_be_damaged(&self, state: &State, id: &str) -> StoreError {
         let sectors: Vec<String> = state.unknown.iter().take(10).map(u32::to_string).collect();
         let (sectors, path) = (sectors.join(", "), self.shared.device.path().display());
@@ -384,8 +386,8 @@ impl LocalPool {
         StoreError::Rotten { what }
     }
 
-    /// Makes the node of an empty volume, with the wrapped key of its data; an empty one if it is
-    /// not encrypted.
+    /// Creates the node of an empty volume, with the wrapped key of its data. The key is empty if
+    /// the volume is not encrypted.
     fn create_with(
         &self,
         id: VolumeId,
@@ -407,7 +409,7 @@ impl LocalPool {
         self.make_volume(&mut self.state(), id, size, 0, &key)
     }
 
-    /// Makes the node of a volume, of a snapshot's node if that is not 0.
+    /// Creates the node of a volume. `parent` is the node of the snapshot that it is made of, or 0.
     fn make_volume(
         &self,
         state: &mut State,
@@ -422,8 +424,8 @@ impl LocalPool {
         made.map(drop).ok_or_else(|| self.io(doing())(state.table_is_full()))
     }
 
-    /// Opens the volume of a node that is noted as open already. Without a cipher its data is not
-    /// read or written, only moved about.
+    /// Opens the volume of a node that is already recorded as open. Without a cipher its data is
+    /// not read or written; it can only change its owner.
     fn open_node(
         &self,
         number: u32,
@@ -436,7 +438,7 @@ impl LocalPool {
         self.opened(number, volume, closed)
     }
 
-    /// What the volume of a node is opened with.
+    /// Returns the parameters for opening the volume of a node.
     fn opening(
         &self,
         number: u32,
@@ -471,7 +473,7 @@ impl LocalPool {
         })
     }
 
-    /// A volume is open: its pool learns what it holds, and what it has begun.
+    /// Records the figures of a volume that was opened, and the reclaim that it has begun.
     fn opened(
         &self,
         number: u32,
@@ -491,7 +493,7 @@ impl LocalPool {
         Ok(OpenVolume::new(volume, closed))
     }
 
-    /// Salvages the volume of a node that is noted as open already, and closes it.
+    /// Salvages the volume of a node that is already recorded as open, and closes it.
     fn salvage_node(
         &self,
         number: u32,
@@ -514,7 +516,8 @@ impl LocalPool {
         Ok(salvaged)
     }
 
-    /// Snapshots that the log of their volume does not know, and nobody waits for, were never made.
+    /// Removes snapshots that the log of their volume does not have and for which no caller waits:
+    /// they were never made.
     fn strike_unmade(&self, volume: u32) -> Result<(), StoreError> {
         let mut state = self.state();
         for (number, node) in state.snapshots_of(volume) {
@@ -531,7 +534,7 @@ impl LocalPool {
     fn place_home(&self, number: u32, node: Node) -> Result<(Node, Vec<u32>), StoreError> {
         let doing = || format!("give {} its first chunks", VolumeId::from_bits(node.id));
         let owned = || self.state().owned.get(&number).cloned().unwrap_or_default();
-        // Earlier versions gave a volume its home and no more.
+        // Earlier versions gave a volume only its home.
         let has = owned().iter().filter(|chunk| **chunk != 0).count();
         let mut lacks = CHUNKS_MIN.saturating_sub(has);
         while lacks > 0 {
@@ -564,7 +567,7 @@ impl LocalPool {
     }
 }
 
-/// Sectors of which one copy was lost, by the names of their tables.
+/// Logs how many sectors had a lost copy, by the names of their tables.
 fn tell_of_lost_copies(pool: &Path, mended: &[(&str, usize)]) {
     for (name, lost) in mended.iter().filter(|(_, lost)| *lost > 0) {
         tracing::warn!(
@@ -576,8 +579,8 @@ fn tell_of_lost_copies(pool: &Path, mended: &[(&str, usize)]) {
 }
 
 impl LocalPool {
-    /// A first chunk that is noted nowhere, and has an anchor of a volume that was used, is not one
-    /// to begin anew in.
+    /// Returns an error if the home of a node whose home was not recorded before has the anchor of
+    /// a volume that was used: the node is damaged, and the volume must not begin anew there.
     fn refuse_used_home(&self, node: &Node, identity: Identity) -> Result<(), StoreError> {
         let mut copies = vec![0; 2 * BLOCK_BYTES];
         let at = u64::from(node.home) * CHUNK_BYTES;
@@ -610,13 +613,13 @@ fn write_superblock(device: &dyn Device, superblock: &Superblock) -> io::Result<
 }
 
 impl Shared {
-    /// Where a volume notes what it has answered.
+    /// Opens the log of answered changes of a volume.
     fn answered(&self, identity: Identity) -> io::Result<Option<Answered>> {
         let new = |lasting| Answered::new(lasting, identity, self.bounds.answered_bytes);
         self.lasting.clone().map(new).transpose()
     }
 
-    /// Takes a node out of all tables.
+    /// Removes a node from all tables.
     fn forget(&self, state: &mut State, node: u32) -> io::Result<()> {
         state.forget(node)?;
         self.known().remove(&node);
@@ -642,7 +645,7 @@ impl Shared {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What encrypts the data of a node; `None` if it is not encrypted.
+    /// Returns the cipher of a node's data; `None` if the node is not encrypted.
     fn cipher(
         &self,
         state: &State,
@@ -660,13 +663,13 @@ impl Shared {
         Ok(Some(Cipher::new(&key)))
     }
 
-    /// Gives a node up to so many more chunks, durably: their indexes and numbers; none if that
-    /// fails. What of it has become durable is found when the pool is opened.
+    /// Gives a node at most `count` more chunks, durably. Returns their indexes and numbers; none
+    /// if that fails. An opening of the pool finds the part that has become durable.
     fn give(&self, node: u32, count: usize) -> Vec<(u32, u32)> {
         let given = self.acquire(node, count);
         let failure = given.as_ref().err().map(ToString::to_string);
         let mut last = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        // Volumes ask again and again: the same is told once.
+        // Volumes repeat their requests; the same error is logged once.
         if let Some(error) = failure.as_ref().filter(|_| *last != failure) {
             tracing::error!(%error, pool = %self.device.path().display(), "no chunk can be given");
         }
@@ -767,7 +770,7 @@ impl Pool for LocalPool {
         let known = self.shared.known().get(&number).cloned();
         match known.map(|known| known.data_blocks.load(Ordering::Relaxed)) {
             Some(blocks) => Some(ByteCount(blocks * BLOCK_BYTES as u64)),
-            // It was not opened yet: no more than it may have.
+            // It has not been opened yet: its size is the maximum.
             None => Some(ByteCount(node.size)),
         }
     }
@@ -785,13 +788,14 @@ impl Pool for LocalPool {
         let state = self.state();
         let doing = || "look at the space".to_owned();
         let device = self.shared.device.as_ref();
-        // A block device has its space from the beginning, also what no chunk was made of yet.
+        // A block device has all of its space from the beginning, including space that is not
+        // divided into chunks yet.
         let size = device.size().and_then(|size| Ok(size.saturating_add(device.room()?)));
         let fits = size.map_err(self.io(doing()))? / CHUNK_BYTES;
         let fits = fits.min(u64::from(state.chunks_max()));
         let to_come = fits.saturating_sub(u64::from(state.superblock.chunks));
         let present = u64::from(state.superblock.chunks - state.superblock.first_chunk);
-        // An eighth is for pages, logs, and blocks that wait to be used again.
+        // An eighth is for pages, logs, and blocks that are not reusable yet.
         let bytes = |chunks: u64| ByteCount(chunks * CHUNK_BYTES / 8 * 7);
         let free = bytes(state.free.len() as u64 + to_come);
         Ok(Some(Space { total: bytes(present + to_come), free }))

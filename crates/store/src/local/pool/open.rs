@@ -1,4 +1,4 @@
-//! A volume of the pool that is open, and what it asks of the pool's tables. A thread answers, so
+//! An open volume of the pool, and its requests to the pool's tables. A thread answers them, so
 //! that no reactor waits for the flushes that make an owner or a node durable.
 
 use super::{Known, LocalPool, Shared};
@@ -18,18 +18,18 @@ use std::time::Duration;
 /// Indexes and numbers of chunks.
 type Chunks = Vec<(u32, u32)>;
 
-/// What a volume asks.
+/// A request of a volume to the pool's tables.
 #[derive(Debug)]
 pub(super) enum Ask {
     Chunks { node: u32, count: usize, answer: Arc<Answer<Chunks>> },
     Note { note: Note, answer: Arc<Answer<bool>> },
 }
 
-/// What comes of an [`Ask`].
+/// The answer to an [`Ask`].
 #[derive(Debug)]
 pub(super) struct Answer<T> {
     value: Mutex<Option<T>>,
-    /// Readable when it is there.
+    /// Eventfd that is readable when the answer is there.
     ready: OwnedFd,
 }
 
@@ -41,7 +41,7 @@ impl<T> Answer<T> {
 
     fn give(&self, value: T) {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        // It cannot be full: it is written to once.
+        // The counter cannot overflow, since it is written once.
         let _ = rustix::io::write(&self.ready, &1_u64.to_ne_bytes());
     }
 
@@ -53,7 +53,7 @@ impl<T> Answer<T> {
 /// Time without a request after which the superblock is read for another server's session.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Answers what volumes ask, until none of them is left.
+/// Answers the requests of volumes until the last sender is dropped.
 pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
     loop {
         match asks.recv_timeout(LOOK) {
@@ -62,24 +62,24 @@ pub(super) fn answer_all(shared: &Arc<Shared>, asks: &Receiver<Ask>) {
                 let is_returned = matches!(note, Note::Returned(..));
                 answer.give(shared.note(&note));
                 if is_returned {
-                    // This thread is the only one that answers, so it answers itself.
+                    // This thread is the only one that answers, so it uses a pool without a clerk.
                     LocalPool::without_clerk(Arc::clone(shared)).try_again();
                 }
             }
-            // What is found is kept.
+            // The claim remembers a loss.
             Err(RecvTimeoutError::Timeout) => _ = shared.claim.hold(),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// What one volume asks.
+/// Interface of one volume to the pool's tables.
 pub(super) struct PoolTables {
     shared: Arc<Shared>,
     node: u32,
-    /// Who answers; without it, asking waits for the answer.
+    /// Queue of the thread that answers. Without it, a request is answered in the caller's thread.
     clerk: Option<SyncSender<Ask>>,
-    /// What the pool knows of the volume.
+    /// Figures that the pool has of the volume.
     known: Arc<Known>,
     chunks: Option<Arc<Answer<Chunks>>>,
     given: Chunks,
@@ -94,7 +94,8 @@ impl PoolTables {
         Self { shared, node, clerk, known, chunks, given, note, is_noted: false }
     }
 
-    /// Asks the thread; what becomes readable when the answer has come.
+    /// Sends a request to the thread. Returns the answer's place, and the descriptor that becomes
+    /// readable when the answer has arrived; `None` if the request cannot be queued.
     fn send<T>(&self, ask: impl FnOnce(Arc<Answer<T>>) -> Ask) -> Option<(Arc<Answer<T>>, RawFd)> {
         let clerk = self.clerk.as_ref()?;
         let answer = Answer::new()?;
@@ -154,7 +155,7 @@ impl Tables for PoolTables {
 
     fn snapshot_made(&mut self, node: u32, is_made: bool) {
         if let Some((_, waits)) = self.shared.mail().waiting.remove(&node) {
-            // Whoever asked may have given up.
+            // The caller may have stopped waiting.
             let _ = waits.try_send(is_made);
         }
     }
@@ -168,14 +169,14 @@ impl Tables for PoolTables {
     }
 }
 
-/// Strikes a node out of those that are open when it is dropped.
+/// Removes a node from those that are open when it is dropped.
 pub(super) struct Closed {
     shared: Arc<Shared>,
     node: u32,
 }
 
 impl Closed {
-    /// Notes a node as open; `None` if it is open already.
+    /// Records a node as open; `None` if it is open already.
     pub fn claim(shared: &Arc<Shared>, node: u32) -> Option<Self> {
         shared.open().insert(node).then(|| Self { shared: Arc::clone(shared), node })
     }
@@ -186,7 +187,8 @@ impl Drop for Closed {
         let mut mail = self.shared.mail();
         mail.tasks.remove(&self.node);
         mail.reclaiming.remove(&self.node);
-        // Whoever waits for a snapshot learns that there will be none.
+        // Callers that wait for a snapshot of the volume learn by the dropped sender that there
+        // will be none.
         mail.waiting.retain(|_, (volume, _)| *volume != self.node);
         drop(mail);
         self.shared.open().remove(&self.node);
@@ -194,10 +196,10 @@ impl Drop for Closed {
 }
 
 /// A volume of the pool, which counts as open while this lives. Once another server has the pool,
-/// all requests are refused: reads would find what that server has written.
+/// all requests are refused, since reads would return data of that server.
 pub(super) struct OpenVolume {
     pub volume: Volume,
-    /// What came after another server was found to have the pool.
+    /// Requests that arrived after another server was found to have the pool.
     refused: VecDeque<Completion>,
     /// Dropped when the volume is closed.
     closed: Closed,

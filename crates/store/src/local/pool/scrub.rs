@@ -1,10 +1,10 @@
-//! What the pool needs beside the data, read and held to its checksums: superblocks, tables,
-//! anchors, logs, and the pages of trees.
+//! Scrub of the pool's metadata: superblocks, tables, anchors, logs, and pages of trees are read
+//! and their checksums verified.
 //!
-//! What memory still holds is written anew. The pool writes superblocks and sectors; the volume
-//! that is open writes its anchors, and pages that it has in memory, with a checkpoint, which also
-//! begins a new log. Nobody waits meanwhile: a volume may write while it is looked at. So what does
-//! not fit counts only if the anchor has not changed since.
+//! Damaged metadata that is still in memory is rewritten. The pool writes superblocks and sectors;
+//! an open volume writes its anchors, and pages that it has in memory, with a checkpoint, which
+//! also begins a new log. A scrub blocks no volume: a volume may write while it is read. So a
+//! mismatch counts only if the anchor has not changed since.
 
 use super::LocalPool;
 use crate::local::device::{Device, read_readable};
@@ -26,12 +26,13 @@ const TABLE_BLOCKS: usize = LOOKED_BYTES as usize / BLOCK_BYTES / 2;
 const PAGES: u64 = LOOKED_BYTES / BLOCK_BYTES as u64;
 /// Bits of a leaf's number that one level takes.
 const BITS: u32 = FANOUT.trailing_zeros();
-/// Bits of a place: its kind, a node, one of the node's trees, and a leaf of it.
+/// Bit offsets of the fields of a place: a tree of the node, the node, and the kind. The leaf is
+/// below.
 const TREE_AT: u32 = 34;
 const NODE_AT: u32 = 36;
 const KIND_AT: u32 = 60;
 
-/// A part.
+/// A part of the scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     Superblocks,
@@ -46,7 +47,7 @@ enum Place {
 }
 
 impl Place {
-    /// Later parts have larger numbers.
+    /// Returns the number of the part. Later parts have larger numbers.
     const fn number(self) -> u64 {
         let (kind, node, tree, leaf) = match self {
             Self::Superblocks => (0, 0, 0, 0),
@@ -59,7 +60,7 @@ impl Place {
         kind << KIND_AT | (node as u64) << NODE_AT | tree << TREE_AT | leaf
     }
 
-    /// `None` behind the last.
+    /// Returns the part with this number; `None` behind the last.
     const fn from(number: u64) -> Option<Self> {
         let leaf = number & ((1 << TREE_AT) - 1);
         let node = (number >> NODE_AT) as u32 & ((1 << (KIND_AT - NODE_AT)) - 1);
@@ -76,12 +77,12 @@ impl Place {
     }
 }
 
-/// Pages of a tree that were read.
+/// Result of reading pages of a tree.
 struct Walked {
     /// `None` at the end.
     next: Option<u64>,
     pages: u64,
-    /// The one that is not as it was written. What is below it is passed over.
+    /// The damaged page. The pages below it are skipped.
     bad: Option<Missing>,
 }
 
@@ -89,7 +90,7 @@ fn offset(block: u32) -> u64 {
     u64::from(block) * BLOCK_BYTES as u64
 }
 
-/// Reads pages of a tree from a leaf on.
+/// Reads pages of a tree from leaf `first` on.
 fn walk(device: &dyn Device, root: (Pointer, u32), first: u64) -> io::Result<Walked> {
     let (pointer, height) = root;
     let mut tree = Tree::new(height, pointer);
@@ -122,7 +123,7 @@ fn walk(device: &dyn Device, root: (Pointer, u32), first: u64) -> io::Result<Wal
     Ok(Walked { next: (leaf < end).then_some(leaf), pages, bad: None })
 }
 
-/// What a node is, for people.
+/// Returns the name of a node, for people.
 fn name_of(node: &Node) -> String {
     match node.has_space() {
         true => VolumeId::from_bits(node.id).to_string(),
@@ -191,7 +192,7 @@ impl LocalPool {
         let rotten = looked.into_iter().map(|it| it.0).collect();
         self.shared.mended.fetch_add(mended.len() as u64, Ordering::Relaxed);
         let what = if is_nodes { "the table of volumes" } else { "the table of chunks" };
-        // A block that cannot be written is in the log already.
+        // The table logs a block that cannot be written.
         mended.iter().for_each(|at| self.tell(what, "the pool", *at, true));
         let next = match (blocks.end < end, is_nodes) {
             (true, true) => Some(Place::Nodes(blocks.end as u64)),
@@ -206,7 +207,7 @@ impl LocalPool {
         Ok(Looked { next: next.map(Place::number), bytes, rotten })
     }
 
-    /// The first place of the first node from a number on that has something to look at.
+    /// Returns the first place of the first node from number `from` on that has metadata to read.
     fn first_place_of_node(&self, from: u32) -> Option<Place> {
         let state = self.state();
         state.all.range(from..).find_map(|(number, node)| match node.kind {
@@ -228,7 +229,7 @@ impl LocalPool {
         Ok((copies, newest))
     }
 
-    /// Has an open volume write something anew; whether it is open.
+    /// Requests that an open volume rewrite metadata. Returns whether the volume is open.
     fn ask_to_rewrite(&self, number: u32, rewrite: Rewrite) -> bool {
         let is_open = self.shared.open().contains(&number);
         if is_open {
@@ -253,7 +254,7 @@ impl LocalPool {
             if Anchor::decode(copy, identity).is_some() {
                 continue;
             }
-            // It may have been written at this moment.
+            // The copy may have been written at this moment.
             let mut again = vec![0; BLOCK_BYTES];
             self.shared.device.read(offset(at), &mut again)?;
             if again == copy {
@@ -264,7 +265,7 @@ impl LocalPool {
             let damaged = looked.rotten.len() as u64;
             let is_open = self.ask_to_rewrite(number, Rewrite::Anchors(damaged));
             if !is_open && anchor.is_some() {
-                // Whoever opens it mends it.
+                // An opening of the volume mends its anchor.
                 self.tend(number);
             }
             let is_mended = is_open || anchor.is_some();
@@ -278,7 +279,7 @@ impl LocalPool {
         if !is_whole {
             let again = self.anchor_of(number, &node)?.1;
             if again.as_ref() != Some(&anchor) {
-                // There is another log by now.
+                // The volume has begun another log meanwhile.
                 let next = Some(Place::Log(number).number());
                 return Ok(Looked { next, rotten: Vec::new(), ..looked });
             }
@@ -292,7 +293,8 @@ impl LocalPool {
         Ok(looked)
     }
 
-    /// Whether the log is there up to what was flushed before; and how long it is.
+    /// Returns whether the log can be read up to the block that was flushed before, and its length
+    /// in bytes.
     fn is_log_whole(
         &self,
         anchor: &Anchor,
@@ -328,7 +330,7 @@ impl LocalPool {
             None => false,
         };
         if !is_same {
-            // What was read may be something else's by now.
+            // The blocks that were read may have been reused by now.
             return Ok(Looked { next: Some(of_leaf(leaf)), bytes, rotten: Vec::new() });
         }
         let leaves = bad.index << (BITS * bad.level)..(bad.index + 1) << (BITS * bad.level);
@@ -344,7 +346,7 @@ impl LocalPool {
         Ok(Looked { next, bytes, rotten: vec![at] })
     }
 
-    /// The root of one of a node's trees, and its level, as they are on the device.
+    /// Returns the root of one of a node's trees, and its level, as on the device.
     fn root_of(
         &self,
         number: u32,

@@ -1,6 +1,6 @@
-//! Reads and fills snapshots unit by unit, for copies between pools.
+//! Reading and filling of snapshots unit by unit, for copies between pools.
 //!
-//! A snapshot that is filled is written in a node of its own, like a volume. When it is complete, a
+//! A snapshot that is filled is written to its own node, like a volume. When it is complete, a
 //! snapshot of that node is made, and the node is deleted like a volume that has one.
 
 use super::LocalPool;
@@ -19,10 +19,10 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Readers, and nodes being filled, that stay open for whoever asks next.
+/// Maximum number of readers, and of nodes that are being filled, that stay open for the next call.
 const OPEN_MAX: usize = 16;
 
-/// What stays open between two calls: a short list, the last used last.
+/// A short list of objects that stay open between two calls; the last used one is the last.
 struct Kept<T>(Mutex<VecDeque<(SnapshotId, Arc<T>)>>);
 
 impl<T> Default for Kept<T> {
@@ -36,8 +36,8 @@ impl<T> Kept<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is open for a snapshot, opened if it is not. What was not used for the longest time may
-    /// be closed for it.
+    /// Returns the open object of a snapshot, and opens it if necessary. The one that was unused
+    /// for the longest time may be closed instead.
     fn get(
         &self,
         id: SnapshotId,
@@ -55,7 +55,7 @@ impl<T> Kept<T> {
         if list.len() > OPEN_MAX
             && let Some((_, dropped)) = list.pop_front()
         {
-            // Before anybody can open it anew.
+            // Closed while the list is locked, before another call can open it again.
             close(&dropped);
         }
         Ok(found)
@@ -68,11 +68,11 @@ impl<T> Kept<T> {
     }
 }
 
-/// What is open of a pool's snapshots.
+/// Open objects of a pool's snapshots.
 #[derive(Default)]
 pub(super) struct Desk {
     readers: Kept<Mutex<SnapshotReader>>,
-    /// `None` when it was closed while somebody waited for it.
+    /// `None` if it was closed while a caller waited for its lock.
     fillers: Kept<Mutex<Option<OpenVolume>>>,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Debug for Desk {
 }
 
 impl Desk {
-    /// A snapshot is deleted: it is not read any more.
+    /// Closes the reader of a snapshot that is deleted.
     pub fn forget(&self, id: SnapshotId) {
         drop(self.readers.take(id));
     }
@@ -101,8 +101,7 @@ impl LocalPool {
         first: u64,
         max: usize,
     ) -> Result<Units, StoreError> {
-        // Readers of their own: two of those that are kept, taken in any order, might wait for each
-        // other.
+        // Readers of its own: two kept ones, locked in any order, could deadlock.
         let mut older = older.map(|older| self.read_snapshot(older)).transpose()?;
         self.read_snapshot(id)?.changed(older.as_mut(), first, max)
     }
@@ -113,7 +112,7 @@ impl LocalPool {
         unit: u64,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let open = || self.read_snapshot(id).map(Mutex::new);
-        // One that is in use closes when that ends.
+        // A reader in use is closed after that use.
         let reader = self.desk.readers.get(id, open, |_| ())?;
         let located = {
             let mut reader = lock(&reader);
@@ -123,7 +122,7 @@ impl LocalPool {
             }
             reader.locate(unit * UNIT_BLOCKS, UNIT_BLOCKS)?
         };
-        // Several may read from the device at once; the reader is kept until they have.
+        // Several calls may read from the device at once. The reader is kept until they end.
         let bytes = located.map(|located| self.read_located(id, &located)).transpose();
         drop(reader);
         bytes
@@ -138,7 +137,7 @@ impl LocalPool {
     ) -> Result<(), StoreError> {
         let has_begun =
             |state: &State| state.filling(id).is_some_and(|(_, node)| node.size == size.0);
-        // Before a key is made, which may take a program.
+        // Checked before a key is created, which may run a program.
         if has_begun(&self.state()) {
             return Ok(());
         }
@@ -200,7 +199,7 @@ impl LocalPool {
         let must_reopen = filler.must_reopen();
         drop(open);
         if must_reopen {
-            // What of it is durable is found when it is opened anew.
+            // The next opening finds the part that is durable.
             self.close_filler(id);
         }
         let doing = || format!("fill unit {unit} of {id}");
@@ -221,7 +220,7 @@ impl LocalPool {
             let Some(filler) = open.as_mut() else { return Err(StoreError::NoSnapshot { id }) };
             let made = self.snapshot_of(number, id)?.made;
             filler.volume.attend_now();
-            // Nobody fills it after this: it is not opened again.
+            // The node is not opened again, so no call fills it after this.
             drop(open.take());
             if made.try_recv() != Ok(true) {
                 let why = io::Error::other("it could not be made durable");
@@ -231,7 +230,8 @@ impl LocalPool {
         self.delete_filling(id)
     }
 
-    /// Deletes what a snapshot is filled in; done if there is none. The snapshot keeps what it has.
+    /// Deletes the node that a snapshot is filled in. Succeeds if there is none. The snapshot keeps
+    /// its blocks.
     pub(super) fn delete_filling(&self, id: SnapshotId) -> Result<(), StoreError> {
         if self.state().filling(id).is_none() {
             return Ok(());
@@ -241,7 +241,7 @@ impl LocalPool {
         let deleting = Node { kind: NodeKind::Deleting, ..node };
         let written = self.state().write_nodes([(number, deleting)]);
         written.map_err(self.io(format!("delete what {id} is filled in")))?;
-        // The snapshot is complete or gone, whatever becomes of this.
+        // The snapshot is complete or gone, whether this succeeds or not.
         self.finish_deletion_or_note(number, deleting);
         Ok(())
     }
@@ -254,7 +254,7 @@ impl LocalPool {
     fn open_filling(&self, id: SnapshotId) -> Result<OpenVolume, StoreError> {
         let found = {
             let state = self.state();
-            // Once the snapshot is made, or is being made, nothing of it changes.
+            // A snapshot that is made, or is being made, does not change.
             state.filling(id).filter(|_| state.snapshot(id).is_none())
         };
         let (number, node) = found.ok_or(StoreError::NoSnapshot { id })?;
@@ -264,7 +264,7 @@ impl LocalPool {
         self.open_node(number, node, closed, cipher)
     }
 
-    /// Closes what a snapshot is filled in, when whoever fills it at the moment has done so.
+    /// Closes the node that a snapshot is filled in, after the call that fills it at the moment.
     fn close_filler(&self, id: SnapshotId) {
         if let Some(filler) = self.desk.fillers.take(id) {
             drop(lock(&filler).take());
@@ -272,7 +272,7 @@ impl LocalPool {
     }
 }
 
-/// The name of what a snapshot is filled in, where a volume's is wanted.
+/// Returns the name of the node that a snapshot is filled in, as the id of a volume.
 fn name_of(id: SnapshotId) -> VolumeId {
     VolumeId::from_bits(id.bits())
 }

@@ -1,8 +1,7 @@
-//! Snapshots of the pool: made, deleted, read, compared, and volumes made of them.
+//! Snapshots of the pool: making, deleting, reading and comparing them, and making volumes of them.
 //!
-//! A snapshot is a node with the root of a map; its blocks are in the chunks of its volume. One
-//! that is deleted while volumes that were made of it still use its blocks stays until they are
-//! gone.
+//! A snapshot is a node with the root of a map; its blocks are in the chunks of its volume. A
+//! deleted one whose blocks volumes that were made of it still use stays until these are gone.
 
 use super::{LocalPool, Shared};
 use crate::StoreError;
@@ -22,7 +21,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 pub const UNIT_BLOCKS: u64 = UNIT_BYTES / BLOCK_BYTES as u64;
 
 impl Shared {
-    /// Notes what a volume has to tell of nodes, durably; whether that was done.
+    /// Makes a durable change of nodes that a volume requests. Returns whether that succeeded.
     pub(super) fn note(&self, note: &Note) -> bool {
         let done = match note {
             Note::Made(nodes, root) => self.note_made(nodes, *root),
@@ -39,10 +38,10 @@ impl Shared {
     fn note_made(&self, nodes: &[u32], root: SnapshotRoot) -> io::Result<()> {
         let mut state = self.state();
         let made = |number: &u32| {
-            // One whose map is known has it already: it is noted once more after a crash.
+            // One with a map is noted a second time after a crash, and keeps its map.
             let node = *state.all.get(number).filter(|node| node.root.checkpoint == 0)?;
             let kind = match node.kind {
-                // One of a set is complete when all of them are made.
+                // One of a set is complete when all of the set are made.
                 NodeKind::SnapshotPending if node.set.id == 0 => NodeKind::Snapshot,
                 kind => kind,
             };
@@ -59,8 +58,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Decides on a set of snapshots, if that can be done. A device that fails leaves that to the
-    /// next opening of the pool.
+    /// Decides a set of snapshots, if possible. If the device fails, the next opening of the pool
+    /// decides it.
     pub(super) fn settle_set(&self, state: &mut super::state::State, set: SnapshotSet) {
         match state.settle_set(set) {
             Ok(volumes) => {
@@ -82,8 +81,8 @@ impl Shared {
         Ok(())
     }
 
-    /// A volume was opened. What was wanted of it before that may name maps that were not made yet,
-    /// or another snapshot than the one that it has begun with.
+    /// Replaces the reclaim task of a volume that was opened. The old task may name maps that were
+    /// not made yet, or another snapshot than the one whose reclaim has begun.
     pub(super) fn ask_reclaim_anew(&self, state: &super::state::State, volume: u32) {
         let mut mail = self.mail();
         mail.reclaiming.remove(&volume);
@@ -94,10 +93,10 @@ impl Shared {
         self.want_reclaim(state, volume);
     }
 
-    /// Asks a volume to give back the blocks of its next deleted snapshot, if there is one.
+    /// Requests that a volume free the blocks of its next deleted snapshot, if there is one.
     pub(super) fn want_reclaim(&self, state: &super::state::State, volume: u32) {
         let mut mail = self.mail();
-        // One at a time: the next one's neighbours are others then.
+        // One at a time, since each changes the neighbours of the next.
         if let Some(doomed) = state.doomed_of(volume)
             && mail.reclaiming.insert(volume)
         {
@@ -144,7 +143,7 @@ impl LocalPool {
                 && let Err(error) = self.tend_one(volume)
             {
                 let numbers: Vec<u32> = begun.iter().map(|(number, _)| *number).collect();
-                // If this fails, too, the next opening finds that they are not all made.
+                // If this fails, too, the next opening finds that the set is not complete.
                 let _ = self.delete_nodes(&numbers, true);
                 return Err(error);
             }
@@ -156,8 +155,8 @@ impl LocalPool {
         Ok(makings)
     }
 
-    /// Makes the nodes of snapshots, and asks their volumes for them: the number of each, and what
-    /// tells whether it was made.
+    /// Creates the nodes of snapshots, and the tasks of their volumes. Returns the number of each,
+    /// and the receiver of its result.
     fn make_pending(
         &self,
         set: &[(u32, SnapshotId)],
@@ -181,7 +180,8 @@ impl LocalPool {
         }
         let numbers = state.make_nodes(nodes).map_err(self.io(doing()))?;
         let numbers = numbers.ok_or_else(|| self.io(doing())(state.table_is_full()))?;
-        // Before a volume is opened that would strike out what nobody waits for.
+        // Locked before such a volume can be opened, which would remove snapshots for which no
+        // caller waits.
         let mut mail = self.shared.mail();
         let mut begun = Vec::new();
         for (&(volume, _), number) in set.iter().zip(numbers) {
@@ -193,8 +193,8 @@ impl LocalPool {
         Ok(begun)
     }
 
-    /// Deletes a snapshot. Done if there is none. Its blocks are given back by its volume: at once
-    /// if it is not open, else when its store attends to the pool.
+    /// Deletes a snapshot. Succeeds if there is none. Its volume frees the blocks: at once if it is
+    /// not open, otherwise when its store attends to the pool.
     ///
     /// # Errors
     /// When the device fails.
@@ -202,8 +202,8 @@ impl LocalPool {
         self.delete_snapshots(&[id], false)
     }
 
-    /// As [`Self::delete_snapshot`], of several; `is_undone` if they are those of a set that cannot
-    /// be made: a crash leaves none of them, or all may be made yet.
+    /// Deletes several snapshots, as [`Self::delete_snapshot`]. `is_undone` if they are a set that
+    /// cannot be made: after a crash either none of them exists, or all may still be made.
     pub(super) fn delete_snapshots(
         &self,
         ids: &[SnapshotId],
@@ -227,7 +227,7 @@ impl LocalPool {
             let mut state = self.state();
             let deleted = |number: &u32| {
                 let node = *state.all.get(number)?;
-                // The others of its set stay, unless none of them is to be made.
+                // The others of its set stay, unless the set is undone.
                 let set = if is_undone { SnapshotSet::default() } else { node.set };
                 Some((*number, Node { kind: NodeKind::SnapshotDeleted, set, ..node }))
             };
@@ -248,7 +248,7 @@ impl LocalPool {
             deleted
         };
         for (_, node) in deleted {
-            // If its blocks cannot be given back now, that is the volume's trouble.
+            // If its blocks cannot be freed now, that is recorded as the volume's trouble.
             self.tend(node.parent);
         }
         Ok(())
@@ -267,7 +267,7 @@ impl LocalPool {
             .collect()
     }
 
-    /// Makes a volume that begins as a snapshot is, in no time. It is at least as large.
+    /// Creates a volume with the data of a snapshot, without copying. It is at least as large.
     ///
     /// # Errors
     /// When there is no such snapshot, the size is less than its, there is a volume of this id, or
@@ -315,14 +315,14 @@ impl LocalPool {
         *state.readers.entry(number).or_default() += 1;
         drop(state);
         let tree = Tree::new(node.root.height, node.root.map);
-        // Of its own, since the pool's may keep this reader.
+        // A desk of its own, since the pool's may keep this reader.
         let pool = Self { desk: Arc::default(), ..self.clone() };
         let (size, cipher) = (ByteCount(node.size), cipher.map(Arc::new));
         Ok(SnapshotReader { pool, number, volume: node.parent, id, tree, size, cipher })
     }
 }
 
-/// Reads a snapshot. Every block is held to its checksum.
+/// Reader of a snapshot. It verifies the checksum of every block.
 #[derive(Debug)]
 pub struct SnapshotReader {
     pool: LocalPool,
@@ -334,7 +334,7 @@ pub struct SnapshotReader {
     cipher: Option<Arc<Cipher>>,
 }
 
-/// Blocks of a snapshot, found but not read yet.
+/// Blocks of a snapshot that were located but not read yet.
 pub(super) struct Located {
     first: u64,
     pointers: Vec<Pointer>,
@@ -342,7 +342,7 @@ pub(super) struct Located {
 }
 
 impl LocalPool {
-    /// Reads blocks of a snapshot that a reader holds; zeroes for holes.
+    /// Reads located blocks of a snapshot. Holes are zeroes.
     pub(super) fn read_located(
         &self,
         id: SnapshotId,
@@ -352,7 +352,7 @@ impl LocalPool {
         let mut bytes = vec![0; pointers.len() * BLOCK_BYTES];
         let mut from = 0;
         while from < pointers.len() {
-            // What lies in one piece is read in one.
+            // Contiguous blocks are read with one operation.
             let follows = |(one, next): (&Pointer, &Pointer)| {
                 one.block != 0 && one.block.checked_add(1) == Some(next.block)
             };
@@ -370,7 +370,7 @@ impl LocalPool {
         Ok(bytes)
     }
 
-    /// Reads blocks that lie one behind the other, and holds each to its checksum.
+    /// Reads contiguous blocks, and verifies the checksum of each.
     fn read_run(
         &self,
         what: &str,
@@ -408,7 +408,7 @@ impl SnapshotReader {
         Ok(page_from(&bytes))
     }
 
-    /// The entries of a leaf of the map; `None` if it is a hole as a whole.
+    /// Returns the entries of a leaf of the map; `None` if all of it is a hole.
     fn leaf(&mut self, leaf: u64) -> Result<Option<Arc<crate::local::tree::Page>>, StoreError> {
         self.tree.shrink(PAGES_MAX, u64::MAX);
         loop {
@@ -431,7 +431,7 @@ impl SnapshotReader {
         located.map(|located| self.pool.read_located(self.id, &located)).transpose()
     }
 
-    /// Finds blocks, all of one leaf; `None` if all of them are holes.
+    /// Locates blocks, all of one leaf; `None` if all of them are holes.
     pub(super) fn locate(&mut self, first: u64, count: u64) -> Result<Option<Located>, StoreError> {
         let Some(page) = self.leaf(first / FANOUT)? else { return Ok(None) };
         let at = (first % FANOUT) as usize;
@@ -442,8 +442,9 @@ impl SnapshotReader {
         Ok(is_any.then_some(Located { first, pointers, cipher }))
     }
 
-    /// The units of 512 KiB from `first` on in which this snapshot differs from an older one, or in
-    /// which it has data if there is none: at most `max` of them, and where to go on.
+    /// Returns the units of 512 KiB from `first` on in which this snapshot differs from an older
+    /// one, or in which it has data if there is no older one: at most `max` of them, and the unit
+    /// at which to continue.
     ///
     /// # Errors
     /// When a page has rotted, or the device fails.

@@ -1,4 +1,5 @@
-//! What the pool knows: nodes, owners of chunks, and what is free. All of it is also on the device.
+//! State of the pool in memory: nodes, owners of chunks, and free chunks. All of it is also on the
+//! device.
 
 use super::claim::Claim;
 use super::{CHUNK_BYTES, GROWTH_CHUNKS};
@@ -24,40 +25,41 @@ pub(super) struct State {
     pub owners: Table,
     /// All nodes by their numbers.
     pub all: BTreeMap<u32, Node>,
-    /// Nodes by their parents: what snapshots a volume has, and who uses a snapshot, is asked
-    /// whenever a volume is opened.
+    /// Nodes by their parents. Each opening of a volume looks up its snapshots, and the volumes
+    /// that were made of a snapshot.
     children: BTreeSet<(u32, u32)>,
     /// Snapshots of sets, by the ids of the sets.
     pub(super) sets: BTreeSet<(u64, u32)>,
-    /// No number below it is free.
+    /// All numbers below it are in use.
     free_from: u32,
-    /// Volumes, those that are being deleted among them.
+    /// Volumes, including those that are being deleted.
     pub volumes: BTreeMap<VolumeId, u32>,
-    /// Snapshots, also those that are being made.
+    /// Snapshots, including those that are being made.
     pub snapshots: BTreeMap<SnapshotId, u32>,
-    /// What snapshots are filled in.
+    /// Nodes that snapshots are filled in.
     pub filling: BTreeMap<SnapshotId, u32>,
     /// Chunks of each node, by their indexes.
     pub owned: BTreeMap<u32, Vec<u32>>,
     pub free: BTreeSet<u32>,
-    /// Readers of snapshots.
+    /// Numbers of open readers of snapshots, by their nodes.
     pub readers: BTreeMap<u32, u32>,
-    /// The deleted snapshot that each volume had begun to give back when it was opened: it is the
-    /// first to be gone on with, since what is left of it is no neighbour to compare another with.
+    /// The deleted snapshot whose reclaim each volume had begun when it was opened. That reclaim
+    /// continues first: the rest of such a snapshot is no neighbour with which another one can be
+    /// compared.
     pub begun: BTreeMap<u32, u32>,
-    /// Numbers whose sectors are damaged in both copies: what these nodes are is not known. Their
+    /// Numbers of nodes whose sectors are damaged in both copies. Their contents are unknown; their
     /// numbers and chunks are given to no other node.
     pub unknown: BTreeSet<u32>,
-    /// Nodes that the tables say cannot be opened, and why.
+    /// Nodes that cannot be opened according to the tables, with the reason.
     pub damaged: BTreeMap<u32, String>,
-    /// Sectors of the owner table that are damaged: none of their chunks is allocated.
-    /// Chunks of any node may be among them.
+    /// Damaged sectors of the owner table. Chunks of any node may be among theirs, so none of those
+    /// is allocated.
     doubted: BTreeSet<usize>,
-    /// Nodes that have left room in their indexes for chunks in such sectors.
+    /// Nodes whose indexes have a gap for chunks in such sectors.
     spaced: BTreeSet<u32>,
-    /// Whether the pool is still ours. Asked before either table is written.
+    /// Checks whether the pool is still this server's, before either table is written.
     claim: Arc<Claim>,
-    /// Openings of volumes since the pool was opened.
+    /// Number of openings of volumes since the pool was opened.
     openings: u32,
 }
 
@@ -66,10 +68,10 @@ fn sector_of(chunk: u32) -> usize {
 }
 
 impl State {
-    /// Finds the nodes, and what is free.
+    /// Creates the state from the tables: finds the nodes and the free chunks.
     ///
     /// # Errors
-    /// What is wrong with a node, if something cannot be.
+    /// If a node is impossible.
     pub fn new(
         superblock: Superblock,
         nodes: Table,
@@ -143,13 +145,13 @@ impl State {
         self.free.retain(|chunk| !doubted.contains(&sector_of(*chunk)));
     }
 
-    /// Nodes whose first chunk is not their own. Whatever has changed its owner may have changed
-    /// those beside it, too.
+    /// Finds nodes whose first chunk has another owner. Other owners in the same sector may be
+    /// wrong, too.
     fn find_damaged(&mut self) {
         let chunks = self.superblock.first_chunk..self.superblock.chunks;
         let mut homes = BTreeSet::new();
         for (number, node) in self.all.iter().filter(|(_, node)| node.home == 0) {
-            // It begins with the map of its snapshot, which is lost.
+            // The volume begins with the map of its snapshot, which is lost.
             if node.has_space() && self.unknown.contains(&node.parent) {
                 let (id, sector) = (VolumeId::from_bits(node.id), node.parent);
                 let what =
@@ -158,7 +160,7 @@ impl State {
                 self.damaged.insert(*number, what);
                 continue;
             }
-            // Until its first chunk is noted it gets no other one.
+            // A volume gets only its minimum of chunks before its home is recorded.
             let owned = self.owned.get(number).map_or(0, Vec::len);
             if node.has_space() && owned > super::CHUNKS_MIN {
                 let id = VolumeId::from_bits(node.id);
@@ -168,7 +170,7 @@ impl State {
             }
         }
         for (number, node) in self.all.iter().filter(|(_, node)| node.home != 0) {
-            // Such a one may have lost its chunks already, and goes next.
+            // Its chunks may have been freed already; the node is deleted next.
             let is_going = matches!(node.kind, NodeKind::Deleting | NodeKind::Husk)
                 && self.children_of(*number).next().is_none();
             let is_placed = chunks.contains(&node.home);
@@ -191,17 +193,17 @@ impl State {
                 homes.insert(node.home);
             }
         }
-        // Nor may it be another's, whom the table names instead.
+        // The table names another owner, which must not use the chunk either.
         for chunk in self.owned.values_mut().flatten().filter(|chunk| homes.contains(chunk)) {
             *chunk = 0;
         }
     }
 
-    /// Whether a snapshot of this volume may be among the unknown nodes, and volumes that were made
-    /// of it use its blocks: then no block of the volume's snapshots is given back.
+    /// Returns whether a snapshot of this volume may be among the unknown nodes, and volumes that
+    /// were made of it may use its blocks. Then no block of the volume's snapshots is freed.
     pub fn may_have_unknown_snapshots(&self, volume: u32) -> bool {
         let parent = self.all.get(&volume).map_or(0, |node| node.parent);
-        // A snapshot that the volume itself was made of is older than it.
+        // The snapshot that the volume was made of is older than the volume.
         self.unknown.iter().any(|number| *number != parent && self.is_pinned(*number))
     }
 
@@ -210,8 +212,8 @@ impl State {
         Owner::decode(chunk as usize, payload)
     }
 
-    /// Writes the owners of all chunks that were never written, so that one that is lost is told
-    /// from one that there never was.
+    /// Writes the owners of all chunks that were never written, so that a lost sector is
+    /// distinguished from one that was never written.
     pub fn begin_owners(&mut self, device: &dyn Device) -> io::Result<()> {
         self.begin_owners_of(self.superblock.chunks)?;
         if self.superblock.written == self.superblock.chunks {
@@ -236,7 +238,7 @@ impl State {
         self.owners.write(draft)
     }
 
-    /// Notes in memory what a node is.
+    /// Records a node in memory.
     fn note_node(&mut self, number: u32, node: Node) {
         if let Some(before) = self.all.insert(number, node) {
             self.strike(number, &before);
@@ -259,7 +261,7 @@ impl State {
         }
     }
 
-    /// Forgets by what a node was found.
+    /// Removes the index entries of a node.
     fn strike(&mut self, number: u32, node: &Node) {
         self.children.remove(&(node.parent, number));
         self.sets.remove(&(node.set.id, number));
@@ -277,19 +279,19 @@ impl State {
         }
     }
 
-    /// The node of a volume, also of one that is being deleted.
+    /// Returns the node of a volume, even if it is being deleted.
     pub fn volume(&self, id: VolumeId) -> Option<(u32, Node)> {
         let number = *self.volumes.get(&id)?;
         Some((number, *self.all.get(&number)?))
     }
 
-    /// The node of a snapshot, also of one that is being made.
+    /// Returns the node of a snapshot, even if it is being made.
     pub fn snapshot(&self, id: SnapshotId) -> Option<(u32, Node)> {
         let number = *self.snapshots.get(&id)?;
         Some((number, *self.all.get(&number)?))
     }
 
-    /// What is known of a snapshot with this node.
+    /// Returns the description of a snapshot with this node.
     pub fn info(&self, id: SnapshotId, node: &Node) -> SnapshotInfo {
         let volume = self.all.get(&node.parent).filter(|of| of.kind == NodeKind::Volume);
         SnapshotInfo {
@@ -302,24 +304,24 @@ impl State {
         }
     }
 
-    /// The node that a snapshot is filled in.
+    /// Returns the node that a snapshot is filled in.
     pub fn filling(&self, id: SnapshotId) -> Option<(u32, Node)> {
         let number = *self.filling.get(&id)?;
         Some((number, *self.all.get(&number)?))
     }
 
-    /// The wrapped key of a node's data.
+    /// Returns the wrapped key of a node's data.
     pub fn key_of(&self, number: u32) -> &[u8] {
         self.nodes.get(number as usize).map_or(&[], decode_key)
     }
 
-    /// Makes a new node with a wrapped key, durably; its number. `None` if the table is full.
+    /// Creates a node with a wrapped key, durably. Returns its number; `None` if the table is full.
     pub fn make_node(&mut self, node: Node, key: &[u8]) -> io::Result<Option<u32>> {
         Ok(self.make_nodes(vec![(node, key.to_vec())])?.and_then(|made| made.first().copied()))
     }
 
-    /// Makes new nodes with their wrapped keys, durably; their numbers. `None` if the table has not
-    /// room for all of them.
+    /// Creates nodes with their wrapped keys, durably. Returns their numbers; `None` if the table
+    /// has no room for all of them.
     pub fn make_nodes(&mut self, nodes: Vec<(Node, Vec<u8>)>) -> io::Result<Option<Vec<u32>>> {
         let is_free =
             |number: &u32| !self.all.contains_key(number) && !self.unknown.contains(number);
@@ -330,7 +332,8 @@ impl State {
         }
         let (mut made, mut draft) = (Vec::new(), Draft::new());
         for (&number, (node, key)) in numbers.iter().zip(nodes) {
-            // No other node of this number has had it, in this pool or one that was here before.
+            // Unique: no other node of this number has had this generation, in this pool or an
+            // earlier one on the device.
             let version = u64::from(self.nodes.version(number as usize));
             let generation = (self.superblock.identity as u64).wrapping_add(version);
             self.nodes.change(&mut draft, number as usize, |payload| encode_key(payload, &key));
@@ -341,19 +344,19 @@ impl State {
         Ok(Some(numbers))
     }
 
-    /// Why there can be no more nodes.
+    /// Returns the error for a full table of nodes.
     pub fn table_is_full(&self) -> io::Error {
         let nodes = self.superblock.node_sectors - 1;
         let text = format!("it has room for {nodes} volumes and snapshots, and all of it is taken");
         io::Error::new(io::ErrorKind::StorageFull, text)
     }
 
-    /// Notes what nodes are, durably.
+    /// Writes nodes to the table, durably.
     pub fn write_nodes(&mut self, nodes: impl IntoIterator<Item = (u32, Node)>) -> io::Result<()> {
         self.write_with(Draft::new(), nodes.into_iter().collect())
     }
 
-    /// The same, with what the draft changes.
+    /// Writes nodes, and the changes of `draft`, to the table, durably.
     fn write_with(&mut self, mut draft: Draft, nodes: Vec<(u32, Node)>) -> io::Result<()> {
         for (number, node) in &nodes {
             self.nodes.change(&mut draft, *number as usize, |payload| node.encode(payload));
@@ -364,7 +367,7 @@ impl State {
         Ok(())
     }
 
-    /// Nodes are nothing any more, durably.
+    /// Clears nodes in the table, durably.
     pub fn clear_nodes(&mut self, numbers: &[u32]) -> io::Result<()> {
         let mut draft = Draft::new();
         for &number in numbers {
@@ -382,7 +385,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a node and its chunks out of all tables.
+    /// Removes a node and its chunks from all tables.
     pub fn forget(&mut self, number: u32) -> io::Result<()> {
         let owned = self.owned.get(&number).cloned().unwrap_or_default();
         let chunks: Vec<u32> = owned.into_iter().filter(|&chunk| chunk != 0).collect();
@@ -393,8 +396,8 @@ impl State {
         self.clear_nodes(&[number])
     }
 
-    /// Takes chunks back that a node does not use any more, durably. If that fails they stay the
-    /// node's: a chunk that is given next must not have one of their indexes.
+    /// Takes back chunks that a node does not use any more, durably. If that fails they stay the
+    /// node's, since the next chunk must not get one of their indexes.
     pub fn take_back(&mut self, node: u32, chunks: &[(u32, u32)]) -> io::Result<()> {
         let owned = self.owned.get(&node).map_or(&[][..], Vec::as_slice);
         let is_owned = |(index, chunk): &(u32, u32)| owned.get(*index as usize) == Some(chunk);
@@ -408,7 +411,7 @@ impl State {
         Ok(())
     }
 
-    /// A number for the opening of a volume: larger than those of all before it.
+    /// Returns a number for the opening of a volume, larger than those of all openings before it.
     pub fn next_session(&mut self) -> u64 {
         self.openings += 1;
         u64::from(self.superblock.session) << 32 | u64::from(self.openings)
@@ -425,8 +428,8 @@ impl State {
         self.owners.write(draft)
     }
 
-    /// The indexes that a node's next chunks get: those that are free, from the first on. While
-    /// some owners are not known, those behind all that it may have.
+    /// Returns the index of a node's next chunk: the first that is free. While some owners are
+    /// unknown, it is behind all indexes that the node may have.
     fn next_index(&mut self, node: u32, owned: &mut Vec<u32>) -> usize {
         if self.doubted.is_empty() || owned.is_empty() {
             return owned.iter().position(|&chunk| chunk == 0).unwrap_or(owned.len());
@@ -437,7 +440,7 @@ impl State {
         owned.len()
     }
 
-    /// Gives a node up to so many more chunks, durably: their indexes and numbers.
+    /// Gives a node at most `count` more chunks, durably. Returns their indexes and numbers.
     pub fn give(
         &mut self,
         device: &dyn Device,
@@ -467,13 +470,12 @@ impl State {
         Ok(given)
     }
 
-    /// Makes the pool longer, if it may be and the device lets it: by less if there is not room for
-    /// more.
+    /// Extends the pool, up to its maximum and as far as the device allows.
     fn grow(&mut self, device: &dyn Device) -> io::Result<()> {
         let (present, most) = (self.superblock.chunks, self.chunks_max());
         let length = device.size()? / CHUNK_BYTES;
         let mut fits = match length > u64::from(present) {
-            // A block device is as long as it is.
+            // The size of a block device is fixed.
             true => length.min(u64::from(most)) as u32,
             false => most.min(present + GROWTH_CHUNKS),
         };
@@ -500,12 +502,12 @@ impl State {
         Ok(())
     }
 
-    /// The chunks that the pool may grow to have.
+    /// Returns the maximum number of chunks of the pool.
     pub fn chunks_max(&self) -> u32 {
         (self.superblock.owner_sectors * OWNERS as u32).min(CHUNKS_MAX)
     }
 
-    /// The snapshots of a volume's node, of all kinds, from the oldest to the newest.
+    /// Returns the snapshots of a volume's node, of all kinds, from the oldest to the newest.
     pub fn snapshots_of(&self, volume: u32) -> Vec<(u32, Node)> {
         let children = self.children_of(volume);
         let mut found: Vec<(u32, Node)> = children.filter(|(_, node)| !node.has_space()).collect();
@@ -513,19 +515,19 @@ impl State {
         found
     }
 
-    /// Whether volumes that were made of a snapshot, or readers, use it.
+    /// Returns whether a reader, or a volume that was made of it, uses a snapshot.
     pub fn is_pinned(&self, snapshot: u32) -> bool {
         self.readers.contains_key(&snapshot)
             || self.children_of(snapshot).any(|(_, node)| node.has_space())
     }
 
-    /// The nodes of which this one is the parent, by their numbers.
+    /// Returns the nodes whose parent is this one, by their numbers.
     fn children_of(&self, parent: u32) -> impl Iterator<Item = (u32, Node)> {
         let numbers = self.children.range((parent, 0)..=(parent, u32::MAX));
         numbers.filter_map(|(_, number)| Some((*number, *self.all.get(number)?)))
     }
 
-    /// The next deleted snapshot of a volume whose blocks are to be given back.
+    /// Returns the next deleted snapshot of a volume whose blocks are to be freed.
     pub fn doomed_of(&self, volume: u32) -> Option<Doomed> {
         if self.may_have_unknown_snapshots(volume) {
             return None;

@@ -1,7 +1,8 @@
-//! What was being done when the pool was left, and what volumes that are not open have left to do.
+//! Operations that were interrupted when the pool was closed, and remaining work of volumes that
+//! are not open.
 //!
-//! What cannot be done is the trouble of one volume. The pool and all other volumes serve. It is
-//! tried again when space comes back, and at the next opening of the pool.
+//! Work that fails is the trouble of one volume. The pool and all other volumes serve. The work is
+//! repeated when space becomes free, and at the next opening of the pool.
 
 use super::open::Closed;
 use super::state::State;
@@ -13,18 +14,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{MutexGuard, PoisonError};
 
-/// What cannot be finished of a volume that is not open.
+/// Work that cannot be finished of a volume that is not open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// The volume, or what is left of it, for people.
+    /// Name of the volume, or of its rest, for people.
     pub what: String,
-    /// Why.
+    /// Reason of the failure.
     pub why: String,
-    /// Whether it may be done when there is space.
+    /// Whether it may succeed when there is space.
     pub is_no_space: bool,
 }
 
-/// A volume, or what is left of one, for people.
+/// Returns the name of a volume, or of its rest, for people.
 fn name_of(node: &Node) -> String {
     match node.kind {
         NodeKind::Husk => format!("what is left of {}", VolumeId::from_bits(node.id)),
@@ -33,7 +34,7 @@ fn name_of(node: &Node) -> String {
     }
 }
 
-/// Whether a volume cannot be opened, or not be gone through, because something has rotted.
+/// Returns whether a volume cannot be opened or read completely because its data is damaged.
 fn is_rotten(error: &StoreError) -> bool {
     match error {
         StoreError::Rotten { .. } => true,
@@ -43,8 +44,8 @@ fn is_rotten(error: &StoreError) -> bool {
 }
 
 impl State {
-    /// Whether nobody uses anything of a deleted volume any more: all its snapshots are deleted,
-    /// and no volume or reader uses one.
+    /// Returns whether no part of a deleted volume is in use: all of its snapshots are deleted, and
+    /// no volume or reader uses one.
     fn is_unused(&self, volume: u32) -> bool {
         let is_gone = |(number, node): &(u32, Node)| {
             node.kind == NodeKind::SnapshotDeleted
@@ -58,7 +59,7 @@ impl State {
                 && !self.may_have_unknown_snapshots(volume)
     }
 
-    /// Whether a volume has work left that does not wait for a client.
+    /// Returns whether a volume has work left that no client requests.
     fn is_unsettled(&self, number: u32, node: &Node) -> bool {
         let is_unknown = |(_, snapshot): &(u32, Node)| snapshot.root.checkpoint == 0;
         let has_unknown = || self.snapshots_of(number).iter().any(is_unknown);
@@ -77,7 +78,7 @@ impl Shared {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of a volume that is not open has failed, or has not.
+    /// Records the result of work for a volume that is not open.
     fn note_trouble(&self, number: u32, done: Result<(), &StoreError>) {
         let Err(error) = done else {
             self.troubles().remove(&number);
@@ -88,7 +89,7 @@ impl Shared {
         let is_no_space = error.is_no_space();
         let trouble = Trouble { what, why, is_no_space };
         let before = self.troubles().insert(number, trouble.clone());
-        // Told once.
+        // Each trouble is logged once.
         if before.as_ref() != Some(&trouble) {
             let pool = self.device.path().display();
             let Trouble { what, why, .. } = trouble;
@@ -101,14 +102,14 @@ impl Shared {
 }
 
 impl LocalPool {
-    /// What cannot be finished of volumes that are not open, by their nodes.
+    /// Returns the work that cannot be finished of volumes that are not open.
     #[must_use]
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.troubles().values().cloned().collect()
     }
 
-    /// Finishes what was being done when the pool was left: deletions, and snapshots that may be in
-    /// the log of their volumes.
+    /// Finishes operations that were interrupted when the pool was closed: deletions, and snapshots
+    /// that may be in the log of their volumes.
     pub(super) fn finish(&self) {
         let (deleting, unsettled): (Vec<_>, Vec<_>) = {
             let state = self.state();
@@ -147,7 +148,7 @@ impl LocalPool {
         }
     }
 
-    /// Tries once more what there was no space for.
+    /// Repeats the work for which there was no space.
     pub(super) fn try_again(&self) {
         let lacking: Vec<u32> = {
             let troubles = self.shared.troubles();
@@ -166,22 +167,24 @@ impl LocalPool {
         }
     }
 
-    /// Takes a volume that is being deleted out of all tables, or makes it what its snapshots need.
+    /// Removes a deleted volume from all tables, or reduces it to the blocks that its snapshots
+    /// need.
     pub(super) fn finish_deletion(&self, number: u32, node: Node) -> Result<(), StoreError> {
         let done = self.do_finish_deletion(number, node);
         self.shared.note_trouble(number, done.as_ref().map(|_| ()));
-        // What is left to do is no part of the deletion.
+        // The remaining work is not a part of the deletion.
         self.tend(done?.unwrap_or(number));
         Ok(())
     }
 
-    /// As [`Self::finish_deletion`], where no caller waits for the result.
+    /// Finishes a deletion as [`Self::finish_deletion`], if no caller waits for the result.
     pub(super) fn finish_deletion_or_note(&self, number: u32, node: Node) {
-        // A failure is noted.
+        // A failure is recorded as a trouble.
         let _ = self.finish_deletion(number, node);
     }
 
-    /// The volume that is to be tended next, if none of this one is left.
+    /// Finishes a deletion. Returns the next volume to tend (0 is none) if this one was removed
+    /// from the tables.
     fn do_finish_deletion(&self, number: u32, node: Node) -> Result<Option<u32>, StoreError> {
         let id = VolumeId::from_bits(node.id);
         let doing = || format!("finish the deletion of {id}");
@@ -205,7 +208,7 @@ impl LocalPool {
         Ok(None)
     }
 
-    /// The node of the deleted snapshot that gets all that a deleted volume has.
+    /// Creates the node of the deleted snapshot that gets all blocks of a deleted volume.
     fn make_heir(&self, number: u32, node: &Node) -> Result<u32, StoreError> {
         let doing = || format!("finish the deletion of {}", VolumeId::from_bits(node.id));
         let heir = Node::new(NodeKind::SnapshotDeleted, node.id, node.size, number);
@@ -213,9 +216,9 @@ impl LocalPool {
         made.ok_or_else(|| self.io(doing())(self.state().table_is_full()))
     }
 
-    /// Takes a deleted volume out of all tables with its snapshots, if nobody uses anything of it:
-    /// none of its blocks needs to be looked at for that. The volume to be tended next (0 is none)
-    /// if that was done: of its snapshot this one was made.
+    /// Removes a deleted volume with its snapshots from all tables, if no part of it is in use.
+    /// None of its blocks is read for that. If it was removed, returns the next volume to tend (0
+    /// is none): that of the snapshot of which this volume was made.
     fn clear_out(&self, number: u32) -> io::Result<Option<u32>> {
         let mut state = self.state();
         let Some(node) = state.all.get(&number).copied() else { return Ok(Some(0)) };
@@ -236,9 +239,9 @@ impl LocalPool {
         Ok(Some(parent))
     }
 
-    /// Does what is left to do for the space of a volume that is not open: snapshots that were
-    /// asked for, blocks of deleted snapshots. If nothing is left of a deleted volume, its chunks
-    /// are free, and the snapshot that it was made of is looked at likewise.
+    /// Does the remaining work for the space of a volume that is not open: pending snapshots, and
+    /// freeing the blocks of deleted ones. If that leaves a deleted volume without blocks in use,
+    /// its chunks are freed, and the volume of the snapshot that it was made of is tended next.
     pub(super) fn tend(&self, volume: u32) {
         let mut next = volume;
         while next != 0 {
@@ -249,7 +252,7 @@ impl LocalPool {
         }
     }
 
-    /// The volume that is to be tended next; 0 is none.
+    /// Tends one volume. Returns the next one to tend; 0 is none.
     pub(super) fn tend_one(&self, volume: u32) -> Result<u32, StoreError> {
         loop {
             let Some(closed) = Closed::claim(&self.shared, volume) else { return Ok(0) };
@@ -272,7 +275,7 @@ impl LocalPool {
         }
     }
 
-    /// Why a volume that was open may have failed.
+    /// Returns the likely reason for which an open volume has failed.
     fn why_failed(&self) -> io::Error {
         match self.state().free.is_empty() {
             true => io::ErrorKind::StorageFull.into(),

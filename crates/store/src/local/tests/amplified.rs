@@ -1,4 +1,4 @@
-//! How many bytes the device writes for a byte of a client. The counts are exact: nothing is timed.
+//! Bytes that the device writes for each byte of a client. The counts are exact: nothing is timed.
 
 use super::super::simulated::{SimulatedDevice, SimulatedQueue};
 use super::super::table::SECTOR_BYTES;
@@ -48,7 +48,7 @@ fn a_write_costs_a_hundredth_more_than_its_bytes_and_with_a_flush_a_log_block() 
     assert!((1.99..2.07).contains(&durable), "{durable}");
 }
 
-/// A flush for each write costs the data and one log block. What comes on top is checkpoints.
+/// A flush for each write costs the data and one log block. Checkpoints are extra.
 #[test]
 fn a_write_with_a_flush_costs_two_blocks_without_checkpoints() {
     let durable = bytes_written_per_byte(true, 1, u32::MAX);

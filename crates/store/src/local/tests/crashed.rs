@@ -1,5 +1,5 @@
-//! Known sequences that a power failure cuts short: orders of writes that few of the histories in
-//! `tests/crashes.rs` and `tests/snapshots.rs` show.
+//! Known sequences that a power failure interrupts: orders of writes that are rare in the histories
+//! of `tests/crashes.rs` and `tests/snapshots.rs`.
 
 use super::super::format::LogHead;
 use super::super::page_cache_file::Lasting;
@@ -15,7 +15,7 @@ pub(super) const SIZE: ByteCount = ByteCount(4 << 20);
 pub(super) const WRITE: Operation = Operation::Write { fua: false };
 pub(super) const DURABLE: Operation = Operation::Write { fua: true };
 
-/// An empty pool.
+/// Creates an empty pool.
 pub(super) fn empty() -> SimulatedDevice {
     let device = SimulatedDevice::new(64 << 20);
     LocalPool::init(&device, &LAYOUT).unwrap();
@@ -26,7 +26,7 @@ pub(super) fn open(device: &SimulatedDevice) -> Result<LocalPool, StoreError> {
     LocalPool::open(Arc::new(device.clone()), Bounds::default())
 }
 
-/// Operations that wait until the test answers them: a write has its effect then.
+/// Operations that wait until the test answers them; a write has its effect then.
 pub(super) struct Held {
     device: SimulatedDevice,
     pub ops: Vec<DiskOp>,
@@ -51,13 +51,13 @@ impl Held {
         store.submit(Submission { ticket: 1, operation, offset, length, buffer }, self);
     }
 
-    /// Answers the one of this place.
+    /// Answers the operation at this position.
     pub fn answer(&mut self, store: &mut dyn Store, at: usize) {
         let done = recover::run(&self.device, self.ops.remove(at));
         store.disk_done(done, self);
     }
 
-    /// Carries out a request while the first `held` operations go on waiting.
+    /// Executes a request while the first `held` operations keep waiting.
     pub fn beside(
         &mut self,
         store: &mut dyn Store,
@@ -73,7 +73,8 @@ impl Held {
         }
     }
 
-    /// Carries out a request, and whatever follows it; what the block holds, if that was asked for.
+    /// Executes a request, and the operations that follow from it. Returns the first byte of a
+    /// read.
     pub fn carry_out(&mut self, store: &mut dyn Store, request: (Operation, u64, u8)) -> u8 {
         match self.try_out(store, request) {
             Ok(value) => value,
@@ -81,7 +82,7 @@ impl Held {
         }
     }
 
-    /// As [`Self::carry_out`]; the request may fail.
+    /// Executes a request that may fail, as [`Self::carry_out`].
     pub fn try_out(
         &mut self,
         store: &mut dyn Store,
@@ -99,13 +100,13 @@ pub(super) fn read(store: &mut dyn Store, device: &SimulatedDevice, block: u64) 
     Held::new(device).carry_out(store, (Operation::Read, block, 0))
 }
 
-/// Every reference and count of the pool holds, and so does every checksum.
+/// Checks all references, counts and checksums of the pool.
 pub(super) fn prove(device: &SimulatedDevice, when: &str) {
     let report = check(device, true).unwrap();
     assert_eq!((report.leaked, &report.problems), (0, &Vec::new()), "{when}");
 }
 
-/// The log blocks of a volume: their heads and places, in order.
+/// Returns the headers and places of a volume's log blocks, in order.
 fn log_of(device: &SimulatedDevice, identity: Identity) -> Vec<(LogHead, u32)> {
     let mut found = Vec::new();
     let mut bytes = vec![0; BLOCK_BYTES];
@@ -117,7 +118,7 @@ fn log_of(device: &SimulatedDevice, identity: Identity) -> Vec<(LogHead, u32)> {
     found
 }
 
-/// Changes the head of a log block.
+/// Changes the header of a log block.
 fn put_head(device: &SimulatedDevice, block: u32, head: &LogHead) {
     let mut bytes = vec![0; BLOCK_BYTES];
     let offset = u64::from(block) * BLOCK_BYTES as u64;
@@ -127,8 +128,8 @@ fn put_head(device: &SimulatedDevice, block: u32, head: &LogHead) {
     device.sync().unwrap();
 }
 
-/// No log block can rot without a notice, and be it the last one of a chunk; but the last one of
-/// all, which no other confirms. Earlier versions did not name the chunk that follows.
+/// A rotten log block is noticed, even the last one of a chunk; but not the last one of the log,
+/// which no other block confirms. Earlier versions did not name the next chunk.
 #[test]
 fn the_log_does_not_end_where_a_chunk_of_it_ends() {
     const WRITES: u64 = 600;
@@ -178,7 +179,7 @@ fn the_log_does_not_end_where_a_chunk_of_it_ends() {
     rested.rot(u64::from(log[log.len() - 1].1) * BLOCK_BYTES as u64 + 100);
     let error = open(&rested).unwrap().open(ID, SIZE).map(drop).unwrap_err().to_string();
     assert!(error.contains("the log of vol-"), "{error}");
-    // A clean stop leaves nothing in the log.
+    // A clean stop leaves the log empty.
     drop(store);
     let stopped = device.crash(&mut Random::new(0, 0));
     for (_, block) in &log {
@@ -192,8 +193,8 @@ fn the_log_does_not_end_where_a_chunk_of_it_ends() {
     }
 }
 
-/// The chunk that a log block names as the one that follows is the one that the log enters, also
-/// after a restart that finds another one free: if the last block of its chunk rots, that is told.
+/// The log enters the chunk that a log block has named as the next one, even after a restart that
+/// finds another chunk free. If the last block of its chunk rots, that is reported.
 #[test]
 fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
     const LARGE: u32 = 256 * BLOCK_BYTES as u32;
@@ -208,7 +209,7 @@ fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
     let mut store = pool.open(ID, SIZE).unwrap();
     let mut held = Held::new(&device);
     held.carry_out(store.as_mut(), (DURABLE, 0, 1));
-    // A chunk of data, in front of all that the log takes after the first two.
+    // A chunk of data, before all chunks that the log takes after the first two.
     let (operation, offset) = (DURABLE, 512 * BLOCK_BYTES as u64);
     let buffer = Some(Buffer::new(LARGE as usize));
     let large = Submission { ticket: 1, operation, offset, length: LARGE, buffer };
@@ -228,7 +229,8 @@ fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
         held.carry_out(store.as_mut(), (DURABLE, 1, 2));
     }
     assert_eq!(left(&device), 4);
-    // The data goes, and the volume rests: the last but one block of the chunk confirms that.
+    // The data is discarded, and the volume rests: the last but one block of the chunk confirms
+    // that.
     let discard = Operation::Discard { fua: true };
     let clear = Submission { ticket: 1, operation: discard, offset, length: LARGE, buffer: None };
     store.submit(clear, &mut held);
@@ -256,8 +258,8 @@ fn a_log_enters_the_chunk_that_it_has_named_before_a_restart() {
     assert!(error.contains("the log of vol-"), "{error}");
 }
 
-/// What a write has replaced is what the volume holds until the flush has ended that makes the
-/// write durable: nothing else goes there, not even while the flush is under way.
+/// Replaced blocks keep their contents until the end of the flush that makes the write durable: no
+/// other data goes there, not even while the flush is under way.
 #[test]
 fn replaced_blocks_are_used_for_nothing_else_while_the_flush_is_under_way() {
     const BLOCKS: u64 = 4;
@@ -291,13 +293,13 @@ fn replaced_blocks_are_used_for_nothing_else_while_the_flush_is_under_way() {
     assert!(lost > 20, "{lost} times the log has not reached the disk");
 }
 
-/// Chunks of a deleted volume are nobody's: a volume that gets its node later does not get them by
-/// that, also if the pool was closed between, or the power failed.
+/// Chunks of a deleted volume have no owner. A volume that gets its node later does not get them,
+/// even if the pool was closed between, or the power failed.
 #[test]
 fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
     let ids = [1, 2, 3, 4].map(VolumeId::from_bits);
-    // The first one has so many chunks that the second one's come behind all that the two later
-    // ones get.
+    // The first one has enough chunks that the second one's are behind all those of the two later
+    // ones.
     let sizes = [(ids[0], 500), (ids[1], 20)];
     let mut was_cut = true;
     for power in 0.. {
@@ -342,8 +344,8 @@ fn a_volume_does_not_inherit_chunks_of_the_one_that_had_its_node() {
     }
 }
 
-/// An opening that finds a snapshot in the log writes an anchor for it, and then does what else the
-/// log says. When the power fails between, the next opening finds the rest of the log behind that
+/// An opening that finds a snapshot in the log writes an anchor for it, and then replays the rest
+/// of the log. If the power fails between, the next opening finds the rest of the log behind that
 /// anchor.
 #[test]
 fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
@@ -359,7 +361,7 @@ fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
     while making.made.try_recv() != Ok(true) {
         held.answer(store, 0);
     }
-    // From here on the log says so. The pages of the snapshot wait, and a write does not.
+    // The snapshot is in the log now. The pages of the snapshot wait, and a write does not.
     let pages = held.ops.len();
     assert!(pages > 0, "a checkpoint is under way");
     assert_eq!(held.beside(store, pages, (DURABLE, 0, 2)).result, Ok(()));
@@ -387,8 +389,8 @@ fn what_follows_a_snapshot_in_the_log_outlives_a_crash_while_it_is_opened() {
     }
 }
 
-/// A volume with the value 1 in block 0, durably, whose log ends with the last but one block of its
-/// chunk: that block has a write of the value 2, and the flush of it is under way.
+/// Creates a volume with the value 1 durably in block 0. Its log ends with the last but one block
+/// of its chunk, which has a write of the value 2, and the flush of it is under way.
 fn written_to_the_end_of_a_chunk(device: &SimulatedDevice, lasting: &SimulatedLasting) {
     let pool = open_noting(device, lasting).unwrap();
     pool.create(ID, SIZE).unwrap();
@@ -422,8 +424,8 @@ fn open_noting(
     LocalPool::open_noting(Arc::new(device.clone()), Bounds::default(), Some(lasting))
 }
 
-/// An opening writes nothing to the log before its checkpoint: the last block of a chunk would say
-/// that what a power failure has left of the log was flushed, data included.
+/// An opening writes nothing to the log before its checkpoint. Otherwise the last block of a chunk
+/// would claim that the log left by a power failure was flushed with its data.
 #[test]
 fn an_opening_that_the_power_cuts_short_takes_nothing_for_flushed() {
     let lasting = SimulatedLasting::default();
@@ -444,8 +446,8 @@ fn an_opening_that_the_power_cuts_short_takes_nothing_for_flushed() {
     }
 }
 
-/// An opening writes nothing to the log before its checkpoint: the next opening would take the file
-/// of answered writes for older than the log, and ignore it.
+/// An opening writes nothing to the log before its checkpoint. Otherwise the next opening would
+/// take the file of answered writes for older than the log, and ignore it.
 #[test]
 fn an_opening_that_is_killed_keeps_what_was_answered_before() {
     for power in 0..12 {
@@ -467,8 +469,8 @@ fn an_opening_that_is_killed_keeps_what_was_answered_before() {
 }
 
 /// The block that confirms the last flush is not flushed itself. An opening by the same server
-/// continues the log behind it, and must not say that it was flushed: a power failure may keep the
-/// later block alone.
+/// continues the log behind it, and must not claim that it was flushed: a power failure may keep
+/// only the later block.
 #[test]
 fn a_block_that_confirms_a_flush_is_not_confirmed_by_an_opening() {
     let device = empty();
@@ -480,7 +482,7 @@ fn a_block_that_confirms_a_flush_is_not_confirmed_by_an_opening() {
     store.rest(&mut held);
     assert_eq!(held.ops.len(), 1, "the block that confirms the flush");
     held.answer(store.as_mut(), 0);
-    // A volume that is given up with a write under way is not closed.
+    // A volume that is dropped with a write under way is not closed.
     held.begin(store.as_mut(), WRITE, 1, 2);
     held.ops.clear();
     drop(store);

@@ -70,7 +70,7 @@ impl Device for FixedDisk {
     }
 }
 
-/// Writes blocks of a MiB each from `first` on until there is no space; how many there were.
+/// Writes blocks of one MiB from `first` on until there is no space. Returns their number.
 fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
     for part in first.. {
         let (buffer, operation) = (Buffer::new(MIB as usize), Operation::Write { fua: true });
@@ -91,7 +91,7 @@ fn fill(disk: &FixedDisk, store: &mut dyn Store, first: u64) -> u64 {
     unreachable!("the disk ends")
 }
 
-/// All of a disk is for sale from the first moment on, and also what is added to it later.
+/// All of a disk can be used from the beginning, and also space that is added later.
 #[test]
 fn a_disk_is_used_to_its_end() {
     let disk = FixedDisk::new(64 * MIB);

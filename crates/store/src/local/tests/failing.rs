@@ -1,5 +1,5 @@
-//! A table that could not be written: what was refused does not happen later, and the pool in
-//! memory is what the device says.
+//! Failed writes of a table: a refused change does not take effect later, and the pool in memory
+//! matches the device.
 
 use super::super::simulated::SimulatedDevice;
 use super::*;
@@ -14,9 +14,9 @@ fn open(device: &SimulatedDevice) -> LocalPool {
     LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
 }
 
-/// What there is in a pool, and the space that is free.
+/// Returns the contents of a pool, and its free space.
 fn seen(pool: &LocalPool) -> impl PartialEq + std::fmt::Debug {
-    // One that is not complete is struck out when its volume is opened.
+    // A pending one is removed when its volume is opened.
     let snapshots = pool.snapshots();
     let complete = snapshots.iter().filter(|it| it.is_complete);
     let snapshots: Vec<_> = complete.map(|it| (it.id, it.volume)).collect();
@@ -56,15 +56,15 @@ fn written() -> SimulatedDevice {
     device
 }
 
-/// Does something while writes fail from each moment on. Whatever it says: a change beside it
-/// changes nothing but itself, and the next opening finds what this one knows.
+/// Runs `what` while writes fail from each moment on. Whatever it returns: a change after it
+/// changes nothing else, and the next opening finds the same contents as this one.
 fn refuses(name: &str, moments: u64, what: impl Fn(&LocalPool) -> bool) {
     let (mut failed, mut done) = (0, 0);
     for (after, has_effect) in (0..moments).flat_map(|after| [(after, false), (after, true)]) {
         let device = written();
         let pool = open(&device);
         let before = format!("{:?}", seen(&pool));
-        // Four operations: both copies, and both once more, as they were.
+        // Four operations: both copies, and both again with the contents from before.
         device.fail(after, 4, has_effect);
         let is_done = what(&pool);
         device.fail(0, 0, false);
@@ -102,7 +102,7 @@ fn a_volume_that_could_not_be_grown_has_its_size_later() {
 fn a_volume_that_could_not_be_deleted_is_there_later() {
     refuses("delete", 12, |pool| {
         let is_done = pool.delete(OTHER).is_ok();
-        // A deletion that has begun is asked for until it is done.
+        // A deletion that has begun is repeated until it succeeds.
         while !pool.list().unwrap().contains(&(OTHER, SIZE)) && pool.delete(OTHER).is_err() {}
         is_done
     });
@@ -110,7 +110,7 @@ fn a_volume_that_could_not_be_deleted_is_there_later() {
 
 #[test]
 fn a_snapshot_that_could_not_be_made_is_not_there_later() {
-    // What comes behind its node is the log of its volume.
+    // The writes after that of its node are in the log of its volume.
     refuses("snapshot", 2, |pool| {
         let made = pool.snapshot(OTHER, SnapshotId::from_bits(30));
         made.is_ok_and(|making| making.made.try_recv() == Ok(true))
@@ -124,7 +124,7 @@ fn a_volume_that_could_not_be_made_of_a_snapshot_is_not_there_later() {
     });
 }
 
-/// A chunk that could not be given, or not be taken back, is nobody's twice.
+/// A chunk whose owner could not be written never has two owners.
 #[test]
 fn a_chunk_that_could_not_be_given_is_given_to_one_later() {
     for (after, has_effect) in (0..8).flat_map(|after| [(after, false), (after, true)]) {

@@ -1,4 +1,4 @@
-//! A full pool: what is there can be replaced, discarded and deleted, and nothing else changes.
+//! A full pool: existing data can be replaced, discarded and deleted, and no other data changes.
 
 use super::super::packed::PackedDevice;
 use super::*;
@@ -12,7 +12,7 @@ const SNAPSHOT: SnapshotId = SnapshotId::from_bits(8);
 const WRITE: Operation = Operation::Write { fua: false };
 const DISCARD: Operation = Operation::Discard { fua: false };
 
-/// A disk, and its operations that wait. They are answered in any order.
+/// A disk with waiting operations, which are answered in any order.
 struct Rig {
     device: PackedDevice,
     waiting: Vec<DiskOp>,
@@ -26,7 +26,7 @@ impl Disk for Rig {
 }
 
 impl Rig {
-    /// An empty pool that can have as many MiB.
+    /// Creates an empty pool of at most `mib` MiB.
     fn new(mib: u32) -> (Self, LocalPool) {
         let device = PackedDevice::new(u64::from(mib + 64) << 20);
         LocalPool::init(&device, &Layout { chunks_max: mib, nodes: 63, ..LAYOUT }).unwrap();
@@ -56,7 +56,7 @@ impl Rig {
         while self.answer(store) {}
     }
 
-    /// Carries out a request of one block or many; the first byte of what it has read.
+    /// Executes a request of one block or several. Returns the first byte of a read.
     fn run(
         &mut self,
         store: &mut dyn Store,
@@ -70,7 +70,7 @@ impl Rig {
         done.result.map(|()| done.buffer.map_or(0, |buffer| buffer.bytes()[0]))
     }
 
-    /// Fills a volume until the pool has no space; how many blocks it holds.
+    /// Fills a volume until the pool has no space. Returns the number of its blocks.
     fn fill(&mut self, store: &mut dyn Store) -> u64 {
         let mut full = 0;
         for count in [64, 1] {
@@ -82,7 +82,7 @@ impl Rig {
         full
     }
 
-    /// Writes over blocks that a volume holds, `depth` at a time, with a flush after each 50.
+    /// Overwrites blocks of a volume, `depth` at a time, with a flush after each 50.
     fn overwrite(&mut self, store: &mut dyn Store, holds: u64, depth: u64, count: u64) {
         const REQUESTS: u64 = 6_000;
         let (mut submitted, mut ended) = (0, 0);
@@ -105,7 +105,7 @@ impl Rig {
         while self.answer(store) {}
     }
 
-    /// Every reference and count of the pool holds.
+    /// Checks all references and counts of the pool.
     fn prove(&self) {
         let report = check(&self.device, false).unwrap();
         assert_eq!((report.leaked, report.problems), (0, Vec::new()));
@@ -136,8 +136,8 @@ fn what_a_full_volume_holds_can_be_overwritten() {
     }
 }
 
-/// Blocks that are overwritten beside a snapshot are new ones: they run out. What is discarded, and
-/// the snapshot, can go; and then there is room.
+/// Overwriting blocks beside a snapshot takes new blocks, and they run out. Discards and the
+/// deletion of the snapshot succeed, and make room.
 #[test]
 fn a_snapshot_of_a_full_volume_can_be_deleted() {
     const MIB: u32 = 3_000;
@@ -164,7 +164,7 @@ fn a_snapshot_of_a_full_volume_can_be_deleted() {
     assert_eq!(pool.snapshots(), []);
 }
 
-/// The deletion of a volume takes no new block: what it shares with a snapshot stays.
+/// The deletion of a volume takes no new block; blocks that it shares with a snapshot stay.
 #[test]
 fn a_full_volume_with_a_snapshot_can_be_deleted() {
     const MIB: u32 = 3_000;
@@ -201,8 +201,8 @@ fn a_full_volume_with_a_snapshot_can_be_deleted() {
     rig.prove();
 }
 
-/// The node of a snapshot that was given back cannot be cleared once: its blocks are used for
-/// something else by now, and are not given back a second time.
+/// The node of a reclaimed snapshot cannot be cleared at first. Its blocks are in use for other
+/// data by then, and are not freed a second time.
 #[test]
 fn a_snapshot_that_cannot_be_forgotten_is_not_given_back_twice() {
     const SIZE: ByteCount = ByteCount(4 << 20);
@@ -217,7 +217,7 @@ fn a_snapshot_that_cannot_be_forgotten_is_not_given_back_twice() {
         assert_eq!(making.made.try_recv(), Ok(true));
         rig.write_each(store.as_mut(), 0..300, 2);
         pool.delete_snapshot(SNAPSHOT).unwrap();
-        // Both copies of the node, and what would put them back.
+        // Both copies of the node, and the writes that restore them.
         rig.device.fail(after, 6);
         rig.attend(store.as_mut());
         rig.device.fail(0, 0);
@@ -254,8 +254,8 @@ impl Rig {
     }
 }
 
-/// A full pool whose server is killed in the midst of a flush: the volume has used its free blocks
-/// several times since the last checkpoint. What each block may hold.
+/// Returns a full pool whose server is killed in the middle of a flush, and the values that each
+/// block may have. The volume has used its free blocks several times since the last checkpoint.
 fn killed_while_full() -> (Rig, Vec<[u8; 2]>) {
     let (mut rig, pool) = Rig::new(24);
     pool.create(ID, LARGE).unwrap();
@@ -288,7 +288,7 @@ fn killed_while_full() -> (Rig, Vec<[u8; 2]>) {
     (rig, blocks)
 }
 
-/// The blocks hold what they may.
+/// Checks that each block has one of its values.
 fn must_hold(rig: &mut Rig, store: &mut dyn Store, blocks: &[[u8; 2]], when: &str) {
     for (at, may_be) in (0..).zip(blocks) {
         let found = rig.run(store, Operation::Read, at..at + 1, 0);
@@ -297,8 +297,8 @@ fn must_hold(rig: &mut Rig, store: &mut dyn Store, blocks: &[[u8; 2]], when: &st
     }
 }
 
-/// The blocks that a log has replaced are free for the checkpoint of the opening, as they were
-/// before: it takes none of the chunks that the log needs.
+/// Blocks that the log has replaced are free for the checkpoint of the opening, as they were before
+/// the kill. So it takes none of the chunks that the log needs.
 #[test]
 fn a_full_volume_of_a_killed_server_can_be_overwritten() {
     let (mut rig, blocks) = killed_while_full();
@@ -310,8 +310,8 @@ fn a_full_volume_of_a_killed_server_can_be_overwritten() {
     rig.prove();
 }
 
-/// The opening overwrites what the log has replaced. When the power fails in its midst, the log is
-/// replayed once more, and all that was durable is there.
+/// The opening overwrites blocks that the log has replaced. If the power fails meanwhile, the log
+/// is replayed again, and all durable data is there.
 #[test]
 fn an_opening_of_a_full_volume_can_be_cut_short() {
     let mut was_cut = true;
@@ -340,15 +340,15 @@ fn an_opening_of_a_full_volume_can_be_cut_short() {
     }
 }
 
-/// What a scenario leaves alone, what it writes over, and what it discards.
+/// Blocks that a scenario keeps, overwrites, and discards.
 const KEPT: Range<u64> = 1_000..2_000;
 const REPLACED: Range<u64> = 0..40;
 const CLEARED: Range<u64> = 100..140;
 const SMALL: ByteCount = ByteCount(12 << 20);
-/// More than the smaller pools have.
+/// Larger than the smaller pools.
 const LARGE: ByteCount = ByteCount(256 << 20);
 
-/// Everything that a full pool does. Errors are let pass: one operation of the disk fails.
+/// Runs all operations of a full pool. Errors are ignored, since one operation of the disk fails.
 fn live(rig: &mut Rig) {
     let Ok(pool) = LocalPool::open(Arc::new(rig.device.clone()), Bounds::default()) else { return };
     let Ok(mut store) = pool.open(ID, SMALL) else { return };
@@ -379,8 +379,8 @@ fn live(rig: &mut Rig) {
     }
 }
 
-/// What a scenario leaves, whichever operation has failed: all that was there is there, and when it
-/// is deleted, all of the space is free.
+/// Checks the state after a scenario, whichever operation has failed: all data is there, and when
+/// it is deleted, all space is free.
 fn look_at_what_is_left(rig: &mut Rig, when: &str) {
     let pool = rig.open();
     let mut store = pool.open(ID, SMALL).unwrap_or_else(|error| panic!("{when}: {error}"));
@@ -412,7 +412,7 @@ fn look_at_what_is_left(rig: &mut Rig, when: &str) {
     assert_eq!(space.free, space.total, "{when}");
 }
 
-/// One read, write or flush of the disk fails, once, whichever it is.
+/// Each read, write or flush of the disk fails once in turn.
 #[test]
 fn one_operation_that_fails_costs_nothing_that_was_durable() {
     let (mut rig, pool) = Rig::new(32);

@@ -1,4 +1,4 @@
-//! Numbers that cannot be, under checksums that fit: a check and an opening tell of them, and end.
+//! Impossible numbers under valid checksums: a check and an opening report them, and end.
 
 use super::super::inspect::inspect;
 use super::super::simulated::SimulatedDevice;
@@ -22,7 +22,7 @@ fn carry_out(device: &SimulatedDevice, store: &mut dyn Store, operation: Operati
         let done = recover::run(device, disk.remove(0));
         store.disk_done(done, &mut disk);
     }
-    // It may have failed; it has ended.
+    // The request may have failed, but it has ended.
     store.poll().unwrap();
 }
 
@@ -30,7 +30,7 @@ fn open(device: &SimulatedDevice) -> Result<LocalPool, StoreError> {
     LocalPool::open(Arc::new(device.clone()), Bounds::default())
 }
 
-/// A pool with a volume, a snapshot of it, and a volume that was made of that.
+/// Creates a pool with a volume, a snapshot of it, and a volume that was made of that.
 fn written() -> SimulatedDevice {
     let device = SimulatedDevice::new(64 << 20);
     LocalPool::init(&device, &LAYOUT).unwrap();
@@ -50,10 +50,10 @@ fn written() -> SimulatedDevice {
     device
 }
 
-/// Changes that are tried.
+/// Number of changes.
 const ROUNDS: u64 = 3_000;
 
-/// What is changed.
+/// Structure that is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     Superblock,
@@ -75,9 +75,9 @@ const TARGETS: [Target; 7] = [
     Target::SpacePage,
 ];
 
-/// Changes a few numbers of those that mean something.
+/// Changes a few numbers among those that are in use.
 fn change(bytes: &mut [u8], random: &mut Random) {
-    // Most of what there is begins with what means most.
+    // Most structures begin with their most important fields.
     let meaning = if random.one_in(2) { bytes.len().min(100) } else { bytes.len() };
     for _ in 0..=random.below(2) {
         let width = random.among(&[1, 2, 4, 8]);
@@ -99,7 +99,7 @@ fn put(device: &SimulatedDevice, block: u32, bytes: &[u8]) {
     device.write(u64::from(block) * BLOCK_BYTES as u64, bytes).unwrap();
 }
 
-/// The node of a number, and the newest of its anchors.
+/// Returns the node with this number, and its newest anchor.
 fn anchor(device: &SimulatedDevice, number: usize) -> (Node, Anchor) {
     let superblock = read_superblock(device).unwrap();
     let nodes = Image::read(device, superblock.node_table()).unwrap();
@@ -110,7 +110,7 @@ fn anchor(device: &SimulatedDevice, number: usize) -> (Node, Anchor) {
     (node, Anchor::newest(&copies, identity).unwrap())
 }
 
-/// Changes something, with checksums that fit, in both copies where there are two.
+/// Changes a structure in all of its copies, with valid checksums.
 fn spoil(device: &SimulatedDevice, target: Target, random: &mut Random) {
     let superblock = read_superblock(device).unwrap();
     // Node 2 is the snapshot.
@@ -164,13 +164,13 @@ fn spoil(device: &SimulatedDevice, target: Target, random: &mut Random) {
     }
 }
 
-/// The same disk once more.
+/// Returns a copy of the disk.
 fn copy(device: &SimulatedDevice) -> SimulatedDevice {
     device.sync().unwrap();
     device.crash(&mut Random::new(0, 0))
 }
 
-/// Uses a pool as far as it can be used; whether all of it was opened.
+/// Uses a pool as far as possible. Returns an error if a part of it could not be opened.
 fn used(device: &SimulatedDevice) -> Result<(), StoreError> {
     let pool = open(device)?;
     let mut ended = Ok(());
@@ -182,7 +182,7 @@ fn used(device: &SimulatedDevice) -> Result<(), StoreError> {
                     carry_out(device, store.as_mut(), WRITE, block);
                 }
             }
-            // A check knows no keys.
+            // A check has no keys.
             Err(StoreError::Locked { .. }) => {}
             Err(error) => ended = Err(error),
         }

@@ -1,4 +1,4 @@
-//! What is said of holes, what it costs to find them, and what takes their place.
+//! Extents of holes, the cost of finding them, and zeroes that take their place.
 
 use super::*;
 use crate::disk::{BlockingDisk, Disk, DiskAction, DiskOp};
@@ -9,10 +9,10 @@ const ID: VolumeId = VolumeId::from_bits(5);
 const WRITE: Operation = Operation::Write { fua: false };
 const DISCARD: Operation = Operation::Discard { fua: false };
 const MIB: u64 = 1 << 20;
-/// What a leaf of the map covers.
+/// Bytes of a volume that one map leaf covers.
 const LEAF_BYTES: u64 = 2 * MIB;
 
-/// A disk that counts what is read.
+/// A disk that counts reads.
 #[derive(Default)]
 struct Counting {
     inner: BlockingDisk,
@@ -26,7 +26,7 @@ impl Disk for Counting {
     }
 }
 
-/// Runs a request; its end, and how many reads it took.
+/// Runs a request. Returns its completion, and the number of reads.
 fn counted(store: &mut dyn Store, submission: Submission) -> (Completion, usize) {
     let mut disk = Counting::default();
     store.submit(submission, &mut disk);
@@ -39,7 +39,7 @@ fn counted(store: &mut dyn Store, submission: Submission) -> (Completion, usize)
     (ended.unwrap(), disk.reads)
 }
 
-/// What a volume says of a range, and how many reads that took.
+/// Returns the extents of a range, and the number of reads that they took.
 fn status(store: &mut dyn Store, offset: u64, length: u32) -> (Vec<Extent>, usize) {
     let operation = Operation::BlockStatus;
     let asked = Submission { ticket: 1, operation, offset, length, buffer: None };
@@ -67,7 +67,7 @@ fn flush(store: &mut dyn Store) {
     assert_eq!(run(store, Operation::Flush, 0, 0), Ok(0));
 }
 
-/// A pool in which a volume keeps few pages of its map in memory.
+/// Creates a pool whose volume keeps few map pages in memory.
 fn forgetful(chunks_max: u32) -> (tempfile::NamedTempFile, LocalPool) {
     let (file, device) = device();
     LocalPool::init(device.as_ref(), &Layout { chunks_max, ..LAYOUT }).unwrap();
@@ -75,7 +75,8 @@ fn forgetful(chunks_max: u32) -> (tempfile::NamedTempFile, LocalPool) {
     (file, LocalPool::open(device, bounds).unwrap())
 }
 
-/// Data and holes are told apart block by block, whatever is in memory, also of what is encrypted.
+/// Data and holes are distinguished block by block, whichever pages are in memory, in encrypted
+/// volumes, too.
 #[test]
 fn extents_are_those_of_a_model() {
     const BLOCKS: u64 = 20 * 512 + 100;
@@ -123,8 +124,8 @@ fn extents_are_those_of_a_model() {
     }
 }
 
-/// However much is asked for, one page at most is read for a part of it, beside those above it that
-/// stay in memory; what was never written is passed over as a whole.
+/// A request of any length reads at most one leaf beside the pages above it, which stay in memory.
+/// Unwritten ranges are skipped as a whole.
 #[test]
 fn a_question_for_holes_reads_one_page() {
     const ALL: u32 = u32::MAX - 4_095;
@@ -148,7 +149,7 @@ fn a_question_for_holes_reads_one_page() {
     let (extents, reads) = status(store.as_mut(), 2 << 30, ALL);
     assert_eq!((length_of(&extents), reads), (ALL.into(), 0), "nothing was written there");
 
-    // The pages are there, and say nothing but that there are holes.
+    // The pages exist, and have only holes.
     for leaf in 0..1_024 {
         change(store.as_mut(), DISCARD, leaf * LEAF_BYTES, LEAF_BYTES);
     }
@@ -226,7 +227,7 @@ fn zeroes_that_keep_their_space_are_written() {
     }
 }
 
-/// On a full pool what was zeroed so can be written, and a hole cannot.
+/// On a full pool, blocks that were zeroed in this way can be written, and holes cannot.
 #[test]
 fn zeroes_that_keep_their_space_find_it_on_a_full_pool() {
     let (_file, device) = device();
@@ -238,7 +239,7 @@ fn zeroes_that_keep_their_space_find_it_on_a_full_pool() {
     change(store.as_mut(), KEPT, 0, 8 * MIB);
     let full = (8 * 256..).find(|&block| run(store.as_mut(), WRITE, block, 1).is_err()).unwrap();
     assert!(full > 50 * 256, "{full} blocks");
-    // Also a piece at a time, over what is there already.
+    // Also in pieces, over existing blocks.
     change(store.as_mut(), KEPT, 4 * MIB, 8 * MIB);
     for round in 1..4 {
         for block in 0..12 * 256 {

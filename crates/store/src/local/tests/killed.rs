@@ -1,4 +1,4 @@
-//! What is noted of answered writes, and what becomes of it.
+//! The log of answered writes, and its use after a kill.
 
 use super::super::page_cache_file::{FOLDER, Lasting, LastingFiles};
 use super::super::simulated::{SimulatedDevice, SimulatedLasting, SimulatedQueue};
@@ -8,7 +8,8 @@ use std::fs;
 const SIZE: ByteCount = ByteCount(8 << 20);
 const VOLUME: VolumeId = VolumeId::from_bits(7);
 
-/// A process on a device, with files in a folder; it is ended by forgetting it.
+/// Opens the pool and its volume as a process with files in a folder. Forgetting the result ends
+/// the process.
 fn begin(device: &Arc<dyn Device>, lasting: impl Lasting + 'static) -> (LocalPool, Box<dyn Store>) {
     let lasting: Arc<dyn Lasting> = Arc::new(lasting);
     let pool =
@@ -42,11 +43,11 @@ fn what_was_answered_is_there_when_the_process_was_killed() {
         }
         std::mem::forget((pool, store));
     }
-    // In the name of another pool, nothing of it counts; nor later on.
+    // With the identity of another pool, the notes are ignored, and they stay ignored.
     let (pool, mut store) = begin(&device, files(2));
     assert_eq!(read(store.as_mut(), 0), 2);
     write(store.as_mut(), 0, 9);
-    // What is closed needs no file.
+    // A closed volume needs no file.
     drop((store, pool));
     let left: Vec<_> = fs::read_dir(folder.path().join(FOLDER)).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -55,8 +56,8 @@ fn what_was_answered_is_there_when_the_process_was_killed() {
     assert_eq!(read(store.as_mut(), 1), 2);
 }
 
-/// Whatever is in the file, the volume opens, and each block is as it was at some moment since the
-/// last flush.
+/// Whatever the file has, the volume opens, and each block has a value that it had since the last
+/// flush.
 #[test]
 fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
     for damage in 0..60_u64 {
@@ -96,8 +97,8 @@ fn a_file_that_was_changed_or_cut_takes_nothing_with_it() {
     }
 }
 
-/// Writes that are logged beside their data never come to a batch: their notes are given up, too,
-/// so that no write waits for a flush that nobody asked for.
+/// Writes that are logged beside their data never enter a batch. Their notes are removed, too, so
+/// that no write waits for a flush that no client has requested.
 #[test]
 fn notes_of_eager_writes_do_not_fill_up() {
     const ROUNDS: u64 = 400;

@@ -11,7 +11,7 @@ const SNAPSHOT: SnapshotId = SnapshotId::from_bits(8);
 const SIZE: ByteCount = ByteCount(6 << 20);
 const WRITE: Operation = Operation::Write { fua: true };
 
-/// Operations that wait, and how many of those that came are writes.
+/// Waiting operations, and the number of writes among those submitted.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<DiskOp>,
@@ -34,14 +34,14 @@ fn request(ticket: u64, operation: Operation, block: u64, count: u64) -> Submiss
 }
 
 fn open(device: &PackedDevice) -> LocalPool {
-    // Checkpoints come often.
+    // Makes checkpoints frequent.
     let bounds = Bounds { log_blocks: 6, ..Bounds::default() };
     LocalPool::open(Arc::new(device.clone()), bounds).unwrap()
 }
 
-/// Writes of all kinds and a snapshot are under way, and `answered` of their operations are
-/// answered, when another server opens the pool. The first one finds that, and what it submits
-/// then.
+/// Another server opens the pool while writes of all kinds and a snapshot are under way, and
+/// `answered` of their operations are answered. The first server notices that, and writes nothing
+/// after it.
 fn taken_over_after(answered: usize) {
     let device = PackedDevice::new(64 << 20);
     LocalPool::init(&device, &LAYOUT).unwrap();

@@ -1,4 +1,4 @@
-//! What has rotted is told, and what has failed stays failed.
+//! Rotten data is reported, and failed operations stay failed.
 
 use super::super::pool::CHUNK_BYTES;
 use super::super::simulated::SimulatedDevice;
@@ -22,8 +22,8 @@ fn flip(device: &Arc<dyn Device>, block: u32) {
     put(device, block, &bytes);
 }
 
-/// A pool with a volume, of which a snapshot is made of two blocks in two leaves. Behind that there
-/// are log blocks, if the volume is not stopped.
+/// Creates a pool with a volume and a snapshot of it, which has two blocks in two leaves. Log
+/// blocks follow, unless the volume is stopped.
 fn written(is_stopped: bool) -> (tempfile::NamedTempFile, Arc<dyn Device>) {
     let (file, device) = device();
     LocalPool::init(device.as_ref(), &LAYOUT).unwrap();
@@ -68,7 +68,7 @@ fn a_log_that_has_rotted_in_its_midst_is_not_taken_for_its_end() {
             let error = refused(&device);
             assert!(error.contains("the log of vol-"), "block {nth}: {error}");
         } else {
-            // Nothing tells the last one from a block that was never written.
+            // The last log block cannot be distinguished from one that was never written.
             let mut store = again(&device).open(ID, SIZE).unwrap();
             assert_eq!(run(store.as_mut(), Operation::Read, 0, 0), Ok(7));
         }
@@ -108,7 +108,7 @@ fn a_page_that_has_rotted_is_told_when_it_is_needed() {
     assert!(matches!(reader.read(FAR), Err(StoreError::Rotten { .. })));
     assert_eq!(reader.read(0).unwrap().unwrap()[0], 1);
     drop((store, reader, pool));
-    // The log changes something in the first leaf.
+    // The log changes a block of the first leaf.
     let (_file, device) = written(false);
     let root = anchor_of(&device).1.map.0.block;
     flip(&device, pointer(&device, root, 0).block);
@@ -138,8 +138,8 @@ fn data_of_a_snapshot_that_has_rotted_is_told() {
     assert_eq!(run(store.as_mut(), Operation::Read, FAR, 0), Err(Failure::Rotten));
 }
 
-/// What an opening leaves in a log is told by its number from what others have left there, so the
-/// number is durable before anything else is written.
+/// The session number distinguishes the log blocks of an opening from those of others, so it is
+/// durable before anything else is written.
 #[test]
 fn an_opening_has_its_number_before_anything_else() {
     for seed in 0..20 {
@@ -182,7 +182,7 @@ impl Disk for Held {
 }
 
 impl Held {
-    /// Answers the one that waits longest.
+    /// Answers the operation that has waited longest.
     fn answer(&mut self, store: &mut dyn Store, fails: bool) {
         let op = self.0.remove(0);
         let done = match fails {
@@ -200,8 +200,8 @@ impl Held {
     }
 }
 
-/// The log fails while the data of a write is under way, and something else waits to be logged:
-/// nobody would come back to a write that began to wait then.
+/// The log fails while the data of a write is under way, and another change waits to be logged.
+/// Nothing would end a write that began to wait then.
 #[test]
 fn a_write_that_is_applied_as_the_log_fails_is_answered() {
     let (_file, pool) = pool();
@@ -224,8 +224,8 @@ fn a_write_that_is_applied_as_the_log_fails_is_answered() {
     assert!(store.must_reopen());
 }
 
-/// Whichever write or flush behind a write fails: whoever waits for it learns so, or the volume
-/// does not go on.
+/// Whichever write or flush behind a write fails: the request that waits for it fails, or the
+/// volume stops serving changes.
 #[test]
 fn no_write_or_flush_that_fails_is_forgotten() {
     let bounds = Bounds { dirty_pages: 1, ..Bounds::default() };
@@ -250,11 +250,12 @@ fn no_write_or_flush_that_fails_is_forgotten() {
         let is_told = store.poll().unwrap().result.is_err();
         assert!(is_told || store.must_reopen(), "operation {nth} has failed");
     }
-    // Data, log, a flush; pages, a flush; an anchor, a flush, an anchor.
+    // Data, log, flush; pages, flush; anchor, flush, anchor.
     assert!(failed >= 8, "{failed}");
 }
 
-/// The simulated disk with a pool and a volume that has data in its first block, and an empty one.
+/// Creates a simulated disk with a pool, a volume that has data in its first block, and an empty
+/// volume.
 fn simulated() -> SimulatedDevice {
     let device = SimulatedDevice::new(64 << 20);
     LocalPool::init(&device, &LAYOUT).unwrap();
@@ -268,7 +269,8 @@ fn simulated() -> SimulatedDevice {
 
 const OTHER: VolumeId = VolumeId::from_bits(9);
 
-/// Carries out a request on a simulated disk: 1 if it was done; the first byte, of a read.
+/// Executes a request on a simulated disk. Returns the first byte of a read, 1 for another request
+/// that succeeded, and 0 for one that failed.
 fn carry_out(
     device: &SimulatedDevice,
     store: &mut dyn Store,
@@ -298,8 +300,8 @@ fn opened(device: &SimulatedDevice) -> LocalPool {
     LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
 }
 
-/// Whatever sector of whatever is kept twice cannot be read of one copy, or was changed in it, the
-/// pool and its volumes are opened, and the copy is written anew.
+/// Whichever sector of a duplicated structure is unreadable or changed in one copy, the pool and
+/// its volumes are opened, and the copy is rewritten.
 #[test]
 fn one_copy_of_everything_that_is_kept_twice_suffices() {
     let superblock = read_superblock(&simulated()).unwrap();
@@ -341,8 +343,8 @@ fn one_copy_of_everything_that_is_kept_twice_suffices() {
     }
 }
 
-/// A volume whose first chunk is not its own by the table is not opened, and none of what may be
-/// its own is given to another.
+/// A volume whose first chunk has another owner in the table is not opened, and no chunk that may
+/// be its own is given to another volume.
 #[test]
 fn a_volume_that_has_lost_its_owner_loses_nothing_to_others() {
     for node in [0, 2, 14] {
@@ -358,7 +360,7 @@ fn a_volume_that_has_lost_its_owner_loses_nothing_to_others() {
     }
 }
 
-/// The same when all that says whose chunks are whose is gone, in both copies.
+/// Nor is such a chunk given to another volume if the whole table of owners is lost in both copies.
 #[test]
 fn a_table_of_owners_that_is_gone_is_not_taken_for_free_space() {
     for value in [0, 0xee] {
@@ -386,7 +388,7 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
     let error = pool.open(ID, SIZE).map(drop).unwrap_err().to_string();
     let first = format!("the owner of chunk {}, the first chunk of {ID},", superblock.first_chunk);
     assert!(error.contains(&first), "{when}: {error}");
-    // The other ones write as much as they can.
+    // The other volumes write as much as they can.
     let (id, large) = (VolumeId::from_bits(20), ByteCount(64 << 20));
     pool.create(id, large).unwrap();
     let mut written = [0, 0];
@@ -400,7 +402,7 @@ fn others_leave_it_alone(device: &SimulatedDevice, table: Option<&Table>, when: 
     }
     assert_eq!(device.find(&[1; BLOCK_BYTES]), data, "{when}: {written:?} blocks were written");
     assert!(home() == before, "{when}: {written:?} blocks were written");
-    // What is deleted frees what it had; the damage goes with the volume that shows it.
+    // Deleted volumes free their chunks; the damage goes with the volume that shows it.
     if table.is_some() {
         assert!(written[0] > 0, "{when}");
         assert_eq!(pool.open(OTHER, SIZE).map(drop).map_err(|it| it.to_string()), Ok(()));
@@ -418,7 +420,8 @@ fn damage_node(device: &SimulatedDevice, node: u64) {
     }
 }
 
-/// Writes to a volume from its first block on, as long as that succeeds.
+/// Writes to a volume from its first block on, as long as that succeeds. Returns the number of
+/// blocks.
 fn fill(device: &SimulatedDevice, pool: &LocalPool, id: VolumeId, size: ByteCount) -> u64 {
     let Ok(mut store) = pool.open(id, size) else { return 0 };
     let blocks = 0..size.0 / BLOCK_BYTES as u64;
@@ -426,8 +429,8 @@ fn fill(device: &SimulatedDevice, pool: &LocalPool, id: VolumeId, size: ByteCoun
     blocks.take_while(is_written).count() as u64
 }
 
-/// A damaged sector of the table of volumes is the error of what is in it: all others are served
-/// and made, and none gets its number or its chunks.
+/// A damaged sector of the table of volumes affects only the volume in it. All others are served
+/// and created, and none gets its number or its chunks.
 #[test]
 fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
     for changes in [true, false] {
@@ -467,7 +470,7 @@ fn a_damaged_sector_of_the_table_of_volumes_concerns_its_volume_alone() {
     }
 }
 
-/// The sector of a snapshot is damaged: volumes that were made of it keep their data, whatever is
+/// The sector of a snapshot is damaged. Volumes that were made of it keep their data, whatever is
 /// deleted, and their space returns when they are deleted.
 #[test]
 fn volumes_of_a_snapshot_whose_sector_is_damaged_keep_their_data() {
@@ -530,8 +533,8 @@ fn a_pool_without_superblocks_is_not_empty() {
     }
 }
 
-/// Two servers open one pool: the first one writes nothing more once it has looked, and what the
-/// second one was told to be durable is there.
+/// Two servers open one pool. The first one writes nothing after it has read the superblock, and
+/// data that the second one has made durable is there.
 #[test]
 fn a_pool_that_another_server_has_opened_is_left_to_it() {
     let device = simulated();
@@ -558,7 +561,7 @@ fn a_pool_that_another_server_has_opened_is_left_to_it() {
     }
 }
 
-/// A checkpoint looks whose the pool is before it writes an anchor.
+/// A checkpoint checks the owner of the pool before it writes an anchor.
 #[test]
 fn no_anchor_is_written_to_a_pool_of_another_server() {
     for is_wiped in [false, true] {

@@ -1,4 +1,4 @@
-//! Volumes whose log is damaged are salvaged: random histories, of which log blocks are lost.
+//! Salvage of volumes with damaged logs: random histories that lose log blocks.
 
 #[path = "../../../tests/seeds/mod.rs"]
 mod seeds;
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const ID: VolumeId = VolumeId::from_bits(7);
 const SNAPSHOT: SnapshotId = SnapshotId::from_bits(8);
 const SIZE: ByteCount = ByteCount(8 << 20);
-/// Seeds of a plain run.
+/// Number of seeds of a plain run.
 const SEEDS: u64 = 60;
 
-/// A volume, and all values that each of its blocks had: 0 is a hole.
+/// A volume, and all values that each of its blocks had; 0 is a hole.
 struct History {
     device: SimulatedDevice,
     random: Random,
@@ -31,7 +31,7 @@ impl History {
         Self { device: device.clone(), random: Random::new(seed, 0), values: BTreeMap::new() }
     }
 
-    /// A block of one of three leaves of the map.
+    /// Returns a random block of one of three leaves of the map.
     fn a_block(&mut self) -> u64 {
         600 * self.random.below(3) + self.random.below(150)
     }
@@ -64,8 +64,8 @@ impl History {
         Held::new(&self.device).try_out(store, (operation, block, value))
     }
 
-    /// Reads all blocks: those that have lost no change hold their newest value. The ones that
-    /// cannot be read.
+    /// Reads all blocks, and checks that those that have lost no change have their newest value.
+    /// Returns the blocks that cannot be read.
     fn compare(&mut self, store: &mut dyn Store, lost: &BTreeSet<u64>) -> BTreeSet<u64> {
         let mut unreadable = BTreeSet::new();
         for (block, values) in self.values.clone() {
@@ -103,7 +103,7 @@ fn opened(device: &SimulatedDevice) -> LocalPool {
     LocalPool::open(Arc::new(device.clone()), Bounds::default()).unwrap()
 }
 
-/// The log blocks of the volume, and where they are.
+/// Returns the log blocks of the volume, and their places.
 fn log_of(device: &SimulatedDevice) -> Vec<(u32, LogBlock)> {
     let (_, anchor) = anchor_of(&shared(device));
     let owned: Vec<u32> = (0..LAYOUT.chunks_max).collect();
@@ -117,7 +117,7 @@ fn log_of(device: &SimulatedDevice) -> Vec<(u32, LogBlock)> {
     blocks.into_iter().map(place).collect()
 }
 
-/// Blocks of the volume that a log block changes.
+/// Returns the blocks of the volume that a log block changes.
 fn named(block: &LogBlock) -> BTreeSet<u64> {
     let blocks = |record: &Record| match record {
         Record::Map { first, checksums, .. } => *first..first + checksums.len() as u64,
@@ -127,13 +127,13 @@ fn named(block: &LogBlock) -> BTreeSet<u64> {
     block.records.iter().flat_map(blocks).collect()
 }
 
-/// Damages one to three log blocks that follow each other, with one behind them; the blocks of the
-/// volume whose last change was in them, and how many there are.
+/// Damages one to three consecutive log blocks that have another one behind them. Returns the
+/// blocks of the volume whose last change was in them, and the number of damaged blocks.
 fn damage(device: &SimulatedDevice, random: &mut Random) -> (BTreeSet<u64>, u64) {
     let log = log_of(device);
     let count = 1 + random.below(3) as usize;
     let first = random.below((log.len() - count - 1) as u64) as usize;
-    // An opening does not look behind a chunk's beginning that is damaged, too.
+    // An opening does not look behind a damaged beginning of a chunk.
     let chunk = log[first].0 / CHUNK_BLOCKS;
     let is_near = |(at, _): &&(u32, LogBlock)| at / CHUNK_BLOCKS == chunk;
     let lost: Vec<_> = log[first..first + count].iter().take_while(is_near).collect();
@@ -161,7 +161,7 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
         let mut store = pool.open(ID, SIZE).unwrap();
         history.carry_on(store.as_mut(), 300);
         drop(store);
-        // What a snapshot has is never given up.
+        // Data of a snapshot is never lost.
         let mut of_snapshot = BTreeMap::new();
         if seed % 2 == 0 {
             assert_eq!(pool.snapshot(ID, SNAPSHOT).unwrap().made.try_recv(), Ok(true));
@@ -184,10 +184,10 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
 
         let mut store = pool.open(ID, SIZE).unwrap();
         let unreadable = history.compare(store.as_mut(), &lost);
-        // Places that were taken and given up again hold what does not fit the checksum, too.
+        // Places that were taken and freed again do not match their checksums either.
         assert!(unreadable.len() as u64 >= salvaged.lost_blocks, "seed {seed}");
 
-        // What is written now takes nothing from blocks that were read.
+        // New writes do not overwrite blocks that were read.
         let before: BTreeMap<u64, usize> =
             history.values.iter().map(|(block, values)| (*block, values.len())).collect();
         history.carry_on(store.as_mut(), 600);
@@ -218,10 +218,10 @@ fn a_salvaged_volume_has_lost_no_more_than_the_damaged_log_blocks_changed() {
 const TOGETHER: std::ops::Range<u64> = 512..512 + CHUNK_BLOCKS as u64;
 const MOVED: u64 = TOGETHER.start;
 
-/// Fills a chunk with data, and gives up all of it: the first block moves to another place, and the
-/// others are discarded. Then the log enters that chunk. The log block that says where the first
-/// block went is damaged. `is_in_map` says whether a checkpoint knows of the chunk, or only the log
-/// does. The disk after a power failure.
+/// Fills a chunk with data, and frees all of it: the first block moves to another place, and the
+/// others are discarded. Then the log enters that chunk. The log block with the new place of the
+/// first block is damaged. `is_in_map` is whether a checkpoint has the chunk, or only the log.
+/// Returns the disk after a power failure.
 fn log_in_a_chunk_that_had_data(is_in_map: bool) -> SimulatedDevice {
     let device = simulated();
     LocalPool::init(&device, &LAYOUT).unwrap();
@@ -229,7 +229,7 @@ fn log_in_a_chunk_that_had_data(is_in_map: bool) -> SimulatedDevice {
     pool.create(ID, SIZE).unwrap();
     let mut store = pool.open(ID, SIZE).unwrap();
     let mut held = Held::new(&device);
-    // The blocks behind the chunk keep another one from being filled up later.
+    // The blocks behind the chunk prevent another one from being filled later.
     let length = (CHUNK_BLOCKS as usize + 16) * BLOCK_BYTES;
     let mut buffer = Buffer::new(length);
     buffer.bytes_mut().fill(1);

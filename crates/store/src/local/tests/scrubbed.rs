@@ -1,4 +1,4 @@
-//! What a pool needs beside the data is read by a scrub, and put right from memory.
+//! A scrub reads a pool's metadata, and rewrites damaged parts from memory.
 
 use super::super::format::Superblock;
 use super::super::pool::CHUNK_BYTES;
@@ -11,7 +11,7 @@ use evenkeel_core::random::Random;
 /// No place.
 const NOTHING: [u64; 0] = [];
 
-/// Looks at everything once: bytes that were read, and what is not as it was written.
+/// Runs a whole scrub. Returns the bytes that were read, and the damaged places.
 fn look(pool: &LocalPool) -> (u64, Vec<u64>) {
     let (mut next, mut bytes, mut rotten) = (Some(0), 0, Vec::new());
     while let Some(place) = next {
@@ -22,7 +22,7 @@ fn look(pool: &LocalPool) -> (u64, Vec<u64>) {
     (bytes, rotten)
 }
 
-/// Data in three leaves of the map, and a log behind that.
+/// Writes data to three leaves of the map; the last changes are in the log.
 fn fill(store: &mut dyn Store, held: &mut Held, value: u8) {
     for block in [0, 600, 1_000] {
         held.carry_out(store, (DURABLE, block, value));
@@ -36,7 +36,7 @@ fn attend(store: &mut dyn Store, held: &mut Held) {
     }
 }
 
-/// A place that rots, of a pool with one volume that is open.
+/// A place that rots, in a pool with one open volume.
 #[derive(Clone, Copy, Debug)]
 enum Spoiled {
     Superblock(u64),
@@ -116,12 +116,12 @@ fn what_memory_still_knows_is_put_right() {
         assert!(!found.is_empty() && spoiled.iter().all(has), "{when}: {found:?}, not {spoiled:?}");
         attend(store.as_mut(), &mut held);
         assert_eq!(look(&pool).1, NOTHING, "{when}");
-        // Log blocks and pages of trees have no second copy.
+        // Log blocks and pages of trees have only one copy.
         let has_copies =
             ["Log", "SpaceRoot", "MapRoot", "MapLeaf"].iter().all(|it| !when.starts_with(it));
         let copies = if has_copies { places_spoiled } else { 0 };
         assert_eq!(pool.health().copies_mended, copies, "{when}");
-        // The power fails, and nothing is lost.
+        // The power fails without a loss.
         let device = device.crash(&mut Random::new(1, 1));
         let pool = open(&device).unwrap();
         let mut store = pool.open(ID, SIZE).unwrap();
@@ -133,7 +133,7 @@ fn what_memory_still_knows_is_put_right() {
     }
 }
 
-/// Such a copy was not reached by a write, and would serve when the other one is lost.
+/// A write has not reached such a copy, and the copy would be used if the other one is lost.
 #[test]
 fn a_copy_that_is_whole_and_older_is_written_anew() {
     for copy in [0, 1] {
@@ -178,18 +178,18 @@ fn what_nobody_has_in_memory_is_told() {
     let root = anchor(&device).map.0.block;
     let copy = anchors_of(&device, 1)[0];
     device.rot(copy + 60);
-    // The volume is closed: the first copy is written anew from the second one.
+    // The volume is closed: the first copy is rewritten from the second one.
     assert_eq!(look(&pool).1, [copy]);
     assert_eq!(look(&pool).1, NOTHING);
     assert_eq!(pool.health().copies_mended, 1);
     device.rot(u64::from(root) * BLOCK_BYTES as u64);
-    // Once of the snapshot, once of the volume.
+    // Once for the snapshot, once for the volume.
     for _ in 0..2 {
         assert_eq!(look(&pool).1, [u64::from(root) * BLOCK_BYTES as u64; 2]);
     }
 }
 
-/// A volume is looked at while it is written to, and checkpoints come and go.
+/// A volume is scrubbed while it is written to and checkpoints are made.
 #[test]
 fn what_changes_meanwhile_is_not_taken_for_rotten() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! Snapshots of several volumes are made all or none, also when the power fails meanwhile.
+//! Snapshots of several volumes are made all or none, even if the power fails meanwhile.
 
 use super::super::simulated::SimulatedDevice;
 use super::crashed::{DURABLE, Held, SIZE, WRITE, empty, open, prove, read};
@@ -14,8 +14,8 @@ fn snapshot(number: u8) -> SnapshotId {
     SnapshotId::from_bits(u128::from(number) + 100)
 }
 
-/// Begins a set of snapshots; if the volumes are open, has their stores make it in any order.
-/// Whether it was answered that all are made.
+/// Begins a set of snapshots. If the volumes are open, their stores make it in any order. Returns
+/// whether all are made according to the answers.
 fn make_set(
     pool: &LocalPool,
     stores: &mut [(Box<dyn Store>, Held)],
@@ -25,7 +25,7 @@ fn make_set(
     let set: Vec<_> = (1..=count).map(|number| (volume(number), snapshot(number))).collect();
     let Ok(begun) = Pool::snapshots(pool).unwrap().begin_set(&set) else { return false };
     for (store, held) in stores.iter_mut() {
-        // What is under way is not in it, or is.
+        // Writes under way may be in the snapshot or not.
         held.begin(store.as_mut(), WRITE, 1, 2);
         store.attend(held);
         held.begin(store.as_mut(), DURABLE, 2, 2);
@@ -46,7 +46,8 @@ fn make_set(
     }
 }
 
-/// What an opening finds of a set after a crash: all of it, or nothing.
+/// Opens the pool after a crash, and checks that it has all snapshots of a set or none. Returns
+/// whether it has them.
 fn found(device: &SimulatedDevice, count: u8, when: &str) -> bool {
     let pool = open(device).unwrap();
     assert_eq!(pool.troubles(), [], "{when}");
@@ -112,7 +113,7 @@ fn a_power_failure_leaves_all_snapshots_of_open_volumes_or_none() {
     cut_at_each_write(true);
 }
 
-/// The power fails once more while the opening decides what to keep.
+/// The power fails again while the opening decides what to keep.
 #[test]
 fn a_power_failure_while_a_set_is_settled_leaves_all_or_none() {
     let count = 3;
@@ -141,7 +142,7 @@ fn a_power_failure_while_a_set_is_settled_leaves_all_or_none() {
     }
 }
 
-/// One volume of a set cannot make its snapshot: nothing is left of the others.
+/// One volume of a set cannot make its snapshot: none of the others stays.
 #[test]
 fn a_set_with_a_damaged_volume_is_refused_as_a_whole() {
     let device = empty();

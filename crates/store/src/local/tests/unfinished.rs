@@ -1,5 +1,5 @@
-//! What cannot be finished of one volume is that volume's trouble: the pool opens, and all others
-//! are served.
+//! Work that cannot be finished of one volume is that volume's trouble: the pool opens, and all
+//! others are served.
 
 use super::super::simulated::SimulatedDevice;
 use super::crashed::{DURABLE, Held, ID, SIZE, WRITE, empty, open, prove, read};
@@ -9,7 +9,7 @@ const OTHER: VolumeId = VolumeId::from_bits(9);
 const FIRST: SnapshotId = SnapshotId::from_bits(21);
 const SECOND: SnapshotId = SnapshotId::from_bits(22);
 
-/// Where the copies of the anchor of a node are.
+/// Returns the byte offsets of the copies of a node's anchor.
 pub(super) fn anchors_of(device: &SimulatedDevice, node: u32) -> Vec<u64> {
     let places = (0..64).flat_map(|chunk| [chunk << 20, (chunk << 20) + BLOCK_BYTES as u64]);
     let is_anchor = |place: &u64| {
@@ -24,7 +24,7 @@ fn free(pool: &LocalPool) -> ByteCount {
     pool.space().unwrap().unwrap().free
 }
 
-/// A pool with two volumes; the first has two snapshots, and is node 1.
+/// Creates a pool with two volumes; the first has two snapshots, and is node 1.
 fn with_snapshots() -> SimulatedDevice {
     let device = empty();
     let pool = open(&device).unwrap();
@@ -53,7 +53,7 @@ fn first_of(pool: &LocalPool, id: SnapshotId) -> u8 {
     pool.read_snapshot(id).unwrap().read(0).unwrap().unwrap()[0]
 }
 
-/// The other volume is served, and what is left at last is only what it has.
+/// Checks that the other volume is served, and that the pool has only its data in the end.
 fn only_the_other_is_left(device: &SimulatedDevice, pool: LocalPool, when: &str) {
     assert_eq!(pool.list().unwrap(), [(OTHER, SIZE)], "{when}");
     let mut store = pool.open(OTHER, SIZE).unwrap();
@@ -88,7 +88,7 @@ fn a_damaged_remainder_keeps_its_snapshots_and_nothing_else_from_being_served() 
     assert!(trouble.why.contains("the anchor of vol-"), "{trouble:?}");
     assert_eq!(free(&pool), before, "its chunks are nobody else's");
     assert_eq!(first_of(&pool, SECOND), 2);
-    // Nothing of it is needed any more.
+    // None of its blocks is needed any more.
     pool.delete_snapshot(SECOND).unwrap();
     only_the_other_is_left(&device, pool, "a damaged remainder");
 }
@@ -109,7 +109,7 @@ fn a_damaged_volume_can_be_deleted_and_its_snapshots_stay() {
     only_the_other_is_left(&device, pool, "a damaged volume");
 }
 
-/// Whichever write fails while the pool finishes a deletion: it opens, and the next opening
+/// Whichever write fails while the pool finishes a deletion: the pool opens, and the next opening
 /// finishes it.
 #[test]
 fn a_deletion_that_fails_as_the_pool_is_opened_is_finished_by_a_later_opening() {
@@ -139,7 +139,8 @@ fn a_deletion_that_fails_as_the_pool_is_opened_is_finished_by_a_later_opening() 
     assert!(troubled > 3, "{troubled} of {power}");
 }
 
-/// A crash while the last snapshot of a deleted volume is deleted leaves it, or all is free.
+/// A crash during the deletion of the last snapshot of a deleted volume leaves the snapshot, or all
+/// space is free.
 #[test]
 fn a_remainder_is_cleared_whenever_the_power_fails() {
     let (mut was_cut, mut power) = (true, 0);
@@ -165,8 +166,8 @@ fn a_remainder_is_cleared_whenever_the_power_fails() {
     assert!(power > 8, "{power}");
 }
 
-/// A full pool: a volume with a snapshot is deleted. If there is no space for that, the pool opens
-/// all the same, and it is finished when there is space.
+/// A volume with a snapshot is deleted on a full pool. If there is no space for that, the pool
+/// opens all the same, and finishes the deletion when there is space.
 #[test]
 fn a_volume_with_a_snapshot_is_deleted_on_a_full_pool() {
     for chunks in [14, 24] {

@@ -1,5 +1,5 @@
-//! How the trees get to the device: their changed pages go to free blocks, and an anchor names the
-//! new roots. The log before is free then.
+//! Writing of the trees: their changed pages go to free blocks, and an anchor names the new roots.
+//! The log before it is free then.
 //!
 //! ```text
 //!   Idle -> Preparing (takes blocks) -> Writing (pages) -> Logged (waits for the log)
@@ -42,23 +42,23 @@ enum Stage {
 #[derive(Debug)]
 pub(in crate::local) struct Checkpoint {
     stage: Stage,
-    /// The number of the last one that is complete.
+    /// The number of the last complete checkpoint.
     completed: u64,
     /// Blocks taken for pages, in the order in which they are used.
     taken: Vec<Run>,
-    /// Blocks that are free when it is complete: pages that were replaced, and log.
+    /// Blocks that are free when it is complete: replaced pages, and log.
     retired: BTreeSet<u32>,
     released: Vec<Run>,
     pages: Vec<Frozen>,
     under_way: usize,
     anchor: Option<Anchor>,
-    /// The log must be durable up to here.
+    /// Sequence number up to which the log must be durable before the anchor is written.
     sequence: u64,
-    /// Snapshots of what is frozen, and whether they are durable.
+    /// Snapshots of the frozen state, and whether they are durable.
     pub snapshots: Vec<u32>,
     pub are_durable: bool,
     has_failed: bool,
-    /// Blocks that were free when it was last put off; `None` if it was not.
+    /// Free blocks when it was last put off; `None` if it was not.
     pub lacked_with: Option<u64>,
     /// Chunks that wait for a page of the space tree.
     pub late_chunks: Vec<(u32, u32)>,
@@ -91,7 +91,7 @@ impl Checkpoint {
         self.stage != Stage::Idle
     }
 
-    /// Whether it waits for the moment at which everything is frozen.
+    /// Returns whether it waits for the moment at which the state is frozen.
     pub fn is_preparing(&self) -> bool {
         self.stage == Stage::Preparing
     }
@@ -100,34 +100,35 @@ impl Checkpoint {
         self.completed
     }
 
-    /// Whether it waits until the pool can be asked whose it is.
+    /// Returns whether it waits until the pool can be asked whether it is still this server's.
     pub fn is_held(&self) -> bool {
         self.stage == Stage::Held
     }
 
-    /// Whether its snapshots are to be noted before it goes on.
+    /// Returns whether the pool has to note its snapshots before it is complete.
     pub fn is_naming(&self) -> bool {
         self.stage == Stage::Named
     }
 
-    /// Notes how many copies of the anchor are damaged until the next checkpoint writes both.
+    /// Records how many copies of the anchor are damaged, until the next checkpoint writes both.
     pub fn note_damaged_anchors(&mut self, copies: u64) {
-        // A second scrub finds the same copies.
+        // Another scrub finds the same copies.
         self.damaged_anchors = self.damaged_anchors.max(copies);
     }
 
-    /// The log must be durable up to here before its anchor is written.
+    /// Returns the sequence number up to which the log must be durable before its anchor is
+    /// written.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// What the anchor will say.
+    /// Returns the anchor that it writes.
     pub fn anchor(&self) -> Option<&Anchor> {
         self.anchor.as_ref()
     }
 }
 
-/// Why a checkpoint cannot be frozen yet.
+/// Reason for which a checkpoint cannot be frozen yet.
 enum Unready {
     Page(Missing),
     Chunk,
@@ -148,13 +149,13 @@ impl Volume {
         self.advance_checkpoint(disk);
     }
 
-    /// Whether the last checkpoint was put off, and there is no more room than then.
+    /// Returns whether the last checkpoint was put off, and there is no more room than then.
     pub(super) fn is_without_room(&self) -> bool {
         let lacked_with = self.checkpoint.lacked_with;
         lacked_with.is_some_and(|free| self.is_full && self.space.known_free() <= free)
     }
 
-    /// Does what the present checkpoint can do now.
+    /// Does the next steps of the present checkpoint, as far as possible.
     pub(super) fn advance_checkpoint(&mut self, disk: &mut dyn Disk) {
         self.add_late_chunks(disk);
         match self.checkpoint.stage {
@@ -165,12 +166,12 @@ impl Volume {
         }
     }
 
-    /// Reads a page of the space tree for the checkpoint, the log, or a chunk that has come.
+    /// Waits for a page of the space tree, for the checkpoint, the log, or a chunk of an answer.
     pub(super) fn wait_for_space(&mut self, page: Missing, disk: &mut dyn Disk) {
         self.wait_for(Wanted { which: Which::Space, page }, Waiter::Volume, disk);
     }
 
-    /// Whether a checkpoint would give back anything.
+    /// Returns whether a checkpoint would free anything.
     pub(super) fn has_something_to_checkpoint(&mut self) -> bool {
         self.log.chunks.len() > 1
             || self.map.dirty_leaves() > 0
@@ -178,11 +179,12 @@ impl Volume {
     }
 
     fn prepare_checkpoint(&mut self, disk: &mut dyn Disk) {
-        // The batch is closed in the same moment.
+        // The batch is sealed in the same moment.
         if self.commit.is_under_way() || self.has_failed {
             return;
         }
-        // The log goes on in the same chunk behind it: the chunks before are given back, or none.
+        // The log continues in the same chunk after the checkpoint, which frees the chunks before
+        // it.
         if self.batch.bytes() > COMMIT_BYTES || self.must_turn_first() {
             return self.begin_commit(disk);
         }
@@ -210,8 +212,8 @@ impl Volume {
         }
     }
 
-    /// Gives up a checkpoint for which no block is free. Nothing of it is written: what it has
-    /// taken and given back stays as it is until the next one.
+    /// Puts off a checkpoint for which no block is free. None of its pages is written; the blocks
+    /// that it has taken and retired stay so for the next one.
     pub(super) fn put_off_checkpoint(&mut self, disk: &mut dyn Disk) {
         self.checkpoint.stage = Stage::Idle;
         self.checkpoint.lacked_with = Some(self.space.known_free());
@@ -219,8 +221,8 @@ impl Volume {
         self.go_on_with_held(disk);
     }
 
-    /// Takes a block for each page that will be written, and gives back those that they replace.
-    /// Either changes the space tree, so it is repeated until nothing is added.
+    /// Takes a block for each page that will be written, and retires those that the pages replace.
+    /// Either changes the space tree, so it is repeated until no page is added.
     fn take_blocks(&mut self) -> Result<(), Unready> {
         self.release_log().map_err(Unready::Page)?;
         loop {
@@ -262,7 +264,7 @@ impl Volume {
         }
     }
 
-    /// The chunks that the log has left are free when the checkpoint is complete.
+    /// Retires the chunks that the log has left. They are free when the checkpoint is complete.
     fn release_log(&mut self) -> Result<(), Missing> {
         while self.log.chunks.len() > 1 {
             let Some(&chunk) = self.log.chunks.front() else { break };
@@ -276,7 +278,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Freezes everything as it is, and begins to write it.
+    /// Freezes the state, and begins to write it.
     fn freeze(&mut self, disk: &mut dyn Disk) {
         let number = self.checkpoint.completed + 1;
         let taken = std::mem::take(&mut self.checkpoint.taken);
@@ -305,7 +307,8 @@ impl Volume {
             sequence: self.log.sequence,
             data_blocks: self.data_blocks,
             epoch: self.space.epoch(),
-            // One that an earlier opening has begun, and that is not asked for yet, stays begun.
+            // A reclaim that an earlier opening has begun, and that the pool has not requested yet,
+            // keeps its position.
             reclaim: self.reclaim.as_ref().map_or(self.reclaim_at, Reclaim::position),
             session: self.session,
             snapshots: self.checkpoint.snapshots.clone(),
@@ -373,7 +376,7 @@ impl Volume {
         }
     }
 
-    /// The snapshots of this checkpoint are noted.
+    /// Handles the pool's answer to the request to note the snapshots of this checkpoint.
     pub(super) fn snapshots_named(&mut self, is_done: bool, disk: &mut dyn Disk) {
         match is_done && !self.has_failed {
             true => self.complete_checkpoint(disk),
@@ -381,7 +384,7 @@ impl Volume {
         }
     }
 
-    /// Asks whether the pool is still ours before an anchor is written.
+    /// Asks whether the pool is still this server's, before an anchor is written.
     pub(super) fn hold_pool(&mut self, disk: &mut dyn Disk) {
         self.checkpoint.stage = Stage::Held;
         if self.noting == Noting::Nothing {
@@ -389,7 +392,7 @@ impl Volume {
         }
     }
 
-    /// The pool is still ours, or is not.
+    /// Handles the answer to that.
     pub(super) fn pool_held(&mut self, is_held: bool, disk: &mut dyn Disk) {
         match is_held && !self.has_failed {
             true => self.write_anchor(0, Stage::First, disk),
@@ -413,21 +416,22 @@ impl Volume {
         let mended = std::mem::take(&mut self.checkpoint.damaged_anchors);
         self.tables.mended(mended);
         self.space.thaws_recorded();
-        // The anchor says as much of a log that is empty.
+        // The anchor confirms as much of an empty log.
         self.log.is_confirmed |= self.log.blocks == 0;
         for run in std::mem::take(&mut self.checkpoint.released) {
             self.space.release(run);
         }
         self.reclaim_recorded(disk);
         self.return_chunks(disk);
-        // Before data takes what the log has given back.
+        // Reserved before data takes the chunks that the log has left.
         let _ = self.keep_spares();
         self.retry_stalled(disk);
         self.advance_commit(disk);
     }
 
     fn fail_checkpoint(&mut self) {
-        // The trees in memory point to pages that may not be there: nothing may follow.
+        // The trees in memory name pages that may not be there, so nothing may become durable after
+        // this.
         self.checkpoint.stage = Stage::Idle;
         self.fail();
     }

@@ -1,6 +1,6 @@
-//! How changes become durable: a batch of records goes to the log, the device is flushed, and
-//! everybody who waited is answered. One commit is under way at a time; what comes meanwhile shares
-//! the next.
+//! How changes become durable: a batch of records is written to the log, the device is flushed, and
+//! the requests that waited for it are answered. One commit is under way at a time; changes that
+//! arrive meanwhile share the next one.
 
 use super::reclaim::Reclaim;
 use super::recover::chunk_run;
@@ -14,15 +14,15 @@ use crate::local::{BLOCK_BYTES, CHUNK_BLOCKS};
 use evenkeel_core::request::Failure;
 use std::collections::VecDeque;
 
-/// The most log blocks of one commit: what is behind them goes with the next.
+/// Maximum number of log blocks of one commit. The rest of the batch goes with the next one.
 const COMMIT_BLOCKS_MAX: usize = TABLE_MAX;
 
-/// A batch of so many bytes always fits a commit: no log block stays half empty.
+/// Size of a batch, in bytes, that always fits one commit: no log block stays half empty.
 pub(super) const COMMIT_BYTES: usize = COMMIT_BLOCKS_MAX / 2 * LOG_RECORDS_BYTES;
 
-/// With so few blocks left in its chunk the log needs a spare one: a commit must fit, and the last
-/// but one block of the chunk must name the chunk that follows. An opening finds there that the
-/// last block was written, should that be damaged.
+/// Blocks left in its chunk at which the log needs a spare chunk. A commit must fit, and the last
+/// but one block of the chunk must name the chunk that follows. If the last block is damaged, an
+/// opening finds there that it was written.
 const LEFT_MIN: u32 = COMMIT_BLOCKS_MAX as u32 + 1;
 
 /// Changes that are in memory only.
@@ -30,15 +30,16 @@ const LEFT_MIN: u32 = COMMIT_BLOCKS_MAX as u32 + 1;
 pub(in crate::local) struct Batch {
     records: VecDeque<Record>,
     bytes: usize,
-    /// Records that were taken.
+    /// Records that were written to the log since the volume was opened.
     taken: u64,
-    /// Blocks that the changes have replaced: free when they are durable.
+    /// Blocks that the changes have replaced; they are free when the changes are durable.
     pub retired: Vec<Run>,
-    /// Blocks that were made holes.
+    /// Blocks that the changes have made holes.
     pub cleared: u64,
 }
 
-/// Holes of so many blocks are committed although nobody asked for it: their space may be wanted.
+/// Number of cleared blocks at which the batch is committed without a flush request: other volumes
+/// may need their space.
 const CLEARED_MAX: u64 = 1_024;
 
 impl Batch {
@@ -60,7 +61,7 @@ impl Batch {
         self.bytes
     }
 
-    /// Takes the records of the next log block.
+    /// Takes the records that fit the next log block.
     fn take_block(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(record) = self.records.front() {
@@ -76,22 +77,22 @@ impl Batch {
     }
 }
 
-/// Where the log goes on.
+/// The volume's log: its end, and the chunks that it uses.
 #[derive(Debug)]
 pub(in crate::local) struct Log {
     /// The block that is written next.
     pub next: u32,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
-    /// Everything up to this number is durable.
+    /// Log blocks up to this sequence number are durable.
     pub durable: u64,
-    /// The chunks that follow the present one: reserved, so that the log never lacks room.
+    /// Chunks that are reserved for the log behind the present one, so that it does not lack room.
     pub spares: VecDeque<u32>,
-    /// The chunks that the log has been in since the last checkpoint, the present one last.
+    /// Chunks that the log has used since the last checkpoint; the present one is the last.
     pub chunks: VecDeque<u32>,
     /// Blocks written since the last checkpoint.
     pub blocks: u32,
-    /// The last block says that all before it is durable.
+    /// Whether the last block states that all blocks before it are durable.
     pub is_confirmed: bool,
 }
 
@@ -102,18 +103,18 @@ impl Log {
         Self { next, sequence, durable, spares, chunks, blocks: 0, is_confirmed: false }
     }
 
-    /// Blocks that are left in the present chunk.
+    /// Returns the number of blocks that are left in the present chunk.
     pub fn left(&self) -> u32 {
         CHUNK_BLOCKS - self.next % CHUNK_BLOCKS
     }
 
-    /// Whether a commit fits, and the chunk that follows is known where a block must name it.
+    /// Returns whether a commit fits, and the next chunk is known where a block must name it.
     pub fn has_room(&self) -> bool {
         !self.spares.is_empty() || self.left() > LEFT_MIN
     }
 
-    /// Takes the block that is written next; the log goes on behind it. The chunk that it has
-    /// entered by that, if it has.
+    /// Takes the next block and moves the end of the log behind it. Returns the block, and the
+    /// chunk that the log has entered, if it entered one.
     fn advance(&mut self) -> (u32, Option<u32>) {
         let at = self.next;
         self.sequence += 1;
@@ -137,43 +138,44 @@ impl Log {
     }
 }
 
-/// See the module's text.
+/// State of the commits of a volume.
 ///
-/// Log blocks are written to an *open* commit until somebody asks for a flush; then they are
+/// Log blocks are written to an *open* commit until a request asks for a flush; then they are
 /// flushed together.
 #[derive(Debug, Default)]
 pub(in crate::local) struct Commit {
     /// Log blocks were written since the last flush was begun.
     is_open: bool,
-    /// Operations of theirs that are under way.
+    /// Writes of log blocks that are under way.
     log_ops: usize,
-    /// Requests whose records are in the log, and which are not in the map yet.
+    /// Requests whose records are in the log, but not in the map yet.
     unapplied: usize,
-    /// What was applied since the first of them was logged.
+    /// Ranges of blocks that were changed in the map while `unapplied` was not 0.
     applied: Vec<(u64, u64)>,
-    /// Somebody waits for the flush.
+    /// Whether the open commit is flushed as soon as its log blocks are written.
     wants_flush: bool,
-    /// Who waits for it, and what is free then.
+    /// Requests that wait for that flush, and the blocks that it makes free.
     waiters: Vec<usize>,
     retired: Vec<Run>,
-    /// The flush that is under way: who waits for it, what is free then, the last log block before.
+    /// State of the flush that is under way: the requests that wait for it, the blocks that it
+    /// makes free, and the last log block before it.
     is_flushing: bool,
     flushing_waiters: Vec<usize>,
     flushing_retired: Vec<Run>,
     flushing_sequence: u64,
-    /// Who waits for the batch to be written first.
+    /// Requests that wait for the batch to be written to the log.
     next_waiters: Vec<usize>,
     has_failed: bool,
     /// The batch is to be written as soon as the log has room.
     is_wanted: bool,
     /// The batch is to be written before the next flush.
     must_seal: bool,
-    /// Writes since the last flush was asked for, and between the two before.
+    /// Writes since the last flush request, and between the last two flush requests.
     writes_since_flush: u32,
     writes_between: u32,
 }
 
-/// Flushes that come after so few writes are expected to go on like that.
+/// Maximum number of writes between two flushes at which the next flush is expected as soon.
 const EAGER_WRITES: u32 = 4;
 
 /// Chunks that are reserved for the log while it is in the home chunk.
@@ -184,7 +186,7 @@ impl Commit {
         Self { writes_between: u32::MAX, ..Self::default() }
     }
 
-    /// Whether log blocks wait for a flush that nobody has asked for.
+    /// Returns whether log blocks have been written that no flush includes yet.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
@@ -205,20 +207,21 @@ impl Commit {
         waiters
     }
 
-    /// Blocks were changed in the map: those of writes whose records are in the log already may
-    /// come in another order there.
+    /// Records that blocks were changed in the map. Changes of the same blocks by writes that are
+    /// already in the log may reach the map in another order.
     pub fn note_applied(&mut self, first: u64, count: u64) {
         if self.unapplied > 0 {
             self.applied.push((first, first + count));
         }
     }
 
-    /// Whether any of these blocks was changed since they were logged.
+    /// Returns whether any of these blocks was changed in the map after it was logged.
     pub fn was_overtaken(&self, first: u64, count: u64) -> bool {
         self.applied.iter().any(|&(from, to)| from < first + count && first < to)
     }
 
-    /// The log names data that was not written: what says so is written before the next flush.
+    /// Records that the log names data that was not written. The correction is written before the
+    /// next flush.
     pub fn note_correction(&mut self, first: u64, count: u64) {
         self.must_seal = true;
         self.note_applied(first, count);
@@ -228,17 +231,17 @@ impl Commit {
         }
     }
 
-    /// Whether the log is to be corrected before the next flush.
+    /// Returns whether the log must be corrected before the next flush.
     pub fn must_seal(&self) -> bool {
         self.must_seal
     }
 
-    /// A flush is asked for.
+    /// Counts a flush request.
     pub fn note_flush(&mut self) {
         self.writes_between = std::mem::take(&mut self.writes_since_flush);
     }
 
-    /// A write comes; whether a flush is expected soon.
+    /// Counts a write. Returns whether a flush is expected soon.
     pub fn note_write(&mut self) -> bool {
         self.writes_since_flush = self.writes_since_flush.saturating_add(1);
         self.writes_between <= EAGER_WRITES && self.writes_since_flush <= EAGER_WRITES
@@ -246,10 +249,10 @@ impl Commit {
 }
 
 impl Volume {
-    /// A request waits until everything that is applied by now is durable.
+    /// Answers a request when everything that is applied by now is durable.
     pub(super) fn wait_for_commit(&mut self, request: usize, disk: &mut dyn Disk) {
         if self.has_failed {
-            // It has failed as this request was applied: nobody would come back to it.
+            // The volume failed while this request was applied, and nothing else ends the request.
             self.end(request, Err(Failure::Io));
         } else if !self.batch.is_empty() {
             self.commit.next_waiters.push(request);
@@ -259,16 +262,16 @@ impl Volume {
             self.commit.wants_flush = true;
             self.flush_log(disk);
         } else if self.commit.is_flushing {
-            // What is being flushed is all there is.
+            // The flush under way includes all changes.
             self.commit.flushing_waiters.push(request);
         } else {
             self.end(request, Ok(()));
         }
     }
 
-    /// Writes the records of a write beside its data, if a flush is expected soon and the log has
-    /// room: then nothing but the flush is left to wait for.
-    /// The number of their log block.
+    /// Writes the records of a write to the log beside its data, if a flush is expected soon and
+    /// the log has room. Only the flush is left to wait for then. Returns the sequence number of
+    /// the log block.
     pub(super) fn log_beside(&mut self, records: &[Record], disk: &mut dyn Disk) -> Option<u64> {
         let bytes: usize = records.iter().map(Record::bytes).sum();
         let fits = bytes <= LOG_RECORDS_BYTES && self.log.has_room();
@@ -289,8 +292,8 @@ impl Volume {
         Some(sequence)
     }
 
-    /// Adds a change to the batch, and notes it for the case that the process is killed before it
-    /// is in the log.
+    /// Adds a change to the batch, and notes it in the log of answered changes, in case the process
+    /// is killed before the volume's log has it.
     pub(super) fn add_to_batch(&mut self, records: Vec<Record>) {
         if let Some(answered) = &mut self.answered {
             answered.note(Place::Batch(self.batch.last() + records.len() as u64), &records);
@@ -298,14 +301,14 @@ impl Volume {
         records.into_iter().for_each(|record| self.batch.push(record));
     }
 
-    /// Changes that could not be noted until now: whoever has made one is answered when it is
-    /// durable.
+    /// Returns the number of changes that could not be noted since the volume was opened. A request
+    /// that made one is answered when the change is durable.
     pub(super) fn unnoted(&self) -> u64 {
         self.answered.as_ref().map_or(0, Answered::missed)
     }
 
-    /// A write whose records are in the log is in the map now; what it replaced is free when that
-    /// is durable.
+    /// Handles a write whose records are in the log and which is in the map now. The blocks that it
+    /// replaced are free when it is durable.
     pub(super) fn applied_beside(&mut self, replaced: Vec<Run>, disk: &mut dyn Disk) {
         self.commit.retired.extend(replaced);
         self.commit.unapplied -= 1;
@@ -319,7 +322,7 @@ impl Volume {
         }
     }
 
-    /// Begins the flush of the open commit if it is wanted and everything is written.
+    /// Begins the flush of the open commit if it is wanted and all of its log blocks are written.
     fn flush_log(&mut self, disk: &mut dyn Disk) {
         let Commit { is_flushing, wants_flush, log_ops, unapplied, .. } = self.commit;
         if is_flushing || !wants_flush || log_ops > 0 || unapplied > 0 {
@@ -360,27 +363,28 @@ impl Volume {
             let run = Run { block, count: (bytes.len() / BLOCK_BYTES) as u32 };
             self.write_op(Purpose::Log, run, buffer, disk);
         }
-        // Early: to wait for a chunk would keep everybody waiting.
+        // Requested early, since all requests wait while the log lacks a chunk.
         if self.keep_spares() == Err(Lacking::Chunk) && !self.is_full {
             self.ask_for_chunks(disk);
         }
     }
 
-    /// What is noted tells how far the log has come, before it comes there.
+    /// Notes the new end of the log in the file of answered changes, before the log block is
+    /// written.
     fn log_goes_on(&mut self) {
         if let Some(answered) = &mut self.answered {
             answered.logging(self.log.sequence);
         }
     }
 
-    /// Reserves chunks for the log: so many that it goes on while a checkpoint gives back those
-    /// behind it. The home chunk, where it begins, is none that comes back as a whole.
+    /// Reserves enough chunks for the log to continue until a checkpoint frees those that it has
+    /// left. The home chunk, where the log begins, does not become free as a whole.
     pub(super) fn keep_spares(&mut self) -> Result<(), Lacking> {
         let is_at_home = self.log.next / CHUNK_BLOCKS == self.home;
         let wanted = if is_at_home { SPARES } else { SPARES - 1 };
         self.space.keep_whole(wanted.saturating_sub(self.log.spares.len()));
         while self.log.spares.len() < wanted {
-            // What a checkpoint needs is left alone: it gives the log a chunk back.
+            // A checkpoint's blocks are not taken: it frees a chunk of the log.
             let floor = self.floor();
             while self.space.known_free() < floor + u64::from(CHUNK_BLOCKS) {
                 self.space.know_more()?;
@@ -392,9 +396,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives up a chunk that is kept or reserved for the log, for a checkpoint that has no other
-    /// blocks; whether there was one. When the checkpoint is complete, the log has given back
-    /// another.
+    /// Releases a chunk that is kept or reserved for the log, for a checkpoint that has no other
+    /// blocks. Returns whether there was one. The complete checkpoint frees another chunk of the
+    /// log.
     pub(super) fn lend_spare(&mut self) -> bool {
         if self.space.give_up_whole() {
             return true;
@@ -404,7 +408,7 @@ impl Volume {
         true
     }
 
-    /// Makes the log one block longer: where that is, and what is in it.
+    /// Extends the log by one block with these records. Returns its place and its bytes.
     pub(super) fn next_log_block(&mut self, records: &[u8]) -> (u32, Vec<u8>) {
         let sequence = self.log.sequence;
         let (at, entered) = self.log.advance();
@@ -414,18 +418,18 @@ impl Volume {
         (at, self.log_block(sequence, records))
     }
 
-    /// Marks all blocks of a chunk that was reserved for the log as used: the log has entered it.
+    /// Marks all blocks of a chunk as used: the log, for which it was reserved, has entered it.
     pub(super) fn commit_entered(&mut self, chunk: u32) {
         let known = self.space.commit(chunk_run(chunk));
         debug_assert_eq!(known, Ok(()), "what was reserved is known");
     }
 
-    /// Whether the batch is committed although nobody asked for it.
+    /// Returns whether the batch is large enough to be committed without a flush request.
     fn is_large(&self) -> bool {
         self.batch.bytes() >= self.bounds.batch_bytes || self.batch.cleared >= CLEARED_MAX
     }
 
-    /// Begins a commit if the batch is large, so that clients that never flush fill neither memory
+    /// Begins a commit if the batch is large. So a client that never flushes does not fill memory,
     /// nor the space that waits for a commit.
     pub(super) fn commit_if_large(&mut self, disk: &mut dyn Disk) {
         if self.is_large() && !self.commit.is_under_way() {
@@ -443,7 +447,7 @@ impl Volume {
         if self.commit.must_seal {
             self.flush_log(disk);
         }
-        // A log without a spare chunk gets one back by a checkpoint.
+        // If the log has no spare chunk, a checkpoint frees one.
         let is_short = self.log.spares.is_empty() && self.log.chunks.len() > 1;
         if self.log.blocks >= self.bounds.log_blocks
             || self.map.dirty_leaves() >= self.bounds.dirty_pages
@@ -477,13 +481,13 @@ impl Volume {
         }
     }
 
-    /// Whether all that was changed is durable.
+    /// Returns whether all changes are durable.
     pub(super) fn is_durable(&self) -> bool {
         self.batch.is_empty() && !self.commit.is_open && !self.commit.is_under_way()
     }
 
-    /// Sees to it that the log can go on behind its present chunk. If it cannot yet, what waits for
-    /// it is begun again when it can.
+    /// Reserves the chunk behind the log's present one if necessary, and returns whether the log
+    /// has room for a commit. If it has not, the caller is run again when there may be room.
     pub(super) fn has_log_room(&mut self, disk: &mut dyn Disk) -> bool {
         let kept = self.keep_spares();
         if self.log.has_room() {
@@ -492,9 +496,9 @@ impl Volume {
         match kept {
             Err(Lacking::Leaf(page)) => self.wait_for_space(page, disk),
             _ if !self.is_full => self.ask_for_chunks(disk),
-            // A checkpoint gives some back.
+            // The checkpoint under way frees some.
             _ if self.checkpoint.is_under_way() && !self.checkpoint.is_preparing() => {}
-            // Or writes what the batch holds to what is left of the present chunk.
+            // A new checkpoint writes the batch to the rest of the present chunk, and frees some.
             _ if !self.checkpoint.is_under_way() && self.fits_present_chunk() => {
                 self.begin_checkpoint(disk);
                 if !self.checkpoint.is_under_way() {
@@ -506,8 +510,8 @@ impl Volume {
         false
     }
 
-    /// Flushes that wait fail, since the log has no room for the changes. These stay in memory, and
-    /// the next flush tries again.
+    /// Fails the flushes that wait, since the log has no room for the changes. The changes stay in
+    /// memory, and the next flush tries again.
     fn refuse_commit(&mut self, disk: &mut dyn Disk) {
         (self.commit.is_wanted, self.commit.wants_flush) = (false, false);
         let commit = &mut self.commit;
@@ -520,28 +524,28 @@ impl Volume {
         }
     }
 
-    /// Whether the log enters its next chunk before a checkpoint. The batch may not fit the present
-    /// one; and no log begins with the last block of a chunk, since no block before it would name
-    /// the chunk that follows.
+    /// Returns whether the log enters its next chunk before a checkpoint. The batch may not fit the
+    /// present chunk. And no log begins with the last block of a chunk, since no block before it
+    /// would name the chunk that follows.
     pub(super) fn must_turn_first(&self) -> bool {
         let is_last = self.log.left() == 1 && !self.log.spares.is_empty() && !self.is_replaying;
         is_last || !self.fits_present_chunk()
     }
 
-    /// Whether what the batch holds certainly fits the present chunk of the log, and leaves two
-    /// blocks of it.
+    /// Returns whether the batch certainly fits the log's present chunk and leaves two blocks of
+    /// it.
     fn fits_present_chunk(&self) -> bool {
         // A record may leave half a block empty.
         let of_records = 2 * self.batch.bytes() / LOG_RECORDS_BYTES + 2;
         let of_records = if self.batch.is_empty() { 0 } else { of_records };
-        // What says that there are snapshots, unless it is in the log already.
+        // The records of new snapshots, unless they are in the log already.
         let names = !self.wanted_snapshots.is_empty() && !self.is_replaying;
         let blocks = of_records + if names { 2 } else { 0 };
         blocks == 0 || blocks + 1 < self.log.left() as usize
     }
 
-    /// Writes a log block that confirms the last flush, if none has done so: without it, an opening
-    /// cannot tell data of that flush that has rotted from data that was never written.
+    /// Writes a log block that confirms the last flush, if none does so yet. Without it, an opening
+    /// cannot distinguish rotten data of that flush from data that was never written.
     pub(super) fn confirm(&mut self, disk: &mut dyn Disk) {
         let is_quiet = self.is_durable() && !self.checkpoint.is_under_way();
         let may =
@@ -553,12 +557,12 @@ impl Volume {
         }
     }
 
-    /// Writes what the batch holds to the log, as far as one commit takes it.
+    /// Writes the batch to the log, up to the maximum of one commit.
     pub(super) fn seal(&mut self, disk: &mut dyn Disk) {
         self.commit.is_wanted = false;
         let mut blocks: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut sealed = Vec::new();
-        // A checkpoint waits for the next chunk: the present one is filled up.
+        // If a checkpoint waits for the log's next chunk, the present one is filled up.
         let chunk = self.log.next / CHUNK_BLOCKS;
         while self.batch.is_empty()
             && self.checkpoint.is_preparing()
@@ -584,17 +588,17 @@ impl Volume {
         self.flush_log(disk);
     }
 
-    /// Notes which blocks of the log are going to have the changes of the batch.
+    /// Notes which log blocks will hold the changes of the batch.
     fn note_sealed(&mut self, blocks: &[(u64, u64)]) {
         let Some(answered) = &mut self.answered else { return };
-        // What was written before is on the device: no commit begins earlier. If it could not be
-        // written, this is the last one.
+        // The blocks of the commit before are on the device, since no commit begins earlier. If
+        // they could not be written, this commit is the last one.
         if !blocks.is_empty() {
             answered.sealed(blocks, self.batch.is_empty());
         }
     }
 
-    /// A log block with these records; the log has gone on behind it already.
+    /// Returns a log block with these records. The end of the log is behind it already.
     pub(in crate::local) fn log_block(&self, sequence: u64, records: &[u8]) -> Vec<u8> {
         let mut block = vec![0; LOG_HEADER_BYTES];
         block.extend(records);
@@ -629,11 +633,11 @@ impl Volume {
         }
         self.log.durable = self.commit.flushing_sequence;
         self.snapshots_durable();
-        // Somebody may have given back a chunk meanwhile: it is asked for again.
+        // Another volume may have returned a chunk meanwhile, so the pool is asked again.
         self.is_full = false;
         let retired = std::mem::take(&mut self.commit.flushing_retired);
         if self.is_replaying {
-            // What follows in the log may name them.
+            // Log blocks that follow may name these blocks.
             self.batch.retired.extend(retired);
         } else {
             retired.into_iter().for_each(|run| self.space.release(run));
@@ -647,13 +651,13 @@ impl Volume {
         self.advance_commit(disk);
     }
 
-    /// The number up to which the log is durable.
+    /// Returns the sequence number up to which the log is durable.
     pub(super) fn durable(&self) -> u64 {
         self.log.durable
     }
 }
 
-/// Log blocks that follow each other, as one.
+/// Joins log blocks that follow each other into one write.
 fn joined(blocks: &[(u32, Vec<u8>)]) -> (u32, Vec<u8>) {
     (blocks[0].0, blocks.iter().flat_map(|(_, bytes)| bytes).copied().collect())
 }

@@ -44,17 +44,17 @@ use std::sync::Arc;
 /// Bounds of an open volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Pages of the map in memory.
+    /// Maximum number of map pages in memory.
     pub map_pages: usize,
-    /// Changed pages that a checkpoint is begun for.
+    /// Changed pages at which a checkpoint is begun.
     pub dirty_pages: usize,
-    /// Blocks of log that a checkpoint is begun for.
+    /// Log blocks at which a checkpoint is begun.
     pub log_blocks: u32,
-    /// Bytes of records that are committed although nobody asked for it.
+    /// Bytes of records at which the batch is committed without a flush request.
     pub batch_bytes: usize,
-    /// Bytes of changes that are noted for the case that the process is killed. So many of a batch
-    /// are in there at most, and of the commit before it: what has no room is answered when it is
-    /// durable.
+    /// Size of the log of answered changes, in bytes; it protects them if the process is killed. It
+    /// has the changes of a batch and of the commit before. A change for which it has no room is
+    /// answered when it is durable.
     pub answered_bytes: usize,
 }
 
@@ -74,76 +74,76 @@ impl Default for Bounds {
 const SPARE_CHUNKS: u64 = 8;
 /// The most chunks that are asked for at once.
 const BATCH_CHUNKS: usize = 64;
-/// Free blocks that only a write of what is there already may take: it gives back as many, when
-/// it is durable. As many as the largest write has, and the pages of the map that a write of new
-/// blocks may add.
+/// Free blocks that only overwrites may take: an overwrite gives as many blocks back when it is
+/// durable. Enough for the largest write, and for the map pages that a write of new blocks may add.
 const OVERWRITE_BLOCKS: u64 = CHUNK_BLOCKS as u64 + 16;
 
-/// What a volume asks of the pool's tables. No call blocks. What a call returns becomes readable
-/// when the answer has come, and stays open until then; `None` if it is there already. Nothing is
-/// asked before the last answer to the same was taken.
+/// A volume's interface to the pool's tables. No call blocks. A request returns a file descriptor
+/// that becomes readable when the answer has arrived, and that stays open until then; `None` if the
+/// answer is there already. The volume takes each answer before it makes the next request of the
+/// same kind.
 pub trait Tables: Send {
-    /// Asks for up to so many more chunks.
+    /// Requests at most `count` more chunks.
     fn ask(&mut self, count: usize) -> Option<RawFd>;
 
-    /// The answer: the indexes and numbers of chunks that are durably the volume's, or that there
-    /// is none.
+    /// Takes the answer: indexes and numbers of chunks that the volume durably owns, or
+    /// [`NoChunk`].
     fn answer(&mut self) -> Result<Vec<(u32, u32)>, NoChunk>;
 
-    /// Asks to note something of nodes, durably.
+    /// Requests a durable change of nodes.
     fn note(&mut self, note: Note) -> Option<RawFd>;
 
-    /// Whether it was noted.
+    /// Takes the answer: whether the change was made.
     fn noted(&mut self) -> bool;
 
     /// Reports the volume's blocks of data, and the last sequence number that is durable.
     fn holds(&mut self, data_blocks: u64, durable: u64);
 
-    /// What the pool wants of the volume, if anything.
+    /// Returns the next task that the pool has for the volume.
     fn task(&mut self) -> Option<Task>;
 
-    /// A snapshot is durable, or will not be.
+    /// Reports that a snapshot is durable, or that it will not be made.
     fn snapshot_made(&mut self, node: u32, is_made: bool);
 
-    /// Counts damaged copies of the volume's anchor that were written anew.
+    /// Counts damaged copies of the volume's anchor that were rewritten.
     fn mended(&mut self, copies: u64);
 
-    /// Whether another server was found to have the pool.
+    /// Returns whether another server was found to have the pool.
     fn is_lost(&self) -> bool;
 }
 
-/// What a volume has to tell of nodes.
+/// A change of nodes that a volume requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// These snapshots have this map.
     Made(Vec<u32>, SnapshotRoot),
-    /// All blocks of a deleted snapshot were given back: it is nothing any more.
+    /// All blocks of a deleted snapshot are free: its node is cleared.
     Reclaimed(u32),
     /// The volume of a node gives chunks back: their indexes and numbers.
     Returned(u32, Vec<(u32, u32)>),
-    /// Nothing: only whether the pool is still ours.
+    /// No change: checks only that the pool still belongs to this server.
     Held,
 }
 
-/// What a pool wants of an open volume.
+/// A task of the pool for an open volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
-    /// A snapshot, as of now.
+    /// A snapshot of the volume's present state, with this node.
     Snapshot(u32),
-    /// The blocks that only this snapshot uses.
+    /// Freeing the blocks that only this deleted snapshot uses.
     Reclaim(Doomed),
-    /// What is not as it was written on the device.
+    /// Rewriting metadata that is damaged on the device.
     Rewrite(Rewrite),
 }
 
-/// What a volume is to write anew from memory, with a checkpoint.
+/// Metadata that a volume rewrites from memory with a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rewrite {
-    /// Both copies of its anchor; the number is that of damaged copies. Its log begins anew, too.
+    /// Both copies of its anchor; the number is that of damaged copies. The log also begins anew.
     Anchors(u64),
     /// A page of its map, which is above these leaves or one of them.
     Map(Range<u64>),
-    /// The same of its space tree.
+    /// A page of its space tree, likewise.
     Space(Range<u64>),
 }
 
@@ -164,18 +164,18 @@ pub struct Doomed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoChunk;
 
-/// What is found on the device that should not be there.
+/// Counts of damaged data that a volume has found on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Damage {
     /// Reads of data that did not fit its checksum.
     pub data: u64,
     /// Pages of trees that did not fit theirs.
     pub pages: u64,
-    /// Copies of the anchor that were not as they were written when the volume was opened.
+    /// Copies of the anchor that were damaged when the volume was opened.
     pub anchors: u64,
 }
 
-/// Which of the trees that a volume looks at.
+/// A tree that a volume reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::local) enum Which {
     Map,
@@ -186,24 +186,24 @@ pub(in crate::local) enum Which {
     Newer,
 }
 
-/// A page that is missing, of either tree.
+/// A missing page of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::local) struct Wanted {
     which: Which,
     page: Missing,
 }
 
-/// Who waits for a page.
+/// Owner of a wait for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiter {
     Request(usize),
     /// The checkpoint, the log, or a chunk that has come.
     Volume,
-    /// What gives back the blocks of a deleted snapshot.
+    /// The reclaim of a deleted snapshot's blocks.
     Reclaim,
 }
 
-/// What an operation on the device is for.
+/// Purpose of an operation on the device.
 #[derive(Debug)]
 enum Purpose {
     /// A part of a request's data: the request, and which of its runs.
@@ -222,26 +222,26 @@ enum Purpose {
     Noted,
 }
 
-/// What the pool's tables are changed for.
+/// Kind of the change that the pool is making for the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Noting {
     Nothing,
     /// Snapshots of the present checkpoint.
     Made,
-    /// A snapshot whose blocks were given back.
+    /// A snapshot whose blocks were freed.
     Reclaimed,
     /// Chunks that are no longer the volume's.
     Returned,
-    /// Nothing: whether the pool is still ours is asked before an anchor is written.
+    /// No change: only whether the pool is still this server's, before an anchor is written.
     Held,
 }
 
-/// How far the closing of a volume is.
+/// Progress of a volume's closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Closing {
     /// It serves.
     Open,
-    /// What is applied is being made durable.
+    /// Applied changes are being made durable.
     Flushing,
     /// A checkpoint is being written, so that the log behind it is empty.
     Checkpointing,
@@ -276,21 +276,21 @@ pub struct Volume {
     wanted_snapshots: Vec<u32>,
     /// Changes that came while one is wanted: they are begun when it is frozen.
     held: Vec<usize>,
-    /// Those that were made since the volume was opened, from the oldest to the newest.
+    /// Snapshots that were made since the volume was opened, from the oldest to the newest.
     made_snapshots: Vec<SnapshotRoot>,
-    /// What gives back the blocks of a deleted snapshot.
+    /// The reclaim of a deleted snapshot's blocks.
     reclaim: Option<Reclaim>,
-    /// What the last complete checkpoint says of it: the node, and the leaf that comes next.
+    /// Position of the reclaim in the last complete checkpoint: the node, and the next leaf.
     reclaim_at: (u32, u64),
     /// The deleted snapshot that comes next.
     next_doomed: Option<Doomed>,
-    /// What the pool is noting.
+    /// Kind of the change that the pool is making.
     noting: Noting,
-    /// An answer of the pool's is waited for.
+    /// A request for chunks has not been answered yet.
     is_asking: bool,
     /// The pool has said that there is no chunk, and nothing was committed since.
     is_full: bool,
-    /// It was asked once more before requests that wait for a chunk fail.
+    /// The pool was asked again before requests that wait for a chunk fail.
     was_asked_again: bool,
     log: Log,
     batch: Batch,
@@ -298,7 +298,7 @@ pub struct Volume {
     checkpoint: Checkpoint,
     data_blocks: u64,
     cipher: Option<Cipher>,
-    /// Where changes are noted that are not in the log yet.
+    /// Log of answered changes that the volume's log lacks.
     answered: Option<Answered>,
     requests: Vec<Option<Request>>,
     /// Writes that have taken blocks and are not in the map yet.
@@ -306,20 +306,20 @@ pub struct Volume {
     free_requests: Vec<usize>,
     ops: Vec<Option<Op>>,
     free_ops: Vec<usize>,
-    /// Pages that are being read, and who waits for each.
+    /// Pages that are being read, and the waiters for each.
     waiting: BTreeMap<Wanted, Vec<Waiter>>,
     /// Requests that wait for free blocks.
     stalled: VecDeque<usize>,
     finished: VecDeque<Completion>,
     /// A log write or a flush has failed: nothing is durable any more until the volume is reopened.
     has_failed: bool,
-    /// It is being opened: what the log says is done, whatever room there is.
+    /// The volume is being opened: the log is replayed, however much space there is.
     is_replaying: bool,
     closing: Closing,
     damage: Damage,
 }
 
-/// What a request does next.
+/// Next action for a request.
 pub(in crate::local) enum Next {
     /// It waits for an operation, or has ended.
     Nothing,
@@ -329,7 +329,7 @@ pub(in crate::local) enum Next {
 }
 
 impl Volume {
-    /// The volume that `anchor` describes, with nothing of it in memory.
+    /// Creates the volume that `anchor` describes, with no page in memory.
     pub(super) fn new(
         device: Arc<dyn Device>,
         anchor: &Anchor,
@@ -381,27 +381,28 @@ impl Volume {
         }
     }
 
-    /// What was found that should not be there, since the volume was opened.
+    /// Returns the damage that was found since the volume was opened.
     #[must_use]
     pub fn damage(&self) -> Damage {
         self.damage
     }
 
-    /// The deleted snapshot whose blocks were being given back when the volume was left: it goes
-    /// on with that one, before any other.
+    /// Returns the deleted snapshot whose blocks were being freed when the volume was closed. Its
+    /// reclaim continues before any other.
     #[must_use]
     pub fn reclaim_begun(&self) -> Option<u32> {
         Some(self.reclaim_at.0).filter(|node| *node != 0)
     }
 
-    /// Blocks of 4 KiB that the volume's data has.
+    /// Returns the blocks of 4 KiB that the volume's data has.
     #[must_use]
     pub fn data_blocks(&self) -> u64 {
         self.data_blocks
     }
 
-    /// The most chunks that the volume may have: an eighth beyond its size, and a few. One that has
-    /// snapshots may have what the pool gives: what it overwrites stays theirs.
+    /// Returns the maximum number of chunks that the volume may have: an eighth beyond its size,
+    /// and [`SPARE_CHUNKS`]. A volume with snapshots has no maximum, since the snapshots keep the
+    /// blocks that it overwrites.
     fn chunks_max(&self) -> u64 {
         if self.space.epoch() > 0 {
             return u64::MAX;
@@ -410,15 +411,15 @@ impl Volume {
         size + size / 8 + SPARE_CHUNKS
     }
 
-    /// Whether another chunk of the pool may be had for the asking.
+    /// Returns whether the pool may give the volume another chunk.
     fn may_grow(&self) -> bool {
         !self.is_full && (self.space.chunks() as u64) < self.chunks_max()
     }
 
-    /// Free blocks that data leaves alone, so that the next checkpoint finds blocks for all of its
-    /// pages: those of the map that are changed, or that the requests under way may change, and
-    /// every page of the space tree. Each block that is taken or given back may be described by
-    /// another leaf of that, also those of the pages themselves.
+    /// Returns the number of free blocks that data may not take, so that the next checkpoint finds
+    /// blocks for all of its pages: changed pages of the map, those that the requests under way may
+    /// change, and every page of the space tree. Each block that is taken or freed may be described
+    /// by another leaf of the space tree, and so may the blocks of the pages themselves.
     fn floor(&mut self) -> u64 {
         let to_come = 3 * (self.writing + 1);
         let leaves = leaves_for(self.size);
@@ -427,7 +428,8 @@ impl Volume {
         map[0] + map[1] + pages_above(space, space) + FLOOR_SPARE
     }
 
-    /// Sees to it that as many blocks are free as the next checkpoint may need; whether they are.
+    /// Reads space leaves until the free blocks that the next checkpoint may need are known.
+    /// Returns whether there are enough.
     ///
     /// # Errors
     /// The page of the space tree that must be read first.
@@ -443,7 +445,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Reads a page for somebody, unless it is being read or lost already.
+    /// Adds a waiter for a page, and reads the page if no read of it is under way.
     fn wait_for(&mut self, wanted: Wanted, waiter: Waiter, disk: &mut dyn Disk) {
         let waiters = self.waiting.entry(wanted).or_default();
         waiters.push(waiter);
@@ -453,7 +455,7 @@ impl Volume {
         }
     }
 
-    /// A page has come, or has not.
+    /// Handles the end of a page read.
     fn page_done(
         &mut self,
         wanted: Wanted,
@@ -496,7 +498,7 @@ impl Volume {
         }
     }
 
-    /// A page cannot be read: what needs it fails.
+    /// Handles a page that cannot be read: its waiters fail.
     fn page_lost(&mut self, wanted: Wanted, failure: Failure) {
         for waiter in self.waiting.remove(&wanted).unwrap_or_default() {
             match waiter {
@@ -513,7 +515,7 @@ impl Volume {
         }
     }
 
-    /// Does what a request can do now.
+    /// Does the next steps of a request, as far as possible.
     fn advance(&mut self, request: usize, disk: &mut dyn Disk) {
         match self.next_of(request, disk) {
             Next::Nothing => {}
@@ -522,7 +524,8 @@ impl Volume {
         }
     }
 
-    /// A request needs free blocks: another chunk is asked for, or what is retired is committed.
+    /// Adds a request to those that wait for free blocks. Requests another chunk, or makes room
+    /// otherwise.
     fn stall(&mut self, request: usize, disk: &mut dyn Disk) {
         self.stalled.push_back(request);
         if self.may_grow() {
@@ -530,12 +533,12 @@ impl Volume {
         }
     }
 
-    /// Chunks that are asked for at once: each answer costs two flushes.
+    /// Returns the number of chunks to request at once, since each answer costs two flushes.
     pub(super) fn batch_chunks(&self) -> usize {
         (self.space.chunks() / 4).clamp(1 + SPARES, BATCH_CHUNKS)
     }
 
-    /// Asks the pool for chunks, unless it has been asked.
+    /// Requests chunks from the pool, unless a request is under way.
     fn ask_for_chunks(&mut self, disk: &mut dyn Disk) {
         if self.is_asking {
             return;
@@ -556,7 +559,7 @@ impl Volume {
         disk.submit(DiskOp::readable(slot as u64, fd));
     }
 
-    /// Takes chunks that have come, and goes on with what waited for them.
+    /// Takes the chunks of an answer, and continues the work that waits for them.
     fn take_chunks(&mut self, disk: &mut dyn Disk) {
         self.is_asking = false;
         match self.tables.answer() {
@@ -573,8 +576,8 @@ impl Volume {
         self.advance_commit(disk);
     }
 
-    /// Adds chunks that have come to those of the volume. The leaves of space above them are read
-    /// if need be.
+    /// Adds chunks of answers to those of the volume. Reads the space leaves that describe them, if
+    /// necessary.
     fn add_late_chunks(&mut self, disk: &mut dyn Disk) {
         for (index, chunk) in std::mem::take(&mut self.checkpoint.late_chunks) {
             if let Err(page) = self.space.add_chunk(index, chunk) {
@@ -584,16 +587,16 @@ impl Volume {
         }
     }
 
-    /// Goes on with the requests that waited for free blocks.
+    /// Continues the requests that wait for free blocks.
     fn retry_stalled(&mut self, disk: &mut dyn Disk) {
         for request in std::mem::take(&mut self.stalled) {
             self.advance(request, disk);
         }
     }
 
-    /// Requests wait for free blocks, and nobody gives more chunks: what is retired becomes free by
-    /// a commit, and what log and pages hold by a checkpoint. If neither helps, the requests have
-    /// no space.
+    /// Makes room for requests that wait for free blocks when the pool gives no more chunks. A
+    /// commit frees retired blocks; a checkpoint frees blocks of the log and of pages. If neither
+    /// helps, the requests fail for lack of space.
     fn make_room(&mut self, disk: &mut dyn Disk) {
         if self.stalled.is_empty() || self.is_asking {
             return;
@@ -616,13 +619,13 @@ impl Volume {
                 return;
             }
         }
-        // Others may have given chunks back since the pool was asked last.
+        // Other volumes may have returned chunks since the last request to the pool.
         let may_have_more = (self.space.chunks() as u64) < self.chunks_max();
         if may_have_more && !std::mem::replace(&mut self.was_asked_again, true) {
             self.ask_for_chunks(disk);
             return self.make_room(disk);
         }
-        // A deleted snapshot may be about to give blocks back.
+        // A reclaim may be about to free blocks.
         self.advance_reclaim(disk);
         if self.checkpoint.is_under_way() || self.waits_for_reclaim() {
             return;
@@ -644,7 +647,8 @@ impl Volume {
         }
     }
 
-    /// Nothing becomes durable any more: who waits for it learns so.
+    /// Marks the volume as failed: nothing becomes durable any more, and all requests that wait for
+    /// that fail.
     fn fail(&mut self) {
         self.has_failed = true;
         for request in self.commit.take_waiters() {
@@ -719,10 +723,10 @@ impl Volume {
     }
 }
 
-/// Blocks that stay free beside those that were counted.
+/// Free blocks beyond the counted ones that data may not take.
 const FLOOR_SPARE: u64 = 16;
 
-/// Changed leaves of a tree and the pages above them, at most; `of` is how many leaves it has.
+/// Returns the maximum number of changed leaves of a tree with `of` leaves, and pages above them.
 fn pages_above(leaves: u64, of: u64) -> u64 {
     let (mut pages, mut level) = (leaves.min(of), of);
     for _ in 0..height_for(of) {
@@ -732,7 +736,7 @@ fn pages_above(leaves: u64, of: u64) -> u64 {
     pages
 }
 
-/// Map leaves that a volume of so many bytes has.
+/// Returns the number of map leaves of a volume of this size.
 pub(super) fn leaves_for(size: ByteCount) -> u64 {
     size.0.div_ceil(BLOCK_BYTES as u64).div_ceil(FANOUT).max(1)
 }
@@ -774,8 +778,8 @@ impl Store for Volume {
         self.make_room(disk);
         self.advance_reclaim(disk);
         self.advance_closing(disk);
-        // A request may need two leaves at once, and a deleted snapshot one: what they wait for
-        // must not drive out what they have. Nor must leaves that cannot go.
+        // A request may need two leaves at once, and a reclaim one. Leaves that they wait for must
+        // not replace leaves that they have, nor leaves that are not written yet.
         let under_way = self.requests.len() - self.free_requests.len();
         let completed = self.checkpoint.completed();
         let max = 2 * under_way + 2 + self.map.unwritten_leaves(completed);
@@ -838,7 +842,7 @@ impl Store for Volume {
 }
 
 impl Volume {
-    /// Writes something anew, as far as it is in memory.
+    /// Rewrites metadata that is in memory.
     fn rewrite(&mut self, rewrite: &Rewrite, disk: &mut dyn Disk) {
         // A page is written to another block; the last free ones are for others.
         let has_room = self.space.known_free() > 2 * self.floor();
@@ -860,7 +864,7 @@ impl Volume {
         self.begin_checkpoint(disk);
     }
 
-    /// Makes the map as high as the volume's size needs.
+    /// Makes the map high enough for the volume's size.
     fn fit_map(&mut self) -> Result<(), Missing> {
         if self.map.height() < height_for(leaves_for(self.size)) {
             self.map.grow(leaves_for(self.size))?;

@@ -1,10 +1,10 @@
-//! How the blocks of a deleted snapshot come back. A block of it that neither the snapshot before
-//! nor what comes after uses is free; one that only the volume itself uses beside it is not frozen
-//! any more. What a subtree has in common with a neighbour is passed over as a whole.
+//! Reclaim of a deleted snapshot's blocks. A block is freed if neither the snapshot before nor the
+//! next one, or the volume, uses it. A block that only the volume uses beside it is no longer
+//! frozen. A subtree that a neighbour shares is skipped as a whole.
 //!
-//! It goes leaf by leaf from the first to the last, and gives back the pages above a leaf when
-//! their last leaf is done. A checkpoint records how far it is, together with what is free: after a
-//! crash it goes on there, and the pages that it needs for that are still in place.
+//! The reclaim goes from the first leaf to the last, and frees the pages above a leaf with the last
+//! leaf below them. A checkpoint records the position together with the free blocks. After a crash
+//! the reclaim continues there, and the pages that it needs are still in place.
 
 use super::{Closing, Doomed, Note, Noting, Volume, Waiter, Wanted, Which};
 use crate::disk::Disk;
@@ -15,11 +15,11 @@ use crate::local::tree::{FANOUT, Missing, Tree};
 
 /// Bits of a leaf's number that one level takes.
 const BITS: u32 = FANOUT.trailing_zeros();
-/// Pages of each tree that are kept in memory.
+/// Maximum number of pages of each tree in memory.
 const PAGES_MAX: usize = 4;
-/// Blocks given back that a checkpoint is begun for.
+/// Freed blocks at which a checkpoint is begun.
 const FREED_MAX: usize = 4_096;
-/// The position of one that is done, and whose node is not forgotten yet.
+/// Position of a reclaim that is done, but whose node is still in the table.
 pub(in crate::local) const DONE: u64 = u64::MAX;
 
 /// See the module's text.
@@ -31,21 +31,22 @@ pub(super) struct Reclaim {
     older: Tree,
     /// `None` if the volume itself comes next.
     newer: Option<Tree>,
-    /// The leaf that comes next; [`DONE`] at the end.
+    /// The next leaf; [`DONE`] at the end.
     leaf: u64,
-    /// Given back since the last checkpoint was frozen.
+    /// Blocks that were freed since the last checkpoint was frozen.
     pub freed: Vec<Run>,
     is_waiting: bool,
     /// A checkpoint has recorded that it is done.
     is_recorded: bool,
-    /// The pool could not forget the node. It is asked again after the next checkpoint, or when the
-    /// volume is opened again.
+    /// The pool could not clear the node. It is asked again after the next checkpoint, or when the
+    /// volume is reopened.
     is_refused: bool,
-    /// A page that it needs cannot be read. Its blocks stay in use; a check of the pool finds them.
+    /// A page that it needs cannot be read. Its blocks stay in use until a check of the pool finds
+    /// them.
     pub is_broken: bool,
 }
 
-/// A change of the space of blocks that only the deleted snapshot and perhaps the volume use.
+/// Change of blocks that only the deleted snapshot, and perhaps the volume, use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Free,
@@ -73,17 +74,18 @@ impl Reclaim {
         }
     }
 
-    /// What the anchor says of it: the node, and the leaf that comes next.
+    /// Returns the position that the anchor records: the node, and the next leaf.
     pub fn position(&self) -> (u32, u64) {
         (self.node, self.leaf)
     }
 
-    /// Whether what it has done should be recorded.
+    /// Returns whether its progress should be recorded by a checkpoint.
     pub fn wants_checkpoint(&self) -> bool {
         self.freed.len() >= FREED_MAX || self.leaf == DONE && !self.is_recorded
     }
 
-    /// A snapshot was made of the volume: it comes next from here on.
+    /// Records that a snapshot was made of the volume: it is the next one after the deleted
+    /// snapshot.
     pub fn snapshot_taken(&mut self, root: SnapshotRoot) {
         if self.newer.is_none() {
             self.newer = Some(tree_of(Some(root)));
@@ -100,8 +102,8 @@ impl Reclaim {
         }
     }
 
-    /// How many leaves from the present one on are shared with a neighbour that is a snapshot, or
-    /// are none.
+    /// Returns the number of leaves from the present one on that a neighbouring snapshot shares, or
+    /// that are holes.
     fn shared(&mut self) -> Result<u64, Wanted> {
         let side = |which| {
             move |(page, is_other): (Missing, bool)| Wanted {
@@ -117,20 +119,20 @@ impl Reclaim {
     }
 }
 
-/// What is missing of one of the trees.
+/// Returns a function that names the missing page of one of the trees.
 fn of(which: Which) -> impl Fn(Missing) -> Wanted {
     move |page| Wanted { which, page }
 }
 
 impl Volume {
-    /// Begins to give back the blocks of a deleted snapshot, or goes on with it.
+    /// Begins the reclaim of a deleted snapshot's blocks, or continues it.
     pub(super) fn begin_reclaim(&mut self, mut doomed: Doomed, disk: &mut dyn Disk) {
         if self.reclaim.is_some() {
             // It is the next one: the pool knows already that this one is done.
             self.next_doomed = Some(doomed);
             return;
         }
-        // The pool may not have known yet of one that was made meanwhile.
+        // The pool may not have known yet of a snapshot that was made meanwhile.
         let is_later = |made: &&SnapshotRoot| made.checkpoint > doomed.root.checkpoint;
         let made = self.made_snapshots.iter().find(is_later).copied();
         doomed.newer = doomed.newer.or(made);
@@ -142,8 +144,8 @@ impl Volume {
         self.advance_reclaim(disk);
     }
 
-    /// Goes on as far as the pages in memory allow. Not while a checkpoint is under way: its pages
-    /// may not be where the trees say yet.
+    /// Continues the reclaim as far as the pages in memory allow. Does nothing while a checkpoint
+    /// is under way, since its pages may not be yet where the trees name them.
     pub(super) fn advance_reclaim(&mut self, disk: &mut dyn Disk) {
         while !self.checkpoint.is_under_way() && !self.has_failed && self.closing == Closing::Open {
             let Some(mut reclaim) = self.reclaim.take() else { return };
@@ -169,8 +171,8 @@ impl Volume {
         }
     }
 
-    /// Does one leaf; false if a checkpoint comes first. That needs blocks for the pages that are
-    /// changed, and gives back what was freed since the last one.
+    /// Reclaims one leaf. Returns false if a checkpoint comes first: it needs blocks for the
+    /// changed pages, and frees the blocks that were reclaimed since the last one.
     fn reclaim_step(&mut self, reclaim: &mut Reclaim) -> Result<bool, Wanted> {
         let has_floor = self.has_floor().map_err(of(Which::Space))?;
         if !has_floor && self.space.tree().dirty_leaves() > 0 {
@@ -184,7 +186,7 @@ impl Volume {
         self.waiting.values().flatten().any(|waiter| *waiter == Waiter::Reclaim)
     }
 
-    /// Does one leaf, or passes over what is shared: all of it, or nothing if a page is missing.
+    /// Reclaims one leaf, or skips shared leaves: completely, or not at all if a page is missing.
     fn reclaim_leaf(&mut self, reclaim: &mut Reclaim) -> Result<(), Wanted> {
         let leaf = reclaim.leaf;
         let shared = reclaim.shared()?;
@@ -223,7 +225,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What becomes of the data of one leaf.
+    /// Adds the changes of one leaf's data blocks to `fates`.
     fn fates_of_data(
         &mut self,
         reclaim: &mut Reclaim,
@@ -255,7 +257,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the space as was found out: all of it, or nothing.
+    /// Applies the changes to the space tree: all of them, or none if a page is missing.
     fn carry_out(&mut self, reclaim: &mut Reclaim, fates: &[(u32, Fate)]) -> Result<(), Wanted> {
         let runs = || {
             fates
@@ -277,7 +279,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A checkpoint is complete: if it has recorded that all is given back, the node is forgotten.
+    /// Handles a complete checkpoint. If it has recorded that the reclaim is done, the pool clears
+    /// the node.
     pub(super) fn reclaim_recorded(&mut self, disk: &mut dyn Disk) {
         let Some(anchor) = self.checkpoint.anchor() else { return };
         self.reclaim_at = anchor.reclaim;
@@ -288,8 +291,8 @@ impl Volume {
         }
     }
 
-    /// Has the pool forget the node, if a checkpoint has recorded that it is done. If the pool is
-    /// noting something, it is tried again behind that.
+    /// Requests that the pool clear the node, if a checkpoint has recorded that the reclaim is
+    /// done. If the pool is making another change, the request is repeated after it.
     pub(super) fn forget_reclaimed(&mut self, disk: &mut dyn Disk) {
         if let Some(reclaim) = &self.reclaim
             && reclaim.is_recorded
@@ -301,8 +304,8 @@ impl Volume {
         }
     }
 
-    /// The pool has cleared the node, or could not. If it could not, later anchors still say that
-    /// all of the snapshot is given back: its blocks may be in use for other data by now.
+    /// Handles the pool's answer to that. If the node could not be cleared, later anchors still
+    /// record that the reclaim is done, since the snapshot's blocks may hold other data by now.
     pub(super) fn reclaim_forgotten(&mut self, is_done: bool, disk: &mut dyn Disk) {
         if !is_done {
             self.reclaim.iter_mut().for_each(|reclaim| reclaim.is_refused = true);

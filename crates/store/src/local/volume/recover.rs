@@ -1,4 +1,4 @@
-//! How a volume is opened: its anchor is read, and the log behind it is replayed. Calls block.
+//! Opening of a volume: its anchor is read, and the log behind it is replayed. Calls block.
 
 use super::commit::SPARES;
 use super::request::Refused;
@@ -21,11 +21,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// What a volume is opened with.
+/// Parameters of the opening of a volume.
 pub struct Opening {
     /// The pool's device.
     pub device: Arc<dyn Device>,
-    /// Whose blocks are looked for.
+    /// Identity that anchors and log blocks of the volume have.
     pub identity: Identity,
     /// The pool's chunk with the anchors.
     pub home: u32,
@@ -37,15 +37,15 @@ pub struct Opening {
     pub tables: Box<dyn Tables>,
     /// Bounds in memory and on the device.
     pub bounds: Bounds,
-    /// A number that is larger than that of any opening of this volume before. Blocks of the log
-    /// that a crash has robbed of their predecessors are told by it from what follows.
+    /// A number that is larger than those of all earlier openings of this volume. By it, log blocks
+    /// that lost their predecessors in a crash are distinguished from those written later.
     pub session: u64,
-    /// What encrypts its data, if it is encrypted.
+    /// Cipher of its data, if it is encrypted.
     pub cipher: Option<Cipher>,
-    /// Where changes are kept that are not in the log yet; without it they are lost when the
+    /// Log of the answered changes that the volume's log lacks; without it they are lost when the
     /// process is killed.
     pub answered: Option<Answered>,
-    /// What the volume is, for errors.
+    /// Name of the volume, for errors.
     pub name: String,
 }
 
@@ -54,23 +54,23 @@ impl Opening {
         format!("of {} in {}", self.name, self.device.path().display())
     }
 
-    /// The error of a call that failed while this was being done.
+    /// Returns the error of a call that failed during this operation.
     pub(super) fn failed(&self, doing: &str) -> impl Fn(io::Error) -> StoreError + use<> {
         let doing = format!("{doing} {}", self.of());
         move |error| StoreError::io(doing.clone(), error)
     }
 
-    /// The error of something that is not as it was written.
+    /// Returns the error for damaged data.
     pub(super) fn rotten(&self, what: &str) -> StoreError {
         StoreError::Rotten { what: format!("{what} {}", self.of()) }
     }
 
-    /// Reads the volume's anchor, and writes a copy anew that is not as it should be; how many
-    /// were not as they were written, or could not be read.
+    /// Reads the volume's anchor, and rewrites a copy that differs. Returns the anchor, and the
+    /// number of copies that were damaged or could not be read.
     pub(super) fn read_anchor(&self) -> Result<(Anchor, u64), StoreError> {
         let mut copies = vec![0; 2 * BLOCK_BYTES];
         let device = self.device.as_ref();
-        // One copy suffices, also if the other cannot be read.
+        // One copy suffices, even if the other cannot be read.
         read_readable(device, offset(self.home * CHUNK_BLOCKS), &mut copies)
             .map_err(self.failed("read the anchor"))?;
         let anchor = Anchor::newest(&copies, self.identity);
@@ -80,7 +80,8 @@ impl Opening {
         Ok((anchor, mended))
     }
 
-    /// Changes that were answered, as a log block that follows this log; `None` if it has them all.
+    /// Returns answered changes as a log block that follows this log; `None` if the log has them
+    /// all.
     pub(super) fn answered_behind(&self, tail: &Tail) -> Result<Option<LogBlock>, StoreError> {
         let Tail { sequence, session, .. } = *tail;
         let found = Found { sequence, session, opening: self.session };
@@ -97,7 +98,7 @@ pub(in crate::local) struct LogBlock {
 }
 
 impl LogBlock {
-    /// The blocks that its records name.
+    /// Returns the blocks that its records name.
     fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         self.records.iter().filter_map(|record| match record {
             Record::Map { block, checksums, .. } => {
@@ -108,22 +109,22 @@ impl LogBlock {
     }
 }
 
-/// Where the log ends.
+/// The end of a log.
 pub(in crate::local) struct Tail {
     pub(super) next: u32,
     pub(super) sequence: u64,
     pub(super) session: u64,
     pub chunks: VecDeque<u32>,
-    /// The chunk that the log was to enter behind the last of these; 0 if no block says so.
+    /// The chunk that the log enters behind the last of these; 0 if no block names it.
     pub following: u32,
-    /// Everything is durable up to the end.
+    /// Whether everything up to the end is durable.
     is_closed: bool,
     pub durable: u64,
     blocks: u32,
 }
 
 impl Tail {
-    /// The end of a log that has no block behind this anchor.
+    /// Returns the end of a log that has no block behind this anchor.
     pub(super) fn of(anchor: &Anchor) -> Self {
         Self {
             next: anchor.log,
@@ -137,7 +138,7 @@ impl Tail {
         }
     }
 
-    /// The log has this block, too.
+    /// Moves the end behind this block.
     pub(super) fn follow(&mut self, head: &LogHead) {
         self.durable = self.durable.max(head.durable);
         self.is_closed = head.used == 0 && head.durable + 1 == head.sequence;
@@ -148,16 +149,17 @@ impl Tail {
         self.next = head.next;
     }
 
-    /// Whether this is a later block of the log, written when the missing one was durable.
+    /// Returns whether this is a later block of the log that was written when the missing one was
+    /// durable.
     pub(super) fn is_confirmed_by(&self, head: &LogHead) -> bool {
         head.session >= self.session
             && head.sequence > self.sequence
             && head.durable >= self.sequence
     }
 
-    /// The chunks that the log may continue in if its next block is damaged. Where no block names
-    /// the chunk that follows, as in logs of earlier versions, these are all chunks of the volume
-    /// if the missing block is the last of its own.
+    /// Returns the chunks in which the log may continue if its next block is damaged. Where no
+    /// block names the next chunk, as in logs of earlier versions, these are all chunks of the
+    /// volume if the missing block is the last of its chunk.
     pub(super) fn chunks_behind(&self, owned: &[u32]) -> impl Iterator<Item = u32> {
         let is_last = self.next % CHUNK_BLOCKS == CHUNK_BLOCKS - 1;
         let chunks = match self.following {
@@ -167,7 +169,7 @@ impl Tail {
         chunks.into_iter().filter(|&chunk| chunk != 0)
     }
 
-    /// A log block of changes that the log lacks, as it would follow.
+    /// Returns changes that the log lacks as the log block that would follow.
     fn block_of(&self, left: Vec<Record>, identity: Identity) -> Option<LogBlock> {
         let Self { sequence, durable, next, session, following, .. } = *self;
         let head = LogHead { identity, sequence, durable, next, used: 0, session, following };
@@ -178,7 +180,8 @@ impl Tail {
 /// The number of the checkpoint that a new volume's anchor names.
 pub const FIRST_CHECKPOINT: u64 = 1;
 
-/// Writes the anchor of a volume that has nothing yet but what a snapshot has, durably.
+/// Writes durably the anchor of a volume whose only data is that of a snapshot, if it was made of
+/// one.
 ///
 /// # Errors
 /// When the device fails.
@@ -206,17 +209,17 @@ pub fn found(
         session: 0,
         snapshots: Vec::new(),
     };
-    // What was in the chunk before is not taken for log.
+    // The third block is cleared, so that the chunk's old data is not taken for log.
     let mut bytes = anchor.encode().repeat(2);
     bytes.resize(3 * BLOCK_BYTES, 0);
     device.write(offset(home * CHUNK_BLOCKS), &bytes)?;
     device.sync()
 }
 
-/// Writes the newest anchor over a copy that is another one, durably. A crash may have left the
-/// second copy older, or a part of it if the anchor is longer than a sector; the next checkpoint
-/// writes the first one, and a crash then must not find both bad.
-/// How many were not as they were written, or could not be read.
+/// Overwrites copies of the anchor that differ from the newest one, durably. A crash may have left
+/// the second copy older, or in part, if the anchor is longer than a sector. The next checkpoint
+/// writes the first copy, and a crash must not leave both damaged. Returns how many were damaged or
+/// could not be read.
 fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -> io::Result<u64> {
     let newest = anchor.encode();
     let mut mended = 0;
@@ -237,7 +240,7 @@ fn mend_anchor(device: &dyn Device, home: u32, copies: &[u8], anchor: &Anchor) -
     Ok(mended)
 }
 
-/// All blocks of a chunk.
+/// Returns the run of all blocks of a chunk.
 pub(super) fn chunk_run(chunk: u32) -> Run {
     Run { block: chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS }
 }
@@ -287,7 +290,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The volume as its anchor describes it, and where it notes what it answers.
+    /// Returns the volume that its anchor describes, and its log of answered changes.
     pub(super) fn begin(opening: Opening, anchor: &Anchor) -> (Self, Option<Answered>) {
         let Opening { device, home, owned, size, tables, bounds, cipher, answered, .. } = opening;
         let mut volume = Self::new(device, anchor, (home, owned), size, tables, bounds);
@@ -296,13 +299,13 @@ impl Volume {
     }
 
     /// Ends the replay: the log continues behind its last block, in the session of this opening.
-    /// The runs that were replaced, and are free when that is durable.
+    /// Returns the runs that were replaced; they are free when the replayed changes are durable.
     pub(super) fn end_replay(&mut self, tail: &Tail, session: u64) -> io::Result<Vec<Run>> {
         self.session = session;
         let mut retired = std::mem::take(&mut self.batch).retired;
         self.is_replaying = false;
         self.go_on_at(tail.next, tail);
-        // Data that was replaced there before the log came by is not what they hold now.
+        // Data in these chunks was replaced before the log entered them; they hold log now.
         retired.retain(|run| !self.log.chunks.contains(&(run.block / CHUNK_BLOCKS)));
         self.keep_following(tail, &mut retired)?;
         self.space.keep_whole(SPARES.saturating_sub(self.log.spares.len()));
@@ -327,7 +330,7 @@ impl Volume {
         }
     }
 
-    /// What was left over is durable: what is answered from now on is noted.
+    /// Begins to note answered changes. The changes left from before are durable.
     pub(super) fn note_from_now_on(&mut self, answered: Option<Answered>) {
         self.answered = answered;
         if let Some(answered) = &mut self.answered {
@@ -335,8 +338,8 @@ impl Volume {
         }
     }
 
-    /// Does again what the log says, and then the changes that are left over. What it says of
-    /// snapshots, too: each is the state at its place in the log, and gets a checkpoint of its own.
+    /// Replays the log, and then the changes that it lacks. A snapshot is the state at its place in
+    /// the log, and gets its own checkpoint.
     fn replay_log(
         &mut self,
         blocks: &[LogBlock],
@@ -362,8 +365,8 @@ impl Volume {
         self.hold_log(tail, first)
     }
 
-    /// Sees to it that the checkpoint of a snapshot writes neither to what later records name, nor
-    /// to the chunk that follows.
+    /// Reserves the blocks that later records name, and the next chunk of the log, so that the
+    /// checkpoint of a snapshot does not write to them.
     fn hold_named(&mut self, blocks: &[LogBlock], tail: &Tail) -> io::Result<()> {
         let following = (tail.following != 0).then_some(chunk_run(tail.following));
         for run in blocks.iter().flat_map(LogBlock::runs).chain(following) {
@@ -388,8 +391,8 @@ impl Volume {
         if !self.wanted_snapshots.is_empty() {
             self.log.sequence = block.head.sequence + 1;
             self.log.durable = block.head.sequence;
-            // The blocks that follow are of this session or a later one, and not of the present
-            // one: they are found again after a crash.
+            // The blocks that follow are of this session or a later one, but not of the present
+            // opening. A replay after another crash must find them again.
             self.session = block.head.session;
             self.go_on_at(block.head.next, tail);
             self.checkpoint_now()?;
@@ -415,7 +418,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The node table may not know yet of which snapshots the anchor says that they have its map.
+    /// Notes the snapshots of the anchor in the node table, which may not know yet that they have
+    /// its map.
     pub(super) fn note_anchored(&mut self, anchor: &Anchor) -> io::Result<()> {
         if anchor.snapshots.is_empty() {
             return Ok(());
@@ -429,7 +433,7 @@ impl Volume {
         }
     }
 
-    /// The log goes on at this block, which is in one of the chunks that were read.
+    /// Moves the log to this block, which is in one of the chunks that were read.
     fn go_on_at(&mut self, next: u32, tail: &Tail) {
         let place = |chunk: u32| tail.chunks.iter().position(|at| *at == chunk).unwrap_or(0);
         let first = self.log.chunks.front().map_or(0, |chunk| place(*chunk));
@@ -438,8 +442,8 @@ impl Volume {
         self.log.chunks = tail.chunks.range(first..=last.max(first)).copied().collect();
     }
 
-    /// The log enters the chunk that its last block names, also in this session: blocks that say
-    /// so stay true. All of that chunk was free when it was named, so no block in it is retired.
+    /// Reserves the chunk that the last log block names, so that blocks that name it stay true in
+    /// this session. All of that chunk was free when it was named, so no block in it is retired.
     fn keep_following(&mut self, tail: &Tail, retired: &mut Vec<Run>) -> io::Result<()> {
         let following = tail.following;
         if following == 0 || tail.chunks.contains(&following) {
@@ -460,8 +464,8 @@ impl Volume {
         }
     }
 
-    /// Reserves chunks for the log before a checkpoint takes blocks of them, as far as there are
-    /// any that are free as a whole.
+    /// Reserves chunks for the log before a checkpoint takes blocks of them, as far as whole chunks
+    /// are free.
     fn reserve_spares(&mut self) -> io::Result<()> {
         while let Err(Lacking::Leaf(page)) = self.keep_spares() {
             self.fetch(Wanted { which: Which::Space, page })?;
@@ -477,8 +481,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The chunks with log, from that of this block on, are in use as a whole. What is replayed may
-    /// free blocks there: those of data that was replaced before the chunk became one of the log.
+    /// Marks the log's chunks from that of block `from` on as used. The replay may free blocks
+    /// there: those of data that was replaced before the log entered the chunk.
     pub(super) fn hold_log(&mut self, tail: &Tail, from: u32) -> io::Result<()> {
         let first = tail.chunks.iter().position(|chunk| *chunk == from / CHUNK_BLOCKS);
         for &chunk in tail.chunks.iter().skip(first.unwrap_or(0)) {
@@ -510,7 +514,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the map as a record says. What is not certain to be durable is held to the data.
+    /// Applies a record to the map. If its durability is not certain, its blocks are applied only
+    /// if their data matches.
     fn replay(&mut self, record: Record, is_durable: bool) -> io::Result<()> {
         match record {
             // See `replay_log`.
@@ -535,8 +540,8 @@ impl Volume {
         }
     }
 
-    /// Changes the map as a record says. Blocks that are there already stay as they are: a write
-    /// that another one overtook is in the log twice.
+    /// Applies a map record. Blocks that are at their places already stay unchanged: a write that
+    /// another one overtook is in the log twice.
     fn replay_map(&mut self, first: u64, run: Run, sums: &[u32]) -> io::Result<()> {
         for (at, &checksum) in (0_u32..).zip(sums) {
             let run = Run { block: run.block + at, count: 1 };
@@ -588,28 +593,28 @@ impl Volume {
         }
     }
 
-    /// As [`Store::close`], and waits for it.
+    /// Closes the volume as [`Store::close`], and waits for it.
     pub fn close_now(&mut self) {
         let mut disk = Inline::default();
         self.close(&mut disk);
         self.settle(&mut disk);
     }
 
-    /// Asks for more chunks, and waits for the answer.
+    /// Requests more chunks, and waits for the answer.
     pub(super) fn ask_now(&mut self) {
         let mut disk = Inline::default();
         self.ask_for_chunks(&mut disk);
         self.settle(&mut disk);
     }
 
-    /// As [`Store::attend`], and waits until everything is done.
+    /// Does the pool's tasks as [`Store::attend`], and waits until they are done.
     pub fn attend_now(&mut self) {
         let mut disk = Inline::default();
         self.attend(&mut disk);
         self.settle(&mut disk);
     }
 
-    /// Carries out a request, and waits for it.
+    /// Executes a request, and waits for its completion.
     pub fn run_now(&mut self, submission: Submission) -> Completion {
         let mut disk = Inline::default();
         self.submit(submission, &mut disk);
@@ -618,9 +623,9 @@ impl Volume {
         ended
     }
 
-    /// Leaves all that the volume holds to a snapshot that is deleted already, whose node this is.
-    /// The volume is empty then, and what is left to do is to give back the blocks of a deleted
-    /// snapshot: that needs no new blocks but for the space tree, and a crash does not stop it.
+    /// Leaves all blocks of the volume to the deleted snapshot of this node. The volume is empty
+    /// then; only the reclaim of the snapshot's blocks is left. That needs new blocks for the space
+    /// tree only, and continues after a crash.
     ///
     /// # Errors
     /// When the device fails.
@@ -644,7 +649,7 @@ impl Volume {
     }
 }
 
-/// Operations that are carried out in the caller's thread.
+/// A disk that executes operations in the caller's thread.
 #[derive(Default)]
 struct Inline(VecDeque<DiskOp>);
 
@@ -654,7 +659,7 @@ impl Disk for Inline {
     }
 }
 
-/// Carries out an operation on a device.
+/// Executes an operation on a device.
 pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     if op.action == DiskAction::Readable {
         return op.execute();
@@ -672,8 +677,8 @@ pub(in crate::local) fn run(device: &dyn Device, op: DiskOp) -> DiskDone {
     DiskDone { token, result: result.map(|()| length).map_err(errno), buffer }
 }
 
-/// Whether the log is in the volume's own chunks, and names blocks that there can be: numbers that
-/// cannot be are damage, whatever their checksum.
+/// Returns whether the log is in the volume's own chunks and names possible blocks. Impossible
+/// numbers are damage, whatever their checksum.
 pub(in crate::local) fn is_possible(
     blocks: &[LogBlock],
     tail: &Tail,
@@ -684,7 +689,7 @@ pub(in crate::local) fn is_possible(
         && blocks.iter().flat_map(|block| &block.records).all(|record| is_placed(record, size))
 }
 
-/// Whether a record names blocks that the volume and the pool can have.
+/// Returns whether a record names blocks that the volume and the pool can have.
 pub(super) fn is_placed(record: &Record, size: ByteCount) -> bool {
     // A deletion unmaps whole leaves.
     let blocks_of_volume = super::leaves_for(size).saturating_mul(FANOUT);
@@ -702,8 +707,8 @@ pub(super) fn is_placed(record: &Record, size: ByteCount) -> bool {
     end.is_some_and(|end| end <= blocks_of_volume)
 }
 
-/// Follows the log of a volume with these chunks from where the anchor says; `None` if a block in
-/// its midst has rotted.
+/// Reads the log of a volume with these chunks, from the place in its anchor on. Returns `None` if
+/// a block before the log's end is damaged.
 pub(in crate::local) fn read_log(
     device: &dyn Device,
     anchor: &Anchor,
@@ -712,7 +717,7 @@ pub(in crate::local) fn read_log(
     let mut blocks: Vec<LogBlock> = Vec::new();
     let mut tail = Tail::of(anchor);
     loop {
-        // A number that cannot be is damage.
+        // An impossible chunk is damage.
         if !owned.contains(&(tail.next / CHUNK_BLOCKS)) {
             return Ok(None);
         }
@@ -727,17 +732,17 @@ pub(in crate::local) fn read_log(
     }
 }
 
-/// What becomes of a log within one chunk.
+/// Result of following a log within one chunk.
 enum InChunk {
     /// Its next block is in another one.
     GoesOn,
     /// Its next block is not there.
     Ended,
-    /// The same, and a later block of the chunk says that it was.
+    /// Its next block is not there, although a later block of the chunk confirms it.
     Rotten,
 }
 
-/// Log blocks that are read at once: a volume that was stopped has none behind its anchor.
+/// Log blocks that are read at once. A volume that was closed has none behind its anchor.
 const PIECE_BLOCKS: u32 = 16;
 
 /// Follows the log to the end of the chunk that it is in.
@@ -783,8 +788,8 @@ fn follow_chunk(
     Ok(InChunk::Ended)
 }
 
-/// Whether a log whose next block is damaged continues in another chunk: the chunk that follows
-/// begins with a block that confirms the damaged one.
+/// Returns whether a log whose next block is damaged continues in another chunk: that chunk begins
+/// with a block that confirms the damaged one.
 fn goes_on_elsewhere(
     device: &dyn Device,
     anchor: &Anchor,

@@ -1,4 +1,4 @@
-//! What becomes of a request: reads are verified, writes go to free blocks and then into the map.
+//! Processing of requests: reads are verified; writes go to free blocks, and then into the map.
 
 use super::{Next, OVERWRITE_BLOCKS, Purpose, Volume, Wanted, Which};
 use crate::buffer::Buffer;
@@ -13,17 +13,18 @@ use crate::{EXTENTS_MAX, Extent, Submission};
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::{Failure, Operation};
 
-/// Reads that found another block than the map names by now are read again so often.
+/// Maximum number of times that a read is repeated because the map names another block by then.
 const TRIES_MAX: u32 = 64;
 
-/// Leaves of the map that one question for holes goes through: data of 128 MiB, in some
+/// Maximum number of map leaves that one status request reads: data of 128 MiB, in some
 /// microseconds.
 const STATUS_LEAVES_MAX: u32 = 64;
 
-/// Blocks of zeroes that are written at once: a client is charged for as long a write.
+/// Blocks of zeroes that are written at once: as many as the largest write that a client is charged
+/// for.
 const ZEROES_BLOCKS: u32 = QUANTUM_BYTES_MAX / BLOCK_BYTES as u32;
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// It needs pages of the map, or free blocks.
@@ -41,14 +42,14 @@ enum Stage {
 pub(super) struct Request {
     submission: Submission,
     stage: Stage,
-    /// Where its data is or goes, in order; holes of a read have block 0.
+    /// The runs of its data, in order. Holes of a read have block 0.
     runs: Vec<Run>,
-    /// What a write puts on the disk if that is not its client's payload: the same encrypted, or
-    /// zeroes.
+    /// Bytes that a write puts on the disk if they are not the client's payload: the encrypted
+    /// payload, or zeroes.
     sealed: Option<Buffer>,
     /// Blocks of zeroes that are written and in the map.
     zeroed: u32,
-    /// What the map said of each block of a read, and the checksums of a write.
+    /// The map's entries for the blocks of a read, and the checksums of a write.
     pointers: Vec<Pointer>,
     /// Blocks that have a place, or are done.
     blocks_done: u32,
@@ -57,7 +58,8 @@ pub(super) struct Request {
     tries: u32,
     /// The log block to which its records were written beside its data.
     logged: Option<u64>,
-    /// It is answered when it is durable, although it need not be: it could not be noted.
+    /// It is answered when it is durable, although its client does not need that: the log of
+    /// answered changes had no room for it.
     must_wait: bool,
     extents: Vec<Extent>,
 }
@@ -85,22 +87,23 @@ impl Request {
         (self.submission.ticket, self.submission.buffer, self.extents)
     }
 
-    /// Whether it puts bytes on the disk: its client's, or zeroes that keep their space.
+    /// Returns whether it puts bytes on the disk: its client's, or zeroes that keep their space.
     fn is_write(&self) -> bool {
         self.is_of_zeroes() || matches!(self.submission.operation, Operation::Write { .. })
     }
 
-    /// Whether it writes zeroes block by block: they are to keep their space, and a hole has none.
+    /// Returns whether it writes zeroes block by block, because their space is to stay allocated.
     fn is_of_zeroes(&self) -> bool {
         matches!(self.submission.operation, Operation::WriteZeroes { keep_allocated: true, .. })
     }
 
-    /// Whether it is a write that has taken blocks, and is not in the map yet.
+    /// Returns whether it is a write that has taken blocks and is not in the map yet.
     fn is_writing(&self) -> bool {
         self.is_write() && matches!(self.stage, Stage::Transfer | Stage::Apply)
     }
 
-    /// The blocks that a write is at: all of them, or of zeroes so many at a time.
+    /// Returns the first block and the number of blocks that a write transfers at present: all of
+    /// its blocks, or at most [`ZEROES_BLOCKS`] of a write of zeroes.
     fn written(&self) -> (u64, u32) {
         let first = self.submission.offset / BLOCK_BYTES as u64;
         let count = self.submission.length / BLOCK_BYTES as u32;
@@ -110,7 +113,8 @@ impl Request {
         }
     }
 
-    /// The bytes that go to the disk at block `first`, and keeps them if they are not the client's.
+    /// Returns the bytes that go to the disk from block `first` on, and keeps them if they are not
+    /// the client's.
     fn seal(&mut self, first: u64, count: u32, cipher: Option<&Cipher>) -> Option<&[u8]> {
         let length = count as usize * BLOCK_BYTES;
         let payload = match self.is_of_zeroes() {
@@ -140,7 +144,8 @@ impl Request {
         }
     }
 
-    /// Leaves blocks that are not discarded yet as they are; whether it is a discard.
+    /// Leaves blocks that are not discarded yet as they are. Returns whether the request is a
+    /// discard.
     pub fn give_up_discard(&mut self) -> bool {
         let is_discard = matches!(self.submission.operation, Operation::Discard { .. });
         if is_discard {
@@ -149,24 +154,24 @@ impl Request {
         is_discard
     }
 
-    /// What comes when it is done.
+    /// Returns the step after the last one: an answer, or a commit before that.
     fn done(&self) -> Step {
         if self.wants_durable() || self.must_wait { Step::Durable } else { Step::Ended }
     }
 }
 
-/// A page of the map that is missing.
+/// Waits for a missing page of the map.
 fn map(page: Missing) -> Next {
     Next::Wait(Wanted { which: Which::Map, page })
 }
 
-/// A page of the space tree that is missing.
+/// Waits for a missing page of the space tree.
 fn space(page: Missing) -> Next {
     Next::Wait(Wanted { which: Which::Space, page })
 }
 
 impl Volume {
-    /// Takes a request as far as it gets.
+    /// Does the next steps of a request, as far as possible.
     pub(super) fn next_of(&mut self, number: usize, disk: &mut dyn Disk) -> Next {
         let Some(mut request) = self.requests[number].take() else { return Next::Nothing };
         let operation = request.submission.operation;
@@ -194,7 +199,7 @@ impl Volume {
         }
     }
 
-    /// Ends a request that cannot go on; blocks that it took are free again.
+    /// Ends a request with a failure, and frees the blocks that it has taken.
     pub(super) fn abandon(&mut self, number: usize, failure: Failure) {
         let Some(request) = &mut self.requests[number] else { return };
         self.writing -= usize::from(request.is_writing());
@@ -210,13 +215,13 @@ impl Volume {
         self.end(number, Err(failure));
     }
 
-    /// The log says that blocks are in runs to which they could not be written: it is to say next
-    /// that they are where the map says. The runs are free when that is durable.
+    /// Logs the places of these blocks from the map, since the log names runs to which they could
+    /// not be written. The runs are free when that is durable.
     fn correct_log(&mut self, first: u64, count: u64, runs: Vec<Run>) {
         let pointers: Result<Vec<Pointer>, Missing> =
             (first..first + count).map(|block| self.pointer(block)).collect();
-        // They were in memory when it was logged. If they are not any more, nothing may be made
-        // durable behind it.
+        // The pages were in memory when the write was logged. If they are not any more, nothing may
+        // become durable after it.
         let Ok(pointers) = pointers else { return self.fail() };
         let mut at = first;
         for run in self::runs(&pointers) {
@@ -262,7 +267,7 @@ impl Volume {
         })
     }
 
-    /// What the map says of a block.
+    /// Returns the map's entry for a block.
     pub(super) fn pointer(&mut self, block: u64) -> Result<Pointer, Missing> {
         let page = self.map.leaf(block / FANOUT)?;
         Ok(page
@@ -351,7 +356,7 @@ impl Volume {
         Ok(Step::Next(Next::Nothing))
     }
 
-    /// Takes blocks for a write; what it waits for if there are none.
+    /// Takes blocks for a write. Returns the step that waits for blocks, if there are none.
     fn take_runs(
         &mut self,
         request: &mut Request,
@@ -359,7 +364,7 @@ impl Volume {
         count: u32,
     ) -> Result<Option<Next>, Refused> {
         let (floor, may_grow) = (self.floor(), self.may_grow());
-        // The log comes first: without it nothing becomes durable.
+        // The log's chunks are reserved first: without them nothing becomes durable.
         let mut lacking = self.keep_spares().err();
         while lacking.is_none() && request.blocks_done < count {
             let wanted = count - request.blocks_done;
@@ -381,7 +386,8 @@ impl Volume {
         }))
     }
 
-    /// Asks for chunks before they are needed: a write that waits for one waits for two flushes.
+    /// Requests chunks before they are needed, since a write that waits for one waits for two
+    /// flushes.
     fn ask_ahead(&mut self, disk: &mut dyn Disk) {
         let ahead = self.floor() + OVERWRITE_BLOCKS + u64::from(CHUNK_BLOCKS);
         if self.may_grow() && self.space.is_known() && self.space.known_free() < ahead {
@@ -389,7 +395,7 @@ impl Volume {
         }
     }
 
-    /// Whether none of these blocks is a hole.
+    /// Returns whether none of these blocks is a hole.
     fn has_all(&mut self, first: u64, count: u32) -> Result<bool, Refused> {
         for block in first..first + u64::from(count) {
             if self.pointer(block).map_err(|page| Refused::Next(map(page)))?.block == 0 {
@@ -399,7 +405,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// A part of a request's data was read or written.
+    /// Handles the end of a transfer of a part of a request's data.
     pub(super) fn data_done(
         &mut self,
         number: usize,
@@ -413,7 +419,7 @@ impl Volume {
         request.parts_left -= 1;
         let is_read = request.submission.operation == Operation::Read;
         if request.runs.len() == 1 && !request.is_of_zeroes() {
-            // What was encrypted is no longer needed.
+            // The encrypted data is no longer needed.
             request.submission.buffer = request.submission.buffer.take().or(buffer);
         } else if is_read && let (Some(from), Some(to)) = (buffer, &mut request.submission.buffer) {
             let before: u32 = request.runs[..part].iter().map(|run| run.count).sum();
@@ -437,8 +443,8 @@ impl Volume {
         }
     }
 
-    /// Holds what was read to its checksums. A block that was replaced meanwhile, and whose place
-    /// was used again, is read anew.
+    /// Verifies the checksums of a read. A block that was replaced meanwhile, and whose place has
+    /// other data now, is read again.
     fn verify(&mut self, number: usize, disk: &mut dyn Disk) {
         let Some(request) = &mut self.requests[number] else { return };
         let bytes = request.submission.buffer.as_ref().map_or(&[][..], Buffer::bytes);
@@ -471,7 +477,7 @@ impl Volume {
         self.advance(number, disk);
     }
 
-    /// Whether the pages of the map for these blocks are in memory.
+    /// Returns whether the pages of the map for these blocks are in memory.
     fn is_in_memory(&mut self, first: u64, count: u32) -> bool {
         let last = first + u64::from(count) - 1;
         self.pointer(first).is_ok() && self.pointer(last).is_ok()
@@ -497,8 +503,8 @@ impl Volume {
             }
             self.applied_beside(replaced, disk);
         } else {
-            // If it is in the log already, another write of these blocks is behind it there, and
-            // before it in the map: it is logged once more.
+            // If the write is in the log already, another write of these blocks follows it there
+            // but precedes it in the map. So this one is logged again.
             self.batch.retired.extend(replaced);
             self.add_to_batch(records(first, &runs, &request.pointers));
             if logged.is_some() {
@@ -518,14 +524,14 @@ impl Volume {
         Ok(request.done())
     }
 
-    /// Whether the map names this block of the pool for a block of the volume.
+    /// Returns whether the map names this block of the pool for a block of the volume.
     pub(super) fn maps_to(&mut self, at: u64, block: u32) -> Result<bool, Refused> {
         let pointer = self.pointer(at).map_err(|page| Refused::Next(map(page)))?;
         Ok(pointer.block == block)
     }
 
-    /// Changes the map: blocks of the volume from `first` on are in these runs. All of it, or
-    /// nothing. The runs that nobody uses any more stay busy.
+    /// Changes the map completely or not at all: blocks of the volume from `first` on are in these
+    /// runs. Returns the runs that became unused. They stay busy until the caller frees them.
     pub(super) fn change_map(
         &mut self,
         first: u64,
@@ -544,8 +550,8 @@ impl Volume {
         self.retire(&replaced)
     }
 
-    /// Sees to it that everything is in memory that a change of these blocks needs; the runs that
-    /// they are in now.
+    /// Loads the pages that a change of these blocks needs. Returns the runs that the blocks are in
+    /// now.
     pub(super) fn prepare(
         &mut self,
         first: u64,
@@ -574,14 +580,14 @@ impl Volume {
         let entry = &mut page[(block % FANOUT) as usize];
         let had = u64::from(Pointer::from_bits(*entry).block != 0);
         *entry = pointer.to_bits();
-        // A count that an anchor has wrong is no reason to stop.
+        // A wrong count in an anchor is no reason to stop.
         let data_blocks = self.data_blocks + u64::from(pointer.block != 0);
         self.data_blocks = data_blocks.saturating_sub(had);
         Ok(())
     }
 
-    /// Gives back the blocks that a change has replaced, as far as no snapshot uses them; they stay
-    /// busy until it is durable.
+    /// Frees in the space tree the blocks that a change has replaced and that no snapshot uses.
+    /// Returns them; they stay busy until the change is durable.
     pub(super) fn retire(&mut self, replaced: &[Run]) -> Result<Vec<Run>, Refused> {
         let mut retired = Vec::new();
         for &run in replaced {
@@ -620,16 +626,16 @@ impl Volume {
         self.commit.note_applied(first, count.into());
         self.batch.retired.extend(retired);
         self.batch.cleared += u64::from(count);
-        // What is replayed is in the log already.
+        // A replayed change is in the log already.
         if !self.is_replaying {
             self.add_to_batch(vec![Record::Unmap { first, count }]);
         }
         Ok(())
     }
 
-    /// Says where the holes are, from the beginning of the range on: as far as pages of the map
-    /// tell that are in memory, and at most so many of them. Only if the first is missing, it is
-    /// read; the client asks again for the rest.
+    /// Finds the holes from the beginning of the range on, in pages of the map that are in memory,
+    /// and in at most [`STATUS_LEAVES_MAX`] leaves. Only the first page is read if it is missing.
+    /// The client asks again for the rest.
     fn status(&mut self, request: &mut Request) -> Result<Step, Refused> {
         let (first, count) = self.blocks_of(request.submission.offset, request.submission.length);
         let (mut at, end) = (first, first + u64::from(count));
@@ -653,8 +659,8 @@ impl Volume {
         Ok(Step::Ended)
     }
 
-    /// What a leaf that is in memory says of the blocks from `at` on; where it ends, unless the
-    /// answer is full before.
+    /// Adds the extents of a leaf in memory from block `at` on. Returns the block behind the leaf's
+    /// last one, or `None` if the leaf is not in memory or the answer is full.
     fn leaf_status(&mut self, extents: &mut Vec<Extent>, at: u64, end: u64) -> Option<u64> {
         let page = self.map.leaf(at / FANOUT).ok()??;
         let from = (at % FANOUT) as usize;
@@ -669,9 +675,9 @@ impl Volume {
     }
 }
 
-/// Adds blocks to an answer; whether there was room for them.
+/// Adds blocks to an answer. Returns whether there was room for them.
 fn add_extent(extents: &mut Vec<Extent>, blocks: u64, hole: bool) -> bool {
-    // No range is longer than its 32 bits say.
+    // A range is at most as long as 32 bits can express.
     let length = (blocks * BLOCK_BYTES as u64) as u32;
     let is_full = extents.len() == EXTENTS_MAX;
     match extents.last_mut() {
@@ -682,15 +688,15 @@ fn add_extent(extents: &mut Vec<Extent>, blocks: u64, hole: bool) -> bool {
     true
 }
 
-/// What came of a step.
+/// Result of a step.
 pub(super) enum Step {
     Next(Next),
     Ended,
-    /// It is done, and waits to be durable.
+    /// It is done, and is answered when it is durable.
     Durable,
 }
 
-/// Why a step did not come to its end.
+/// Reason for which a step is not complete.
 pub(in crate::local) enum Refused {
     Next(Next),
     Failure(Failure),
@@ -702,7 +708,7 @@ impl From<Failure> for Refused {
     }
 }
 
-/// What the log says of blocks from `first` on that are in these runs.
+/// Returns the log records for blocks from `first` on that are in these runs.
 fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
     let (mut records, mut at) = (Vec::new(), 0);
     for run in runs {
@@ -719,7 +725,7 @@ fn records(first: u64, runs: &[Run], sums: &[Pointer]) -> Vec<Record> {
     records
 }
 
-/// Decrypts what was read; holes are zeroes.
+/// Decrypts the data of a read; holes become zeroes.
 fn decrypt(cipher: &Cipher, offset: u64, pointers: &[Pointer], buffer: &mut Buffer) {
     let first = offset / BLOCK_BYTES as u64;
     let blocks = buffer.bytes_mut().chunks_mut(BLOCK_BYTES);
@@ -737,7 +743,7 @@ fn zero(request: &mut Request, at: u32, count: u32) {
     }
 }
 
-/// The runs that pointers make; holes that follow each other are a run of block 0.
+/// Returns the runs of these pointers. Holes that follow each other are a run of block 0.
 fn runs(pointers: &[Pointer]) -> impl Iterator<Item = Run> + '_ {
     let follows = |a: &Pointer, b: &Pointer| match a.block {
         0 => b.block == 0,

@@ -1,8 +1,8 @@
 //! Salvage: a volume is opened with what can be read of its log and its map. Calls block.
 //!
-//! A damaged log block hides the changes that were in it. The log blocks behind it are read all the
-//! same: what a later one says of a block of the volume is what that block holds. A block of the
-//! volume that only a damaged log block named holds what it held before.
+//! A damaged log block hides the changes that were in it. The log blocks behind it are still read:
+//! the last one that names a block of the volume determines its contents. A block of the volume
+//! that only a damaged log block named keeps its old data.
 //!
 //! That is wrong where the lost change gave up the place of the old data, and a later change has
 //! taken it. The place then belongs to the later change. The block of the volume that had it
@@ -24,13 +24,13 @@ use std::io;
 use std::sync::Arc;
 
 impl Volume {
-    /// Opens a volume with what can be read of its log and its map, and writes a checkpoint of
-    /// that. Snapshots that were begun are not made.
+    /// Opens a volume with the readable parts of its log and its map, and writes a checkpoint of
+    /// them. Snapshots that were begun are not made.
     ///
     /// # Errors
-    /// [`StoreError::Rotten`] if neither copy of its anchor is as it was written;
-    /// [`StoreError::Io`] if a page of its space tree is not, there is no room, or the device
-    /// fails. The volume is as it was then.
+    /// [`StoreError::Rotten`] if both copies of its anchor are damaged; [`StoreError::Io`] if a
+    /// page of its space tree is, there is no room, or the device fails. The volume is unchanged
+    /// then.
     pub fn salvage(opening: Opening) -> Result<(Self, Salvaged), StoreError> {
         let doing = ["read the log", "read data", "read the space tree", "change the map"];
         let [read_log, read_data, read_space, change_map] = doing.map(|it| opening.failed(it));
@@ -59,14 +59,14 @@ impl Volume {
         Ok((volume, salvaged))
     }
 
-    /// Blocks of the volume that the changes do not name, and whose places they have. Pages of the
-    /// map that cannot be read are counted.
+    /// Returns blocks of the volume that the changes do not name, but whose places they have.
+    /// Counts the pages of the map that cannot be read.
     fn conflicting(&self, changes: &Changes, lost_pages: &mut u64) -> Vec<u64> {
         let device = Arc::clone(&self.device);
         let mut read = |missing: Missing| {
             let page = read_page(device.as_ref(), missing.pointer);
             *lost_pages += u64::from(page.is_none());
-            // Nothing is known of what is below.
+            // The pages below it are unknown.
             Ok::<_, std::convert::Infallible>(
                 page.unwrap_or_else(|| Arc::new([0; FANOUT as usize])),
             )
@@ -87,7 +87,7 @@ impl Volume {
         }
     }
 
-    /// Changes the map as the log says.
+    /// Applies the changes of the log to the map.
     fn apply(&mut self, changes: &Changes, salvaged: &mut Salvaged) -> io::Result<()> {
         for (&at, place) in &changes.places {
             if let Place::Is(pointer) = *place {
@@ -98,7 +98,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives blocks that have lost their data a place each whose checksum does not fit.
+    /// Gives each block that has lost its data a place whose checksum does not match.
     fn lose(
         &mut self,
         changes: &Changes,
@@ -134,8 +134,8 @@ impl Volume {
         }
     }
 
-    /// Has a block of the volume at this place, unless the page of the map that says so cannot be
-    /// read. The place that it had is given back, if no change has it.
+    /// Sets the place of a block of the volume. Returns whether that was possible: the page of the
+    /// map must be readable. Frees its old place, unless a change has it.
     fn place(&mut self, at: u64, pointer: Pointer, changes: &Changes) -> io::Result<bool> {
         loop {
             match self.pointer(at) {
@@ -166,7 +166,7 @@ impl Volume {
     }
 }
 
-/// A page, if it is as it was written.
+/// Reads a page; `None` if it is damaged.
 fn read_page(device: &dyn Device, pointer: Pointer) -> Option<Arc<Page>> {
     let mut bytes = vec![0; BLOCK_BYTES];
     device.read(offset(pointer.block), &mut bytes).ok()?;
@@ -177,7 +177,7 @@ fn read_page(device: &dyn Device, pointer: Pointer) -> Option<Arc<Page>> {
 struct ReadableLog {
     blocks: Vec<LogBlock>,
     tail: Tail,
-    /// Log blocks between these that cannot be read.
+    /// Number of log blocks before the last of these that cannot be read.
     lost: u64,
 }
 
@@ -186,7 +186,7 @@ impl ReadableLog {
         let mut log = Self { blocks: Vec::new(), tail: Tail::of(anchor), lost: 0 };
         while let Some((at, block)) = log.next(device, anchor.identity, owned)? {
             let chunks = [at / CHUNK_BLOCKS, block.head.next / CHUNK_BLOCKS];
-            // A number that cannot be is damage.
+            // An impossible chunk is damage.
             if !chunks.iter().all(|chunk| owned.contains(chunk)) {
                 log.lost += 1;
                 break;
@@ -204,7 +204,7 @@ impl ReadableLog {
         Ok(log)
     }
 
-    /// The next block that can be read, and where it is.
+    /// Returns the next block that can be read, and its place.
     fn next(
         &self,
         device: &dyn Device,
@@ -230,7 +230,7 @@ impl ReadableLog {
         let Some((proof_at, last)) = proof.map(|(at, block)| (*at, block.head.session)) else {
             return Ok(None);
         };
-        // What lies between the two was written before the block that confirms.
+        // A block between the two was written before the block that confirms.
         let is_next = |(at, block): &(u32, LogBlock)| {
             let ahead = block.head.sequence.checked_sub(tail.sequence);
             let is_in_order = *at < end && ahead == Some(u64::from(at - tail.next));
@@ -248,19 +248,19 @@ fn log_block_at(device: &dyn Device, at: u32, identity: Identity) -> io::Result<
     Ok(records.ok().map(|records| LogBlock { head, records }))
 }
 
-/// Where a block of the volume is, as the log says.
+/// Place of a block of the volume, according to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// At this pointer; block 0 is a hole.
     Is(Pointer),
-    /// Its place belongs to a later change, and where it went is not known.
+    /// Its place belongs to a later change, and its new place is not known.
     Lost,
 }
 
-/// What a log changes, in the end.
+/// The net changes of a log.
 struct Changes {
     places: BTreeMap<u64, Place>,
-    /// The block of the volume that has a block of the pool.
+    /// Blocks of the pool that the changes use, with their blocks of the volume.
     owners: BTreeMap<u32, u64>,
     /// Chunks of the log.
     log_chunks: Vec<u32>,
@@ -277,7 +277,7 @@ impl Changes {
                 changes.add(device, record, is_durable)?;
             }
         }
-        // The log has entered a chunk that was free as a whole: this data had been replaced.
+        // The log entered a chunk that was free as a whole, so this data had been replaced.
         let log_chunks = &changes.log_chunks;
         for place in changes.places.values_mut() {
             if let Place::Is(pointer) = place
@@ -289,7 +289,7 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Adds a record; of one that may not be durable, what its data proves.
+    /// Adds a record. If it may not be durable, only the blocks whose data matches are added.
     fn add(&mut self, device: &dyn Device, record: &Record, is_durable: bool) -> io::Result<()> {
         match record {
             Record::Snapshot { .. } => {}
@@ -330,7 +330,7 @@ impl Changes {
         }
     }
 
-    /// Whether a block of the pool is that of a change, or of the log.
+    /// Returns whether a change or the log uses a block of the pool.
     fn have(&self, block: u32) -> bool {
         block != 0
             && (self.owners.contains_key(&block)

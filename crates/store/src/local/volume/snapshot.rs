@@ -1,14 +1,14 @@
-//! Snapshots of an open volume. A snapshot is the map of a checkpoint that is kept. The log says in
-//! its last block before that checkpoint that there is one: from then on it exists, also if the
-//! checkpoint is not completed before a crash.
+//! Snapshots of an open volume. A snapshot is the map of a checkpoint that is kept. The last log
+//! block before that checkpoint has a record of it. From then on the snapshot exists, even if a
+//! crash precedes the end of the checkpoint.
 
 use super::{Note, Noting, Purpose, Volume};
 use crate::disk::Disk;
 use crate::local::format::{ANCHOR_SNAPSHOTS, Record, SnapshotRoot};
 
 impl Volume {
-    /// Begins a snapshot of everything that was answered by now. What changes the volume and comes
-    /// from here on is held until everything is frozen: it is not in the snapshot.
+    /// Begins a snapshot of all changes that are answered by now. Later changes are held until the
+    /// state is frozen; the snapshot does not have them.
     pub(super) fn begin_snapshot(&mut self, node: u32, disk: &mut dyn Disk) {
         if self.has_failed {
             return self.tables.snapshot_made(node, false);
@@ -17,8 +17,8 @@ impl Volume {
         self.begin_checkpoint(disk);
     }
 
-    /// The state at this moment is that of the snapshots that are wanted: the batch says so, and
-    /// all that is in use is theirs from here on.
+    /// Freezes the present state for the wanted snapshots: adds their records to the batch, and
+    /// freezes all blocks that are in use.
     pub(super) fn freeze_snapshots(&mut self, checkpoint: u64) {
         let count = self.wanted_snapshots.len().min(ANCHOR_SNAPSHOTS);
         self.checkpoint.snapshots = self.wanted_snapshots.drain(..count).collect();
@@ -27,11 +27,11 @@ impl Volume {
             return;
         }
         for &node in &self.checkpoint.snapshots {
-            // One that is found in the log when the volume is opened stays where it is there.
+            // A snapshot whose record is replayed has that record already.
             if !self.is_replaying {
                 self.batch.push(Record::Snapshot { node });
             }
-            // An anchor may still tell how far an earlier node of this number was given back.
+            // An anchor may still have the reclaim position of an earlier node with this number.
             if self.reclaim_at.0 == node {
                 self.reclaim_at = (0, 0);
             }
@@ -53,7 +53,7 @@ impl Volume {
         }
     }
 
-    /// The log is durable up to a new place: perhaps it says now that there are snapshots.
+    /// Reports snapshots that are durable now that the log is durable up to a new place.
     pub(super) fn snapshots_durable(&mut self) {
         if self.checkpoint.are_durable || self.log.durable < self.checkpoint.sequence() {
             return;
@@ -64,9 +64,10 @@ impl Volume {
         }
     }
 
-    /// Has the pool note the snapshots of the present checkpoint. Not before its anchor is durable:
-    /// a crash would have them made once more, of other pages, while somebody may know of these.
-    /// Until they are noted, the anchor says that they exist.
+    /// Requests that the pool note the snapshots of the present checkpoint. Its anchor is durable
+    /// before: otherwise an opening after a crash would make the snapshots of other pages, while
+    /// clients may already have those of these pages. Until the pool has noted them, the anchor
+    /// names them.
     pub(super) fn name_snapshots(&mut self, disk: &mut dyn Disk) {
         if self.noting != Noting::Nothing {
             return;
@@ -79,7 +80,7 @@ impl Volume {
         self.note(Noting::Made, Note::Made(snapshots, root), disk);
     }
 
-    /// Has the pool note something.
+    /// Requests a change of the pool's tables.
     pub(super) fn note(&mut self, noting: Noting, note: Note, disk: &mut dyn Disk) {
         self.noting = noting;
         match self.tables.note(note) {
@@ -88,14 +89,14 @@ impl Volume {
         }
     }
 
-    /// The pool has noted something, or could not.
+    /// Handles the pool's answer to the change.
     pub(super) fn noted(&mut self, disk: &mut dyn Disk) {
         let is_done = self.tables.noted();
         match std::mem::replace(&mut self.noting, Noting::Nothing) {
             Noting::Made => self.snapshots_named(is_done, disk),
             Noting::Held => self.pool_held(is_done, disk),
             Noting::Reclaimed => self.reclaim_forgotten(is_done, disk),
-            // If it could not be noted, the next opening finds them with the volume.
+            // If the change could not be made, the next opening finds the chunks with the volume.
             Noting::Returned | Noting::Nothing => {}
         }
         if self.checkpoint.is_naming() && self.noting == Noting::Nothing {
@@ -108,7 +109,7 @@ impl Volume {
         self.return_chunks(disk);
     }
 
-    /// Gives the pool the chunks that the last complete checkpoint has set aside.
+    /// Returns to the pool the chunks that the last complete checkpoint has set aside.
     pub(super) fn return_chunks(&mut self, disk: &mut dyn Disk) {
         if self.noting != Noting::Nothing || self.checkpoint.is_under_way() {
             return;
@@ -119,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// Goes on with what was held for a snapshot, unless another one is wanted.
+    /// Continues the requests that were held for a snapshot, unless another one is wanted.
     pub(super) fn go_on_with_held(&mut self, disk: &mut dyn Disk) {
         if self.wanted_snapshots.is_empty() {
             for request in std::mem::take(&mut self.held) {
@@ -128,7 +129,7 @@ impl Volume {
         }
     }
 
-    /// Nothing becomes durable any more: snapshots that are not will not be.
+    /// Gives up the snapshots that are not durable, since nothing becomes durable any more.
     pub(super) fn give_up_snapshots(&mut self) {
         let mut given_up = std::mem::take(&mut self.wanted_snapshots);
         if !self.checkpoint.are_durable {

@@ -1,17 +1,18 @@
-//! What is good and bad about a cluster, from what it has answered.
+//! Judgement of a cluster from its answers.
 
 use super::super::cluster::Df;
 use super::{Finding, Weight};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pool with copies, as `osd dump` has it; the other type is erasure coded.
+/// Type of a pool with copies in `osd dump`; the other type is erasure coded.
 const REPLICATED: u32 = 1;
-/// Pools that Ceph keeps for itself.
+/// Pools that Ceph uses itself.
 const OWN_POOLS: [&str; 2] = [".mgr", "device_health_metrics"];
-/// Below this part of the pool, room is short.
+/// Free space below this percentage of the pool is a finding.
 const FREE_PERCENT_MIN: u64 = 10;
-/// A snapshot stalls the writes of its volume for about as long as monitors wait for more changes.
+/// Seconds that monitors wait for more changes. A snapshot stalls the writes of its volume for
+/// about as long.
 const PROPOSE_MAX_S: f64 = 0.25;
 const GIB: u64 = 1 << 30;
 
@@ -43,7 +44,7 @@ struct Osd {
 }
 
 impl PoolDump {
-    /// Copies of each byte, and how many are needed to write.
+    /// Returns the copies of each byte, and those that a write needs.
     pub(super) const fn copies(&self) -> (u32, u32) {
         (self.size, self.min_size)
     }
@@ -58,7 +59,7 @@ impl OsdDump {
         self.osds.iter().any(|osd| osd.osd == number && osd.up == 1)
     }
 
-    /// Whether bytes are on it and it serves them.
+    /// Returns whether an OSD has data and serves it.
     pub(super) fn is_in_use(&self, number: i64) -> bool {
         self.osds.iter().any(|osd| osd.osd == number && osd.up == 1 && osd.is_in == 1)
     }
@@ -108,23 +109,24 @@ impl Crush {
         self.rules.iter().find(|rule| rule.rule_id == id)
     }
 
-    /// The rule's name.
+    /// Returns the rule's name.
     pub(super) fn rule_name(&self, id: i64) -> Option<&str> {
         self.rule(id).map(|rule| rule.rule_name.as_str())
     }
 
-    /// The OSDs that a rule may choose.
+    /// Returns the OSDs that a rule may choose.
     pub(super) fn osds(&self, rule: i64) -> BTreeSet<i64> {
         self.below(self.taken(rule)).into_iter().filter(|id| *id >= 0).collect()
     }
 
-    /// Where a rule begins to choose.
+    /// Returns the buckets in which a rule begins to choose.
     fn taken(&self, rule: i64) -> Vec<i64> {
         let steps = self.rule(rule).map(|rule| rule.steps.as_slice()).unwrap_or_default();
         steps.iter().filter(|step| step.op == "take").map(|step| step.item).collect()
     }
 
-    /// These and all that is in them. OSDs have numbers from 0 on, buckets negative ones.
+    /// Returns these items and all items below them. OSDs have numbers from 0 on, buckets negative
+    /// ones.
     fn below(&self, mut open: Vec<i64>) -> BTreeSet<i64> {
         let members: BTreeMap<i64, &[Member]> =
             self.buckets.iter().map(|bucket| (bucket.id, bucket.items.as_slice())).collect();
@@ -138,7 +140,8 @@ impl Crush {
         visited
     }
 
-    /// The parts that a rule keeps copies apart in, each with its name and its OSDs.
+    /// Returns the failure domains over which a rule spreads copies, each with its name and its
+    /// OSDs.
     pub(super) fn domains(&self, rule: i64) -> Vec<(String, BTreeSet<i64>)> {
         let Some(domain) = self.domain(rule) else { return Vec::new() };
         let below = self.below(self.taken(rule));
@@ -150,7 +153,7 @@ impl Crush {
         let domains = buckets.filter(|it| it.type_name == domain);
         domains
             .map(|it| {
-                // A shadow of the bucket for one class of devices has the class behind its name.
+                // The shadow of a bucket for one class of devices has the class behind its name.
                 let name = it.name.split('~').next().unwrap_or_default();
                 let osds = self.below(vec![it.id]).into_iter().filter(|id| *id >= 0).collect();
                 (format!("{domain} {name}"), osds)
@@ -158,7 +161,8 @@ impl Crush {
             .collect()
     }
 
-    /// What two copies never share, such as `host`; the first choice of a rule is the widest.
+    /// Returns the type of bucket that two copies never share, such as `host`; the first choice of
+    /// a rule is the widest.
     pub(super) fn domain(&self, rule: i64) -> Option<&str> {
         let steps = &self.rule(rule)?.steps;
         let choice = steps.iter().find(|step| step.op.starts_with("choose"))?;
@@ -183,10 +187,10 @@ struct Summary {
     message: String,
 }
 
-/// Distinct values of a setting, or why they are not known.
+/// Distinct values of a setting, or the error of reading it.
 type Values = Result<Vec<String>, String>;
 
-/// All that was asked for.
+/// All answers of the cluster.
 pub(super) struct Seen {
     pub(super) fsid: String,
     pub(super) pool: String,
@@ -290,7 +294,7 @@ fn domain(pool: &PoolDump, crush: &Crush) -> Finding {
     }
 }
 
-/// Pools of others on the same devices: nothing holds their clients back.
+/// Judges other pools on the same devices: nothing limits their clients.
 fn neighbours(pool: &PoolDump, seen: &Seen) -> Finding {
     const WHAT: &str = "Ceph neighbours";
     let ours = seen.crush.osds(pool.crush_rule);
@@ -349,7 +353,7 @@ fn space(pool: &PoolDump, df: &Df) -> Finding {
     }
 }
 
-/// A setting that could not be read.
+/// Returns the finding for a setting that could not be read.
 fn unknown(what: &'static str, key: &str, why: &str) -> Finding {
     let advice =
         format!("give the user `mgr 'allow r'`, or look there: `ceph config show osd.0 {key}`");

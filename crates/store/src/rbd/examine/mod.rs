@@ -1,5 +1,5 @@
-//! What a Ceph cluster takes away from the promise of its volumes, and what to change there. Only
-//! looks: nothing is made, set or written.
+//! Checks which properties of a Ceph cluster endanger its volumes' promises, and what to change
+//! there. Only reads; it creates, sets and writes nothing.
 
 mod judge;
 mod state;
@@ -10,10 +10,10 @@ use crate::layout::PoolSeen;
 use judge::{Crush, Health, OsdDump, Seen};
 use serde::Deserialize;
 
-/// Daemons of one kind that are asked for their settings.
+/// Maximum number of daemons of one kind whose settings are read.
 const ASKED_MAX: usize = 16;
 
-/// How much a finding matters.
+/// Weight of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
     /// All is well.
@@ -24,20 +24,20 @@ pub enum Weight {
     Unusable,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The name of the check.
     pub what: &'static str,
-    /// How much it matters.
+    /// Its weight.
     pub weight: Weight,
-    /// What is there.
+    /// The state that was found.
     pub found: String,
-    /// What to do; empty if all is well.
+    /// Advice for the operator; empty if all is well.
     pub advice: String,
 }
 
-/// The monitors' names.
+/// The answer to `mon dump`.
 #[derive(Deserialize)]
 struct MonDump {
     mons: Vec<Mon>,
@@ -48,7 +48,7 @@ struct Mon {
     name: String,
 }
 
-/// Looks at the cluster of a place. What cannot be found out is a finding, too.
+/// Examines the cluster of a place. An answer that cannot be had is a finding, too.
 #[must_use]
 pub fn examine(place: &Place) -> Vec<Finding> {
     match Cluster::look(place).and_then(|cluster| seen(&cluster)) {
@@ -88,10 +88,10 @@ fn seen(cluster: &Cluster) -> Result<Seen, StoreError> {
     })
 }
 
-/// What the pool of a place is made of, and how it is now.
+/// Returns the layout and the state of a place's pool.
 ///
 /// # Errors
-/// The cluster cannot be reached, or has no such pool.
+/// If the cluster cannot be reached, or has no such pool.
 pub fn look_around(place: &Place) -> Result<PoolSeen, StoreError> {
     let cluster = Cluster::look(place)?;
     let mut seen = pool_seen(&cluster)?;
@@ -99,7 +99,7 @@ pub fn look_around(place: &Place) -> Result<PoolSeen, StoreError> {
     Ok(seen)
 }
 
-/// What the pool is made of, and how it is now, as far as the monitors know.
+/// Returns the layout and the state of the pool, as far as the monitors know them.
 pub(super) fn pool_seen(cluster: &Cluster) -> Result<PoolSeen, StoreError> {
     let osds: OsdDump = cluster.monitors_json("osd dump")?;
     let crush: Crush = cluster.monitors_json("osd crush dump")?;
@@ -111,13 +111,13 @@ pub(super) fn pool_seen(cluster: &Cluster) -> Result<PoolSeen, StoreError> {
     Ok(PoolSeen { layout, state: state::state(pool, &osds, &crush, &status) })
 }
 
-/// What decides between clients and recovery on the pool's devices; `None` for a user who may not
-/// ask the manager. Waits for as long as there is no manager.
+/// Returns which mechanism decides between clients and recovery on the pool's devices; `None` if
+/// the user may not ask the manager. Blocks as long as there is no manager.
 pub(super) fn recovery(cluster: &Cluster) -> Option<String> {
     let osds: OsdDump = cluster.monitors_json("osd dump").ok()?;
     let crush: Crush = cluster.monitors_json("osd crush dump").ok()?;
     let of_pool = up_osds(&osds, &crush, &cluster.place().pool);
-    // The same on all devices of a well-kept cluster.
+    // A well-kept cluster has the same value on all devices.
     let setting = |key| Some(settings(cluster, &of_pool, key).ok()?.join(" and "));
     match setting("osd_op_queue")? {
         queue if queue == "mclock_scheduler" => {
@@ -127,14 +127,14 @@ pub(super) fn recovery(cluster: &Cluster) -> Option<String> {
     }
 }
 
-/// The names of the pool's OSDs that run.
+/// Returns the names of the pool's OSDs that run.
 fn up_osds(osds: &OsdDump, crush: &Crush, pool: &str) -> Vec<String> {
     let of_pool = osds.pool(pool).map(|pool| crush.osds(pool.crush_rule)).unwrap_or_default();
     let up = of_pool.into_iter().filter(|osd| osds.is_up(*osd));
     up.map(|osd| format!("osd.{osd}")).collect()
 }
 
-/// The values that daemons have for a setting, each once; the manager knows them.
+/// Returns the distinct values that daemons have for a setting, from the manager.
 fn settings(cluster: &Cluster, daemons: &[String], key: &str) -> Result<Vec<String>, String> {
     let mut values = Vec::new();
     for daemon in daemons.iter().take(ASKED_MAX) {

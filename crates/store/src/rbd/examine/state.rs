@@ -1,18 +1,18 @@
-//! What a pool is made of and how it is, from what the monitors have answered.
+//! Layout and state of a pool, from the monitors' answers.
 
 use super::judge::{Crush, OsdDump, PoolDump};
 use crate::layout::{Layout, PoolState};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// Parts of a placement group's state in which copies are made.
+/// States of a placement group in which copies are being made.
 const MAKES_COPIES: [&str; 2] = ["recovering", "backfilling"];
-/// Parts in which copies are missing, or in other places than they should be.
+/// States in which copies are missing or misplaced.
 const MISSES_COPIES: [&str; 3] = ["degraded", "undersized", "remapped"];
-/// Parts that come and go in a cluster where all is well.
+/// States that are normal in a healthy cluster.
 const IDLE: [&str; 7] =
     ["active", "clean", "scrubbing", "deep", "snaptrim", "snaptrim_wait", "laggy"];
-/// OSDs that a message names.
+/// Maximum number of OSDs that a message names.
 const NAMED_MAX: usize = 8;
 
 /// The answer to `status`.
@@ -33,7 +33,7 @@ struct PgsInState {
     count: u64,
 }
 
-/// What the pool is made of, but for what the monitors do not know.
+/// Returns the layout of the pool, without the part that the monitors do not know.
 pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
     let (copies, copies_min) = pool.copies();
     Layout {
@@ -48,8 +48,8 @@ pub(super) fn layout(fsid: &str, pool: &PoolDump, crush: &Crush) -> Layout {
     }
 }
 
-/// How the pool is. The placement groups are those of all pools: the monitors do not tell them
-/// apart without telling of each one.
+/// Returns the state of the pool. The placement groups are those of all pools, since the monitors'
+/// summary does not separate them.
 pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Status) -> PoolState {
     let groups = &status.pgmap.pgs_by_state;
     let has = |parts: &[&str]| {
@@ -88,7 +88,8 @@ pub(super) fn state(pool: &PoolDump, osds: &OsdDump, crush: &Crush, status: &Sta
     PoolState::Other(named(&|name| !is_idle(name)))
 }
 
-/// A pool without these devices: without its largest failure domain, or with less lost than may be.
+/// Returns the state of a pool without these devices: degraded if they are its largest failure
+/// domain, otherwise a description of the loss.
 fn degraded(pool: &PoolDump, crush: &Crush, down: &BTreeSet<i64>) -> PoolState {
     let domains = crush.domains(pool.crush_rule);
     let most = domains.iter().map(|(_, osds)| osds.len()).max().unwrap_or(0);

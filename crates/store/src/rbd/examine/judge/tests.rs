@@ -1,4 +1,4 @@
-//! Each fault by itself, in a cluster that has no other.
+//! Each fault alone, in a cluster without others.
 
 use super::*;
 use serde::de::DeserializeOwned;
@@ -34,8 +34,8 @@ fn values(value: &str) -> Values {
     Ok(vec![value.to_owned()])
 }
 
-/// A cluster without a fault: two roots with OSDs 0 to 2 and 3 to 5, and the shadow of the first
-/// root that the class of its devices has.
+/// Returns a cluster without a fault: two roots with OSDs 0 to 2 and 3 to 5, and the shadow of the
+/// first root for the class of its devices.
 fn good() -> Seen {
     let bucket = |id: i64, items: &[i64]| {
         let items: Vec<Value> = items.iter().map(|id| json!({"id": id})).collect();
@@ -66,7 +66,7 @@ fn good() -> Seen {
     }
 }
 
-/// What is not well, of a good cluster with one change.
+/// Returns the faults of a good cluster after one change.
 fn faults(change: impl FnOnce(&mut Seen)) -> Vec<Finding> {
     let mut seen = good();
     change(&mut seen);
@@ -77,7 +77,7 @@ fn faults(change: impl FnOnce(&mut Seen)) -> Vec<Finding> {
     findings.into_iter().filter(|finding| finding.weight != Weight::Well).collect()
 }
 
-/// The one fault that a change makes: its check, and what was found.
+/// Returns the only fault of a change: its check, and the state that was found.
 fn fault(change: impl FnOnce(&mut Seen)) -> (&'static str, String) {
     let mut faults = faults(change);
     assert_eq!(faults.len(), 1, "{faults:?}");

@@ -1,4 +1,4 @@
-//! States as monitors tell them, of two machines with two devices and one with one.
+//! States as reported by the monitors, of two machines with two devices each and one with one.
 
 use super::*;
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ fn crush(domain: &str) -> Crush {
     }))
 }
 
-/// The cluster without some OSDs, with one out.
+/// Returns the cluster with some OSDs down and some out.
 fn osds(down: &[i64], out: &[i64]) -> OsdDump {
     let osds: Vec<Value> = (0..5)
         .map(|osd| {
@@ -94,7 +94,8 @@ fn anything_else_is_told_in_words() {
         other(&[], &[], &["active+recovery_wait+degraded"]),
         "7 of its placement groups active+recovery_wait+degraded"
     );
-    // All is made up for: it is another pool now, and not what a record can be of.
+    // All copies are restored elsewhere: the pool has another layout now, which no record
+    // describes.
     assert_eq!(
         other(&[], &[0, 1], &["active+clean"]),
         "osd.0, osd.1 away, and what was there is elsewhere: bring it back, or take it out of the \
