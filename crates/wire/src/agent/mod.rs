@@ -143,14 +143,15 @@ pub enum Command {
     Grow(VolumeState, ByteCount),
     /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
-    /// Makes the stored bytes of a volume that cannot be opened because they are damaged such that
-    /// it can be, with what can be read of them. Done if it can be opened; fails if it is held.
+    /// Repairs the stored bytes of a volume that cannot be opened because they are damaged, so that
+    /// it can be opened with the bytes that can still be read. Does nothing if it can be opened.
+    /// Fails if the volume is held.
     Salvage(VolumeId),
-    /// Gives a volume up, so that another data plane can serve it. No request of it is begun any
-    /// more. What the store works on is waited for and answered; other requests are not answered.
-    /// Then its connections and its store are closed, the store to the end: another one can open
-    /// it. Its bytes stay, and it is forgotten here until it is applied again. Succeeds if it is
-    /// not held; then nothing is reported of it.
+    /// Gives a volume up, so that another data plane can serve it. No further request of it is
+    /// begun. Requests in the store are completed and answered; other requests get no reply. Then
+    /// its connections and its store are closed, so that another data plane can open it. Its bytes
+    /// stay. It is unknown here until it is applied again. Succeeds if it is not held; then the
+    /// reply has no balances of it.
     Release(VolumeId),
     /// Applies a host's state. Sent before volumes are attached to it.
     ApplyHost(HostState),
@@ -159,8 +160,9 @@ pub enum Command {
     /// Sets the properties of the device below the store: from now on volumes share it by their
     /// reservations.
     Calibrated(DeviceModel),
-    /// Sets which part of the device is this node's, or leaves it as it is; returns its use of the
-    /// device since the last call. Until the first one the whole device is its own.
+    /// Sets which part of the device is this node's; `None` leaves it as it is. Returns the node's
+    /// use of the device since the last call. Before the first part is set, the node has the whole
+    /// device.
     Divide(Option<NodePart>),
     /// Sets credit balances; a dimension that is `None` stays. Values above the capacity are
     /// reduced to it.
@@ -176,13 +178,14 @@ pub enum Command {
     /// Returns the credit balances that may have changed since the last call; an idle volume with
     /// full balances costs nothing. A volume that was just applied is included.
     Balances,
-    /// Returns where requests spent their time, of all volumes or of one.
+    /// Returns the time that requests spent, by place, of all volumes or of one.
     Latencies(Option<VolumeId>),
     /// Returns the volumes that have stored bytes, applied or not.
     Stored,
-    /// Returns the space for stored bytes. Looks at every volume's file.
+    /// Returns the space for stored bytes. Reads the size of every volume's file.
     Space,
-    /// Returns what may be sold. Called before every decision about it, so answered from memory.
+    /// Returns the capacity that may be sold. Called before every decision about it, so answered
+    /// from memory.
     Capacity,
     /// Makes a snapshot of a volume under an id that was never used: it holds at least everything
     /// that was answered to clients before the call. When it is answered, the snapshot survives a
@@ -193,7 +196,8 @@ pub enum Command {
     DeleteSnapshot(SnapshotId),
     /// Returns all snapshots that are stored.
     Snapshots,
-    /// Returns those of these snapshots that are stored. Costs nothing for any other.
+    /// Returns those of these snapshots that are stored. Its cost does not depend on other
+    /// snapshots.
     SnapshotsOf(Vec<SnapshotId>),
     /// Makes snapshots of several volumes at one moment, each under an id that was never used: none
     /// holds a write that began after one was answered that another of them lacks. Otherwise as
@@ -215,26 +219,26 @@ pub enum Command {
     SetBackground(ByteCount),
     /// Returns what background work has done.
     Background,
-    /// Reads a part of a volume from a byte on, and holds it to its checksums. The volume must have
-    /// been applied.
+    /// Reads a part of a volume from this byte on, and compares it with its checksums. The volume
+    /// must have been applied.
     Verify(VolumeId, u64),
-    /// The same of a snapshot, from a unit on.
+    /// Reads a part of a snapshot from this unit on, and compares it with its checksums.
     VerifySnapshot(SnapshotId, u64),
-    /// The same of what the store needs beside the data: tables, logs, maps. From a place on, which
-    /// is 0 or one that the last answer has told. What can be put right is.
+    /// Verifies a part of the store's metadata: tables, logs, maps. Begins at this place, which is
+    /// 0 or [`Verified::next`] of the last reply. Repairs the damage that it can.
     VerifyStore(u64),
-    /// Returns how much data volumes have: what snapshots of them would hold.
+    /// Returns the bytes of data in volumes, which is the size of a full snapshot of each.
     Filled(Vec<VolumeId>),
-    /// Returns how the store itself is, beside its volumes. Answered from memory.
+    /// Returns the state of the store itself, beside its volumes. Answered from memory.
     StoreHealth,
 }
 
-/// How the store itself is, beside its volumes. Counts begin as the data plane starts.
+/// State of the store itself, beside its volumes. Counts begin when the data plane starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StoreHealth {
-    /// Copies of what the store has twice that were damaged, and were written anew.
+    /// Copies of data that the store has twice that were damaged and were rewritten.
     pub copies_mended: u64,
-    /// Volumes that were salvaged and lost something.
+    /// Volumes that were salvaged and lost data.
     pub volumes_salvaged: u64,
     /// Volumes that are not open, most of them deleted, with work that fails.
     pub unfinished: u64,
@@ -245,7 +249,8 @@ pub struct StoreHealth {
 }
 
 impl StoreHealth {
-    /// What the store cannot do or read at present, by the names that metrics and events have.
+    /// Returns the numbers of things that the store cannot do or read at present, by the names in
+    /// metrics and events.
     #[must_use]
     pub const fn troubles(&self) -> [(&'static str, u64); 3] {
         [
@@ -256,7 +261,7 @@ impl StoreHealth {
     }
 }
 
-/// What background work has done since the data plane was started.
+/// Results of background work since the data plane was started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BackgroundReport {
     /// Its limit.
@@ -271,15 +276,15 @@ pub struct BackgroundReport {
     pub filled: ByteCount,
 }
 
-/// What a verification has found.
+/// Result of a verification.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Verified {
-    /// Where to go on: a byte of a volume, a unit of a snapshot. `None` at its end.
+    /// Place at which the next call must begin: a byte of a volume, a unit of a snapshot. `None` at
+    /// the end.
     pub next: Option<u64>,
     /// Bytes that were read.
     pub bytes: ByteCount,
-    /// Bytes at which something begins that is not as it was written: a block of a volume, a unit
-    /// of a snapshot.
+    /// Offsets in bytes of the damaged parts: of a block of a volume, or of a unit of a snapshot.
     pub rotten: Vec<u64>,
 }
 
@@ -310,9 +315,9 @@ pub struct UnitsWanted {
     pub id: SnapshotId,
     /// The snapshot that it is compared with; without one, with zeroes.
     pub older: Option<SnapshotId>,
-    /// The first unit that is wanted.
+    /// The first unit that may be returned.
     pub first: u64,
-    /// The most units.
+    /// Maximum number of units.
     pub max: u32,
 }
 
@@ -321,7 +326,7 @@ pub struct UnitsWanted {
 pub struct Units {
     /// Their numbers: unit 0 begins at byte 0.
     pub units: Vec<u64>,
-    /// The first one that has not been looked at, if there is one.
+    /// The first unit that was not examined; `None` at the end.
     pub next: Option<u64>,
 }
 
@@ -374,8 +379,8 @@ pub struct Measured {
     pub device: DeviceFloor,
     /// The capacity that all devices of this data plane share, as measured.
     pub domain: DomainFloor,
-    /// What each of the machines has that share the device, whose sum is `domain`; empty if one
-    /// machine has it alone.
+    /// Capacity of each machine that shares the device; their sum is `domain`. Empty if one machine
+    /// has the device alone.
     pub nodes: Vec<DomainFloor>,
     /// The device as measured in states that it may be in and must carry what is sold, each at
     /// most once; empty for one that was measured whole only.
@@ -404,7 +409,7 @@ pub struct VolumeReport {
     pub connections: u32,
     /// Requests waiting or in flight.
     pub queued: u32,
-    /// Those of them that the store works on.
+    /// Requests that the store works on; `queued` includes them.
     pub in_store: u32,
     /// Counted I/Os dispatched since the server started.
     pub operations: u64,
@@ -433,7 +438,7 @@ pub struct Answered {
     pub writes: u64,
     /// Nanoseconds from arrival to answer, of all reads together.
     pub read_ns: u64,
-    /// The same of all writes.
+    /// Nanoseconds from arrival to answer, of all writes together.
     pub write_ns: u64,
 }
 
@@ -501,10 +506,10 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
-    /// Answer to [`Command::Balances`]; to [`Command::Lease`], with the present unleased amounts
-    /// of all volumes and hosts that were named and are known; and to [`Command::Release`], with
-    /// the balances that the volume has left when nothing of it is dispatched any more, and those
-    /// of its hosts with limits to which no other volume here is attached.
+    /// Answer to [`Command::Balances`]; to [`Command::Lease`], with the present unleased amounts of
+    /// all volumes and hosts that were named and are known; and to [`Command::Release`], with the
+    /// volume's final balances, and those of its hosts with limits to which no other volume here is
+    /// attached.
     Balances(CreditReport),
     /// Answer to [`Command::Latencies`], by id; volumes without requests since the server's start
     /// are omitted.
