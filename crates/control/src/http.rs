@@ -445,7 +445,7 @@ async fn answer(
         return (Err(ApiError::throttled(none_left)), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit(&prepared) {
-        // The request may come from an attacker who has recorded it, so the connection may be
+        // The request may be a recorded one that an attacker repeats, so the connection may be
         // evicted.
         drop(in_flight);
         tokio::time::sleep(denied.wait).await;

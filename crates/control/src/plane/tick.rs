@@ -26,8 +26,8 @@ pub(super) struct Upkeep {
     pub(super) ticks_to_space_check: u32,
 }
 
-/// Ticks between two retries of volumes in error. An operator who has restored a file waits for
-/// this time at most.
+/// Ticks between two retries of volumes in error. After a file is restored, its volume is served
+/// again after at most this time.
 pub(super) const RETRY_TICKS: u32 = 5;
 /// Maximum number of volumes retried at once: an unmounted disk may hold thousands.
 const RETRIES_MAX: usize = 64;
