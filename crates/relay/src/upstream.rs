@@ -126,7 +126,7 @@ pub(crate) struct Caller {
     former: Vec<Weak<()>>,
     /// Leases under which homes may have requests of the client.
     leases: Vec<Rc<Lease>>,
-    /// The client's socket; dangling before [`Self::speaks_for`], and no request is sent until
+    /// The client's socket; dangling before [`Caller::speaks_for`], and no request is sent until
     /// then.
     socket: rc::Weak<Socket>,
     /// The local data plane's clients, of which this may be one.
