@@ -44,7 +44,7 @@
 //! sent to the first bytes of a head. A client is lent when it has nothing under way. Until then,
 //! and after it has come home, it is relayed over a socket pair, and no more is read from it.
 //!
-//! What holds:
+//! Guarantees:
 //!
 //! - A request is answered to the client at most once, and its reply is passed on whole.
 //! - A relayed connection is served at the node that it is relayed to, or refused: no loops.

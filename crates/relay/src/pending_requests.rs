@@ -27,7 +27,7 @@ const OVERHEAD_BYTES: u64 = 256;
 const BLOCK_STATUS_BYTES: u64 = 32 << 10;
 /// Maximum of a reply's bytes that are no data: heads of chunks, messages of errors.
 const HEADS_BYTES_MAX: usize = 128 << 10;
-/// Where the cookie is, in a simple reply and in a chunk.
+/// Position of the cookie, in a simple reply and in a chunk.
 const COOKIE: std::ops::Range<usize> = 8..16;
 
 /// Why the connection to the data plane cannot be used any more.

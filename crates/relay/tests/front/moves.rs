@@ -1,5 +1,5 @@
-//! Homes that change under load: no request fails, none is answered twice, and what was answered is
-//! there.
+//! Homes that change under load: no request fails, none is answered twice, and acknowledged writes
+//! are kept.
 
 use crate::cluster::{Cluster, ID, SIZE, connect};
 use crate::link::Relay;
