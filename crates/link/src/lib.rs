@@ -8,7 +8,7 @@
 //!                │            ◀── number, reply              │
 //! ```
 //!
-//! What holds:
+//! Guarantees:
 //!
 //! - A node executes no command of a leader once it has received a higher generation. Commands that
 //!   it had begun continue, and a later command that changes the same thing is not begun before
