@@ -37,7 +37,7 @@ pub const SESSION_VERSION: u16 = 1;
 pub const OPENING_BYTES: usize = 48;
 /// The length of a challenge in bytes.
 pub const SESSION_CHALLENGE_BYTES: usize = 8 + CHALLENGE_BYTES;
-/// The length of what begins a challenge as well as an answer.
+/// The length of the common beginning of a challenge and an answer.
 pub const BEGINNING_BYTES: usize = 8;
 /// The length of a hello in bytes.
 pub const HELLO_BYTES: usize = 48;

@@ -79,7 +79,7 @@ pub struct RemoteBlockSizes {
     pub payload_bytes_max: u32,
 }
 
-/// One export of a list.
+/// An export of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteName {
     /// The canonical name.
