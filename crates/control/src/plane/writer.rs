@@ -61,7 +61,7 @@ impl Plane {
         self.writer.lock().map_err(|_| PlaneError::Poisoned)
     }
 
-    /// Stores that a signature was used, for later servers, unless that is stored already.
+    /// Stores for later servers that a signature was used, unless that is stored already.
     ///
     /// # Errors
     /// Too many are stored, or the journal fails.
