@@ -1,11 +1,11 @@
-//! Why an end of the link cannot be set up.
+//! Errors at the start of either side of the link.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why an end of the link cannot be set up.
+/// Why a side of the link cannot be started.
 #[derive(Debug)]
 pub enum LinkError {
     /// The address cannot be listened on.

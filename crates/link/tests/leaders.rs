@@ -60,7 +60,7 @@ fn the_highest_generation_outlives_the_node_and_a_damaged_file_is_told() {
     let server = serve(folder.path(), &fake);
     let old = connect(server.address(), 4);
     assert!(matches!(old.wait(LONG), Status::Deposed(_)));
-    // The same leader comes back, and a later one.
+    // The same leader is let in again, and then a later one.
     drop(up(connect(server.address(), 5)));
     drop(up(connect(server.address(), 6)));
     drop(server);

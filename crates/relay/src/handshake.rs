@@ -204,7 +204,7 @@ async fn find(
     }
 }
 
-/// Waits after a failure, unless the volume gets another home: that is asked at once.
+/// Waits after a failure, until `pause` is over or the volume gets another home.
 pub(crate) async fn rest(shared: &Shared, volume: VolumeId, failed: Target, pause: Duration) {
     let look = shared.config.timing.look_waiting.max(Duration::from_millis(1));
     let is_elsewhere = || match shared.config.homes.home(volume) {

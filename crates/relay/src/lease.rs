@@ -9,10 +9,9 @@
 //!                           kind u8 1, session u128    this client has gone
 //! ```
 //!
-//! The lease lasts from when the home has sent the newest probe that is answered. So its length is
-//! measured by the home's clock alone, and includes what the network takes. A front that is
-//! stopped, cut off or slow loses its lease, and with it all connections that it relays to this
-//! home.
+//! The lease begins when the home has sent the newest probe that is answered. So its length is
+//! measured by the home's clock alone, and includes the network's delay. A front that is stopped,
+//! cut off or slow loses its lease, and with it all connections that it relays to this home.
 //!
 //! A front sends that a client has gone before its next answer, even if the client's task has not
 //! noticed it yet. So once a lease's length has passed after a client has gone, none of its

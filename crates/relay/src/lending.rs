@@ -1,5 +1,5 @@
-//! Clients whose volume this node's data plane serves: it gets their sockets, and serves them as if
-//! it had accepted them. They come back when it gives the volume up.
+//! Clients whose volume this node's data plane serves. It gets their sockets, and serves them as if
+//! it had accepted them. They return when it gives the volume up.
 //!
 //! While another node serves a volume, the front keeps every request, since that node may fail. If
 //! this node fails, its front fails too, so a copy in the front would protect nothing and cost

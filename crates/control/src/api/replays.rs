@@ -13,9 +13,9 @@
 //! whose clock was ahead of this one's, that holds until the time that it has stored last: see
 //! [`began`].
 //!
-//! A wall clock that is set back makes expired signatures valid again. So the range of those that
-//! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
-//! made by the corrected clock is accepted at once.
+//! A wall clock that is set back makes expired signatures valid again. So the range of the dropped
+//! signatures is kept, and refused. The others are still known, so a signature made by the
+//! corrected clock is accepted at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Events: what happens to volumes, snapshots and the server, as EventBridge shapes it.
+//! Events of volumes, snapshots and the server, in the form of EventBridge.
 //!
 //! A [`Feed`] gets the model's events as they are committed ([`Feed::note`]), the data plane's
 //! reports ([`Feed::look`]), and single [`Notice`]s. It queues at most [`QUEUE_MAX`] of them and

@@ -48,7 +48,7 @@ pub enum What {
     Set {
         /// The snapshots, with their volumes and whether each is complete.
         all: Vec<(SnapshotId, VolumeId, bool)>,
-        /// When they were asked for.
+        /// When they were requested.
         started: UnixMs,
     },
     /// `EBS Fast Snapshot Restore State-change Notification`.

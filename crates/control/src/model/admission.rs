@@ -108,7 +108,7 @@ pub struct Shortfall {
     pub resource: Resource,
     /// The amount that the volume needs of it, rounded up.
     pub needed: u64,
-    /// The amount left for it (including what it has already), rounded down.
+    /// The amount left for it (including the amount that it has already), rounded down.
     pub left: u64,
     /// The largest volume of the type that would fit: fewer IOPS, less throughput, or smaller;
     /// `None` if none does.

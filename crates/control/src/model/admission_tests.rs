@@ -439,9 +439,9 @@ fn bounds(world: &World) -> (u64, u64) {
 }
 
 proptest! {
-    /// After any history: an admitted volume fits into what is for sale at that moment, a volume
-    /// refused for capacity does not, no volume loses its reservation, and when all volumes are
-    /// deleted everything can be sold again.
+    /// After any history: an admitted volume fits into the capacity for sale at that moment, a
+    /// volume refused for capacity does not, no volume loses its reservation, and when all volumes
+    /// are deleted everything can be sold again.
     #[test]
     fn no_history_sells_more_than_there_is(
         steps in prop::collection::vec((step(), prop::bool::weighted(0.9)), 1..60),

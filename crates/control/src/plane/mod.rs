@@ -4,8 +4,8 @@
 //! returns a [`PlaneError`] if the model refuses the command, or if the journal or the data plane
 //! fails. Each mutation takes these steps:
 //!
-//! 1. It locks the keys of what it touches ([`key_locks`]): changes of one volume or host run in
-//!    order, others run concurrently.
+//! 1. It locks the keys of the objects that it changes ([`key_locks`]): changes of one volume or
+//!   host run in order, others run concurrently.
 //! 2. The model decides. A refused request ends here and changes nothing.
 //! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
 //! 4. The data plane is called with the volume's whole desired state. It answers when that state is

@@ -132,14 +132,15 @@ pub enum Command {
     /// does everything that [`Command::Apply`] does. Existing bytes of the same number stay as they
     /// are.
     Create(VolumeState),
-    /// As [`Command::Create`], but the volume begins as a snapshot is, which is no larger than it.
+    /// Creates a volume as [`Command::Create`] does, with the content of a snapshot, which must not
+    /// be larger than the volume.
     CreateFrom(VolumeState, SnapshotId),
     /// Applies a volume's state: opens its existing bytes, changes limits, grants or removes
     /// access. When it returns, the change is in force, and connections of hosts no longer listed
     /// are closed.
     Apply(VolumeState),
     /// Applies a volume's state with a larger size than before; the new bytes read as zeroes. A
-    /// repeated call leaves what has been written since.
+    /// repeated call keeps later writes.
     Grow(VolumeState, ByteCount),
     /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
@@ -189,8 +190,8 @@ pub enum Command {
     Capacity,
     /// Makes a snapshot of a volume under an id that was never used: it holds at least everything
     /// that was answered to clients before the call. When it is answered, the snapshot survives a
-    /// crash; it is complete when [`Command::Snapshots`] says so. Not idempotent: a second call
-    /// fails, because a snapshot of a later moment would be another one.
+    /// crash; it is complete when [`Command::Snapshots`] returns it as complete. Not idempotent: a
+    /// second call fails, because a snapshot of a later moment would be another one.
     Snapshot(VolumeId, SnapshotId),
     /// Deletes a snapshot. Succeeds if there is none. Volumes made of it keep their bytes.
     DeleteSnapshot(SnapshotId),
@@ -214,10 +215,10 @@ pub enum Command {
     /// Ends the filling of a snapshot. Succeeds if it is complete.
     CompleteSnapshot(SnapshotId),
     /// Limits the bytes that background work may move in a second: verification, and copies of
-    /// snapshots. Where the device is calibrated, it gets what volumes leave of it, and no more
-    /// than this.
+    /// snapshots. If the device is calibrated, it gets the time that volumes leave, within this
+    /// limit.
     SetBackground(ByteCount),
-    /// Returns what background work has done.
+    /// Returns the results of background work.
     Background,
     /// Reads a part of a volume from this byte on, and compares it with its checksums. The volume
     /// must have been applied.
@@ -339,7 +340,7 @@ pub struct StoredSnapshot {
     pub volume: Option<VolumeId>,
     /// The size of that volume when the snapshot was made.
     pub size: ByteCount,
-    /// The bytes of data in it, in whole blocks: what a full copy of it holds. Known when it is
+    /// The bytes of data in it, in whole blocks: the size of a full copy of it. Known when it is
     /// complete.
     pub data: ByteCount,
     /// Whether it is complete, so that volumes can be made of it.
@@ -361,7 +362,7 @@ pub struct Space {
 /// runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Capacity {
-    /// Nothing was measured. No volume is refused then, and every list of what is sold says so.
+    /// Nothing was measured. No volume is refused then, and every list of sold amounts shows that.
     #[default]
     Unknown,
     /// A calibration is in force.
@@ -382,8 +383,8 @@ pub struct Measured {
     /// Capacity of each machine that shares the device; their sum is `domain`. Empty if one machine
     /// has the device alone.
     pub nodes: Vec<DomainFloor>,
-    /// The device as measured in states that it may be in and must carry what is sold, each at
-    /// most once; empty for one that was measured whole only.
+    /// The device as measured in degraded states in which it must still carry the sold volumes,
+    /// each at most once. Empty if it was measured only in its whole state.
     pub strained: Vec<(Strain, DeviceFloor)>,
     /// The part of the device's measured capacity that is available now, in millionths: all of it,
     /// unless the device has become slower.
@@ -391,7 +392,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The device's present capacity.
+    /// Returns the device's present capacity.
     #[must_use]
     pub fn device_now(&self) -> DeviceFloor {
         self.device.part(self.left_ppm)
@@ -425,7 +426,8 @@ pub struct VolumeReport {
     pub exceeded: Exceeded,
     /// Its failed requests.
     pub errors: IoErrors,
-    /// The number of seconds with requests in which it got what was sold with it, and their total.
+    /// Seconds in which it had requests, and those of them in which it did not get its provisioned
+    /// performance.
     pub contract: Contract,
 }
 

@@ -32,7 +32,7 @@ impl<End> Default for Transcript<End> {
     }
 }
 
-/// Carries out what the server asks for.
+/// Executes the server's steps, and answers its questions.
 pub fn poll_server(server: &mut Server, transcript: &mut Transcript<ServerStep>) {
     while let Some(step) = server.poll_output() {
         match step {

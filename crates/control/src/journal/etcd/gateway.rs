@@ -1,7 +1,7 @@
 //! The messages of etcd's JSON gateway, as far as they are used here. Pure.
 //!
-//! The gateway writes 64-bit numbers as strings, bytes in base64, and leaves out what is zero or
-//! empty.
+//! The gateway writes 64-bit numbers as strings and bytes in base64, and leaves out zeroes and
+//! empty values.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@
 //! | `plan` | a change as transactions, and the meaning of their answers |
 //! | [`election`] | the election of the leader |
 //! | `follow` | a watch of another server's commits |
-//! | [`upkeep`] | the size of etcd, its history, and what is done when it is full |
+//! | [`upkeep`] | the size of etcd, its history, and how a full etcd is cleared |
 //!
 //! A change is one transaction. It is stored if the leader's key is still this server's *and* the
 //! last commit is the one on which the change is based *and* no key that it writes was written
