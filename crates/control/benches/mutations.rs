@@ -27,11 +27,11 @@ use support::{HOSTS, Obedient, ZONE, host_id, now, request, volume_id};
 
 /// The default model sizes.
 const SIZES: [u64; 3] = [1_000, 10_000, 100_000];
-/// The number of mutations of each kind; fewer if they take longer than [`PHASE`].
+/// Maximum number of mutations of each kind; fewer if they take longer than [`PHASE`].
 const MUTATIONS: u64 = 500;
-/// The longest time for one kind.
+/// Maximum time for one kind.
 const PHASE: Duration = Duration::from_secs(5);
-/// The most client tokens that are stored beside the volumes.
+/// Maximum number of client tokens that are stored beside the volumes.
 const TOKENS_MAX: u64 = 50_000;
 /// The volume that is created slowly, and the time that takes.
 const SLOW: VolumeId = VolumeId::from_bits(u128::MAX >> 64);
@@ -113,7 +113,7 @@ fn beside_a_slow_create(plane: &Plane, volumes: u64) -> Vec<Duration> {
             token: None,
         };
         let slow = scope.spawn(move || plane.execute(&create(SLOW, 0), false).unwrap());
-        // It has begun when it is to be seen.
+        // It has begun once the model has the volume.
         while !plane.model().volumes.contains_key(&SLOW) {
             std::thread::yield_now();
         }

@@ -1,5 +1,6 @@
 //! The control plane with 100,000 volumes and 200,000 snapshots, over HTTP: pages of lists, changes
-//! a second, the start, memory. The data plane answers at once, so all of it is the control plane.
+//! per second, the start, memory. The data plane answers at once, so the costs are the control
+//! plane's.
 //!
 //! `cargo bench -p evenkeel-control --bench scale [-- VOLUMES SNAPSHOTS]`
 //!
@@ -38,27 +39,27 @@ use support::{HOSTS, Obedient, ZONE, host_id, now, request, stored};
 /// The default sizes.
 const VOLUMES: u64 = 100_000;
 const SNAPSHOTS: u64 = 200_000;
-/// Every so many volumes are attached.
+/// One in this number of volumes is attached.
 const ATTACHED: u64 = 10;
-/// Values of the tag `team`: so many volumes or snapshots apart have the same.
+/// Number of values of the tag `team`; volumes or snapshots have them in rotation.
 const TEAMS: u64 = 1_000;
-/// Odd, so that all ids differ: they lie in no order, as random ones do.
+/// Odd, so that all ids differ. Their order is like that of random ones.
 const SPREAD: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-/// Changes of each kind.
+/// Number of changes of each kind.
 const CHANGES: u64 = 4_000;
-/// Clients that make them at once.
+/// Number of clients that make changes at once.
 const CLIENTS: u64 = 16;
-/// How often each list is asked for.
+/// Number of times that each list is requested.
 const ROUNDS: usize = 3;
 /// The argument with which this program is the server.
 const SERVE: &str = "serve";
 
-/// A snapshot by its number.
+/// Returns a snapshot's id by its number.
 fn snapshot_id(number: u64) -> SnapshotId {
     SnapshotId::from_bits(u128::from(number + 1).wrapping_mul(SPREAD))
 }
 
-/// A volume by its number.
+/// Returns a volume's id by its number.
 fn volume_id(number: u64) -> VolumeId {
     VolumeId::from_bits(u128::from(number + 1).wrapping_mul(SPREAD))
 }
@@ -100,7 +101,7 @@ fn snapshot(number: u64, volumes: u64) -> Snapshot {
     }
 }
 
-/// Stores all of it, as an earlier run of the server would have.
+/// Stores all objects, as an earlier run of the server would have.
 fn fill(path: &Path, volumes: u64, snapshots: u64) {
     let mut journal = SqliteJournal::open(path).unwrap();
     let mut revision = journal.load().unwrap().revision;
@@ -163,7 +164,7 @@ fn resident_bytes(id: u32) -> u64 {
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Processor time of a process, in ticks of 10 ms.
+/// Returns the processor time of a process, in ticks of 10 ms.
 fn cpu_ticks(id: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let after = stat.rsplit_once(')').unwrap().1;
@@ -177,7 +178,7 @@ struct Server {
     start: Duration,
     /// Processor time of the start, in ticks.
     start_ticks: u64,
-    /// Resident before the control plane was started: the data plane's part.
+    /// Resident memory before the control plane was started, which is the data plane's part.
     resident_before: u64,
 }
 
@@ -230,7 +231,7 @@ impl Times {
     }
 }
 
-/// Asks for all pages of a list, and prints how long they took.
+/// Requests all pages of a list, and prints how long they took.
 fn pages(client: &mut Client, action: &str, filter: &[(&str, &str)], max: &str) {
     let mut runs: Vec<Vec<Duration>> = Vec::new();
     let mut found = 0;
@@ -264,8 +265,8 @@ fn pages(client: &mut Client, action: &str, filter: &[(&str, &str)], max: &str) 
     );
 }
 
-/// Lets clients make changes at once, and prints how many a second; returns the ids that `id` names
-/// in the answers.
+/// Makes changes with all clients at once, and prints how many complete per second. Returns the ids
+/// that `id` names in the replies.
 fn changes(
     server: &Server,
     action: &str,

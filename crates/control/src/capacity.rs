@@ -19,7 +19,7 @@ pub struct KnownCapacity {
     logged: Option<Logged>,
 }
 
-/// What the log has of a capacity.
+/// The last logged lines of a capacity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Logged {
     /// The calibration's id; `None` if nothing was measured.
@@ -28,13 +28,13 @@ struct Logged {
 }
 
 impl KnownCapacity {
-    /// The capacity that the data plane reported last.
+    /// Returns the capacity that the data plane reported last.
     #[must_use]
     pub fn now(&self) -> &Capacity {
         &self.now
     }
 
-    /// Takes in a reported capacity. Calls `model` only if it differs from the last one.
+    /// Processes a reported capacity. Calls `model` only if it differs from the last one.
     pub fn learn<M: Deref<Target = Model>>(
         &mut self,
         capacity: Capacity,

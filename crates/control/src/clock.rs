@@ -7,12 +7,12 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 use crate::credits::Moment;
 use crate::model::UnixMs;
 
-/// The id of this boot of the machine.
+/// Path of the id of this boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Seconds since the boot, with two decimals, including suspension; and another number.
+/// Path of the seconds since the boot, with two decimals, including suspension; and another number.
 const UPTIME: &str = "/proc/uptime";
 
-/// The time of the wall clock.
+/// Returns the time of the wall clock.
 #[must_use]
 #[allow(clippy::disallowed_methods)] // this is the clock.rs the rule speaks of
 pub fn now() -> UnixMs {
@@ -20,7 +20,7 @@ pub fn now() -> UnixMs {
     UnixMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The present time by both clocks.
+/// Returns the present time by both clocks.
 #[must_use]
 pub fn moment() -> Moment {
     let text = |path| std::fs::read_to_string(path).ok();
@@ -29,7 +29,7 @@ pub fn moment() -> Moment {
     Moment { unix: now(), boot }
 }
 
-/// The time since the machine's boot, including suspension. It never jumps.
+/// Returns the time since the machine's boot, including suspension. It never jumps.
 #[must_use]
 pub fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -53,7 +53,7 @@ pub fn random_bits() -> Result<u128, getrandom::Error> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// A new volume id.
+/// Returns a new volume id.
 ///
 /// # Errors
 /// See [`random_bits`].
@@ -61,7 +61,7 @@ pub fn volume_id() -> Result<VolumeId, getrandom::Error> {
     random_bits().map(VolumeId::from_bits)
 }
 
-/// A new snapshot id.
+/// Returns a new snapshot id.
 ///
 /// # Errors
 /// See [`random_bits`].
@@ -69,7 +69,7 @@ pub fn snapshot_id() -> Result<SnapshotId, getrandom::Error> {
     random_bits().map(SnapshotId::from_bits)
 }
 
-/// A new host id.
+/// Returns a new host id.
 ///
 /// # Errors
 /// See [`random_bits`].

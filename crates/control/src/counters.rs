@@ -1,7 +1,7 @@
-//! What volumes did between two looks at the data plane's counters. Pure.
+//! Work of volumes between two samples of the data plane's counters. Pure.
 //!
-//! The metrics of CloudWatch and the recordings are both made of these differences. They differ in
-//! what they keep of them, and in how far apart two looks may be.
+//! The metrics of CloudWatch and the recordings both use these differences. They store different
+//! parts of them, and allow different times between two samples.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use evenkeel_wire::agent::{Answered, VolumeReport};
 
 use crate::model::UnixMs;
 
-/// What was asked of a volume: since the data plane's start, or between two looks.
+/// Requests of a volume: since the data plane's start, or between two samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// I/Os that were started, as the limit in IOPS counts them.
@@ -39,7 +39,7 @@ impl From<&VolumeReport> for Counters {
 }
 
 impl Counters {
-    /// What was added since `before`; `None` if a counter went back.
+    /// Returns the increase since `before`; `None` if a counter is lower.
     fn since(&self, before: &Self) -> Option<Self> {
         let (now, then) = (&self.answered, &before.answered);
         let answered = Answered {
@@ -69,7 +69,7 @@ impl Counters {
     }
 }
 
-/// A volume at a look.
+/// A sample of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// Which volume.
@@ -82,20 +82,20 @@ pub struct Sample {
     pub created: UnixMs,
 }
 
-/// What a volume did between two looks.
+/// Work of a volume between two samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// When the earlier look was.
+    /// Time of the earlier sample.
     pub start: UnixMs,
     /// Milliseconds between the two.
     pub length_ms: u64,
-    /// What was added.
+    /// The increase of the counters.
     pub added: Counters,
-    /// Whether requests waited or were being executed at either look.
+    /// Whether requests waited or were being executed in either sample.
     pub has_queued: bool,
 }
 
-/// A volume at the last look that saw it.
+/// The last sample that had a volume.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: UnixMs,
@@ -103,10 +103,10 @@ struct Seen {
     queued: u32,
 }
 
-/// The last look at each volume.
+/// The last sample of each volume.
 #[derive(Debug)]
 pub struct Looks {
-    /// Looks that are further apart are not compared.
+    /// Maximum time between two samples that are compared.
     gap_ms: u64,
     now: Option<UnixMs>,
     before: Option<UnixMs>,
@@ -114,15 +114,15 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// No look yet. Looks that are further apart than this are not compared: the server was
-    /// stopped, the data plane did not answer, or the clock was set.
+    /// Creates it without samples. Samples with more than `gap_ms` between them are not compared:
+    /// the server was stopped, the data plane did not answer, or the clock was set.
     #[must_use]
     pub const fn new(gap_ms: u64) -> Self {
         Self { gap_ms, now: None, before: None, seen: BTreeMap::new() }
     }
 
-    /// Begins a look at this time. Returns when the last one was; `None` if that is no earlier time
-    /// or too far away.
+    /// Begins a sample at this time. Returns the time of the last one; `None` if that is not
+    /// earlier, or is too long ago.
     pub fn begin(&mut self, now: UnixMs) -> Option<UnixMs> {
         let gap_ms = self.gap_ms;
         let is_near = |then: UnixMs| then <= now && now.ms_since(then) <= gap_ms;
@@ -131,12 +131,12 @@ impl Looks {
         self.before
     }
 
-    /// What a volume has done since the last look that saw it; `None` if that is not known.
+    /// Returns a volume's work since the last sample that had it; `None` if that is unknown.
     pub fn difference(&mut self, sample: &Sample) -> Option<Difference> {
         let now = self.now?;
         let present = Seen { at: now, total: sample.total, queued: sample.queued };
-        // A new one may have been on its way to the data plane at the last look: all its counters
-        // have begun at zero since.
+        // A new volume may have been missing in the last sample: all its counters have begun at
+        // zero since.
         let new = self
             .before
             .filter(|before| sample.created.plus_ms(self.gap_ms) >= *before)

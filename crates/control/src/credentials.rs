@@ -108,8 +108,8 @@ fn parse(text: &str) -> Result<Credentials, String> {
     })
 }
 
-/// Reads the credentials of a data folder; `None` if there are none yet. A server looks before it
-/// takes a new folder, so that one with malformed credentials is left as it is.
+/// Reads the credentials of a data folder; returns `None` if there are none yet. A server calls
+/// this before it locks a new folder, so that one with malformed credentials is left unchanged.
 ///
 /// # Errors
 /// See [`CredentialsError`].

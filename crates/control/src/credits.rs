@@ -2,7 +2,7 @@
 //!
 //! The data plane holds the balances and spends them without asking. While the server runs, the
 //! disk has the *unleased* part of each balance, which the data plane must not spend. So the disk
-//! has a lower bound of what is left at every moment, whatever hangs, and for however long.
+//! always has a lower bound of the credits left, whatever hangs, and for however long.
 //!
 //! - **A lease** is the most that a volume can spend in [`LEASE_MS`]: burst minus baseline, plus
 //!   the pacer's tolerance of burst. It is renewed every second. A lease that cannot be renewed,
@@ -23,7 +23,7 @@ use crate::model::UnixMs;
 
 /// Time between two reads of the data plane's balances, in milliseconds.
 pub const REPORT_INTERVAL_MS: u64 = 1_000;
-/// The least time that a lease lasts, in milliseconds: longer than a busy disk or a call to the
+/// Minimum time that a lease lasts, in milliseconds. It is longer than a busy disk or a call to the
 /// data plane usually takes, so that a renewal is not late, and short compared with the half hour
 /// in which a full balance can be spent.
 pub const LEASE_MS: u64 = 10_000;
@@ -36,16 +36,16 @@ const BOOT_CLOCK_MS: u64 = 10;
 /// A point in time by two clocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Moment {
-    /// By the wall clock, which may be changed.
+    /// Time of the wall clock, which may be changed.
     pub unix: UnixMs,
-    /// By the clock that runs since the machine's boot and never jumps: the id of the boot, and
-    /// milliseconds since then. `None` if the machine does not report it.
+    /// Time of the clock that runs since the machine's boot and never jumps: the id of the boot,
+    /// and milliseconds since then. `None` if the machine does not report it.
     pub boot: Option<(String, u64)>,
 }
 
 impl Moment {
-    /// Milliseconds since `earlier`, never more than have really passed, as far as the clocks show.
-    /// After a restart of the machine only the wall clock spans the interval.
+    /// Returns the milliseconds since `earlier`, never more than have really passed, as far as the
+    /// clocks show. After a restart of the machine only the wall clock spans the interval.
     #[must_use]
     pub fn ms_since(&self, earlier: &Self) -> u64 {
         let by_wall = self.unix.ms_since(earlier.unix);
@@ -60,7 +60,7 @@ impl Moment {
     }
 }
 
-/// How the server last stopped.
+/// The server's last stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// Cleanly, at this time, with every balance stored.
@@ -69,7 +69,7 @@ pub enum Stop {
     Crash,
 }
 
-/// The balances with which a volume starts, by its stored ones.
+/// Returns the balances with which a volume starts, from its stored ones.
 #[must_use]
 pub fn after_stop(pacing: &Pacing, stored: Balances, stop: &Stop, now: &Moment) -> Balances {
     each(pacing, stored, |_, credit, stored| {
@@ -82,7 +82,7 @@ pub fn after_stop(pacing: &Pacing, stored: Balances, stop: &Stop, now: &Moment) 
     })
 }
 
-/// The unleased part of these balances, which is on disk while the server runs.
+/// Returns the unleased part of these balances, which is on disk while the server runs.
 #[must_use]
 pub fn unleased(pacing: &Pacing, balances: Balances) -> Balances {
     each(pacing, balances, |limit, credit, balance| {
@@ -90,7 +90,8 @@ pub fn unleased(pacing: &Pacing, balances: Balances) -> Balances {
     })
 }
 
-/// The new unleased part of these balances; unchanged if the difference is not worth a write.
+/// Returns the new unleased part of these balances; unchanged if the difference is too small for a
+/// write.
 #[must_use]
 pub fn renewed(pacing: &Pacing, before: Balances, balances: Balances) -> Balances {
     let new = unleased(pacing, balances);
@@ -109,7 +110,7 @@ pub fn renewed(pacing: &Pacing, before: Balances, balances: Balances) -> Balance
     }
 }
 
-/// A value for each dimension that has credits.
+/// Computes a value for each dimension that has credits.
 fn each(
     pacing: &Pacing,
     balances: Balances,
@@ -130,7 +131,7 @@ fn refilled(balance: u64, credit: CreditLimit, down_ms: u64) -> u64 {
     balance.saturating_add(u64::try_from(earned).unwrap_or(u64::MAX))
 }
 
-/// The most credits that can be spent in [`LEASE_MS`], rounded up.
+/// Returns the maximum of credits that can be spent in [`LEASE_MS`], rounded up.
 fn lease(limit: Limit, credit: CreditLimit, tolerance_ns: u64) -> u64 {
     let drain = u128::from(limit.per_second.saturating_sub(credit.refill_per_second));
     let steady = (drain * u128::from(LEASE_MS)).div_ceil(1_000);
@@ -240,8 +241,8 @@ mod tests {
         }
 
         /// A balance that is spent, refilled and renewed in the order of this module, with steps
-        /// left out as if the disk hangs: the value on disk is never more than there is, except for
-        /// the one charge by which a balance may be overdrawn.
+        /// left out as if the disk hangs. The value on disk is never more than the balance, except
+        /// for the one charge by which a balance may be overdrawn.
         #[test]
         fn what_is_on_disk_is_a_lower_bound(
             refill in 1_u64..1_000, extra in 1_u64..5_000, capacity in 1_u64..1_000_000,

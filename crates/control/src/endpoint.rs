@@ -1,9 +1,9 @@
-//! Where clients of the data plane connect: an address as DescribeEndpoints returns it.
+//! Endpoints of the data plane: the addresses that DescribeEndpoints returns.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where clients of the data plane connect.
+/// An address at which clients reach the data plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Endpoint {
     /// NBD over TCP; an unspecified address means all addresses of the machine.

@@ -1,7 +1,7 @@
-//! How volumes perform, from looks at the data plane's counters: what DescribeVolumeStatus says of
-//! them. Pure.
+//! Performance of volumes, for DescribeVolumeStatus, from samples of the data plane's counters.
+//! Pure.
 //!
-//! Most volumes are well and nothing is kept of them.
+//! Most volumes are well, and have no entry.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,34 +11,35 @@ use evenkeel_wire::agent::VolumeReport;
 
 use crate::model::UnixMs;
 
-/// A volume that has requests and starts none for so many milliseconds is stalled.
+/// Time after which a volume that has requests and starts none is stalled, in milliseconds.
 pub const STALL_MS: u64 = 60_000;
-/// The same, if the store works on some and ends none: what is under way there is held up neither
-/// by the volume's limits nor by its neighbours.
+/// Time after which a volume is stalled if the store works on requests and ends none, in
+/// milliseconds. Neither the volume's limits nor its neighbours delay requests there.
 pub const STORE_STALL_MS: u64 = 5_000;
-/// A second in which the promise was missed counts for so many milliseconds.
+/// Time for which a second with a missed promise counts, in milliseconds.
 pub const WINDOW_MS: u64 = 5 * 60_000;
-/// With so many missed seconds of these a volume is severely degraded: a tenth of the window.
+/// Number of missed seconds in [`WINDOW_MS`] from which a volume is severely degraded: a tenth.
 pub const SEVERE_SECONDS: u64 = 30;
-/// Missed seconds are counted in buckets of so many milliseconds, so that few are kept.
+/// Length of the buckets in which missed seconds are counted, in milliseconds. They keep the number
+/// of entries low.
 const BUCKET_MS: u64 = 10_000;
 
 /// How a volume performs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Performance {
-    /// It gets what was sold with it.
+    /// It gets its provisioned performance.
     #[default]
     Normal,
     /// It did not, in some of the last seconds.
     Degraded,
     /// It did not, in many of them.
     SeverelyDegraded,
-    /// It has requests, and none of them is started or, in the store, ended.
+    /// It has requests, and none of them is started or, in the store, completed.
     Stalled,
 }
 
 impl Performance {
-    /// Its name among EC2's status checks.
+    /// Returns its name among EC2's status checks.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +51,7 @@ impl Performance {
     }
 }
 
-/// What is wrong with a volume, each with the time since when it is.
+/// Problems of a volume, each with the time at which it began.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ailments {
     /// Its performance, unless that is normal.
@@ -62,14 +63,14 @@ pub struct Ailments {
 }
 
 impl Ailments {
-    /// Whether the volume has requests, and none of them is started.
+    /// Returns whether the volume has requests, and none of them is started.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.performance.is_some_and(|(it, _)| it == Performance::Stalled)
     }
 }
 
-/// The time of a look by both clocks. Durations go by the one since the boot, which is never set.
+/// The time of a sample by both clocks. Durations use the time since the boot, which is never set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Now {
     /// The wall clock.
@@ -79,14 +80,14 @@ pub struct Now {
 }
 
 impl Now {
-    /// Milliseconds since an earlier look.
+    /// Returns the milliseconds since an earlier sample.
     fn ms_since(self, before: Duration) -> u64 {
         let passed = self.since_boot.saturating_sub(before).as_millis();
         u64::try_from(passed).unwrap_or(u64::MAX)
     }
 }
 
-/// What the counters of a volume were at a look.
+/// Counters of a volume in a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Progress {
     operations: u64,
@@ -98,11 +99,11 @@ struct Progress {
 #[derive(Debug)]
 struct Watched {
     progress: Progress,
-    /// Since when there is no progress.
+    /// Time since which there is no progress.
     stuck: Now,
-    /// Seconds that were missed when it was looked at last.
+    /// Missed seconds in the last sample.
     missed: u64,
-    /// Missed seconds by the time since the boot of the look that found them, oldest first.
+    /// Missed seconds by the time since the boot of the sample that found them, oldest first.
     misses: VecDeque<(Duration, u64)>,
     ailments: Ailments,
 }
@@ -115,8 +116,8 @@ pub struct Health {
 }
 
 impl Health {
-    /// Takes in the reports of all volumes, about every second, or every ten. Returns the volumes
-    /// that have become stalled, and those that are not any more.
+    /// Processes the reports of all volumes, every second or every ten. Returns the volumes that
+    /// have become stalled (`true`), and those that are no longer (`false`).
     pub fn look(&mut self, now: Now, reports: &[VolumeReport]) -> Vec<(VolumeId, bool)> {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let mut changed = Vec::new();
@@ -124,7 +125,7 @@ impl Health {
         for report in reports {
             let mut watched = before.remove(&report.id);
             if watched.is_none() && is_well(report) {
-                // Nearly all volumes, nearly all the time.
+                // This is the usual case.
                 continue;
             }
             let was_stalled = watched.as_ref().is_some_and(|it| it.ailments.is_stalled());
@@ -133,7 +134,7 @@ impl Health {
                     known.look(now, report);
                     watched.take()
                 }
-                // What was missed before anybody looked is of an unknown time.
+                // Seconds that were missed before the first sample have an unknown time.
                 None => Some(Watched::new(now, report, is_first)),
             };
             let Some(watched) = watched else { continue };
@@ -147,7 +148,7 @@ impl Health {
         changed
     }
 
-    /// What is wrong with a volume.
+    /// Returns the problems of a volume.
     #[must_use]
     pub fn of(&self, id: VolumeId) -> Ailments {
         self.volumes.get(&id).map(|watched| watched.ailments).unwrap_or_default()
@@ -208,9 +209,9 @@ impl Watched {
         ailments.rotten = since(report.errors.is_rotten, ailments.rotten);
     }
 
-    /// Counts the seconds that were missed since the last look, and forgets old ones.
+    /// Counts the seconds that were missed since the last sample, and removes old ones.
     fn count(&mut self, now: Now, missed: u64) {
-        // If the counter went back, the data plane began anew with the volume.
+        // If the counter is lower, the data plane has begun to count the volume again.
         let added = missed.checked_sub(self.missed).unwrap_or(missed);
         self.missed = missed;
         self.misses.retain(|(at, _)| now.ms_since(*at) < WINDOW_MS);
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Looks `passed_s` seconds after the first look, while the wall clock shows `wall_s`.
+    /// Samples `passed_s` seconds after the first sample, while the wall clock shows `wall_s`.
     fn look_at(
         health: &mut Health,
         passed_s: u64,
@@ -286,7 +287,7 @@ mod tests {
         }
         assert_eq!(look(5, 5, 1), Performance::Stalled);
         assert_eq!(look(6, 6, 1), Performance::Normal);
-        // What only waits may wait for its limits.
+        // Requests outside of the store may wait for the volume's limits.
         for second in 7..60 {
             assert_eq!(look(second, 6, 0), Performance::Normal, "{second}");
         }
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(look(60, 5, 3), (Performance::Stalled, since, vec![(id(), true)]));
         assert_eq!(look(61, 5, 3), (Performance::Stalled, since, vec![]));
         assert_eq!(look(62, 6, 3), (Performance::Normal, None, vec![(id(), false)]));
-        // One that comes and goes is none, however slow; nor is a volume without requests.
+        // No stall: requests that are started, however slowly, or a volume without requests.
         for second in 63..400 {
             assert_eq!(look(second, 6 + second / 59, 1).0, Performance::Normal, "{second}");
             assert_eq!(look(second, 6 + second / 59, 0).0, Performance::Normal, "{second}");
@@ -316,7 +317,7 @@ mod tests {
     #[test]
     fn missed_seconds_degrade_a_volume_for_five_minutes() {
         let mut health = Health::default();
-        // What was missed before the first look is of an unknown time.
+        // Seconds that were missed before the first sample have an unknown time.
         let mut look = |second: u64, missed| {
             look_at(&mut health, second, second, &[report(second, 0, missed)]);
             performance(&health)
@@ -328,11 +329,11 @@ mod tests {
         }
         assert_eq!(look(30, 130), Performance::SeverelyDegraded);
         assert_eq!(look(300, 130), Performance::SeverelyDegraded);
-        // Those of the first ten seconds are counted together, with the time of the first.
+        // The seconds of the first bucket are counted together, with the time of the first.
         assert_eq!(look(301, 130), Performance::Degraded);
         assert_eq!(look(320, 130), Performance::Degraded);
         assert_eq!(look(321, 130), Performance::Normal);
-        // The data plane began anew.
+        // The data plane has begun to count again.
         assert_eq!(look(322, 2), Performance::Degraded);
     }
 
@@ -358,7 +359,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_makes_no_stall_and_hides_none() {
         let mut health = Health::default();
-        // Ahead by a month, and back by an hour.
+        // The wall clock is set ahead by a month, and back by an hour.
         for (passed, wall) in [(0, 5_000), (30, 5_030), (40, 2_592_000), (59, 1_400)] {
             look_at(&mut health, passed, wall, &[report(5, 3, 0)]);
             assert_eq!(performance(&health), Performance::Normal, "{passed}");

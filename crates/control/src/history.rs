@@ -1,9 +1,9 @@
-//! What was recorded of volumes and what has happened, as servers copy it from each other: of the
-//! nodes of a cluster the one that leads records, the others take over what it has. So a new leader
-//! has the past, too.
+//! The history of volumes, as servers copy it from each other: metrics, recordings and events. Of
+//! the nodes of a cluster the leader records, and the others copy from it. So a new leader has the
+//! past, too.
 //!
-//! A server is asked for what it has since a moment, page by page
-//! (DescribeHistory: [`metrics`], [`recordings`], [`events`]); who asks takes it over ([`Copies`]).
+//! A server returns its history since a moment, page by page (DescribeHistory: [`metrics`],
+//! [`recordings`], [`events`]). The server that requests it stores it ([`Copies`]).
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -31,27 +31,27 @@ use crate::recording::files::{DAY_MS, Files};
 use crate::recording::{Recording, copies};
 use crate::{clock, private};
 
-/// How far [`Complete`] goes on before it is written again, in milliseconds.
+/// Minimum time by which [`Complete`] advances between two writes, in milliseconds.
 const COMPLETE_MS: u64 = 60_000;
-/// The most bytes of a page, but for one block that goes beyond.
+/// Maximum of bytes of a page; one block may exceed it.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// What is copied.
+/// A kind of history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The metrics of CloudWatch, by minutes.
     Metrics,
     /// The recordings, by seconds.
     Recordings,
-    /// The events, and where webhooks are.
+    /// The events, and the positions of webhooks.
     Events,
 }
 
 impl Kind {
-    /// All of them, in the order of their size.
+    /// All kinds, in the order of their size.
     pub const ALL: [Self; 3] = [Self::Events, Self::Metrics, Self::Recordings];
 
-    /// Its name in requests.
+    /// Returns its name in requests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,8 +62,8 @@ impl Kind {
     }
 }
 
-/// Where a page ends: hour or day, volume, and where its last block ends, in milliseconds of Unix
-/// time; 0 for metrics.
+/// Place at which a page ends: hour or day, volume, and the end of its last block, in milliseconds
+/// of Unix time; 0 for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(copies::Place);
 
@@ -85,16 +85,16 @@ impl FromStr for Place {
     }
 }
 
-/// A page of what a server has.
+/// A page of a server's history.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Its parts, one of each hour or day and volume.
+    /// Its parts, one for each hour or day and volume.
     pub items: Vec<Element>,
-    /// Where the next one begins.
+    /// Place after which the next page begins.
     pub next: Option<Place>,
 }
 
-/// Minutes since a moment, behind a place.
+/// Returns minutes since a moment, after a place.
 ///
 /// # Errors
 /// They cannot be read.
@@ -109,7 +109,7 @@ pub fn metrics(of: &CloudWatch, since: UnixMs, after: Option<Place>) -> Result<P
     Ok(Page { items, next })
 }
 
-/// Recorded seconds between two moments, behind a place.
+/// Returns recorded seconds between two moments, after a place.
 ///
 /// # Errors
 /// They cannot be read.
@@ -129,7 +129,7 @@ pub fn recordings(
     Ok(Page { items, next })
 }
 
-/// Events after this one, and where webhooks are.
+/// Returns events after this one, and the positions of webhooks.
 ///
 /// # Errors
 /// They cannot be read.
@@ -167,43 +167,43 @@ fn data(item: &Element) -> Option<Vec<u8>> {
     STANDARD.decode(item.child_text("data")?).ok()
 }
 
-/// Minutes of an item; `None` of something else.
+/// Returns the minutes of an item; `None` if it is another item.
 fn minutes(item: &Element) -> Option<store::Part> {
     let (hour, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
     Some(store::Part { hour, id, block: store::block(data(item)?) })
 }
 
-/// Recorded seconds of an item; `None` of something else.
+/// Returns the recorded seconds of an item; `None` if it is another item.
 fn seconds(item: &Element) -> Option<copies::Part> {
     let (day, id) = (number(item, "span")?, item.child_text("volumeId")?.parse().ok()?);
     Some(copies::Part { day, id, end_ms: number(item, "endTimeMs")?, bytes: data(item)? })
 }
 
-/// The event of an item; `None` of something else.
+/// Returns the event of an item; `None` if it is another item.
 fn event(item: &Element) -> Option<Kept> {
     let event = String::from_utf8(data(item)?).ok().filter(|event| !event.contains('\n'))?;
     serde_json::from_str::<IgnoredAny>(&event).ok()?;
     Some(Kept { sequence: number(item, "span")?, event })
 }
 
-/// A webhook and where it is; `None` of something else.
+/// Returns a webhook and its position; `None` if it is another item.
 fn position(item: &Element) -> Option<(String, u64)> {
     Some((item.child_text("webhook")?.to_owned(), number(item, "span")?))
 }
 
-/// What is kept of the history in a data folder.
+/// The parts of the history that a data folder keeps.
 #[derive(Clone, Debug)]
 pub struct Keeps {
-    /// The space that metrics may take.
+    /// Maximum space for metrics, in bytes.
     pub metrics_space: ByteCount,
     /// The days for which recordings are kept; 0 for none.
     pub record_days: u32,
-    /// The webhooks to which this server would post.
+    /// The webhooks to which this server posts when it leads.
     pub webhooks: Vec<String>,
 }
 
-/// The history in the data folder of a server that does not lead, and takes it over from who does.
-/// It must be gone before this server leads.
+/// The history in the data folder of a server that does not lead, and copies it from the leader. It
+/// must be dropped before this server leads.
 #[derive(Debug)]
 pub struct Copies {
     folder: PathBuf,
@@ -216,11 +216,11 @@ pub struct Copies {
     positions: BTreeMap<String, u64>,
 }
 
-/// The file that has [`Complete`].
+/// The file with [`Complete`].
 const FILE_NAME: &str = "history.json";
 
-/// Until when there is all that others had, in milliseconds of Unix time: what a server records
-/// itself while it leads does not count, since something before it may be missing.
+/// Time up to which this server has the history of the others, in milliseconds of Unix time. Its
+/// own records as a leader do not count, since some before them may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Complete {
@@ -238,20 +238,20 @@ impl Complete {
     }
 }
 
-/// Where to begin to ask for something.
+/// Place from which history is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Since {
-    /// A moment.
+    /// Since this time.
     Time(UnixMs),
-    /// The event after this one.
+    /// After this event.
     Event(u64),
 }
 
 impl Copies {
-    /// That of a data folder.
+    /// Opens the history of a data folder.
     ///
     /// # Errors
-    /// There is no memory for a database. A file that cannot be used is no error: the log says so.
+    /// There is no memory for a database. A file that cannot be used is no error: it is logged.
     pub fn open(folder: &Path, keeps: Keeps) -> rusqlite::Result<Self> {
         let metrics = Store::open(folder, keeps.metrics_space)?;
         let recordings = copies::Copies::new(Files::of(folder));
@@ -271,7 +271,7 @@ impl Copies {
         Ok(Self { folder, keeps, complete, metrics, recordings, log, appender, positions })
     }
 
-    /// Whether this server keeps it at all.
+    /// Returns whether this server keeps this kind.
     #[must_use]
     pub const fn keeps(&self, kind: Kind) -> bool {
         match kind {
@@ -280,7 +280,7 @@ impl Copies {
         }
     }
 
-    /// From where on something may be missing in this folder.
+    /// Returns the place after which history may be missing in this folder.
     #[must_use]
     pub fn since(&self, kind: Kind, now: UnixMs) -> Since {
         let kept_ms = match kind {
@@ -292,10 +292,10 @@ impl Copies {
         Since::Time(UnixMs(complete_ms.min(now.0).max(now.0.saturating_sub(kept_ms))))
     }
 
-    /// Notes that there is all until this moment.
+    /// Records that this folder has the history up to this time.
     ///
     /// # Errors
-    /// That cannot be stored: after a restart what is there is asked for again.
+    /// It cannot be stored: after a restart the same history is requested again.
     pub fn completed(&mut self, kind: Kind, until: UnixMs) -> io::Result<()> {
         let Some(complete) = self.complete.of(kind) else { return Ok(()) };
         let is_due = until.0 < *complete || until.0 - *complete >= COMPLETE_MS;
@@ -306,17 +306,17 @@ impl Copies {
         }
     }
 
-    /// Takes over the items of a page of a server whose clock says this.
+    /// Stores the items of a page of a server whose clock shows `now`.
     ///
     /// # Errors
-    /// Not all of it could be stored: in words.
+    /// A part could not be stored; the text has the reason.
     pub fn take(&mut self, kind: Kind, now: UnixMs, items: &[Element]) -> Result<(), String> {
         match kind {
             Kind::Metrics => {
                 let parts: Vec<store::Part> = items.iter().filter_map(minutes).collect();
                 let hour = now.0.max(clock::now().0) / 1_000 / HOUR_S;
                 self.metrics.merge(hour, &parts).map_err(|error| {
-                    // A damaged file is begun anew.
+                    // A damaged file is begun again.
                     if self.metrics.volumes().next().is_none() {
                         self.complete.metrics_ms = 0;
                     }
@@ -369,10 +369,10 @@ mod tests {
         copies.completed(Kind::Recordings, UnixMs(now.0 - 60_000)).unwrap();
         assert_eq!(since(&copies), 60_000);
         drop(copies);
-        // Not each step is stored.
+        // Not every step is stored.
         let mut copies = open();
         assert_eq!(since(&copies), 90_000);
-        // A moment to come is none.
+        // A time in the future is not taken.
         copies.completed(Kind::Recordings, UnixMs(now.0 + 7)).unwrap();
         assert_eq!(since(&copies), 0);
     }
@@ -389,7 +389,7 @@ mod tests {
         }
     }
 
-    /// What goes over the API, in all kinds. The parts of each have tests of their own.
+    /// Copies all kinds as over the API. The parts of each kind have their own tests.
     #[test]
     fn what_one_server_has_another_takes_over() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(copies.since(Kind::Events, now), Since::Event((round - 1) * 1_000));
             let Since::Event(after) = copies.since(Kind::Events, now) else { unreachable!() };
             let page = super::events(&feed, after).unwrap();
-            // As it comes over HTTP.
+            // Encoded as over HTTP.
             let text = Element::list("historySet", page.items).document();
             let page = Element::parse(&text).unwrap();
             copies.take(Kind::Events, now, &page.children).unwrap();
@@ -417,7 +417,7 @@ mod tests {
         assert!(mine == its && mine.len() == 2_500);
         let positions = std::fs::read(other.join(webhook::FILE_NAME)).unwrap();
         assert_eq!(positions, br#"{"http://b/":17}"#, "of those that this server has");
-        // Who leads next begins with numbers that nobody has given.
+        // The next leader begins with numbers that no server has used.
         appender.begin_with(4_000);
         assert_eq!(copied.last(), 2_500, "there is nothing yet");
         appender.append(&["{}".to_owned()]).unwrap();
@@ -426,7 +426,7 @@ mod tests {
         drop(appender);
         let (again, mut appender) = Log::open(other, Bounds::default());
         assert_eq!(again.last(), 4_000);
-        // What it is told of again changes nothing, nor does what is no event.
+        // Events that it has already change nothing, nor do invalid ones.
         appender.append_kept(&its).unwrap();
         assert_eq!(again.last(), 4_000);
         for text in ["no JSON", "{\n}"] {

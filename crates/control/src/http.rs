@@ -60,17 +60,17 @@ use crate::metrics::{Format, Scraper};
 use crate::plane::Plane;
 use crate::{clock, credits};
 
-/// The most reading actions that run concurrently.
+/// Maximum number of reading actions that run concurrently.
 const READS_MAX: usize = 2;
 /// Threads for blocking work: one for each mutation, one for each of the tick's four parts, one
 /// for a scrape, and those for reading actions and for blocks of snapshots.
 pub const BLOCKING_THREADS_MAX: usize = table::REQUESTS_MAX + 5 + READS_MAX + direct::BLOCKS_MAX;
-/// How long a scrape may wait for the previous one and for the data plane: Prometheus' default
-/// timeout.
+/// Maximum time that a scrape may wait for the previous one and for the data plane: Prometheus'
+/// default timeout.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most bytes of a request's head: a presigned URL and a few headers.
+/// Maximum of bytes of a request's head: a presigned URL and a few headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// The most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 100;
 
 /// Deadlines for clients.
@@ -111,7 +111,7 @@ struct Shared {
     scrapes: Scrapes,
     /// Refused signatures.
     strangers: Strangers,
-    /// Limits the requests a second, if the operator wants it.
+    /// Limits the rate of requests, if the operator has set a rate.
     rate: Option<Rate>,
     /// The names of this server.
     hosts: Hosts,
@@ -121,7 +121,7 @@ impl Shared {
     /// Takes a token for a request, if there is a limit.
     ///
     /// # Errors
-    /// There is none left; the text is for the client.
+    /// No token is left; the text is for the client.
     fn take_token(&self) -> Result<(), String> {
         match &self.rate {
             Some(rate) if !rate.take(clock::since_boot()) => Err(rate.refusal()),
@@ -179,7 +179,8 @@ pub async fn serve(
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             _ = ticks.tick() => {
-                // At most one of each part runs, so a slow data plane gets no queue of them.
+                // At most one of each part runs, so no queue of them grows if the data plane is
+                // slow.
                 for (part, running) in &mut parts {
                     if running.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
                         let (part, plane) = (*part, Arc::clone(api.plane()));
@@ -318,7 +319,7 @@ async fn check_host(
     refusal(StatusCode::MISDIRECTED_REQUEST, ApiError::new("InvalidHost", text))
 }
 
-/// The answer where no API is: an error in EC2's form, which its clients can read.
+/// Returns the answer where no API is: an error in EC2's form, which its clients can read.
 async fn nothing_here(status: StatusCode, request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let text = format!(
@@ -328,7 +329,7 @@ async fn nothing_here(status: StatusCode, request: Request) -> Response {
     refusal(status, ApiError::new("InvalidAction", text))
 }
 
-/// An error without a request of an API.
+/// Returns the response of an error without a request of an API.
 fn refusal(status: StatusCode, error: ApiError) -> Response {
     let Ok(request_id) = request_id() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -341,12 +342,12 @@ fn refusal(status: StatusCode, error: ApiError) -> Response {
     (status, headers, error.document(&request_id)).into_response()
 }
 
-/// Whether the server can go on without a restart; without authentication.
+/// Returns whether the server can continue without a restart; without authentication.
 async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
     health(shared.api.plane().check_alive())
 }
 
-/// Whether changes can be made; without authentication.
+/// Returns whether changes can be made; without authentication.
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     health(shared.api.plane().check_ready())
 }
@@ -358,7 +359,7 @@ fn health(checked: Result<(), String>) -> Response {
     }
 }
 
-/// `/metrics`, without authentication: it has numbers and ids, but no data and no keys.
+/// Serves `/metrics`, without authentication: it has numbers and ids, but no data and no keys.
 async fn scrape_metrics(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -369,7 +370,7 @@ async fn scrape_metrics(
         let mut scraper = Arc::clone(&shared.scraper).lock_owned().await;
         let _pinned = slot.pin();
         let plane = Arc::clone(shared.api.plane());
-        // The scrape goes on after its timeout; the next one waits for its end.
+        // The scrape continues after its timeout; the next one waits for its end.
         let refused = shared.strangers.counts();
         tokio::task::spawn_blocking(move || scraper.scrape(&plane, refused)).await
     };
@@ -387,7 +388,7 @@ async fn scrape_metrics(
     (StatusCode::SERVICE_UNAVAILABLE, format!("{problem}\n")).into_response()
 }
 
-/// The EC2 actions, by GET or POST, and those of CloudWatch and STS.
+/// Serves the EC2 actions, by GET or POST, and those of CloudWatch and STS.
 async fn ec2(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -444,7 +445,8 @@ async fn answer(
         return (Err(ApiError::throttled(none_left)), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit(&prepared) {
-        // The sender of a repeated request may be an attacker who has recorded it.
+        // The request may be a recorded one that an attacker repeats, so the connection may be
+        // evicted.
         drop(in_flight);
         tokio::time::sleep(denied.wait).await;
         return (Err(denied.error), None);
@@ -471,7 +473,8 @@ async fn authenticate(
     prepared.inspect_err(|error| note(shared, slot, error))
 }
 
-/// Checks of a signature what does not need the body, so that the bodies of others are not kept.
+/// Checks the parts of a signature that do not need the body, so that bodies of unauthenticated
+/// clients are not kept.
 fn check_head(
     shared: &Shared,
     head: &request::Parts,
@@ -488,7 +491,7 @@ fn check_head(
     shared.api.check_head(&request, service)
 }
 
-/// Counts and logs an error that is about the signature.
+/// Counts and logs an error of a signature.
 fn note(shared: &Shared, slot: &Slot, error: &ApiError) {
     if error.is_of_signature() {
         shared.strangers.note(slot.address, error.code, &error.message);
@@ -547,7 +550,7 @@ fn prepare(api: &Api, head: &request::Parts, body: &[u8]) -> Result<Prepared, Ap
     })
 }
 
-/// The response with an answer; the connection is kept while it is sent.
+/// Returns the response with an answer; the connection is kept while it is sent.
 fn respond(answer: Answer, in_flight: Option<InFlight>, request_id: String) -> Response {
     let body = match in_flight {
         Some(in_flight) => in_flight.reply(answer.body),
@@ -570,8 +573,8 @@ fn respond(answer: Answer, in_flight: Option<InFlight>, request_id: String) -> R
     response
 }
 
-/// The headers that are valid text. One that is not cannot have been signed; if it was, leaving it
-/// out makes the signature wrong.
+/// Returns the headers that are valid text. Another header cannot have been signed; if it was, the
+/// signature does not match without it.
 fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
     let readable = headers.iter().filter_map(|(name, value)| {
         Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))
@@ -579,7 +582,7 @@ fn readable_headers(headers: &HeaderMap) -> Vec<(&str, &str)> {
     readable.collect()
 }
 
-/// A random request id in the form of a UUID, as EC2's are.
+/// Returns a random request id in the form of a UUID, as EC2's are.
 fn request_id() -> Result<String, getrandom::Error> {
     let hex = format!("{:032x}", clock::random_bits()?);
     let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();

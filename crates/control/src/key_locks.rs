@@ -5,8 +5,8 @@
 //! It requests no further key while it holds its guard, so a deadlock is impossible. At most
 //! [`CHANGES_MAX`] changes wait or run; further ones are refused.
 //!
-//! The control plane locks what it decides about, and the fleet of a cluster, with locks of its
-//! own, what it moves between nodes.
+//! The control plane uses these locks for its decisions; the fleet of a cluster has its own locks
+//! for moves between nodes.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
-/// The most changes that wait or run at once: more than the API's concurrent requests.
+/// Maximum number of changes that wait or run at once: more than the API's concurrent requests.
 pub const CHANGES_MAX: usize = 1_024;
 
 /// One thing that a change locks.
@@ -55,10 +55,10 @@ fn conflict(ones: &[Key], others: &[Key]) -> bool {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// In order of arrival: the changes that run and those that wait.
+    /// The changes that run and those that wait, in order of arrival.
     changes: VecDeque<(u64, Vec<Key>)>,
     next: u64,
-    /// No change gets a lock any more.
+    /// Whether the locks are closed, so that no change gets one any more.
     is_closed: bool,
 }
 
@@ -83,7 +83,7 @@ impl Queue {
         id
     }
 
-    /// The first key of a change for which it waits.
+    /// Returns the first key of a change for which it waits.
     fn awaited(&self, id: u64) -> Option<&Key> {
         let own = self.changes.iter().position(|(other, _)| *other == id)?;
         let earlier = || self.changes.iter().take(own).flat_map(|(_, keys)| keys);

@@ -8,18 +8,18 @@
 //! | [`model`] | volumes, hosts, and the rules for changing them; pure |
 //! | [`reconcile`] | the commands to the data plane, by the model's state; pure |
 //! | [`capacity`] | the capacity that may be sold, as the data plane reports it; its log lines |
-//! | [`server_time`] | the time by which durations are counted; pure |
+//! | [`server_time`] | the time for durations; pure |
 //! | `retention` | which stored hour or day is deleted first; pure |
 //! | `varint` | the numbers of records and recordings; pure |
 //! | `space` | the space for stored bytes, as the data plane reports it; its log lines |
-//! | [`counters`] | what volumes did between two looks at their counters; pure |
+//! | [`counters`] | work of volumes between two samples of their counters; pure |
 //! | [`credits`] | balances after a stop, and their leased part; pure |
 //! | [`journal`] | the durable log of decisions: SQLite, or memory |
 //! | [`plane`] | the sequence of a change: decide, store, call the data plane, store, reply |
 //! | [`api`] | the EC2 actions, one file each |
-//! | [`cluster`] | several nodes: who they are, which volume is whose, an agent over all of them |
+//! | [`cluster`] | several nodes: membership, homes of volumes, an agent over all of them |
 //! | [`cloudwatch`] | metrics of volumes over the last days, and CloudWatch's actions |
-//! | [`recording`] | what volumes were asked for, second by second, for some days |
+//! | [`recording`] | requests to volumes, second by second, for some days |
 //! | [`events`] | events in the shape of EventBridge: their files, webhooks |
 //! | [`credentials`] | the access key: created once, read at every start |
 //! | `endpoint` | where clients of the data plane connect |
@@ -100,11 +100,11 @@ pub struct ControlConfig {
     pub listen: SocketAddr,
     /// Addresses of the data plane, which DescribeEndpoints returns.
     pub endpoints: Vec<Endpoint>,
-    /// What decisions go by.
+    /// The settings of the server.
     pub settings: Settings,
-    /// The metrics of volumes on disk, at most.
+    /// Maximum space for the metrics of volumes on disk.
     pub metrics_space: ByteCount,
-    /// Where events are posted to.
+    /// The webhooks to which events are posted.
     pub webhooks: Webhooks,
     /// Deadlines for clients of the API.
     pub timeouts: Timeouts,
@@ -159,9 +159,9 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// Runs the control plane and blocks until `shutdown` resolves. Calls `attached_up` once every
-/// volume that is attached is up, and `ready` with the real address once all are and requests are
-/// answered.
+/// Runs the control plane and blocks until `shutdown` resolves. Calls `attached_up` once all
+/// attached volumes are up, and `ready` with the address in use once all volumes are up and
+/// requests are answered.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -185,9 +185,9 @@ pub struct Leading {
     pub journal: Box<dyn Journal>,
 }
 
-/// The same over the nodes of a cluster. When `shutdown` resolves, `is_last` says whether no other
-/// node goes on, so that the volumes are closed and their balances stored; else nothing is closed,
-/// and whoever leads next goes on.
+/// Runs the control plane over the nodes of a cluster, as [`run`] does. When `shutdown` resolves,
+/// `is_last` returns whether no other node continues. If so, the volumes are closed and their
+/// balances stored; else nothing is closed, and the next leader continues.
 ///
 /// # Errors
 /// See [`ControlError`].
@@ -205,7 +205,7 @@ pub fn run_leading(
     run_on(config, parts, ready, shutdown)
 }
 
-/// What differs between one node and several.
+/// The differences between one node and several.
 struct Parts<J, U, L> {
     agent: Arc<dyn Agent>,
     fleet: Option<Arc<Fleet>>,
@@ -283,8 +283,8 @@ fn open_journal(data_dir: &Path) -> Result<Box<dyn Journal>, ControlError> {
     Ok(Box::new(journal))
 }
 
-/// A lock may outlive its server by a moment: a child process that was just forked holds it, too,
-/// until it executes another program. So the lock is tried this many times.
+/// Number of attempts to lock. A lock may outlive its server by a moment: a child process that was
+/// just forked holds it, too, until it executes another program.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 

@@ -1,5 +1,5 @@
 //! Files that only the server's own user may access: the database, the ballast beside it, the lock.
-//! Names and tags may be confidential, and the server trusts what it reads from these files.
+//! Names and tags may be confidential, and the server trusts the content of these files.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -22,11 +22,11 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file of a folder as a whole, in place of one that may be there: under another name,
-/// synced, renamed.
+/// Writes a file of a folder as a whole, and replaces an existing one: writes under another name,
+/// syncs, renames.
 ///
 /// # Errors
-/// The file cannot be written; the one that was there is then as it was.
+/// The file cannot be written; an existing one is unchanged.
 pub fn replace(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     let beside = folder.join(format!("{name}.new"));
     let _ = fs::remove_file(&beside);

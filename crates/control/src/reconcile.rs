@@ -15,7 +15,7 @@ use evenkeel_wire::agent::{Attachment, Command, HostState, VolumeState};
 
 use crate::model::{AttachmentState, Host, Model, Phase, Settings, Volume};
 
-/// The limits of a volume under the volume rules in force.
+/// Returns the limits of a volume under the volume rules in force.
 #[must_use]
 pub fn pacing(settings: &Settings, volume: &Volume) -> Pacing {
     settings.rules.pacing(&volume.spec)
@@ -30,10 +30,10 @@ pub struct Start {
     pub unleased: Balances,
 }
 
-/// The command for `volume`: create it, set its state, or delete it. Bytes are created only while
-/// the volume is being created, and added only while it is being modified. A volume that has
-/// existed before has its bytes or is in error. `start` counts only if the data plane does not hold
-/// the volume yet.
+/// Returns the command for `volume`: create it, set its state, or delete it. Bytes are created only
+/// while the volume is being created, and added only while it is being modified. A volume that has
+/// existed before has its bytes or is in error. `start` is used only if the data plane does not
+/// hold the volume yet.
 #[must_use]
 pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start) -> Command {
     if volume.phase == Phase::Deleting {
@@ -57,13 +57,13 @@ pub fn desired(settings: &Settings, model: &Model, volume: &Volume, start: Start
     }
 }
 
-/// What a volume may be attached to in the data plane: also what it is being detached from.
+/// Returns the attachments of a volume in the data plane, including those that are being detached.
 #[must_use]
 pub fn may_be_attached(model: &Model, volume: &Volume) -> Vec<Attachment> {
     attached(model, volume.attachments.iter().map(|a| a.instance))
 }
 
-/// The hosts that are registered, as the data plane knows them.
+/// Returns the registered hosts in the form of the data plane.
 fn attached(model: &Model, hosts: impl Iterator<Item = InstanceId>) -> Vec<Attachment> {
     let hosts = hosts.filter_map(|id| model.hosts.get(&id));
     hosts.map(|host| Attachment { host: host.id, address: host.address }).collect()
@@ -76,39 +76,39 @@ fn state(
     attachments: Vec<Attachment>,
 ) -> VolumeState {
     let pacing = pacing(settings, volume);
-    // The volume is guaranteed what was sold with it.
+    // The volume is guaranteed its reservation.
     let reserved = settings.rules.reserved(&volume.spec);
     let size = ByteCount::from_gib(volume.spec.size_gib);
     let (id, is_encrypted) = (volume.id, volume.is_encrypted);
     VolumeState { id, size, pacing, balances, unleased, reserved, attachments, is_encrypted }
 }
 
-/// The I/Os per second that a volume has reserved.
+/// Returns the I/Os per second that a volume has reserved.
 pub fn floor_iops(settings: &Settings, volume: &Volume) -> u32 {
     settings.rules.reserved(&volume.spec).operations_per_second
 }
 
-/// The state of a host for the data plane; `None` for a host without limits. `start` counts only if
-/// the data plane does not hold the host yet.
+/// Returns the state of a host for the data plane; `None` for a host without limits. `start` is
+/// used only if the data plane does not hold the host yet.
 #[must_use]
 pub fn host(host: &Host, Start { balances, unleased }: Start) -> Option<HostState> {
     Some(HostState { id: host.id, pacing: host_pacing(host)?, balances, unleased })
 }
 
-/// The limits of a host; `None` if it has none.
+/// Returns the limits of a host; `None` if it has none.
 #[must_use]
 pub fn host_pacing(host: &Host) -> Option<InstancePacing> {
     instance::by_name(&host.instance_type).map(InstanceType::pacing)
 }
 
-/// The state of a volume that is closed to every host, so that no credits can be spent.
+/// Returns the state of a volume that is closed to every host, so that no credits can be spent.
 #[must_use]
 pub fn closed(settings: &Settings, volume: &Volume, start: Start) -> Command {
     Command::Apply(state(settings, volume, start, vec![]))
 }
 
-/// Whether the volume has credits to spend, its own or those of a host: such a volume must be
-/// closed before balances are final.
+/// Returns whether the volume has credits to spend, its own or those of a host: such a volume must
+/// be closed before balances are final.
 #[must_use]
 pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bool {
     let hosts = volume.attachments.iter().filter_map(|a| model.hosts.get(&a.instance));
@@ -119,24 +119,24 @@ pub fn spends_credits(settings: &Settings, model: &Model, volume: &Volume) -> bo
     })
 }
 
-/// Volumes in error. Each returns to service once its problem is solved.
+/// Returns volumes in error. Each returns to service once its problem is solved.
 #[must_use]
 pub fn in_error(model: &Model) -> Vec<VolumeId> {
     model.in_error().collect()
 }
 
-/// Volumes for which the data plane must still be called, without those [`in_error`], which are
-/// retried separately.
+/// Returns volumes for which the data plane must still be called, without those [`in_error`], which
+/// are retried separately.
 #[must_use]
 pub fn unsettled(model: &Model) -> Vec<VolumeId> {
     model.unsettled().collect()
 }
 
-/// All volumes in the order in which they are sent to the data plane at a start, those that are
-/// attached and the others. Volumes that are connected by hosts with limits form a group; the
-/// volumes of a group are sent one after the other, and the largest group first. Each volume but
-/// the first of its group shares a host with an earlier one, so its core is known and nothing has
-/// to be moved. Groups are spread over the cores by size.
+/// Returns all volumes in the order in which they are sent to the data plane at a start: the
+/// attached ones, then the others. Volumes that are connected by hosts with limits form a group;
+/// the volumes of a group are sent one after the other, and the largest group first. Each volume
+/// but the first of its group shares a host with an earlier one, so its core is known and nothing
+/// has to be moved. Groups are spread over the cores by size.
 #[must_use]
 pub fn bring_up_order(model: &Model) -> [Vec<Vec<VolumeId>>; 2] {
     let is_limited =

@@ -1,18 +1,19 @@
-//! Which of the stored hours or days is deleted first. Pure.
+//! Decides which of the stored hours or days is deleted first. Pure.
 //!
 //! Minutes and recordings are stored under the hour and the day that the wall clock showed. The
-//! clock may be wrong or be set, so nothing is deleted because it is old by the clock: it makes
-//! room for what is stored after it. See [`first_deleted`].
+//! clock may be wrong or be set, so nothing is deleted because it is old by the clock, but only to
+//! make room for newer records. See [`first_deleted`].
 
 use std::collections::BTreeSet;
 
-/// Of these stored hours or days, the one to delete first at the hour or day `now`; never `now`
-/// itself.
+/// Returns which of these stored hours or days is deleted first at the hour or day `now`; never
+/// `now` itself.
 ///
-/// This is the oldest one. Times to come that lie more than `gap_max` behind the others were stored
-/// while the clock was ahead, or the clock is behind now: either way they were stored before what
-/// is stored now, so they are deleted before it, the first of them first. Times to come without
-/// such a gap count as new: the clock was set back within the time that is stored.
+/// This is the oldest one, with an exception. Future times with more than `gap_max` between them
+/// and the others were stored while the clock was ahead, or the clock is behind now. Either way
+/// they were stored before the present records, so they are deleted before them, the earliest
+/// first. Future times without such a gap count as new: the clock was set back within the stored
+/// time.
 #[must_use]
 pub fn first_deleted(stored: &BTreeSet<u64>, now: u64, gap_max: u64) -> Option<u64> {
     let mut last = now;
@@ -29,7 +30,7 @@ pub fn first_deleted(stored: &BTreeSet<u64>, now: u64, gap_max: u64) -> Option<u
 mod tests {
     use super::*;
 
-    /// The times that are left if at most `kept` of them are kept.
+    /// Returns the times that are left if at most `kept` of them are kept.
     fn left(stored: impl IntoIterator<Item = u64>, now: u64, kept: usize) -> Vec<u64> {
         let mut stored: BTreeSet<u64> = stored.into_iter().collect();
         while stored.len() > kept {
@@ -58,7 +59,7 @@ mod tests {
     fn deleted_first_by_a_clock_behind_is_the_oldest_as_well() {
         let all = || [7, 8].into_iter().chain(100..=110);
         assert_eq!(left(all(), 8, 11), [7, 8].into_iter().chain(102..=110).collect::<Vec<_>>());
-        // Set back within what is stored.
+        // The clock was set back within the stored times.
         assert_eq!(left(100..=110, 107, 8), (103..=110).collect::<Vec<_>>());
     }
 }

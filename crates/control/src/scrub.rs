@@ -1,7 +1,7 @@
-//! A scrub: everything that is stored is read once, at a bounded rate, and held to its checksums.
+//! A scrub: all stored data is read once, at a bounded rate, and compared with its checksums.
 //!
-//! [`Scrub`] says how far one is and what it has found. It is kept in a file of the data folder, so
-//! that a server that is started again goes on with it. Losing the file loses no more than that.
+//! [`Scrub`] has its progress and its findings. It is stored in a file of the data folder, so that
+//! a restarted server continues it. Losing the file loses only the progress.
 
 use std::fmt;
 use std::io;
@@ -15,21 +15,21 @@ use crate::private;
 
 /// The file in the data folder.
 pub const FILE_NAME: &str = "scrub.json";
-/// MiB a second, unless the operator says otherwise.
+/// Default rate, in MiB per second.
 pub const RATE_MIBPS: u32 = 50;
-/// The highest rate that can be asked for.
+/// Maximum rate.
 pub const RATE_MIBPS_MAX: u32 = 100_000;
-/// The most places that are remembered; others are counted.
+/// Maximum number of damaged places that are stored; further ones are only counted.
 pub const ROTTEN_MAX: usize = 100;
-/// How what the store needs beside the data is called.
+/// Name of the store's metadata.
 const STORE: &str = "pool";
 /// The version of the file.
 const VERSION: u32 = 1;
 
-/// What is being read.
+/// The object that is read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Target {
-    /// What the store needs beside the data: tables, logs, maps. By places that the store names.
+    /// The store's metadata: tables, logs, maps. Its places are numbers of the store's.
     Store,
     /// A volume, by bytes.
     Volume(VolumeId),
@@ -61,29 +61,29 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Something that is not as it was written.
+/// A damaged place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rotten {
-    /// The volume or the snapshot, or `pool`: what the store needs beside the data.
+    /// The volume or the snapshot, or `pool` for the store's metadata.
     pub id: String,
-    /// The byte at which it begins; of the pool, of its device.
+    /// The byte at which it begins; for the pool, a byte of its device.
     pub offset: u64,
 }
 
-/// Whether a scrub goes on.
+/// State of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScrubState {
-    /// It goes on.
+    /// It runs.
     Running,
-    /// It was stopped, and can go on.
+    /// It was stopped, and can be resumed.
     Stopped,
-    /// Everything was read.
+    /// All data was read.
     Completed,
 }
 
 impl ScrubState {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl ScrubState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Scrub {
     version: u32,
-    /// Whether it goes on.
+    /// Whether it runs.
     pub state: ScrubState,
     /// Its rate.
     pub rate_mibps: u32,
@@ -106,13 +106,13 @@ pub struct Scrub {
     pub started_ms: u64,
     /// When it was completed.
     pub ended_ms: Option<u64>,
-    /// What is being read: an id, or nothing before the first one.
+    /// The object that is being read: an id; `None` before the first one.
     pub at: Option<String>,
-    /// Where to go on there.
+    /// The place in it to read next.
     pub next: u64,
     /// Bytes that were read.
     pub verified_bytes: u64,
-    /// Places that are not as they were written.
+    /// Number of damaged places.
     pub rotten_places: u64,
     /// The first of them.
     pub rotten: Vec<Rotten>,
@@ -121,7 +121,7 @@ pub struct Scrub {
 }
 
 impl Scrub {
-    /// A new one.
+    /// Creates a scrub.
     #[must_use]
     pub fn new(rate_mibps: u32, now: UnixMs) -> Self {
         Self {
@@ -139,13 +139,13 @@ impl Scrub {
         }
     }
 
-    /// What is being read.
+    /// Returns the object that is being read.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         self.at.as_ref().and_then(|at| at.parse().ok())
     }
 
-    /// Notes what is not as it was written.
+    /// Records damaged places.
     pub fn found(&mut self, target: Target, offsets: &[u64]) {
         self.rotten_places += offsets.len() as u64;
         let room = ROTTEN_MAX.saturating_sub(self.rotten.len());
@@ -153,10 +153,10 @@ impl Scrub {
         self.rotten.extend(offsets.iter().take(room).map(rotten));
     }
 
-    /// Reads it from a data folder; `None` if there was none.
+    /// Reads it from a data folder; returns `None` if there is none.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not one of this version.
+    /// The file cannot be read, or is not one of this version.
     pub fn load(folder: &Path) -> Result<Option<Self>, String> {
         let path = folder.join(FILE_NAME);
         let failed = |reason: String| format!("{}: {reason}", path.display());
@@ -173,10 +173,10 @@ impl Scrub {
         }
     }
 
-    /// Writes it into a data folder, in place of the one that is there.
+    /// Writes it into a data folder, replacing the one that is there.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         private::replace(folder, FILE_NAME, &serde_json::to_vec(self)?)
     }

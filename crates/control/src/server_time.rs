@@ -1,6 +1,6 @@
 //! The server's time, by which durations are counted. Pure.
 //!
-//! Deadlines (of the recycle bin, locks, modifications, client tokens) are kept as times of the
+//! Deadlines (of the recycle bin, locks, modifications, client tokens) are stored as times of the
 //! wall clock, which may be wrong or be set. So the server does not compare them with the wall
 //! clock, but with its own time:
 //!
@@ -9,11 +9,11 @@
 //!   restart of the machine, or on another node, the wall clock is believed if it is at most
 //!   [`DOWN_MAX_MS`] later than the time that is stored; else no time has passed.
 //! - **A step** is a difference of [`STEP_MS`] or more between the two. The plane then moves every
-//!   deadline by the step (see [`moved`]), and the server's time becomes the wall clock's. So what
-//!   is left of each duration stays the same.
+//!   deadline by the step (see [`moved`]), and the server's time becomes the wall clock's. So the
+//!   rest of each duration stays the same.
 //!
-//! Where a step forward was a long time without power, deadlines come later than necessary. Nothing
-//! is deleted early.
+//! If a step forward was really a long time without power, deadlines come later than necessary.
+//! Nothing is deleted early.
 
 use std::time::Duration;
 
@@ -24,14 +24,15 @@ use crate::model::{
     Snapshot, SnapshotPhase, TOKEN_LIFETIME_MS, TierOperation, Tiering, Token, UnixMs, Volume,
 };
 
-/// The least difference between the wall clock and the server's time that is a step, in
-/// milliseconds: more than corrections of a clock that is kept by NTP.
+/// Minimum difference between the wall clock and the server's time that is a step, in milliseconds:
+/// more than NTP's corrections of a clock.
 pub const STEP_MS: u64 = 5_000;
-/// The most milliseconds between two boots, or two nodes, that the wall clock alone shows.
+/// Maximum time between two boots, or two nodes, that only the wall clock shows, in milliseconds.
 pub const DOWN_MAX_MS: u64 = 3_600_000;
-/// How long a step is reported as a metric: long enough for every alert.
+/// Time for which a step is reported as a metric: long enough for every alert.
 pub const REPORTED: Duration = Duration::from_hours(1);
-/// Modifications count for a day at most; the rest is room for a late look.
+/// Time for which starts of modifications are moved, in milliseconds. They count for a day at most;
+/// the rest allows for a late call.
 const STARTS_COUNT_MS: u64 = 48 * 3_600_000;
 
 /// A difference between the wall clock and the server's time, in milliseconds; positive if the wall
@@ -40,7 +41,7 @@ const STARTS_COUNT_MS: u64 = 48 * 3_600_000;
 pub struct Step(pub i64);
 
 impl Step {
-    /// This time moved by the step; not before 1970.
+    /// Returns this time moved by the step; not before 1970.
     #[must_use]
     pub const fn applied_to(self, time: UnixMs) -> UnixMs {
         UnixMs(time.0.saturating_add_signed(self.0))
@@ -58,7 +59,7 @@ pub struct ServerTime {
 }
 
 impl ServerTime {
-    /// The time with which a server starts, by the time that was stored last.
+    /// Returns the time with which a server starts, from the last stored time.
     #[must_use]
     pub fn at_start(stored: Option<&Moment>, now: &Moment, since_boot: Duration) -> Self {
         let wall = now.unix;
@@ -72,14 +73,14 @@ impl ServerTime {
         Self { at, since_boot, last: None }
     }
 
-    /// The server's time.
+    /// Returns the server's time.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> UnixMs {
         let passed = since_boot.saturating_sub(self.since_boot).as_millis();
         self.at.plus_ms(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// The step that the wall clock has made, if it has.
+    /// Returns the step of the wall clock, if there is one.
     #[must_use]
     pub fn step(&self, wall: UnixMs, since_boot: Duration) -> Option<Step> {
         let now = self.now(since_boot);
@@ -94,7 +95,7 @@ impl ServerTime {
         (self.since_boot, self.last) = (since_boot, Some((step, since_boot)));
     }
 
-    /// The last step, for as long as it is reported.
+    /// Returns the last step, for as long as it is reported.
     #[must_use]
     pub fn reported(&self, since_boot: Duration) -> Option<Step> {
         let is_recent = |(_, at): &(Step, Duration)| since_boot.saturating_sub(*at) < REPORTED;
@@ -102,9 +103,9 @@ impl ServerTime {
     }
 }
 
-/// The events that move deadlines by a step, each with what it is of. A step ahead moves those that
-/// are still to come at `now`, the server's time before the step. A step back moves all, so that
-/// what is over stays over.
+/// Returns the events that move deadlines by a step, each with its subject. A step ahead moves the
+/// deadlines that are after `now`, the server's time before the step. A step back moves all, so
+/// that those that have passed stay so.
 #[must_use]
 pub fn moved(model: &Model, step: Step, now: UnixMs) -> Vec<(Subject, Event)> {
     let volumes = model.volumes.values().filter_map(|it| moved_volume(it, step, now));
@@ -179,7 +180,7 @@ fn moved_token(name: &str, token: &Token, step: Step, now: UnixMs) -> Option<Eve
         .then(|| Event::Token(name.to_owned(), Token { used, ..token.clone() }))
 }
 
-/// Whether a step moves this deadline.
+/// Returns whether a step moves this deadline.
 const fn moves(until: UnixMs, step: Step, now: UnixMs) -> bool {
     step.0 < 0 || until.0 > now.0
 }

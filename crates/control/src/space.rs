@@ -17,7 +17,7 @@ pub(crate) const LOW_PERCENT: u64 = 10;
 /// Free space below this part of the total, in percent, is critical: writes are about to fail.
 pub(crate) const CRITICAL_PERCENT: u64 = 3;
 
-/// How much space is left.
+/// Level of free space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) enum Level {
     #[default]
@@ -27,7 +27,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// Its name in events.
+    /// Returns its name in events.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Enough => "enough",
@@ -41,14 +41,14 @@ impl Level {
 #[derive(Debug, Default)]
 pub struct KnownSpace {
     now: Option<Room>,
-    /// What was promised to snapshots that are being made.
+    /// Bytes that were promised to pending snapshots.
     pub(crate) promised: BTreeMap<SnapshotId, ByteCount>,
     logged: Level,
     logged_sold_out: bool,
 }
 
 impl KnownSpace {
-    /// The space that the data plane reported last; `None` if it does not know.
+    /// Returns the space that the data plane reported last; `None` if it does not know.
     #[must_use]
     pub fn now(&self) -> Option<Room> {
         self.now.clone()

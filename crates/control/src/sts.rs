@@ -1,5 +1,5 @@
-//! The one action of STS, GetCallerIdentity: tools ask it whose keys they have before anything
-//! else. Query protocol, by GET or POST; replies are XML.
+//! The one action of STS, GetCallerIdentity: tools call it first, to learn the owner of their keys.
+//! Query protocol, by GET or POST; replies are XML.
 
 use evenkeel_wire::aws::query::Params;
 use evenkeel_wire::aws::sigv4;
@@ -55,8 +55,8 @@ impl Api {
     }
 }
 
-/// The reply. The server has one key, which has every right: it is that of the account's root user,
-/// whose id is the account's number.
+/// Returns the reply. The server has one key, which has every right: it is that of the account's
+/// root user, whose id is the account's number.
 fn identity(account: &str, request_id: &str) -> String {
     let fields = [
         Element::text("Arn", format!("arn:aws:iam::{account}:root")),
@@ -71,7 +71,7 @@ fn identity(account: &str, request_id: &str) -> String {
     root.document()
 }
 
-/// The reply to a request that is refused.
+/// Returns the reply to a refused request.
 #[must_use]
 pub fn refusal(error: &ApiError, request_id: &str) -> String {
     let side = if error.is_the_servers() { "Receiver" } else { "Sender" };

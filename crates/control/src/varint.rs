@@ -1,7 +1,7 @@
-//! Numbers of seven bits a byte, the lowest first; the highest bit of a byte says that more
-//! follow. Records of CloudWatch and recordings are written so. Pure.
+//! Numbers of seven bits per byte, the lowest first; the highest bit of a byte means that more
+//! follow. Records of CloudWatch and recordings use them. Pure.
 
-/// The most bytes of a number.
+/// Maximum of bytes of a number.
 pub const BYTES_MAX: usize = 10;
 
 /// Appends a number.

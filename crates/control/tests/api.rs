@@ -143,7 +143,7 @@ fn every_action_refuses_parameters_it_does_not_know() {
 
 const DRY_RUN: &str = "Request would have succeeded, but DryRun flag is set.";
 
-/// What parameters name.
+/// The objects that parameters name.
 struct Named<'a> {
     volume: &'a str,
     binned: &'a str,
@@ -156,7 +156,7 @@ struct Named<'a> {
     attached_to: &'a str,
 }
 
-/// The required parameters of an action.
+/// Returns the required parameters of an action.
 fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
     match action {
         "CopyVolumes" => vec![("SourceVolumeId", of.volume)],
@@ -212,7 +212,7 @@ fn named<'a>(action: &str, of: &Named<'a>) -> Vec<(&'static str, &'a str)> {
 
 /// The id of bytes that belong to no volume.
 const UNOWNED: &str = "vol-00000000000000abc";
-/// The id of a stored snapshot that the database does not know.
+/// The id of a stored snapshot that the database does not have.
 const SNAPSHOT: &str = "snap-00000000000000abc";
 
 fn fixture_with_key_and_bin() -> Fixture {
@@ -440,7 +440,8 @@ fn what_the_data_plane_refuses_is_taken_back() {
     fail(FailedKind::Internal);
     assert_eq!(client.code("AttachVolume", &attach), "InternalError");
     assert_eq!(state(), ("available".into(), "10".into()));
-    // No failure of the server, which clients would send again: a matter of state, in its words.
+    // Not an error of the server, which clients would retry, but one of the volume's state, with
+    // its text.
     fail(FailedKind::Refused);
     let refused = refused(400, "IncorrectState", "simulated failure: Refused");
     assert_eq!(client.call("AttachVolume", &attach), refused);
@@ -464,8 +465,8 @@ fn what_the_data_plane_refuses_is_taken_back() {
     client.call("DeleteVolume", &[("VolumeId", id)]).unwrap();
 }
 
-/// A disk that hangs for more than a minute: the volume is closed to its host nevertheless, and
-/// must not be shown as attached again.
+/// The disk hangs for more than a minute. The volume is closed to its host anyway, and must not be
+/// shown as attached again.
 #[test]
 fn a_detach_that_is_not_answered_goes_on_until_it_is() {
     let Fixture { server, client, _folder } = fixture();
@@ -478,7 +479,7 @@ fn a_detach_that_is_not_answered_goes_on_until_it_is() {
         let set = reply.items("volumeSet")[0].items("attachmentSet");
         set.iter().map(|item| text(item, "status").to_owned()).collect::<Vec<_>>()
     };
-    // While it is held, neither the tick nor anybody else reaches the data plane.
+    // While this closure runs, neither the tick nor a request reaches the data plane.
     server.agent.with(|state| state.silent = true);
     assert_eq!(client.code("DetachVolume", &[("VolumeId", &id)]), "InternalError");
     assert_eq!(attachments(), ["detaching"]);
@@ -488,7 +489,7 @@ fn a_detach_that_is_not_answered_goes_on_until_it_is() {
         state.silent = false;
         state.log.clear();
     });
-    // The tick asks again.
+    // The tick calls again.
     for _ in 0..600 {
         if attachments().is_empty() {
             let detached = |command: &Command| match command {
@@ -519,7 +520,7 @@ fn client_tokens_make_requests_idempotent() {
     assert_eq!(client.code("CreateVolume", &params), "InvalidVolume.NotFound");
 }
 
-/// `TagSpecification.1` with these tags, in this order and with these numbers.
+/// Returns `TagSpecification.1` with these tags, in this order and with these numbers.
 fn tagged(numbers: [u32; 3], tags: [(&str, &str); 3]) -> Vec<(String, String)> {
     let mut params = vec![("TagSpecification.1.ResourceType".into(), "volume".into())];
     for (number, (key, value)) in numbers.into_iter().zip(tags) {
@@ -541,7 +542,7 @@ fn client_tokens_accept_the_same_tags_in_any_order() {
         tagged([3, 2, 1], [b, c, a]),
         tagged([2, 4, 9], [a, c, b]),
     ];
-    // Not the same tags: the values are exchanged, one is another, one is left out.
+    // Other tags: the values are exchanged, one differs, one is left out.
     let mut fewer = tagged([1, 2, 3], [a, b, c]);
     fewer.truncate(5);
     let others = [

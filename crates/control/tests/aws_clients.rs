@@ -1,4 +1,4 @@
-//! Real clients: boto3 and aws-cli, unmodified. The test skips with a message where they are not
+//! Real clients: boto3 and aws-cli, unmodified. The test skips with a message if they are not
 //! installed.
 
 mod support;

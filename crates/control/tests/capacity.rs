@@ -13,7 +13,7 @@ use evenkeel_wire::agent::{Capacity, Measured};
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, FakeAgent, Server, config, create, local_instance, text};
 
-/// 80 % of `iops` x 1.25 I/Os of 16 KiB are for sale; a byte costs 1 ns, a request nothing else.
+/// 80 % of `iops` x 1.25 I/Os of 16 KiB are for sale; a byte costs 1 ns, a request nothing more.
 fn measured(iops: u64, left_ppm: u32) -> Capacity {
     let cost = LinearCost { base: Duration::ZERO, byte_ps: 1_000 };
     let costs = Costs { read: cost, write: cost };
@@ -34,7 +34,7 @@ fn agent(capacity: Capacity) -> Arc<FakeAgent> {
     agent
 }
 
-/// The sold amount, the amount for sale and the shortage of the first line.
+/// Returns the sold amount, the amount for sale and the shortage of the first line.
 fn device(client: &Client) -> [u64; 3] {
     let reply = client.call("DescribeCapacity", &[]).unwrap();
     let line = &reply.items("soldSet")[0];
@@ -114,7 +114,7 @@ fn drift_takes_nothing_away_and_is_told() {
     create(&client, &[("VolumeType", "standard")]);
     client.call("ModifyVolume", &[("VolumeId", &id), ("Iops", "5500")]).unwrap();
     assert_eq!(device(&client), [5_500, 5_000, 500]);
-    // A data plane that does not answer is believed as it was.
+    // While the data plane does not answer, its last answer stays in force.
     server.agent.with(|state| state.fail_always = Some(evenkeel_wire::agent::FailedKind::Down));
     assert_eq!(device(&client), [5_500, 5_000, 500]);
     server.agent.with(|state| state.fail_always = None);
@@ -138,7 +138,7 @@ fn while_capacity_is_unknown_that_is_said() {
     assert_eq!(of_type(&reply, "st1")[0], "base throughput");
 }
 
-/// The operator's figure; the books equal the sum over the volumes and nothing else.
+/// The operator's figure; the books equal the sum over the volumes.
 #[test]
 fn a_figure_and_factors_are_the_operator_s_and_books_come_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn a_figure_and_factors_are_the_operator_s_and_books_come_back() {
     assert!(refused.contains("(as the operator has set it)"), "{refused}");
     assert!(refused.contains(" This is with io2 sold 1.5 times over."), "{refused}");
     server.stop().unwrap();
-    // Without the factor the same volumes are more than there is. They stay.
+    // Without the factor the same volumes exceed the capacity. They stay.
     config.settings.oversell.clear();
     let server = Server::start_with(config.clone(), Arc::default()).unwrap();
     assert_eq!(device(&server.client()), [15_000, 10_000, 5_000]);

@@ -1,6 +1,6 @@
 //! A wall clock that is set, ahead or back, while the server runs and while it is down.
 //!
-//! Nothing that has a time ends early, and nothing lasts longer than it has to.
+//! No deadline passes early, and none lasts longer than necessary.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -22,7 +22,7 @@ use support::{FakeAgent, planned};
 
 const DAY_MS: u64 = 86_400_000;
 const MONTH_MS: u64 = 30 * DAY_MS;
-/// Of the recycle bin, of the lock and of the restore.
+/// Days of the recycle bin, of the lock and of the restore.
 const DAYS: u32 = 7;
 
 /// A deleted volume, a modified one, and a snapshot that is locked, archived and restored.
@@ -79,7 +79,7 @@ impl Fixture {
         started(self.folder.path(), &self.agent)
     }
 
-    /// Stores another time of the server, as if the clocks had been others while it was down.
+    /// Stores another time of the server, as if the clocks had changed while it was down.
     fn store_time(&self, change: impl FnOnce(&mut Moment)) {
         let path = self.folder.path().join(DATABASE_FILE_NAME);
         let mut journal = SqliteJournal::open(&path).unwrap();
@@ -91,7 +91,7 @@ impl Fixture {
     }
 }
 
-/// Milliseconds that are left in the bin, of the lock, of the state `optimizing`, and of the
+/// Returns the milliseconds left in the bin, of the lock, of the state `optimizing`, and of the
 /// restore from the archive.
 fn left_ms(plane: &Plane) -> [u64; 4] {
     let (model, now) = (plane.model(), plane.now());
@@ -111,7 +111,7 @@ fn left_ms(plane: &Plane) -> [u64; 4] {
     [until, view.expires.unwrap(), done, restored].map(|end| end.ms_since(now))
 }
 
-/// Checks that no more of any duration is over than a slow test takes.
+/// Checks that no more of any duration has passed than a slow test takes.
 #[track_caller]
 fn check_left(plane: &Plane, before: [u64; 4]) {
     for (now, before) in left_ms(plane).into_iter().zip(before) {
@@ -124,7 +124,7 @@ fn check_left(plane: &Plane, before: [u64; 4]) {
 fn a_clock_that_is_set_ahead_or_back_ends_nothing_and_delays_nothing() {
     let (_fixture, plane) = Fixture::new();
     let before = left_ms(&plane);
-    // As the test takes a moment, this is the time of the wall clock during all of it.
+    // The test takes only a moment, so this is the time of the wall clock during all of it.
     let wall = plane.now();
     assert_eq!(plane.clock_step(), None);
     let mut ahead_ms = 0;
@@ -134,7 +134,7 @@ fn a_clock_that_is_set_ahead_or_back_ends_nothing_and_delays_nothing() {
         check_left(&plane, before);
         let seen = plane.clock_step().unwrap().0;
         assert!((seen - step_ms).abs() < 1_000, "{seen} instead of {step_ms}");
-        // The server's time is the wall clock's again, so new stamps are.
+        // The server's time is the wall clock's again, so new times are right.
         ahead_ms += step_ms;
         let off_ms = plane.now().0.abs_diff(wall.0.saturating_add_signed(ahead_ms));
         assert!(off_ms < 600_000, "{off_ms}");
@@ -145,13 +145,13 @@ fn a_clock_that_is_set_ahead_or_back_ends_nothing_and_delays_nothing() {
 fn a_start_with_a_wrong_clock_ends_nothing() {
     let (fixture, mut plane) = Fixture::new();
     let before = left_ms(&plane);
-    // As the test takes a moment, this is the time of the wall clock during all of it.
+    // The test takes only a moment, so this is the time of the wall clock during all of it.
     let wall = plane.now();
     // The clock was as much behind, or ahead, when the server's time was stored. The wall clock of
     // this test cannot be set.
     for wrong_ms in [-(MONTH_MS as i64), MONTH_MS as i64] {
         for boot in [None, Some(("another boot".to_owned(), 5))] {
-            // Deadlines are where the clock was.
+            // The deadlines are set by the wrong clock.
             plane.follow_clock_at(UnixMs(wall.0.saturating_add_signed(wrong_ms)));
             drop(plane);
             if boot.is_some() {
@@ -166,21 +166,21 @@ fn a_start_with_a_wrong_clock_ends_nothing() {
             assert!(plane.now().0.abs_diff(wall.0) < 600_000);
         }
     }
-    // Then it is right for good, and the next start sees no step.
+    // From then on the time is right, and the next start sees no step.
     drop(plane);
     let plane = fixture.start();
     assert_eq!(plane.clock_step(), None);
     check_left(&plane, before);
 }
 
-/// Of a server that ends without stopping: the next one refuses what was signed until then.
+/// A server ends without a stop: the next one refuses changes that were signed until then.
 #[test]
 fn the_servers_time_is_stored_with_each_change() {
     let (fixture, plane) = Fixture::new();
     let path = fixture.folder.path().join(DATABASE_FILE_NAME);
     for bits in 21..24 {
         let before = plane.now();
-        // So a time that was stored earlier is another one.
+        // Waits, so that a time stored earlier would differ.
         while plane.now() == before {}
         let begin = plane.now();
         planned(&plane, bits, VolumeType::Gp3, 10);
@@ -190,7 +190,7 @@ fn the_servers_time_is_stored_with_each_change() {
     }
 }
 
-/// Creates a volume with a client token; returns the number of volumes.
+/// Creates a volume with a client token. Returns the number of volumes.
 fn created_with_token(plane: &Plane, bits: u128) -> usize {
     let request = VolumeRequest {
         volume_type: VolumeType::Gp3,
@@ -221,12 +221,12 @@ fn a_client_token_creates_one_volume_whatever_the_clock_says() {
         assert_eq!(created_with_token(&plane, next), first, "{step_ms}");
         next += 1;
     }
-    // The start moves it back to the right clock, with what the journal has.
+    // The start moves it to the right clock, using the stored time.
     drop(plane);
     plane = fixture.start();
     assert!(plane.clock_step().is_some());
     assert_eq!(created_with_token(&plane, next), first);
-    // A day later it is over.
+    // A day later its time has ended.
     let (later, model) = (plane.now().plus_ms(DAY_MS + 60_000), plane.model());
     assert!(model.known_token("once", plane.now()).is_some());
     assert_eq!(model.known_token("once", later), None);
@@ -236,7 +236,7 @@ fn a_client_token_creates_one_volume_whatever_the_clock_says() {
 fn what_is_over_stays_over_when_the_clock_is_set_back() {
     let (_fixture, plane) = Fixture::new();
     let id = VolumeId::from_bits(MODIFIED);
-    // As if the modification had been made in a time long ago.
+    // As if the modification had been made long ago.
     let change = VolumeChange { size_gib: Some(300), ..VolumeChange::default() };
     let again = Command::ModifyVolume { id, change };
     assert!(plane.execute(&again, false).is_err());

@@ -1,6 +1,6 @@
-//! A thousand clients at once: every modification that was acknowledged is seen from then on, a
-//! volume never goes back, no list has a volume twice or lacks one that was there all the time, and
-//! a request without a reply was not executed.
+//! A thousand clients at once: every acknowledged modification is visible from then on, a volume's
+//! size never decreases, no list has a volume twice or lacks one that existed all the time, and a
+//! request without a reply was not executed.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -21,10 +21,10 @@ const VOLUMES: usize = 40;
 const MODIFIERS: usize = 500;
 const READERS: usize = 460;
 const CHURNERS: usize = 40;
-/// A page: all volumes take several.
+/// Size of a page: all volumes take several pages.
 const PAGE: &str = "15";
-/// A client that is refused or gets no reply tries again so often: there are more clients than
-/// connections.
+/// Maximum number of attempts of a client that is refused or gets no reply: there are more clients
+/// than connections.
 const TRIES_MAX: u32 = 2_000;
 
 struct Crowd {
@@ -32,17 +32,17 @@ struct Crowd {
     calls: AtomicU64,
     /// Stable volumes, and the size that was acknowledged last.
     acknowledged: BTreeMap<String, AtomicU64>,
-    /// Volumes that were made and not deleted, by what was acknowledged.
+    /// Volumes whose creation, but not deletion, was acknowledged.
     left: Mutex<BTreeSet<String>>,
 }
 
 impl Crowd {
-    /// The reply, signed anew until there is one.
+    /// Sends a request with new signatures until there is a reply. Returns the reply.
     fn call(&self, action: &str, params: &[(&str, &str)]) -> Result<Element, String> {
         let named = [("Action", action), ("Version", "2016-11-15")];
         let body = query::encode(named.iter().chain(params).copied());
         for _ in 0..TRIES_MAX {
-            // No two requests are signed alike.
+            // No two requests have the same signature.
             let id = self.calls.fetch_add(1, Ordering::Relaxed).to_string();
             let headers = self.client.signed(&body, unix_s(), &[("amz-sdk-invocation-id", &id)]);
             match self.attempt(&headers, &body) {
@@ -60,7 +60,7 @@ impl Crowd {
         panic!("{action}: no reply in {TRIES_MAX} tries");
     }
 
-    /// Status and body; `None` if the connection gave way to another before the request was read.
+    /// Returns status and body; `None` if the connection was evicted before the request was read.
     fn attempt(&self, headers: &[(String, String)], body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.client.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -77,12 +77,12 @@ impl Crowd {
         Some((status, body.to_owned()))
     }
 
-    /// Makes a volume larger; every modification of all asks for a size of its own.
+    /// Makes a volume larger; every modification requests a size of its own.
     fn modify(&self, id: &str, size: u64) {
         let text_of = size.to_string();
         match self.call("ModifyVolume", &[("VolumeId", id), ("Size", &text_of)]) {
             Ok(_) => _ = self.acknowledged[id].fetch_max(size, Ordering::SeqCst),
-            // Another one was faster, and it is larger already.
+            // Another modification came first, and the volume is larger already.
             Err(code) => assert_eq!(code, "InvalidParameterValue", "{id} to {size} GiB"),
         }
         let least = self.acknowledged[id].load(Ordering::SeqCst);
@@ -121,7 +121,7 @@ impl Crowd {
         }
     }
 
-    /// Makes a volume and deletes it, or leaves it.
+    /// Creates a volume, and deletes it unless it stays.
     fn churn(&self, stays: bool) {
         let params = [("AvailabilityZone", "local-1a"), ("Size", "1")];
         let made = self.call("CreateVolume", &params).unwrap();
@@ -168,7 +168,7 @@ fn a_thousand_clients_lose_nothing() {
     check_end(&crowd, server);
 }
 
-/// At the end there is what was acknowledged and nothing else.
+/// Checks that the end state is exactly the acknowledged one.
 fn check_end(crowd: &Crowd, server: Server) {
     let sizes = |client: &Client| -> BTreeMap<String, u64> {
         let reply = client.call("DescribeVolumes", &[]).unwrap();
@@ -178,7 +178,7 @@ fn check_end(crowd: &Crowd, server: Server) {
     let found = sizes(&server.client());
     let mut expected: BTreeMap<String, u64> =
         crowd.acknowledged.iter().map(|(id, it)| (id.clone(), it.load(Ordering::SeqCst))).collect();
-    // The largest of each is never refused.
+    // The largest size of each volume is never refused.
     assert!(expected.values().all(|size| *size >= 10 + (MODIFIERS / VOLUMES) as u64));
     expected.extend(crowd.left.lock().unwrap().iter().map(|id| (id.clone(), 1)));
     assert_eq!(found, expected);

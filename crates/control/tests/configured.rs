@@ -1,4 +1,4 @@
-//! What an operator configures of the API: account, region, rate.
+//! Settings of the API by the operator: account, region, rate.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -84,14 +84,14 @@ fn requests_for_another_host_are_refused() {
         server.client().send("GET", target, &headers, b"").status
     };
     let (_folder, server) = with_names(&[]);
-    // Without a signature, which comes after.
+    // Refused before the signature is checked, so without one.
     let targets = ["/metrics", "/?Action=X", "/snapshots/snap-1/blocks", "/service/x"];
     for target in targets {
         assert_eq!(status(&server, "evil.example", target), 421, "{target}");
         assert_ne!(status(&server, "localhost:1", target), 421, "{target}");
     }
     assert_eq!(status(&server, "evil.example", "/healthz"), 200);
-    // What is signed for another server is good for that one only.
+    // A request signed for another server is valid for that one only.
     let client = server.client();
     let body = query::encode([("Action", "DescribeRegions"), ("Version", "2016-11-15")]);
     let send = |server: &Server, host: &str| {
@@ -124,7 +124,7 @@ fn the_rate_counts_requests_of_every_api() {
             let headers = client.signed_as(service, method, target, body);
             client.send(method, target, &headers, body.as_bytes())
         };
-        // The bucket holds two, and a slow machine lets some more through.
+        // The bucket holds two, and a slow machine lets a few more through.
         let refused = (0..300).map(|_| send()).find(|answer| answer.body.contains("--api-rate"));
         assert!(refused.is_some(), "{service}");
     }
@@ -145,7 +145,7 @@ fn more_requests_than_the_rate_are_refused_and_the_others_are_answered() {
     let refused = answers.iter().find(|answer| answer.status == 503).unwrap();
     assert!(refused.body.contains("RequestLimitExceeded"), "{}", refused.body);
     assert!(refused.body.contains("--api-rate"), "{}", refused.body);
-    // What is not authentic takes no token, and gets its own error.
+    // A request that is not authentic takes no token, and gets its own error.
     let stranger = client.send("POST", "/", &[], body.as_bytes());
     assert_eq!(stranger.status, 403);
 }

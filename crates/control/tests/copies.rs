@@ -33,7 +33,7 @@ fn fixture(key: Option<StoreKey>) -> Fixture {
 }
 
 impl Fixture {
-    /// Ends the server and starts one on what is there.
+    /// Stops the server and starts one on the same folder.
     fn restart(self, key: Option<StoreKey>) -> Self {
         let Self { server, folder, .. } = self;
         let agent = Arc::clone(&server.agent);
@@ -59,15 +59,15 @@ impl Fixture {
         reply.items("volumeSet")[0].clone()
     }
 
-    /// Waits for what the server does by itself, once a second.
+    /// Waits until the server's own work, which it does once a second, has a result.
     #[track_caller]
     fn comes(&self, is: impl Fn() -> bool) {
-        // Each time the server is asked for something, which takes a while.
+        // Each attempt sends a request, which takes a while.
         let is_so = |_| self.client.call("DescribeRegions", &[]).is_ok() && is();
         assert!((0..20_000).any(is_so), "it does not come");
     }
 
-    /// The snapshots that the data plane has.
+    /// Returns the snapshots that the data plane has.
     fn stored(&self) -> Vec<SnapshotId> {
         self.server.agent.with(|state| state.snapshots.keys().copied().collect())
     }
@@ -97,7 +97,7 @@ fn a_copy_of_a_volume_begins_as_a_snapshot_that_nobody_sees() {
     fixture.comes(|| fixture.stored().is_empty());
     let again = fixture.copy(&source, &[("VolumeType", "gp3"), ("ClientToken", "t")]);
     assert_eq!(text(&again, "volumeId"), id, "the same request makes nothing new");
-    // The source may go.
+    // The source may be deleted.
     fixture.client.call("DeleteVolume", &[("VolumeId", &source)]).unwrap();
     assert_eq!(text(&fixture.volume(&id).unwrap(), "sourceVolumeId"), source);
     let filter = [("Filter.1.Name", "source-volume-id"), ("Filter.1.Value.1", source.as_str())];
@@ -135,14 +135,14 @@ fn a_copy_whose_beginning_is_lost_is_given_up() {
     fixture.server.agent.with(|state| state.snapshots_pend = true);
     let copy = fixture.copy(&source, &[("ClientToken", "t")]);
     let id = text(&copy, "volumeId").to_owned();
-    // A crash that the snapshot did not survive.
+    // A crash that the snapshot has not survived.
     fixture.server.agent.with(|state| {
         state.snapshots.clear();
         state.snapshots_pend = false;
     });
     let fixture = fixture.restart(None);
     fixture.comes(|| fixture.volume(&id).is_none());
-    // The token is free again.
+    // The token can be used again.
     let again = fixture.copy(&source, &[("ClientToken", "t")]);
     assert_ne!(text(&again, "volumeId"), id);
     assert_eq!(text(&again, "status"), "available");
@@ -235,7 +235,7 @@ fn with_a_key_everything_new_is_encrypted_and_what_is_not_is_copied() {
     assert_eq!(text(&was, "encrypted"), "false");
     assert!(was.child("kmsKeyId").is_none());
 
-    // A volume of a snapshot that is not encrypted begins as an encrypted copy of it.
+    // A volume of an unencrypted snapshot begins with an encrypted copy of it.
     let zone = ("AvailabilityZone", "local-1a");
     let made = client.call("CreateVolume", &[zone, ("SnapshotId", &of)]).unwrap();
     assert_eq!((text(&made, "status"), text(&made, "encrypted")), ("creating", "true"));
@@ -259,7 +259,7 @@ fn with_a_key_everything_new_is_encrypted_and_what_is_not_is_copied() {
     let copied = text(&copied, "snapshotId").to_owned();
     fixture.comes(|| text(&fixture.snapshot(&copied), "status") == "completed");
     assert_eq!(text(&fixture.snapshot(&copied), "kmsKeyId"), arn);
-    // A copy of a plain volume goes through two snapshots.
+    // A copy of an unencrypted volume needs two snapshots.
     let copy = fixture.copy(&plain, &[("Encrypted", "true"), ("KmsKeyId", KEY)]);
     let id = text(&copy, "volumeId").to_owned();
     fixture.comes(|| text(&fixture.volume(&id).unwrap(), "status") == "available");
@@ -278,7 +278,7 @@ fn with_a_key_everything_new_is_encrypted_and_what_is_not_is_copied() {
     let code = client.code("CreateVolume", &[&[zone, ("Size", "1")], &other[..]].concat());
     assert_eq!(code, "InvalidParameterValue");
     assert_eq!(client.code("ModifyEbsDefaultKmsKeyId", &[other[1]]), "InvalidParameterValue");
-    // The setting survives a restart, and the store knows what is encrypted.
+    // The setting survives a restart, and the store knows which objects are encrypted.
     let fixture = fixture.restart(key());
     let is_on = fixture.client.call("GetEbsEncryptionByDefault", &[]).unwrap();
     assert_eq!(text(&is_on, "ebsEncryptionByDefault"), "false");
@@ -296,7 +296,7 @@ fn without_a_key_nothing_is_encrypted() {
         assert!(refused.message.contains("--key-file"), "{}", refused.message);
     }
     client.call("DisableEbsEncryptionByDefault", &[]).unwrap();
-    // A database that does not know what is encrypted learns it from the store.
+    // A database without the encryption of its objects gets it from the store.
     let id = create(client, &[]);
     fixture.server.agent.with(|state| {
         state.volumes.get_mut(&id.parse().unwrap()).unwrap().is_encrypted = true;
@@ -320,7 +320,7 @@ fn a_copy_that_is_complete_in_the_store_is_taken_as_it_is() {
     let copied = fixture.client.call("CopySnapshot", &copy).unwrap();
     let id = text(&copied, "snapshotId").to_owned();
     assert_eq!(text(&fixture.snapshot(&id), "status"), "pending");
-    // A server before has completed it, and was killed before it could note that.
+    // An earlier server has completed it, and was killed before it could commit that.
     let key: SnapshotId = id.parse().unwrap();
     agent.with(|state| {
         let source = state.snapshots[&of.parse::<SnapshotId>().unwrap()];

@@ -1,7 +1,7 @@
 //! A crash between any two steps of a change: before and after each commit to the journal, and
-//! before and after each call to the data plane. A server that is started on what is left then has
-//! the change as a whole or not at all, everything else as it was, nothing on its way for ever,
-//! and no bytes that belong to nobody.
+//! before and after each call to the data plane. A server that is then started has the change as a
+//! whole or not at all, and everything else unchanged. No change stays unfinished, and no stored
+//! bytes are without an owner.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -31,21 +31,21 @@ use evenkeel_wire::aws::query;
 use support::random::{Random, seeds};
 use support::{FakeAgent, execute};
 
-/// Histories of a plain run.
+/// Number of histories of a plain run.
 const CASES: u64 = 4;
-/// Orders of each.
+/// Number of orders in each.
 const ORDERS: u32 = 14;
 
 /// Counts the moments between two steps, and ends the server at one of them.
 #[derive(Default)]
 struct Moments {
-    /// How many are left; the server is gone when none is.
+    /// Number of moments left; the server has ended when it is zero.
     left: AtomicU64,
     passed: AtomicU64,
 }
 
 impl Moments {
-    /// Whether the server still runs after this moment.
+    /// Returns whether the server still runs after this moment.
     fn pass(&self) -> bool {
         self.passed.fetch_add(1, Ordering::SeqCst);
         let next = |left: u64| Some(left.saturating_sub(1));
@@ -62,7 +62,7 @@ impl Moments {
     }
 }
 
-/// A store that outlives the server: it does nothing that a server after its end would ask for.
+/// A store that outlives the server: it executes no commands after the server's end.
 fn store(moments: Arc<Moments>) -> Arc<FakeAgent> {
     FakeAgent::scripted(move |agent, command| {
         let failed = |kind, message: &str| Reply::Failed(Failed { kind, message: message.into() });
@@ -74,7 +74,7 @@ fn store(moments: Arc<Moments>) -> Arc<FakeAgent> {
             Command::Apply(volume) | Command::Grow(volume, _) => Some(volume.id),
             _ => None,
         };
-        // Only what was created has bytes.
+        // Only volumes that were created have bytes.
         if of.is_some_and(|id| agent.with(|state| !state.unowned.contains_key(&id))) {
             return failed(FailedKind::Damaged, "it has no bytes");
         }
@@ -92,7 +92,7 @@ fn store(moments: Arc<Moments>) -> Arc<FakeAgent> {
     })
 }
 
-/// A journal that stores nothing after the end of its server.
+/// A journal that stores no changes after the end of its server.
 struct Lasting {
     inner: Box<dyn Journal>,
     moments: Arc<Moments>,
@@ -117,9 +117,9 @@ impl Journal for Lasting {
     }
 }
 
-/// A server over a store, both of which can end and begin.
+/// A server over a store; the server can end and start again.
 struct World {
-    /// Where its journal is; without a folder it is in memory, which takes a tenth of the time.
+    /// The journal's folder; without one it is in memory, which takes a tenth of the time.
     folder: Option<tempfile::TempDir>,
     in_memory: MemoryJournal,
     store: Arc<FakeAgent>,
@@ -138,10 +138,10 @@ impl World {
         world
     }
 
-    /// Starts a server that ends after so many moments.
+    /// Starts a server that ends after `moments` moments.
     fn begin(&mut self, moments: u64) -> Result<(), PlaneError> {
         self.plane = None;
-        // What a data plane holds is gone with it; the bytes stay.
+        // The data plane's state is lost; the stored bytes stay.
         self.store.with(|state| {
             state.volumes.clear();
             state.hosts.clear();
@@ -169,7 +169,7 @@ impl World {
         self.plane().model().clone()
     }
 
-    /// A server that does not end, and the ticks that it needs to come to rest.
+    /// Starts a server that does not end, and runs the ticks until it is at rest.
     fn recover(&mut self) {
         self.begin(u64::MAX - 1).unwrap();
         for _ in 0..4 {
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// What must hold at rest, whatever has happened.
+    /// Checks the rules that hold at rest after every history.
     fn check(&self, why: &str) {
         let model = self.model();
         model.invariants();
@@ -209,8 +209,8 @@ fn settings(recycle_bin_days: u32) -> Settings {
     Settings { key: Some(StoreKey { id: "k".into() }), recycle_bin_days, ..Settings::default() }
 }
 
-/// What clients see of a model, by object; without times, and without snapshots in error: their
-/// making was never answered.
+/// Returns the model by object, as clients see it; without times, and without snapshots in error,
+/// since their creation was never answered.
 fn shape(model: &Model) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for Volume { id, spec, phase, attachments, tags, source, snapshot, is_encrypted, .. } in
@@ -227,7 +227,7 @@ fn shape(model: &Model) -> BTreeMap<String, String> {
         }
         all.insert(id.to_string(), text);
     }
-    // One that was made for a volume is nobody's business.
+    // A snapshot that was made for a volume is not shown to clients.
     for it in model.snapshots.values().filter(|it| it.for_volume.is_none()) {
         let phase = match it.phase {
             SnapshotPhase::Error(_) => continue,
@@ -276,12 +276,12 @@ fn host(number: u8) -> InstanceId {
     InstanceId::from_bits(1_000 + u128::from(number))
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Debug)]
 enum Ask {
     Order(Box<Order>),
     Purge(VolumeId),
-    /// A unit, and that it was the only one.
+    /// Puts a unit; it is the only one.
     Put(SnapshotId),
     Complete(SnapshotId),
 }
@@ -297,7 +297,7 @@ impl Ask {
             Self::Complete(id) => {
                 let mut all = Linear::default();
                 all.add(&digest);
-                // Whatever differs: it is not completed, and that is an answer.
+                // A difference means that it is not completed, which is a valid answer.
                 _ = plane.complete_snapshot(*id, 1, Some(all.digest()));
                 Ok(())
             }
@@ -311,7 +311,7 @@ fn request(volume_type: VolumeType, size_gib: u32) -> VolumeRequest {
     VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach }
 }
 
-/// A new volume, empty or as something else is.
+/// Returns the creation of a volume, empty or with an origin.
 fn create(number: u8, snapshot: Option<u8>, source: Option<u8>, is_encrypted: bool) -> Ask {
     let begins = Begins {
         snapshot: snapshot.map(snap),
@@ -389,8 +389,8 @@ fn grow(number: u8, size_gib: u32) -> Ask {
     order(Order::ModifyVolume { id: vol(number), change })
 }
 
-/// What is there before each change: volumes 0 to 3 (0 is attached, 3 in the bin), snapshots 0 to
-/// 5 (2 is being filled, 3 is in the bin, 4 was filled, 5 is archived), two hosts.
+/// Creates the objects that exist before each change: volumes 0 to 3 (0 is attached, 3 in the bin),
+/// snapshots 0 to 5 (2 is being filled, 3 is in the bin, 4 was filled, 5 is archived), two hosts.
 fn furnish(world: &World) {
     let encrypted = order(Order::SetEncryptByDefault(false));
     let asks = [
@@ -422,7 +422,7 @@ fn furnish(world: &World) {
     world.plane().tick();
 }
 
-/// Every kind of change, of what is there.
+/// Returns every kind of change of these objects.
 fn changes() -> Vec<Ask> {
     let terminated = HostState::Terminated { at: UnixMs(1) };
     vec![
@@ -469,7 +469,8 @@ fn changes() -> Vec<Ask> {
     ]
 }
 
-/// Runs a change and two ticks with an end after so many moments. Returns whether that came.
+/// Runs a change and two ticks, with the server's end after `moments` moments. Returns whether it
+/// has ended.
 fn run_until(world: &World, ask: &Ask, moments: u64) -> bool {
     world.moments.end_after(moments);
     let answer = ask.of(world.plane());
@@ -480,7 +481,7 @@ fn run_until(world: &World, ask: &Ask, moments: u64) -> bool {
     world.moments.is_over()
 }
 
-/// A change of a furnished world, with an end at every moment in turn.
+/// Checks a change in a furnished world, with an end at every moment in turn.
 fn check_all_moments(bin_days: u32, ask: &Ask) {
     let mut world = World::new(bin_days, None);
     furnish(&world);
@@ -503,8 +504,8 @@ fn check_all_moments(bin_days: u32, ask: &Ask) {
     }
 }
 
-/// An action that takes several changes, with an end at every moment in turn: repeated, it comes to
-/// the same end as one that was not interrupted.
+/// An action of several changes, with an end at every moment in turn. Repeated, it has the same
+/// result as one that was not interrupted.
 #[test]
 fn a_termination_that_was_interrupted_can_be_repeated() {
     let terminate = |world: &World| {
@@ -544,7 +545,7 @@ fn a_termination_that_was_interrupted_can_be_repeated() {
     }
 }
 
-/// What was and what is, where that differs.
+/// Returns the objects that differ, before and after.
 fn differs(
     before: &BTreeMap<String, String>,
     found: &BTreeMap<String, String>,
@@ -562,7 +563,7 @@ fn a_change_is_made_as_a_whole_or_not_at_all_whenever_the_server_ends() {
     }
 }
 
-/// Without a bin deletions are for good.
+/// Without a bin, deletions are permanent.
 #[test]
 fn a_deletion_without_a_bin_is_made_whenever_the_server_ends() {
     for ask in [
@@ -574,7 +575,7 @@ fn a_deletion_without_a_bin_is_made_whenever_the_server_ends() {
     }
 }
 
-/// Something that is there, or may be.
+/// Returns a request about an object that may exist.
 fn any(random: &mut Random) -> Ask {
     let mut number = |end| random.below(end) as u8;
     let (a, b, c) = (number(6), number(6), number(6));
@@ -603,7 +604,7 @@ fn any(random: &mut Random) -> Ask {
     }
 }
 
-/// A server that ends again and again, also while it starts.
+/// The server ends repeatedly, also while it starts.
 #[test]
 fn what_was_answered_stays_over_many_ends() {
     seeds(CASES, |seed| {
@@ -630,7 +631,7 @@ fn what_was_answered_stays_over_many_ends() {
                 assert!(is_asked, "{why}: {name} was {before:?} and is {found:?}");
             }
             if let Some(after) = after {
-                // What was on its way may have come to its end since.
+                // Changes that were in progress may have completed since.
                 for (name, after, found) in differs(&after, &found) {
                     let on_its_way = ["filling", "changing"];
                     let is_done = after
@@ -643,7 +644,7 @@ fn what_was_answered_stays_over_many_ends() {
     });
 }
 
-/// Whether a change that was answered so may have been made.
+/// Returns whether a change with this answer may have been made.
 fn answer_may_show(answer: &Result<(), PlaneError>) -> bool {
     !matches!(answer, Err(PlaneError::Refused(_)))
 }

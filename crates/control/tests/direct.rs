@@ -1,4 +1,5 @@
-//! The EBS direct APIs: what each operation does, and each error with its type, reason and status.
+//! The EBS direct APIs: the effects of each operation, and each error with its type, reason and
+//! status.
 #![allow(clippy::unwrap_used)] // tests may panic
 
 mod support;
@@ -33,7 +34,7 @@ impl Answer {
         lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Status, type and reason of an error.
+    /// Returns status, type and reason of an error.
     #[track_caller]
     fn error(&self) -> (u16, &str, String) {
         let body = self.json();
@@ -56,7 +57,7 @@ fn exchange(client: &Client, request: Vec<u8>) -> Answer {
     Answer { status, head, body }
 }
 
-/// Calls with these headers, signed for a service.
+/// Sends a request with these headers, signed for a service.
 fn call_as(
     service: &str,
     client: &Client,
@@ -105,7 +106,7 @@ fn start(client: &Client, body: &Value) -> Answer {
     call(client, ("POST", "/snapshots"), &[], body.to_string().as_bytes())
 }
 
-/// A snapshot of 1 GiB, started: its id.
+/// Starts a snapshot of 1 GiB. Returns its id.
 #[track_caller]
 fn started(client: &Client, token: &str) -> String {
     let answer = start(client, &json!({ "VolumeSize": 1, "ClientToken": token }));
@@ -246,7 +247,8 @@ fn changed_blocks_have_the_tokens_of_the_snapshots_that_have_them() {
         (index, has(block, "FirstBlockToken"), has(block, "SecondBlockToken"))
     });
     assert_eq!(blocks.collect::<Vec<_>>(), [(1, true, true), (5, false, true)]);
-    // The other way round, what is gone has the token of the first only.
+    // In the other direction, a block that is missing in the second has only the token of the
+    // first.
     let target = format!("/snapshots/{first}/changedblocks?firstSnapshotId={second}");
     let list = get(&client, &target).json();
     assert!(!has(&list["ChangedBlocks"][1], "SecondBlockToken"), "{list}");
@@ -259,7 +261,7 @@ fn pages_follow_each_other() {
     let client = server.client();
     let id = started(&client, "1");
     let key: SnapshotId = id.parse().unwrap();
-    // In the store directly: a test has no time for so many requests.
+    // Put into the store directly, since this number of requests would take too long.
     server.agent.with(|state| {
         let units = state.units.entry(key).or_default();
         units.extend((0..250).map(|unit| (unit * 2, vec![])));
@@ -279,7 +281,7 @@ fn pages_follow_each_other() {
         pages += 1;
         let Some(token) = list["NextToken"].as_str() else { break };
         let token = sigv4_encoded(token);
-        // The token wins.
+        // The token overrides the parameter.
         let query = format!("maxResults=100&pageToken={token}&startingBlockIndex=499");
         target = format!("/snapshots/{id}/blocks?{query}");
     }
@@ -350,7 +352,7 @@ fn a_client_that_is_wrong_about_what_it_put_is_told() {
     let absent = "snap-00000000000000001";
     let invalid = |reason: &str| (400, "ValidationException", reason.to_owned());
     let missing = (404, "ResourceNotFoundException", "SNAPSHOT_NOT_FOUND".to_owned());
-    // Not complete, and complete with other blocks than were put.
+    // Incomplete, and completed with other blocks than were put.
     let listed = get(&client, &format!("/snapshots/{id}/blocks"));
     assert_eq!(listed.error(), invalid("INVALID_SNAPSHOT_ID"));
     let differs = complete(&client, &id, 3, None);
@@ -463,7 +465,7 @@ fn filling_goes_on_after_a_restart_and_the_store_tells_what_was_put() {
     assert_eq!(put(&client, &id, 1, &two).status, 201);
     assert_eq!(complete(&client, &id, 2, Some(&linear(&[&one, &two]))).status, 202);
     assert_eq!(state(&client, &id), "completed");
-    // One whose client is wrong about it cannot be mended: it is complete in the store.
+    // A snapshot whose client has a wrong checksum stays in error: it is complete in the store.
     let differs = complete(&client, &other, 1, Some(&linear(&[&two])));
     assert_eq!(differs.error().1, "ValidationException");
     assert_eq!(state(&client, &other), "error");
@@ -499,7 +501,7 @@ fn one_that_is_idle_for_too_long_is_in_error_and_gives_its_space_back() {
     };
     let (idle, busy) = (begin(1, 0), begin(2, 10));
     let state = |id| plane.model().snapshot(id).unwrap().state();
-    // Its time of zero minutes is over in the next millisecond.
+    // Its time of zero minutes ends in the next millisecond.
     (0..100_000).take_while(|_| state(idle) == "pending").for_each(|_| plane.tick());
     assert_eq!((state(idle), state(busy)), ("error", "pending"));
     let stored = agent.with(|state| state.snapshots.keys().copied().collect::<Vec<_>>());

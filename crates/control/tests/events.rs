@@ -1,4 +1,4 @@
-//! Events over the API: what is told of failures, pages, and delivery to webhooks over restarts.
+//! Events over the API: failures, pages, and delivery to webhooks over restarts.
 #![allow(clippy::unwrap_used)] // tests may panic
 
 mod support;
@@ -13,10 +13,10 @@ use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, local_instance, text, until};
 
-/// How long a test waits for anything.
+/// Maximum time of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What webhooks have got, by URL; and how many posts each refuses first.
+/// Posts that webhooks have accepted, by URL, and the number of next posts that each refuses.
 #[derive(Default)]
 struct Receivers {
     accepted: BTreeMap<String, Vec<(u64, String)>>,
@@ -25,7 +25,7 @@ struct Receivers {
 
 static RECEIVERS: (Mutex<Option<Receivers>>, Condvar) = (Mutex::new(None), Condvar::new());
 
-/// Works with the receivers, and wakes who waits for them.
+/// Changes the receivers, and wakes the threads that wait for them.
 fn receivers<T>(work: impl FnOnce(&mut Receivers) -> T) -> T {
     let mut all = RECEIVERS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let result = work(all.get_or_insert_default());
@@ -33,7 +33,7 @@ fn receivers<T>(work: impl FnOnce(&mut Receivers) -> T) -> T {
     result
 }
 
-/// Waits until what a webhook has got is as wanted, and returns it.
+/// Waits until the posts to a webhook are as wanted, and returns them.
 fn accepted(url: &str, wanted: impl Fn(&[(u64, String)]) -> bool) -> Vec<(u64, String)> {
     let all = RECEIVERS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let got = |all: &Option<Receivers>| {
@@ -43,7 +43,7 @@ fn accepted(url: &str, wanted: impl Fn(&[(u64, String)]) -> bool) -> Vec<(u64, S
     let (all, waited) =
         RECEIVERS.1.wait_timeout_while(all, PATIENCE, |all| !wanted(&got(all))).unwrap();
     let got = got(&all);
-    // The assertion must not poison what other tests use.
+    // The assertion must not poison the lock of other tests.
     drop(all);
     assert!(!waited.timed_out(), "{got:?}");
     got
@@ -179,7 +179,7 @@ fn webhooks_go_on_after_a_restart_and_a_new_one_begins_then() {
     let server = start(&[first]);
     support::create(&server.client(), &[]);
     accepted(first, |got| got.len() == 2);
-    // From now on it refuses everything, and nobody waits for it.
+    // From now on it refuses all posts, and the test does not wait for it.
     receivers(|all| _ = all.refused.insert(first.into(), u32::MAX));
     support::create(&server.client(), &[]);
     server.stop().unwrap();
@@ -189,7 +189,7 @@ fn webhooks_go_on_after_a_restart_and_a_new_one_begins_then() {
     assert_eq!(got.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert!(got[3].1.contains("serverStopped") && got[4].1.contains("serverStarted"));
     assert_eq!(accepted(second, |got| !got.is_empty()), got[4..]);
-    // A receiver has an event a moment before the server knows that it has it.
+    // A receiver has an event a moment before the server counts it as accepted.
     let expected = "evenkeel_events_webhook_lag{webhook=\"1 test://first\"} 0\n";
     let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let scrape = || support::raw(server.address, request);

@@ -29,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// A control plane with a gp2 volume.
+    /// Creates a control plane with a gp2 volume.
     fn new() -> Self {
         let (folder, agent) = (tempfile::tempdir().unwrap(), Arc::new(FakeAgent::default()));
         let plane = plane(folder.path(), &agent);
@@ -41,7 +41,7 @@ impl World {
         self.folder.path()
     }
 
-    /// The same after a crash, on an empty data plane that is prepared first.
+    /// Restarts the control plane after a crash, on an empty data plane that `agent` prepares.
     fn restarted(self, agent: impl FnOnce(&FakeAgent)) -> Self {
         let Self { folder, plane: before, id, .. } = self;
         drop(before);
@@ -85,7 +85,7 @@ impl World {
     }
 }
 
-/// Such a volume is settled in the model, so only the missing answer shows that it is not served.
+/// Such a volume is settled in the model: only the missing answer shows that it is not served.
 #[test]
 fn a_volume_of_which_nothing_was_heard_at_the_start_is_brought_up_by_the_tick() {
     let world = World::new();
@@ -112,7 +112,7 @@ fn a_deletion_that_fails_leaves_the_volume_as_it_is() {
     fails();
     assert_eq!(world.phase(), Phase::Ready, "it is served");
     assert!(world.is_held());
-    // Its bytes are not there: it is not available, whatever a deletion has come to.
+    // Its bytes are missing: it is not available, whatever the outcome of its deletion.
     world.set_damaged(true);
     fails();
     assert!(matches!(world.phase(), Phase::Error(_)), "{:?}", world.phase());
@@ -158,8 +158,8 @@ fn a_detachment_of_a_volume_in_error_is_done_however_it_fails() {
     assert_eq!(world.attachments(), 0);
 }
 
-/// The obstacle may pass, as with too many open files: no change in progress is rolled back because
-/// of it.
+/// The cause may pass, as with too many open files: no change in progress is rolled back because of
+/// it.
 #[test]
 fn a_growth_outlives_a_start_at_which_its_volume_could_not_be_opened() {
     let world = World::new();
@@ -221,7 +221,7 @@ fn bytes_that_no_volume_has_take_space_until_they_are_adopted() {
         };
         world.plane.execute(&create, false).map(drop)
     };
-    // 210 GiB, of which the volume has 200 and nobody has 6.
+    // 210 GiB, of which the volume has 200, and 6 belong to no volume.
     let refused = create(10, 5).unwrap_err();
     assert!(matches!(refused, PlaneError::Refused(Refusal::Space(_))), "{refused}");
     create(11, 4).unwrap();
@@ -260,7 +260,7 @@ fn a_server_whose_journal_takes_no_changes_is_alive_and_not_ready() {
     assert!(!plane.journal_now().is_failing);
 }
 
-/// A control plane that has lost its database knows no volumes, and the data plane serves them.
+/// A control plane that has lost its database has no volumes, but the data plane serves them.
 #[test]
 fn bytes_that_are_served_are_neither_deleted_nor_adopted_although_no_volume_has_them() {
     let world = World::new();
@@ -277,7 +277,7 @@ fn bytes_that_are_served_are_neither_deleted_nor_adopted_although_no_volume_has_
         assert_eq!(refusal, Refusal::UnownedServed(lost));
     }
     assert!(world.agent.with(|state| state.volumes.contains_key(&lost)), "it is served");
-    // As soon as they are closed, they may go.
+    // Once they are closed, they may be deleted.
     world.agent.with(|agent| {
         agent.volumes.remove(&lost);
         agent.unowned.insert(lost, state.size);

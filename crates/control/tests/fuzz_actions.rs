@@ -1,6 +1,6 @@
-//! Random signed requests for every action, with parameters that are right, wrong or not those of
-//! the action. Every reply is a well-formed document, every refusal has a code and a text, none is
-//! a failure of the server, and the model keeps its rules. Each case has a seed; see
+//! Random signed requests for every action, with parameters that are right, wrong or of another
+//! action. Every reply is a well-formed document, every refusal has a code and a text, none is a
+//! failure of the server, and the model keeps its rules. Each case has a seed; see
 //! `support/random.rs`.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
@@ -27,17 +27,17 @@ use evenkeel_wire::aws::xml::Element;
 use support::random::{Random, seeds};
 use support::{FakeAgent, execute};
 
-/// Histories of a plain run.
+/// Number of histories of a plain run.
 const CASES: u64 = 8;
-/// Requests of each.
+/// Number of requests in each.
 const REQUESTS: u32 = 280;
-/// Actions that need so much that they may fail every time.
+/// Maximum number of actions that never succeed in a run, since they need many conditions.
 const NEVER_MAX: usize = 4;
-/// No reply is larger: a thousand of what is listed, each of a few hundred bytes.
+/// Maximum of bytes of a reply: a thousand list items of a few hundred bytes each.
 const REPLY_BYTES_MAX: usize = 4 << 20;
 
-/// Actions with parameters that belong to them, each with the kind of its value. One that begins
-/// with `?` is left out now and then.
+/// Actions with their parameters, each with the kind of its value. A parameter that begins with `?`
+/// is left out sometimes.
 const REQUESTS_OF: &str = include_str!("fuzz_actions.txt");
 
 struct World {
@@ -45,10 +45,10 @@ struct World {
     agent: Arc<FakeAgent>,
     credentials: Credentials,
     random: Random,
-    /// Ids that were seen in replies: volumes, snapshots, hosts.
+    /// Ids found in replies: volumes, snapshots, hosts.
     ids: [Vec<String>; 3],
     tokens: Vec<String>,
-    /// Actions that were executed with success.
+    /// Actions that have succeeded.
     reached: BTreeSet<&'static str>,
     _kept: (Events, Recorder),
     folder: tempfile::TempDir,
@@ -81,7 +81,7 @@ impl World {
         Self { api, agent, credentials, random, ids, tokens, reached, _kept: kept, folder }
     }
 
-    /// A few things, so that there is something to ask for.
+    /// Creates a few objects for the requests.
     fn furnish(&mut self) {
         let named = |name: &str| ACTIONS.iter().find(|action| action.name == name).unwrap();
         let new = [("AvailabilityZone", "local-1a"), ("Size", "8"), ("VolumeType", "gp3")];
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Signs it, has it executed as the server does, and checks the reply.
+    /// Signs a request, executes it as the server does, and checks the reply.
     fn ask(&mut self, action: &Action, params: &[(String, String)]) {
         let fixed = [("Action", action.name), ("Version", "2016-11-15")];
         let its = params.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// Checks a reply, and remembers the ids and page tokens in it.
+    /// Checks a reply, and collects the ids and page tokens in it.
     fn learn(&mut self, why: &str, action: &Action, text: &str) {
         assert!(text.len() <= REPLY_BYTES_MAX, "{why}: {} bytes", text.len());
         let root = Element::parse(text).unwrap_or_else(|error| panic!("{why}: {error}: {text}"));
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// What was stored is what is known.
+    /// Checks that the stored model is the one in memory. Returns the actions that have succeeded.
     fn end(self) -> BTreeSet<&'static str> {
         self.api.plane().tick();
         let model = self.api.plane().model().clone();

@@ -1,7 +1,7 @@
-//! Random requests over HTTP, signed anew after they were damaged: the EBS direct APIs, CloudWatch
-//! in its three protocols, and heads of requests that are none. Every reply is well formed, every
-//! refusal has a type and a text, none is a failure of the server, and it serves on. Each case has
-//! a seed; see `support/random.rs`.
+//! Random requests over HTTP, signed after they were damaged: the EBS direct APIs, CloudWatch in
+//! its three protocols, and invalid heads of requests. Every reply is well formed, every refusal
+//! has a type and a text, none is a failure of the server, and the server keeps serving. Each case
+//! has a seed; see `support/random.rs`.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use support::random::{Random, seeds};
 use support::{Client, REGION, Server, raw_and_end, unix_s};
 
-/// Histories of a plain run.
+/// Number of histories of a plain run.
 const CASES: u64 = 4;
-/// Requests of each, for each service.
+/// Number of requests in each, for each service.
 const REQUESTS: u32 = 150;
 
 struct Request {
@@ -51,7 +51,7 @@ impl Reply {
     }
 }
 
-/// A connection that is kept, as SDKs do.
+/// A connection that is kept alive, as SDKs do.
 struct Line {
     client: Client,
     stream: Option<BufReader<TcpStream>>,
@@ -79,7 +79,7 @@ impl Line {
         [text.as_bytes(), body].concat()
     }
 
-    /// The reply; `None` if the server has closed the connection instead.
+    /// Sends a request. Returns the reply; `None` if the server has closed the connection instead.
     fn exchange(&mut self, bytes: &[u8]) -> Option<Reply> {
         let address = self.client.address;
         let stream = self.stream.get_or_insert_with(|| {
@@ -152,18 +152,18 @@ fn junk(random: &mut Random) -> String {
     }
 }
 
-/// A text that is `usual` most often.
+/// Returns a text, which is `usual` most often.
 fn text(random: &mut Random, usual: impl Into<String>) -> String {
     if random.one_in(12) { junk(random) } else { usual.into() }
 }
 
-/// The same in a path or a query.
+/// Returns such a text, encoded for a path or a query.
 fn encoded(random: &mut Random, usual: impl Into<String>) -> String {
     let text = text(random, usual);
     query::encode([(text.as_str(), "")]).trim_end_matches('=').to_owned()
 }
 
-/// Some of the bytes are others, are missing, or are there twice.
+/// Replaces, removes or repeats some of the bytes.
 fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(4) {
         let at = random.below(bytes.len());
@@ -178,7 +178,7 @@ fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// What is known of the server's snapshots.
+/// Objects of the server that requests can name.
 #[derive(Default)]
 struct Known {
     ids: Vec<String>,
@@ -187,7 +187,7 @@ struct Known {
 }
 
 fn direct_request(random: &mut Random, known: &mut Known) -> Request {
-    // The newest most often: one of them is being filled.
+    // Takes the newest most often: one of them is being filled.
     let newest = &known.ids[known.ids.len().saturating_sub(2)..];
     let among = if random.one_in(6) { &known.ids } else { newest };
     let id = random.of(among).cloned().unwrap_or_else(|| "snap-00000000000000abc".into());
@@ -328,7 +328,7 @@ fn check_serves(server: &Server) {
     assert!(support::raw(server.address, health).ends_with("ok"));
 }
 
-/// An action of CloudWatch and parameters that are right, before something is done to them.
+/// Returns an action of CloudWatch with valid parameters.
 fn metric_request(random: &mut Random) -> (&'static str, Value) {
     let dimensions = json!([{ "Name": "VolumeId", "Value": "vol-00000000000000abc" }]);
     let metric = json!({
@@ -361,7 +361,7 @@ fn merged(mut one: Value, other: Value) -> Value {
     one
 }
 
-/// Somewhere in it something else.
+/// Replaces a part of the value.
 fn spoil(random: &mut Random, value: &mut Value) {
     let inner = match value {
         Value::Array(items) if !random.one_in(4) => {
@@ -509,7 +509,7 @@ fn check_metrics(form: usize, request: &Request, reply: &Reply) {
     }
 }
 
-/// A damaged head is refused, or it is a request and answered as such.
+/// A damaged head is refused, or it is a valid request and answered.
 #[test]
 fn heads_that_are_none_are_survived() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The bytes of replies: a success and an error of every action, as `golden_replies.txt` has them.
-//! Ids, times and what else differs from run to run are replaced by names. `EVENKEEL_WRITE=1`
-//! writes the file; what changes in it, clients see.
+//! Ids, times and other values that differ from run to run are replaced by names.
+//! `EVENKEEL_WRITE=1` writes the file. Clients see every change in it.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -26,15 +26,15 @@ const UNOWNED: &str = "vol-00000000000000abc";
 const ABSENT_VOLUME: &str = "vol-00000000000000fff";
 const ABSENT_SNAPSHOT: &str = "snap-00000000000000fff";
 const ABSENT_INSTANCE: &str = "i-00000000000000fff";
-/// Elements whose text depends on the moment.
+/// Elements whose text depends on the time.
 const VOLATILE: [&str; 6] =
     ["lastSequence", "nextToken", "sampleTimeMs", "soldBytes", "timeMs", "verifiedBytes"];
 
-/// Calls, and writes down what was asked and answered.
+/// Sends requests, and records them with their replies.
 struct Script {
     client: Client,
     folder: String,
-    /// What stands for an id.
+    /// The name that replaces each id.
     names: BTreeMap<String, String>,
     written: String,
     statuses: BTreeMap<String, BTreeSet<bool>>,
@@ -66,13 +66,13 @@ impl Script {
         assert_ne!(status, 200, "{action}: {body}");
     }
 
-    /// The text of a child of a successful reply.
+    /// Returns the text of a child of a successful reply.
     #[track_caller]
     fn id(&mut self, action: &str, params: &[(&str, &str)], name: &str) -> String {
         text(&self.ok(action, params), name).to_owned()
     }
 
-    /// The text with names for ids, and the same word for every time and every request id.
+    /// Returns the text with names for ids, and the same word for every time and every request id.
     fn normal(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
@@ -92,7 +92,7 @@ impl Script {
 
     fn name_of(&mut self, id: &str) -> String {
         let (kind, number) = id.split_once('-').unwrap();
-        // Those that the tests have chosen stay what they are.
+        // Ids that the tests have chosen stay.
         if number.starts_with("00000000") || number.starts_with("ffffffff") {
             return id.to_owned();
         }
@@ -111,7 +111,7 @@ enum Form {
 const TIME: &str = "0000-00-00T00:00:00.000Z";
 const UUID: &str = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 
-/// What a text begins with.
+/// Returns the form with which a text begins, if any.
 fn form(text: &str) -> Option<Form> {
     let matches = |pattern: &str| {
         let is = |(found, wanted): (u8, u8)| match wanted {
@@ -133,7 +133,7 @@ fn form(text: &str) -> Option<Form> {
     }
 }
 
-/// The text without that of an element.
+/// Returns the text without that of an element.
 fn hidden(text: &str, name: &str) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let mut parts = text.split(&open);
@@ -185,7 +185,7 @@ fn served(run: impl FnOnce(&mut Script, &FakeAgent)) -> Script {
     script
 }
 
-/// What a server tells before anything is made.
+/// Requests about a server before anything is created.
 fn world(script: &mut Script) {
     const BOGUS: (&str, &str) = ("Bogus", "1");
     script.ok("DescribeRegions", &[]);
@@ -236,7 +236,7 @@ fn world(script: &mut Script) {
     script.ok("StartScrub", &[("MiBPerSecond", "1")]);
 }
 
-/// A volume from its creation to an attachment, and what is told of it.
+/// Requests about a volume, from its creation to an attachment.
 fn volumes(script: &mut Script, agent: &FakeAgent) -> (String, String) {
     let tags = [
         ("TagSpecification.1.ResourceType", "volume"),
@@ -276,7 +276,7 @@ fn volumes(script: &mut Script, agent: &FakeAgent) -> (String, String) {
     script.no("SetVolumeCredits", &[volume, ("Operations", "5")]);
     script.ok("DescribeVolumeMetrics", &[listed]);
     script.no("DescribeVolumeMetrics", &[("VolumeId.1", ABSENT_VOLUME)]);
-    // Before it was created, so that there is nothing in it.
+    // A time before its creation, for which there is no data.
     let before =
         [volume, ("StartTime", "2020-01-01T00:00:00Z"), ("EndTime", "2020-01-02T00:00:00Z")];
     script.ok("DescribeVolumeRecording", &before);
@@ -293,7 +293,7 @@ fn volumes(script: &mut Script, agent: &FakeAgent) -> (String, String) {
     (id, host)
 }
 
-/// Snapshots of it, copies, and what may be done with them.
+/// Requests about its snapshots, and copies of them.
 fn snapshots(script: &mut Script, agent: &FakeAgent, volume: &str, host: &str) {
     let of = ("VolumeId", volume);
     let id = script.id("CreateSnapshot", &[of, ("Description", "first")], "snapshotId");
@@ -363,7 +363,7 @@ fn snapshots(script: &mut Script, agent: &FakeAgent, volume: &str, host: &str) {
     script.no("DeleteUnownedSnapshot", &[snapshot]);
 }
 
-/// Tags, client hosts, and the end of everything.
+/// Requests about tags and client hosts, and the deletion of everything.
 fn hosts(script: &mut Script, volume: &str, host: &str) {
     let (of, instance) = (("VolumeId", volume), ("InstanceId", host));
     let tag = [("ResourceId.1", volume), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")];

@@ -71,7 +71,7 @@ fn metrics_need_no_signature_and_say_when_there_are_none() {
 fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
     let (_folder, server, client) = started();
     let scrapes: Vec<_> = server.agent.with(|_| {
-        // While this runs, the data plane answers nobody.
+        // While this closure runs, the data plane sends no replies.
         let scrape = |_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
             let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -91,7 +91,8 @@ fn scrapes_of_a_slow_data_plane_hold_nobody_up() {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        // Where this machine stood still meanwhile, the scrape says that it waited for too long.
+        // If this machine stopped for a while, the reply reports that the scrape waited for too
+        // long.
         if answer.starts_with("HTTP/1.1 503 ") {
             assert!(answer.ends_with("the data plane did not answer within 10s\n"), "{answer}");
             continue;
@@ -169,7 +170,7 @@ fn a_change_is_made_once_however_often_its_request_is_sent() {
     let sent = |headers: &[(String, String)], body: &str| {
         client.send("POST", "/", headers, body.as_bytes())
     };
-    // Until the last second in which it is good.
+    // Until the last second in which the signature is valid.
     for signed_at in [unix_s(), unix_s() - 200] {
         let before = count();
         let headers = client.signed_headers(create, signed_at);
@@ -180,8 +181,9 @@ fn a_change_is_made_once_however_often_its_request_is_sent() {
         }
         assert_eq!(count(), before + 1);
     }
-    // What was refused was used, too: it might be accepted later. Not so a dry run, which never
-    // changes anything; nor a client token, with which the same volume is shown again.
+    // The signature of a refused request counts as used, since the request might be accepted later.
+    // Dry runs are exempt, since they never change anything, and so are requests with a client
+    // token, which return the same volume again.
     let absent = "Action=DeleteVolume&Version=2016-11-15&VolumeId=vol-00000000000000000";
     let headers = client.signed_headers(absent, unix_s());
     assert_eq!(code(&sent(&headers, absent).body), "InvalidVolume.NotFound");
@@ -194,7 +196,7 @@ fn a_change_is_made_once_however_often_its_request_is_sent() {
     let headers = client.signed_headers(&token, unix_s());
     (0..3).for_each(|_| assert_eq!(sent(&headers, &token).status, 200));
     assert_eq!(count(), before + 1);
-    // Only looking is not limited.
+    // Reading requests are not limited.
     let headers = client.signed_headers(DESCRIBE, unix_s());
     (0..3).for_each(|_| assert_eq!(sent(&headers, DESCRIBE).status, 200));
 }
@@ -218,7 +220,7 @@ fn what_is_not_signed_may_differ_and_it_is_the_same_request() {
     };
     let mut headers = vec![("host".to_owned(), host.clone())];
     assert_eq!(get(&url, &headers).status, 200);
-    // In another order, spelt differently, with a header more.
+    // In another order, with another spelling, with one more header.
     let (first, rest) = url.split_once('&').unwrap();
     headers.push(("accept".into(), "text/xml".into()));
     for url in [url.clone(), format!("{rest}&{first}"), url.replace("CreateTags", "Create%54ags")] {
@@ -236,19 +238,19 @@ fn no_restart_makes_a_signature_good_again() {
     assert_eq!(client.send("POST", "/", &early[0], body.as_bytes()).status, 200);
     server.stop().unwrap();
     let server = Server::start_with(config(folder.path()), agent).unwrap();
-    // As an attacker does who sends what was signed for this address; the port does not matter.
+    // The attacker sends requests that were signed for this address; the port is not signed.
     let mut client = server.client();
     for headers in &early {
         client.address = server.address;
         let again = client.send("POST", "/", headers, body.as_bytes());
         assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY), "{again:?}");
     }
-    // A client that signs anew is served.
+    // A client with a new signature is served.
     let tag = [("ResourceId.1", body.rsplit('=').next().unwrap()), ("Tag.1.Key", "k")];
     client.call("CreateTags", &tag).unwrap();
 }
 
-/// The client's clock is ahead, by less than is tolerated.
+/// The client's clock is ahead, by less than the tolerance.
 #[test]
 fn no_restart_makes_a_signature_of_the_future_good_again() {
     let (folder, server, client) = started();
@@ -266,7 +268,7 @@ fn no_restart_makes_a_signature_of_the_future_good_again() {
         assert_eq!((again.status, code(&again.body).as_str()), (503, TOO_EARLY), "{again:?}");
         assert_eq!(count(), 1);
     }
-    // A client whose clock is ahead makes other changes, and so does one whose clock is right.
+    // Clients whose clocks are ahead or right make other changes.
     let mut client = server.client();
     client.address = server.address;
     let fresh = client.signed_headers(create, unix_s() + 251);
@@ -297,7 +299,7 @@ fn garbage_is_survived() {
         let answer = raw_and_end(client.address, bytes);
         assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
     }
-    // Signed, but no parameters.
+    // A signed body that has no valid parameters.
     for (body, expected) in [
         ("", "MissingAction"),
         ("%zz", "MalformedQueryString"),
@@ -316,7 +318,7 @@ fn bodies_are_bounded() {
     let (_folder, _server, client) = started();
     let large = "a".repeat((1 << 20) + 1);
     let answer = raw(client.address, &signed_request(&client, &large));
-    // The reply may be lost with the connection, but nothing else may come.
+    // The reply may be lost with the connection, but no other reply may come.
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert_eq!(client.post(DESCRIBE, unix_s()).status, 200);
 }
@@ -361,7 +363,7 @@ fn trickle(server: &Server, start: &str) -> String {
     stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     let mut said = Vec::new();
     for _ in 0..BYTES_MAX {
-        // It fails once the server has closed: what it said before may still be read.
+        // Writing fails once the server has closed; earlier bytes may still be read.
         let _ = stream.write_all(b"a");
         let mut bytes = [0; 1_024];
         match stream.read(&mut bytes) {
@@ -379,7 +381,7 @@ fn trickle(server: &Server, start: &str) -> String {
 
 const HALF_A_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: ";
 
-/// A request with a right signature's head, of which most of the body is missing.
+/// Returns the answer to a request with a valid head and only a part of its body.
 fn half_a_body(server: &Server) -> String {
     let signed = server.client().signed_headers(DESCRIBE, unix_s());
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
@@ -406,7 +408,8 @@ fn a_body_that_trickles_in_is_not_waited_for() {
 fn a_client_that_falls_silent_is_not_waited_for() {
     let (_folder, server) = started_with(Timeouts { head: SHORT, ..PATIENT });
     assert_eq!(raw(server.address, b""), "");
-    // Each ends because the server closes it; one that came too late for an answer is tried again.
+    // Each connection ends because the server closes it. One that was closed before its answer is
+    // repeated.
     let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let said = (0..50).map(|_| raw(server.address, request)).find(|said| !said.is_empty());
     let said = said.expect("an answer");
@@ -415,13 +418,13 @@ fn a_client_that_falls_silent_is_not_waited_for() {
 
 #[test]
 fn no_connection_lives_for_ever() {
-    // A minute or more of requests, were they all answered.
+    // These requests would take more than a minute if all were answered.
     const REQUESTS: u32 = 1_000_000;
     let (_folder, server) = started_with(Timeouts { connection: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     for _ in 0..REQUESTS {
-        // It fails once the server has closed, and then the read says so.
+        // Writing fails once the server has closed; the read then reports it.
         let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
         match stream.read(&mut [0; 1_024]) {
             Ok(0) => return,
@@ -445,11 +448,11 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
     let (_folder, server) = started_with(Timeouts { stop: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(half_a_body(&server).as_bytes()).unwrap();
-    // It is served: the connections are accepted in their order.
+    // It is served, since connections are accepted in order.
     let health = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     assert!(raw(server.address, health).ends_with("ok"));
     server.stop().unwrap();
-    // Cut without an answer, by a closed socket or a reset one.
+    // Cut without an answer: the socket is closed or reset.
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert_eq!(answer, b"");
@@ -459,7 +462,7 @@ fn a_server_that_stops_waits_for_no_connection_for_ever() {
 fn a_reply_that_is_not_read_is_not_kept() {
     let (_folder, server) = started_with(Timeouts { send: SHORT, ..PATIENT });
     let mut stream = TcpStream::connect(server.address).unwrap();
-    // While a reply is not read, the server reads no further requests: writing waits, and fails
+    // While a reply is not read, the server reads no further requests: writing blocks, and fails
     // when the connection is cut.
     stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
     let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
@@ -478,7 +481,7 @@ fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
         assert!((400..=403).contains(&answer.status), "{path}: {}", answer.body);
         assert!(answer.body.contains("missing Authentication Token"), "{path}: {}", answer.body);
     }
-    // Of a body that is announced and does not come, nothing is waited for that long.
+    // The server does not wait that long for a body that was announced and does not come.
     let start = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n";
     assert!(trickle(&server, start).starts_with("HTTP/1.1 403 "));
     let metrics = client.send("GET", "/metrics", &headers, b"").body;
@@ -490,7 +493,7 @@ fn a_body_without_a_signature_is_not_kept_and_its_sender_is_counted() {
     }
 }
 
-/// The end of an answer's head, and the announced length of its body.
+/// Returns the end of an answer's head, and the announced length of its body.
 fn body_bytes(answer: &[u8]) -> Option<(usize, usize)> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&answer[..end]).unwrap();
@@ -532,7 +535,7 @@ fn kept_alive(server: &Server, request: &[u8]) -> TcpStream {
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// A signed request on a connection that is kept alive.
+/// Returns a signed request for a connection that is kept alive.
 fn signed_request(client: &Client, body: &str) -> Vec<u8> {
     let mut request = "POST / HTTP/1.1\r\n".to_owned();
     for (name, value) in client.signed_headers(body, unix_s()) {
@@ -542,7 +545,7 @@ fn signed_request(client: &Client, body: &str) -> Vec<u8> {
     request.into_bytes()
 }
 
-/// Whether the server has closed the connection, without waiting.
+/// Returns whether the server has closed the connection, without waiting.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     match stream.read(&mut [0; 1_024]) {
@@ -552,8 +555,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// No deadline of the server ends any of these connections: by deadlines alone, no other client
-/// would ever be served.
+/// No deadline of the server ends any of these connections: with deadlines alone, other clients
+/// would not be served.
 #[test]
 fn however_many_dribble_a_good_call_and_health_are_answered() {
     let (_folder, server) = started_with(PATIENT);
@@ -589,7 +592,7 @@ fn so_many_connections_are_kept_and_the_longest_idle_gives_way_to_the_next() {
     let mut kept: Vec<TcpStream> =
         (0..CONNECTIONS_MAX).map(|_| kept_alive(&server, &request)).collect();
     assert!(!kept.iter_mut().any(is_closed));
-    // Not the one that has just asked again, though it came first.
+    // The first one has just sent another request, so it is not evicted.
     kept[0].set_nonblocking(false).unwrap();
     kept[0].write_all(&request).unwrap();
     assert!(read_answer(&mut kept[0]).starts_with("HTTP/1.1 200 OK\r\n"));
@@ -608,7 +611,8 @@ fn a_request_under_way_is_never_cut() {
     let client = server.client();
     let body = "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=local-1a&Size=1";
     let mut under_way = server.agent.with(|_| {
-        // While this runs, the data plane answers nobody, and so the volume is not there yet.
+        // While this closure runs, the data plane sends no replies, so the volume does not exist
+        // yet.
         let mut under_way = connected(&server);
         under_way.write_all(&signed_request(&client, body)).unwrap();
         let strangers: Vec<TcpStream> =
@@ -620,7 +624,7 @@ fn a_request_under_way_is_never_cut() {
     under_way.set_nonblocking(false).unwrap();
     let answer = read_answer(&mut under_way);
     assert!(answer.contains("<status>available</status>"), "{answer}");
-    // Now that it has its answer it is one of many.
+    // It has its answer, so it is now a connection like the others.
     let _others: Vec<TcpStream> =
         (0..CONNECTIONS_MAX).map(|_| kept_alive(&server, HEALTH)).collect();
     assert_eq!(read_answer(&mut under_way), "");
@@ -630,7 +634,7 @@ fn a_request_under_way_is_never_cut() {
 fn a_reply_that_is_not_read_is_kept_for_its_client() {
     let (_folder, server) = started_with(PATIENT);
     let client = server.client();
-    // Some 15 MB in one reply: more than the kernel takes for a client that does not read.
+    // Some 15 MB in one reply: more than the kernel buffers for a client that does not read.
     const VOLUMES: usize = 200;
     let (key, value) = ("\u{1f4be}".repeat(120), "\u{1f4be}".repeat(256));
     let mut tags = vec![("TagSpecification.1.ResourceType".to_owned(), "volume".to_owned())];
@@ -643,7 +647,7 @@ fn a_reply_that_is_not_read_is_kept_for_its_client() {
     (0..VOLUMES).for_each(|_| drop(create(&client, &tags)));
     let mut slow = connected(&server);
     slow.write_all(&signed_request(&client, DESCRIBE)).unwrap();
-    // It is being sent.
+    // Its reply is being sent.
     assert_eq!(slow.peek(&mut [0]).unwrap(), 1);
     let _others: Vec<TcpStream> =
         (0..2 * CONNECTIONS_MAX).map(|_| kept_alive(&server, HEALTH)).collect();

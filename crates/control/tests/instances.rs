@@ -75,7 +75,7 @@ fn an_instance_is_a_record_with_volumes_that_go_with_it() {
     let volumes = client.call("DescribeVolumes", &[]).unwrap();
     assert_eq!(volumes.items("volumeSet")[0].items("tagSet").len(), 1);
 
-    // The flag of the second is turned on, that of the first off.
+    // The flag of the second volume is turned on, that of the first off.
     let change = [
         ("InstanceId", id.as_str()),
         ("BlockDeviceMapping.1.DeviceName", "/dev/sdf"),
@@ -97,7 +97,7 @@ fn an_instance_is_a_record_with_volumes_that_go_with_it() {
     let volumes = client.call("DescribeVolumes", &[]).unwrap();
     let sizes: Vec<&str> = volumes.items("volumeSet").iter().map(|it| text(it, "size")).collect();
     assert_eq!(sizes, ["5"]);
-    // It is shown for an hour, and has come to its end.
+    // It is shown for an hour as terminated.
     let shown = client.call("DescribeInstances", &one).unwrap();
     let shown = &shown.items("reservationSet")[0].items("instancesSet")[0];
     assert_eq!(text(shown.child("instanceState").unwrap(), "code"), "48");
@@ -200,7 +200,7 @@ fn a_stopped_host_takes_another_type_and_no_more_volumes_than_it_allows() {
     let wanted = evenkeel_core::instance::by_name("r8gd.metal-24xl").unwrap();
     assert_eq!(limits.per_second, u64::from(wanted.iops_max));
 
-    // Few types allow so few that it can be tried in a moment.
+    // A type with a small maximum, so that reaching it takes little time.
     let small = evenkeel_core::instance::all().iter().min_by_key(|t| t.attachments_max).unwrap();
     modify("InstanceType.Value", small.name).unwrap();
     let attach = |number: u32| {
@@ -246,7 +246,7 @@ fn a_client_token_makes_its_hosts_once() {
     assert_eq!(refused.code, "IdempotentParameterMismatch");
     let volumes = client.call("DescribeVolumes", &[]).unwrap();
     assert_eq!(volumes.items("volumeSet").len(), 3);
-    // What failed is made when the request is sent again.
+    // If a volume fails, it is made when the request is sent again.
     server.agent.with(|state| state.fail_next = Some(FailedKind::NoSpace));
     run("1", "m5.large", "c").unwrap_err();
     assert_eq!(run("1", "m5.large", "c").unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! Credits are leased in advance: the disk has a lower bound of what is left at every moment.
+//! Credits are leased in advance: the disk always has a lower bound of the credits left.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     /// For any spending of leased credits, any refill or setting, and any failure of calls to the
-    /// data plane: the disk has a lower bound of what will be left at every moment.
+    /// data plane: the disk always has a lower bound of the credits left.
     #[test]
     fn at_no_moment_is_more_on_disk_than_there_will_be(
         steps in proptest::collection::vec((0_u32..5, 0_u64..60_000), 1..40),
@@ -62,7 +62,7 @@ proptest! {
         }
         plane.tick();
         plane.tick();
-        // Nothing more is held back than what a lease leaves.
+        // At least 7/8 of a lease can be spent, so no more than necessary is held back.
         let held = inner.with(|state| state.volumes[&volume].clone());
         let (balance, unleased) =
             (held.balances.operations.unwrap(), held.unleased.operations.unwrap());

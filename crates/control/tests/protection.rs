@@ -1,5 +1,4 @@
-//! What keeps things from being lost, and who may have them: the recycle bin, locks, sharing, fast
-//! restore, over HTTP.
+//! Protection of volumes and snapshots over HTTP: the recycle bin, locks, sharing, fast restore.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -97,7 +96,7 @@ fn a_locked_snapshot_is_not_deleted() {
     assert_eq!(text(&described.items("snapshotSet")[0], "lockState"), "governance");
     client.call("UnlockSnapshot", &[snapshot]).unwrap();
     assert_eq!(client.code("UnlockSnapshot", &[snapshot]), "IncorrectState");
-    // A compliance lock is for good once it has cooled off.
+    // A compliance lock is permanent after its cooling-off period.
     let compliance = ("LockMode", "compliance");
     let date = ("ExpirationDate", "2126-01-01T00:00:00.000Z");
     let cooling = lock(&[compliance, ("CoolOffPeriod", "1"), ("LockDuration", "3")]).unwrap();
@@ -198,7 +197,7 @@ fn public_access_that_is_blocked_stays_so_after_a_restart() {
         assert!(error.message.contains(blocked), "{error:?}");
         client.call("ModifySnapshotAttribute", &one).unwrap();
     }
-    // What was shared before stays in the attribute, and can be taken back.
+    // Earlier shares stay in the attribute, and can be removed.
     let shown = client.call("DescribeSnapshotAttribute", &base).unwrap();
     assert_eq!(shown.items("createVolumePermission").len(), 2);
     client.call("ResetSnapshotAttribute", &base).unwrap();
@@ -216,7 +215,7 @@ fn public_access_that_is_blocked_stays_so_after_a_restart() {
     let server = Server::start_with(config, agent).unwrap();
     let client = &server.client();
     assert_eq!(state(client), "block-all-sharing");
-    // Another setting of the account leaves it as it is.
+    // Another setting of the account does not change it.
     client.call("DisableEbsEncryptionByDefault", &[]).unwrap();
     assert_eq!(state(client), "block-all-sharing");
     let reply = client.call("DisableSnapshotBlockPublicAccess", &[]).unwrap();
@@ -260,7 +259,7 @@ fn fast_restore_counts_its_credits() {
     assert_eq!(text(&on.items("successful")[0], "state"), "enabled");
     let described = client.call("DescribeFastSnapshotRestores", &[]).unwrap();
     assert_eq!(text(&described.items("fastSnapshotRestoreSet")[0], "snapshotId"), id);
-    // The bucket is empty at first: the volume is made without.
+    // The bucket is empty at first, so the volume is made without a credit.
     let zone = ("AvailabilityZone", "local-1a");
     let made = client.call("CreateVolume", &[zone, ("SnapshotId", &id)]).unwrap();
     assert!(made.child("fastRestored").is_none());

@@ -1,5 +1,5 @@
-//! The server's recording of volumes through the API: what it returns, in pages, and what it says
-//! when there is nothing.
+//! The server's recording of volumes through the API: the intervals that it returns, in pages, and
+//! the error if there is no recording.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -18,7 +18,7 @@ use evenkeel_wire::agent::Answered;
 use support::{Client, Server, config_with, text};
 
 const ID: VolumeId = VolumeId::from_bits(7);
-/// 2100-01-01T00:00:00Z: no file of that time is too old.
+/// 2100-01-01T00:00:00Z: no file with this time is too old.
 const T0: u64 = 4_102_444_800_000;
 const UNTIL: (&str, &str) = ("EndTime", "2100-01-02T00:00:00Z");
 

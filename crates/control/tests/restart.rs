@@ -30,7 +30,7 @@ const HANG_AT: &str = "EVENKEEL_TEST_HANG_AT";
 /// The prefix of the address in the child's output.
 const READY: &str = "ready at ";
 
-/// Whether a command changes nothing in the data plane but leases.
+/// Returns whether a command changes nothing in the data plane but leases.
 const fn is_question(command: &Command) -> bool {
     matches!(
         command,
@@ -53,7 +53,7 @@ fn child() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let hang_at = std::env::var(HANG_AT).map_or(u32::MAX, |n| n.parse().unwrap());
     let changes_left = AtomicU32::new(hang_at);
-    // The nth change is never answered.
+    // The nth change never gets an answer.
     let agent = FakeAgent::scripted(move |agent, command| {
         if !is_question(&command) && changes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
             loop {
@@ -94,7 +94,7 @@ impl Killable {
         Self { process, client: Client { address: address.unwrap(), credentials } }
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     fn kill(self) {
         drop(self);
     }
@@ -107,7 +107,7 @@ impl Drop for Killable {
     }
 }
 
-/// The answers of all Describe actions, without request ids.
+/// Returns the answers of all Describe actions, without request ids.
 fn everything(client: &Client) -> Vec<Element> {
     ["DescribeVolumes", "DescribeInstances", "DescribeTags", "DescribeVolumesModifications"]
         .into_iter()
@@ -178,13 +178,14 @@ fn kill_9_loses_nothing_that_was_replied_to() {
     server.kill();
     let server = Server::start(folder.path());
     assert_eq!(everything(&server.client()), before);
-    // 100 GiB of gp2: what was leased, 10 s at 3,000 - 300 a second, and 50 ms of burst.
+    // 100 GiB of gp2. The crash costs one lease: 10 s at 3,000 - 300 per second, and 50 ms of
+    // burst.
     let gp2: VolumeId = ids[1].parse().unwrap();
     let balance = server.agent.with(|state| state.volumes[&gp2].balances.operations);
     assert_eq!(balance, Some(1_000_000 - 27_000 - 150));
 }
 
-/// The data plane never answered; the server was killed; after the restart the change is complete.
+/// The data plane never answers and the server is killed. After the restart the change is complete.
 #[test]
 fn kill_9_in_the_middle_of_a_change_is_repaired() {
     // 1: create. 2: the change itself.
@@ -253,7 +254,8 @@ fn credits_fill_while_the_server_is_down() {
     let params = [("VolumeId", id.as_str()), ("InstanceId", &instance), ("Device", "sdf")];
     client.call("AttachVolume", &params).unwrap();
     let gp2: VolumeId = id.parse().unwrap();
-    // Spent by clients: the control plane does not know, so only the final report has it.
+    // Clients spent these credits: the control plane does not know, so only the final report has
+    // them.
     let spent = Balances { operations: Some(1_000), bytes: None };
     server.agent.with(|state| state.volumes.get_mut(&gp2).unwrap().balances = spent);
     let agent = Arc::clone(&server.agent);
@@ -319,7 +321,7 @@ fn what_hosts_with_limits_connect_is_brought_up_together() {
         client.call("AttachVolume", &params).unwrap();
     };
     let local = local_instance(&client);
-    // The third host has fewer volumes and shares none; many are of no host with limits.
+    // The third host has fewer volumes and shares none; many volumes have no host with limits.
     for device in 0..6 {
         for host in &hosts[..2] {
             attach(&create(&client, &[]), host, device);
@@ -431,7 +433,7 @@ fn a_volume_that_cannot_be_brought_up_is_in_error_until_it_can() {
     let filter = [("Filter.1.Name", "action.code"), ("Filter.1.Value.1", "enable-volume-io")];
     let found = client.call("DescribeVolumeStatus", &filter).unwrap();
     assert_eq!(found.items("volumeStatusSet").len(), 1);
-    // A store that cannot open it after that says why.
+    // If the store cannot open it afterwards, the error has the reason.
     let asked = [("VolumeId", id.as_str())];
     let salvaged = |agent: &FakeAgent| {
         agent.with(|state| state.log.iter().filter(|it| matches!(it, Command::Salvage(_))).count())
@@ -515,7 +517,7 @@ fn a_volume_without_its_bytes_is_in_error_and_comes_back_as_it_was() {
     let server = Server::start_with(config(folder.path()), Arc::clone(&agent)).unwrap();
     let client = server.client();
     assert_eq!(status(&client, &id), "error");
-    // It stays so across restarts, and whatever is asked of it.
+    // It stays in error across restarts, whatever clients request.
     let refused = client.call("ModifyVolume", &[("VolumeId", &id), ("Size", "20")]).unwrap_err();
     assert_eq!(refused.code, "IncorrectState");
     assert_eq!(status(&client, &id), "error");
@@ -523,7 +525,7 @@ fn a_volume_without_its_bytes_is_in_error_and_comes_back_as_it_was() {
     becomes(&client, &id, "in-use");
     let held = agent.with(|state| state.volumes[&damaged].attachments.len());
     assert_eq!(held, 1, "its host may reach it again");
-    // One that does not come back can be detached and deleted.
+    // A volume whose bytes stay missing can be detached and deleted.
     agent.with(|state| {
         state.volumes.remove(&damaged);
         state.damaged.insert(damaged);
@@ -586,7 +588,7 @@ fn nobody_else_may_read_what_is_kept_nor_what_an_earlier_version_left_open() {
     let others = ["control.lock", "control.reserve", "events.jsonl", credentials::FILE_NAME];
     let all: BTreeMap<String, u32> =
         files.chain(others.map(str::to_owned)).map(|name| (name, 0o600)).collect();
-    // Killed, so that all of it stays.
+    // Killed, so that everything stays.
     let server = Killable::start(folder.path(), None);
     create(&server.client, &[]);
     assert_eq!(modes(None), all);
@@ -618,7 +620,7 @@ fn the_tick_stores_balances_and_survives_a_data_plane_that_is_down() {
     drop(first); // without stop: a crash
     let agent = Arc::new(FakeAgent::default());
     let second = plane(folder.path(), &agent);
-    // 200 GiB: 3,000 - 600 a second for 10 s, and 50 ms of burst.
+    // 200 GiB: a lease is 3,000 - 600 per second for 10 s, and 50 ms of burst.
     let left = agent.with(|state| state.volumes[&id].balances.operations);
     assert_eq!(left, Some(3_000_000 - 24_000 - 150));
     agent.with(|state| state.fail_always = Some(FailedKind::Down));
@@ -652,8 +654,8 @@ fn a_change_of_type_stores_the_new_balances_at_once() {
 }
 
 /// A growth without an answer is not rolled back if the bytes are then missing: no client waits for
-/// its outcome any more, and it may have been done. The volume is in error until its bytes are
-/// back, and then it is grown.
+/// its outcome any more, and it may have been carried out. The volume is in error until its bytes
+/// are back, and then it has the new size.
 #[test]
 fn a_growth_without_an_answer_outlives_bytes_that_are_missing_for_a_while() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The scrub: order, rate, what it finds, and that it goes on where it was.
+//! The scrub: order, rate, findings, and that it resumes at its place.
 #![allow(clippy::unwrap_used)] // tests may panic
 
 mod support;
@@ -34,7 +34,7 @@ fn seen(agent: &FakeAgent) -> Vec<(String, u64)> {
     agent.with(|state| std::mem::take(&mut state.verified))
 }
 
-/// Those of the store, and then of volumes and snapshots.
+/// Returns the parts of the store, then of volumes and snapshots.
 fn parts(ids: &[&dyn ToString]) -> Vec<(String, u64)> {
     let ids = std::iter::once("pool".to_owned()).chain(ids.iter().map(|id| id.to_string()));
     ids.flat_map(|id| (0..3).map(move |part| (id.clone(), part))).collect()
@@ -50,18 +50,18 @@ fn everything_is_read_once_at_its_rate_and_what_has_rotted_is_told() {
     let taken = snapshot(&plane, a, 3);
     agent.with(|state| state.rotten = Some((b.to_string(), 1)));
     plane.start_scrub(20);
-    // Parts of 10 MiB, and twice that a second.
+    // Parts of 10 MiB, two per second.
     for _ in 0..2 {
         plane.scrub_on();
     }
     assert_eq!(seen(&agent), parts(&[&a, &b])[..4]);
-    // What is stopped stands, and goes on where it was, at another rate.
+    // A stopped scrub does not read, and resumes at its place, at another rate.
     assert_eq!(plane.stop_scrub().unwrap().state, ScrubState::Stopped);
     plane.scrub_on();
     assert_eq!(seen(&agent), []);
     let going_on = plane.start_scrub(5);
     assert_eq!((going_on.state, going_on.verified_bytes), (ScrubState::Running, 40 << 20));
-    // What was read beyond the rate is made up for: 10 MiB take two seconds.
+    // Bytes read beyond the rate are subtracted later: 10 MiB take two seconds.
     for part in &parts(&[&a, &b, &taken])[4..] {
         plane.scrub_on();
         assert_eq!(seen(&agent), std::slice::from_ref(part));
@@ -75,7 +75,7 @@ fn everything_is_read_once_at_its_rate_and_what_has_rotted_is_told() {
     assert_eq!((done.rotten_places, done.unread), (2, 0));
     let offsets: Vec<_> = done.rotten.iter().map(|it| (it.id.clone(), it.offset)).collect();
     assert_eq!(offsets, [(b.to_string(), 4_096), (b.to_string(), 77 * 4_096)]);
-    // The next one begins anew.
+    // The next scrub begins at the start.
     let next = plane.start_scrub(1_000);
     assert_eq!((next.verified_bytes, next.rotten_places), (0, 0));
     plane.scrub_on();
@@ -93,7 +93,7 @@ fn it_goes_on_after_a_restart_and_past_what_is_gone() {
     plane.start_scrub(20);
     plane.scrub_on();
     assert_eq!(seen(&agent), parts(&[&a])[3..5]);
-    // Killed: what was read since the file was written is read again.
+    // Killed: parts that were read since the file was written are read again.
     drop(plane);
     let plane = serve(folder.path(), &agent);
     assert_eq!(plane.scrub().unwrap().state, ScrubState::Running);
@@ -106,11 +106,11 @@ fn it_goes_on_after_a_restart_and_past_what_is_gone() {
     let plane = serve(folder.path(), &agent);
     assert_eq!(plane.scrub().unwrap().next, 2);
     plane.start_scrub(20);
-    // The one that it is at is deleted.
+    // The volume that is being read is deleted.
     plane.execute(&Change::DeleteVolume { id: a }, false).unwrap();
     plane.scrub_on();
     assert_eq!(seen(&agent), parts(&[&b])[3..5]);
-    // While the data plane does not answer, nothing is passed over; what it cannot read is.
+    // While the data plane does not answer, no part is skipped; an unreadable part is.
     agent.with(|state| state.fail_always = Some(FailedKind::Unanswered));
     plane.scrub_on();
     agent.with(|state| state.fail_always = Some(FailedKind::Internal));

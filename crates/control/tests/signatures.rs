@@ -1,6 +1,6 @@
-//! Signatures of botocore, an implementation by others: what it signs is accepted, our own
-//! signature of the same request has the same digits, and no byte that is signed can be another.
-//! Without botocore the test skips with a message. The published vectors are in `evenkeel-wire`.
+//! Signatures of botocore, an independent implementation: its signatures are accepted, our own
+//! signature of the same request is equal, and no signed byte can be changed. Without botocore the
+//! test skips with a message. The published vectors are in `evenkeel-wire`.
 
 #![allow(clippy::unwrap_used)] // a test and its helpers may panic
 
@@ -12,9 +12,9 @@ use evenkeel_wire::aws::sigv4::{self, Credentials, Scope, SignatureError, Verifi
 use evenkeel_wire::aws::timestamp;
 use serde::Deserialize;
 
-/// Requests of a plain run.
+/// Number of requests of a plain run.
 const CASES: u64 = 300;
-/// Bytes that are changed of each, one at a time.
+/// Number of bytes that are changed in each, one at a time.
 const CHANGES: u64 = 12;
 
 #[derive(Clone, Deserialize, Debug)]
@@ -66,14 +66,14 @@ impl Signed {
         self.with(|_| true, |request| sigv4::verify(request, self.scope(), secret, now))
     }
 
-    /// When it was signed.
+    /// Returns the time of signing.
     fn signed_at(&self) -> u64 {
         let in_query = self.query.split('&').find_map(|pair| pair.strip_prefix("X-Amz-Date="));
         let text = in_query.or_else(|| self.header("x-amz-date")).unwrap();
         timestamp::parse_basic(text).unwrap()
     }
 
-    /// Names of signed headers, in lower case.
+    /// Returns the names of signed headers, in lower case.
     fn signed_headers(&self) -> Vec<String> {
         let list = match self.header("authorization") {
             Some(text) => text.split("SignedHeaders=").nth(1).unwrap().split(',').next().unwrap(),
@@ -83,7 +83,7 @@ impl Signed {
         list.replace("%3B", ";").split(';').map(str::to_owned).collect()
     }
 
-    /// The texts that are signed.
+    /// Returns the texts that are signed.
     fn texts(&mut self) -> Vec<&mut String> {
         let signed = self.signed_headers();
         let Self { method, path, query, headers, .. } = self;
@@ -145,7 +145,7 @@ fn what_botocore_signs_is_accepted_and_nothing_else() {
     }
 }
 
-/// We sign the same request as botocore does.
+/// Checks that our signature of the request equals botocore's.
 fn check_own(signed: &Signed, now: u64) {
     let is_added = |name: &str| {
         ["authorization", "x-amz-date"].iter().any(|added| name.eq_ignore_ascii_case(added))
@@ -160,12 +160,12 @@ fn check_own(signed: &Signed, now: u64) {
     assert_eq!(Some(authorization.1.as_str()), signed.header("authorization"), "{signed:?}");
 }
 
-/// One letter or digit becomes another, not only in upper or lower case; of a body, one bit.
+/// Changes one letter or digit, not only between upper and lower case, or one bit of a body.
 fn check_changed(signed: &Signed, now: u64, random: &mut Random) {
     let mut changed = signed.clone();
     let mut texts = changed.texts();
     let part = random.below(texts.len() as u64 + 1) as usize;
-    // What `..` takes away is not signed.
+    // A part of the path that `..` removes is not signed.
     if part == 1 && signed.path.contains("/..") {
         return;
     }

@@ -32,7 +32,7 @@ fn others_are_changed_and_leases_renewed_while_one_is_made() {
     let slow = VolumeId::from_bits(8);
     let ((begun, begins), (go, let_on)) = (channel(), channel());
     let (begun, let_on) = (Mutex::new(begun), Mutex::new(let_on));
-    // Creates the slow volume's bytes only when the test allows it.
+    // Creates the slow volume's bytes only after the test has allowed it.
     let agent = FakeAgent::scripted(move |agent, command| {
         if matches!(&command, Command::Create(state) if state.id == slow) {
             begun.lock().unwrap().send(()).unwrap();
@@ -49,7 +49,7 @@ fn others_are_changed_and_leases_renewed_while_one_is_made() {
             order.lock().unwrap().push("made");
         });
         begins.recv().unwrap();
-        // A second change of the slow volume waits for the first, and then is made.
+        // A second change of the slow volume waits for the first, and is then made.
         scope.spawn(|| {
             let tags = [("k".to_owned(), "v".to_owned())].into();
             let resources = vec![Tagged::Volume(slow)];

@@ -1,4 +1,4 @@
-//! Snapshots over HTTP, on a data plane in a map: replies, errors, what a restart finds.
+//! Snapshots over HTTP, on a data plane in a map: replies, errors, and the state after a restart.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -26,7 +26,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// Ends the server and starts one on what is there.
+    /// Stops the server and starts one on the same folder.
     fn restart(self) -> Self {
         let Self { server, folder, .. } = self;
         let agent = Arc::clone(&server.agent);
@@ -55,8 +55,8 @@ impl Fixture {
         described.iter().map(|snapshot| text(snapshot, "status").to_owned()).collect()
     }
 
-    /// Waits until these are the states: the tick may be looking the snapshots up at this moment,
-    /// and then a description does not.
+    /// Waits until these are the states. If the tick is looking up the snapshots at this moment, a
+    /// description does not look them up.
     #[track_caller]
     fn become_so(&self, states: &[&str]) {
         let is_so = (0..2_000).any(|_| self.states() == states);
@@ -117,7 +117,7 @@ fn the_reply_is_golden() {
     }));
 }
 
-/// A host, and volumes that are attached to it under these device names.
+/// Registers a host with volumes attached under these device names. Returns their ids.
 fn attached(client: &Client, devices: &[&str]) -> (String, Vec<String>) {
     let params = [("InstanceType", "m5.large"), ("Address", "10.0.0.7")];
     let host = client.call("RegisterHost", &params).unwrap();
@@ -215,11 +215,11 @@ fn a_set_is_made_as_a_whole_or_not_at_all() {
     let unknown = [("InstanceSpecification.InstanceId", "i-0123456789abcdef0")];
     let unknown = client.call("CreateSnapshots", &unknown).unwrap_err();
     assert_eq!(unknown.code, "InvalidInstanceID.NotFound");
-    // The data plane makes none: none is left.
+    // The data plane makes no snapshots, so none is left.
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
     assert_eq!(call(&[]).status, 500);
     assert!(fixture.states().is_empty());
-    // It does not answer: each is there or in error, as the store says.
+    // The data plane does not answer: each is pending or in error, as the store lists it.
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Unanswered));
     let host = [("InstanceSpecification.InstanceId", host.as_str())];
     let made = client.call("CreateSnapshots", &host).unwrap();
@@ -329,7 +329,7 @@ fn errors_have_ec2_s_codes_and_texts() {
             &format!("Volume of 9GiB is smaller than snapshot '{id}', expect size >= 10GiB")
         )
     );
-    // Zero is what the SDK for Go sends for none.
+    // The SDK for Go sends zero for no maximum.
     let none = [("SnapshotId.1", id.as_str()), ("MaxResults", "0")];
     assert_eq!(client.call("DescribeSnapshots", &none).unwrap().items("snapshotSet").len(), 1);
     let both = [("SnapshotId.1", id.as_str()), ("MaxResults", "5")];
@@ -359,7 +359,7 @@ fn errors_have_ec2_s_codes_and_texts() {
     assert!(full.message.starts_with("There is no space left to sell for a snapshot"), "{full:?}");
 }
 
-/// What a snapshot holds may be written anew by its volume: there must be space for that, beside
+/// The volume of a snapshot may overwrite all its data. There must be space for that beside
 /// everything that is sold, and beside snapshots that are being made.
 #[test]
 fn a_snapshot_is_refused_if_not_all_that_is_sold_could_be_written_then() {
@@ -410,7 +410,7 @@ fn what_was_not_answered_is_looked_up_and_what_failed_is_gone() {
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Internal));
     assert_eq!(fixture.client.code("CreateSnapshot", &[("VolumeId", &of)]), "InternalError");
     assert!(fixture.describe(&[]).is_empty());
-    // Made, but not complete yet: a restart changes nothing.
+    // Made, but not complete yet: a restart does not change that.
     fixture.agent().with(|state| state.snapshots_pend = true);
     let id = fixture.snapshot(&of);
     assert_eq!(fixture.states(), ["pending"]);
@@ -424,7 +424,7 @@ fn what_was_not_answered_is_looked_up_and_what_failed_is_gone() {
     complete(&fixture, true);
     fixture.become_so(&["completed"]);
     client_deletes(&fixture.client, &[id]);
-    // Never begun: the store does not know it.
+    // Never begun: the store does not have it.
     fixture.agent().with(|state| state.fail_next = Some(FailedKind::Unanswered));
     let id = fixture.snapshot(&of);
     fixture.become_so(&["error"]);

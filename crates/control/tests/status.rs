@@ -1,4 +1,4 @@
-//! DescribeVolumeStatus: what is known of volumes, and what is wrong with them.
+//! DescribeVolumeStatus: the state of volumes, and their problems.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -9,7 +9,7 @@ use evenkeel_wire::agent::FailedKind;
 use evenkeel_wire::aws::xml::Element;
 use support::{Client, Server, create, local_instance, text, until};
 
-/// The status of a volume, and its checks.
+/// Returns the status of a volume, and its checks.
 fn checks(client: &Client, id: &str) -> (Element, String, Vec<String>) {
     let reply = client.call("DescribeVolumeStatus", &[("VolumeId.1", id)]).unwrap();
     let item = reply.items("volumeStatusSet")[0].clone();
@@ -116,7 +116,7 @@ fn the_status_of_volumes_is_what_is_known_of_them() {
         ids[0]
     );
     assert_eq!(reply.document(), golden);
-    // Two that the data plane says nothing of.
+    // Two volumes that the data plane does not report.
     for id in &ids[1..3] {
         server.agent.with(|state| state.volumes.remove(&id.parse::<VolumeId>().unwrap()));
     }

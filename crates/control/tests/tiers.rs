@@ -1,5 +1,5 @@
-//! Storage tiers of snapshots: what an archived snapshot refuses, how it is restored, and when a
-//! temporary restore ends, over HTTP and over a restart.
+//! Storage tiers of snapshots: the operations that an archived snapshot refuses, restores, and the
+//! end of a temporary restore, over HTTP and over a restart.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -34,7 +34,7 @@ fn fixture(settings: Settings) -> Fixture {
     Fixture { client: server.client(), _server: server, _folder: folder }
 }
 
-/// A completed snapshot of a volume.
+/// Returns a completed snapshot of a volume.
 fn snapshot(client: &Client, volume: &str) -> String {
     let made = client.call("CreateSnapshot", &[("VolumeId", volume)]).unwrap();
     let id = text(&made, "snapshotId").to_owned();
@@ -47,7 +47,7 @@ fn shown(client: &Client, id: &str) -> Element {
     reply.items("snapshotSet")[0].clone()
 }
 
-/// The tier's status of a snapshot.
+/// Returns the tier's status of a snapshot.
 fn status(client: &Client, id: &str) -> Element {
     let filter = [("Filter.1.Name", "snapshot-id"), ("Filter.1.Value.1", id)];
     let reply = client.call("DescribeSnapshotTierStatus", &filter).unwrap();
@@ -93,7 +93,7 @@ fn an_archived_snapshot_is_shown_and_cannot_be_used() {
         assert_eq!(error.code, "IncorrectState", "{action}: {error:?}");
         assert!(error.message.contains(&id) && error.message.contains("RestoreSnapshotTier"));
     }
-    // Nothing is lost by a lock, a tag, or an end of sharing.
+    // Locks, tags, and the end of sharing are possible while it is archived.
     let remove = ("CreateVolumePermission.Remove.1.UserId", "111122223333");
     client.call("ModifySnapshotAttribute", &[by_id, remove]).unwrap();
     let tag = [("ResourceId.1", id.as_str()), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")];
@@ -135,7 +135,7 @@ fn a_restored_snapshot_can_be_used_for_its_days_or_for_good() {
     );
     client.call("CreateVolume", &[ZONE, by_id]).unwrap();
     assert_eq!(client.code("ModifySnapshotTier", &[by_id]), "IncorrectState");
-    // The days count from now on again.
+    // The days begin again.
     restore(&[("TemporaryRestoreDays", "180")]).unwrap();
     assert!(text(&status(client, &id), "restoreExpiryTime") > expiry.as_str());
     let done = restore(&[good]).unwrap();
@@ -165,7 +165,7 @@ fn what_cannot_be_archived_says_why() {
     assert_eq!(refused.code, "IncorrectState");
     assert!(refused.message.contains("DisableFastSnapshotRestores"), "{refused:?}");
     client.call("DisableFastSnapshotRestores", &fast).unwrap();
-    // One that is restored for some days is still in the archive, and counts.
+    // A temporarily restored snapshot is still in the archive, and counts.
     client.call("ModifySnapshotTier", &[by_id]).unwrap();
     client.call("RestoreSnapshotTier", &[by_id, ("TemporaryRestoreDays", "1")]).unwrap();
     for _ in 1..quota::EC2.archived_snapshots {
@@ -258,7 +258,7 @@ fn a_temporary_restore_ends_by_the_servers_time_and_over_a_restart() {
     let plane = start();
     let state = || plane.model().snapshots[&id].clone();
     assert!(state().is_archived(plane.now()), "before any tick");
-    // A clock that is set back does not bring it back, and the tick sets it right again.
+    // A clock that is set back does not restore it, and the tick corrects the time.
     plane.follow_clock_at(UnixMs(plane.now().0 - 30 * DAY_MS));
     assert!(state().is_archived(plane.now()));
     plane.tick();

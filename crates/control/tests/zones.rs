@@ -1,5 +1,5 @@
-//! Several availability zones of one server: volumes and instances in each, what can be attached
-//! to what, copies, and a zone that is no longer one.
+//! Several availability zones of one server: volumes and instances in each, the attachments that
+//! are allowed, copies, and a zone that no longer exists.
 
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
@@ -33,7 +33,7 @@ fn run(client: &Client, zone: &str, more: &[(&str, &str)]) -> Element {
     made.items("instancesSet")[0].clone()
 }
 
-/// The zone of something and its id; no id if it is no zone any more.
+/// Returns the zone of an item and its id; no id if the zone no longer exists.
 fn zone_of(item: &Element) -> (&str, Option<&str>) {
     (text(item, "availabilityZone"), item.child_text("availabilityZoneId"))
 }
@@ -107,7 +107,7 @@ fn a_volume_is_attached_to_instances_of_its_zone_only() {
     ] {
         assert_eq!(client.code(action, &params), "InvalidZone.NotFound", "{action} {params:?}");
     }
-    // What RunInstances makes for an instance is in its zone.
+    // RunInstances makes the volumes of an instance in its zone.
     let device = ("BlockDeviceMapping.1.DeviceName", "/dev/sdg");
     let size = ("BlockDeviceMapping.1.Ebs.VolumeSize", "5");
     let with_volume = run(client, "local-1b", &[device, size]);
@@ -147,7 +147,7 @@ fn a_snapshot_is_of_all_zones_and_a_copy_of_a_volume_is_in_its_zone() {
         let made = client.call("CreateVolume", &[zone, ("SnapshotId", &id)]).unwrap();
         assert_eq!(text(&made, "availabilityZone"), zone.1);
     }
-    // Fast restore is of the snapshot, so it is on in all zones at once.
+    // Fast restore belongs to the snapshot, so it is on in all zones at once.
     let fast = [("SourceSnapshotId.1", id.as_str()), ("AvailabilityZone.1", "local-1b")];
     let on = client.call("EnableFastSnapshotRestores", &fast).unwrap();
     let on: Vec<_> = on.items("successful").iter().map(zone_of).map(|(zone, _)| zone).collect();

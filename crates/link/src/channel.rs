@@ -1,8 +1,8 @@
 //! A connection: bytes in both directions at once, over TLS or plain, each way with deadlines.
 //!
 //! One thread reads ([`Incoming`]). Any thread sends a whole packet at a time ([`Channel::send`]).
-//! TLS has one state for both directions. It is locked for computations only, never while the
-//! socket is waited for, so neither direction stops the other.
+//! TLS has one state for both directions. It is locked for computations only, not while a thread
+//! waits for the socket, so neither direction blocks the other.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,7 +17,7 @@ use rustls::Connection;
 use crate::clock::Deadline;
 use crate::tls::{Tls, names};
 
-/// What is read from a socket, or made ready for it, at once.
+/// Maximum of bytes that are read from a socket, or prepared for it, at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// See the module's text.
@@ -26,22 +26,22 @@ pub(crate) struct Channel {
     crypto: Option<Mutex<Connection>>,
     /// Held for a whole packet, so that packets do not mix.
     sending: Mutex<()>,
-    /// Within which a packet is sent.
+    /// Maximum time to send a packet.
     packet: Duration,
 }
 
 /// The reading half.
 pub(crate) struct Incoming {
     channel: Arc<Channel>,
-    /// Bytes that arrived and were not asked for yet.
+    /// Bytes that arrived and that no caller has read yet.
     plain: Vec<u8>,
     at: usize,
     raw: Box<[u8]>,
-    /// Within which something arrives.
+    /// Maximum time without a byte from the other side.
     silence: Duration,
 }
 
-/// A socket whose reads and writes together end at a moment.
+/// A socket whose reads and writes must all end before a deadline.
 struct Timed<'a> {
     socket: &'a TcpStream,
     deadline: Deadline,
@@ -67,7 +67,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// The kernel calls a timeout "would block".
+/// Converts the kernel's error for a timeout, "would block".
 fn late(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, LATE),
@@ -84,7 +84,7 @@ fn broken(error: rustls::Error) -> io::Error {
 }
 
 impl Channel {
-    /// Makes a connection of a socket, with the handshake of TLS if there is any.
+    /// Creates a connection from a socket, after the handshake of TLS if there is TLS.
     pub fn open(
         socket: TcpStream,
         tls: Option<&Tls>,
@@ -119,28 +119,28 @@ impl Channel {
         Ok((channel, incoming))
     }
 
-    /// Whether the other side's certificate is that of a node. Always true without TLS, where there
-    /// is no certificate.
+    /// Returns whether the other side's certificate is that of a node. Always true without TLS,
+    /// since there is no certificate then.
     pub fn is_of(&self, node: NodeId) -> bool {
         let Some(crypto) = &self.crypto else { return true };
         let crypto = lock(crypto);
         crypto.peer_certificates().and_then(<[_]>::first).is_some_and(|own| names(own, node))
     }
 
-    /// Sends bytes that are made when it is their turn: no more than one packet exists at a time.
-    /// If it fails, the connection is closed.
+    /// Sends the bytes that `make` returns. It is called when the channel is free, so at most one
+    /// packet exists at a time. If sending fails, the connection is closed.
     pub fn send(&self, make: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         self.send_in_turn(&turn, &make(), Deadline::after(self.packet))
     }
 
-    /// Sends bytes within a time of their own.
+    /// Sends bytes before `deadline`.
     pub fn send_until(&self, bytes: &[u8], deadline: Deadline) -> io::Result<()> {
         let turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         self.send_in_turn(&turn, bytes, deadline)
     }
 
-    /// Sends a sign of life, unless something is being sent anyway.
+    /// Sends a heartbeat, unless a packet is being sent.
     pub fn beat(&self) -> io::Result<()> {
         match self.sending.try_lock() {
             Ok(turn) => {
@@ -166,14 +166,14 @@ impl Channel {
                 timed.write_all(&sealed)
             }),
         };
-        // A packet that was sent in part is the last one.
+        // No packet may follow one that was sent in part.
         if sent.is_err() {
             self.close();
         }
         sent
     }
 
-    /// Ends the connection: whoever reads or sends gets an error.
+    /// Closes the connection. Threads that read or send get an error.
     pub fn close(&self) {
         // It may be closed already.
         let _ = self.socket.shutdown(Shutdown::Both);
@@ -184,7 +184,7 @@ fn lock(crypto: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     crypto.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is to be written to the socket for these bytes.
+/// Returns the bytes that the socket must get for `piece`.
 fn sealed(connection: &mut Connection, piece: &[u8]) -> io::Result<Vec<u8>> {
     connection.writer().write_all(piece)?;
     let mut sealed = Vec::with_capacity(piece.len() + 256);
@@ -195,7 +195,7 @@ fn sealed(connection: &mut Connection, piece: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 impl Incoming {
-    /// From now on something must arrive within this time.
+    /// Sets the maximum time without a byte from the other side.
     pub fn set_silence(&mut self, silence: Duration) {
         self.silence = silence;
     }
@@ -203,7 +203,7 @@ impl Incoming {
     /// Reads the head of the next packet.
     pub fn packet(&mut self) -> io::Result<Packet> {
         let mut head = [0; PACKET_BYTES];
-        // The first byte may take as long as there are signs of life, which are whole packets.
+        // Heartbeats are packets too, so the first byte comes within the limit of silence.
         self.fill(&mut head[..1], Deadline::after(self.silence))?;
         self.fill(&mut head[1..], Deadline::after(self.silence))?;
         Packet::decode(&head).map_err(malformed)
@@ -224,7 +224,7 @@ impl Incoming {
         Ok(frame)
     }
 
-    /// Reads as many bytes as there is room for.
+    /// Fills `into` with bytes.
     pub fn fill(&mut self, mut into: &mut [u8], deadline: Deadline) -> io::Result<()> {
         while !into.is_empty() {
             let waiting = &self.plain[self.at..];
@@ -275,12 +275,12 @@ impl Incoming {
     }
 }
 
-/// Takes in bytes of the socket, and appends what they say. Returns whether it was anything.
+/// Decrypts bytes of the socket and appends the plain text. Returns whether there was any.
 fn opened(connection: &mut Connection, mut raw: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
     let before = into.len();
     loop {
         match connection.reader().read_to_end(into) {
-            // Its end was announced.
+            // TLS announces the end of the connection.
             Ok(_) if into.len() == before => return Err(closed()),
             Ok(_) => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -298,7 +298,7 @@ fn malformed(error: evenkeel_wire::agent::Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
-/// Says every so often that this side lives, until it is dropped.
+/// Sends heartbeats until it is dropped.
 pub(crate) struct Heart {
     end: Arc<(Mutex<bool>, Condvar)>,
 }
@@ -313,7 +313,7 @@ impl Heart {
             while !*ended {
                 let waited = told.wait_timeout(ended, silence / 3);
                 ended = waited.unwrap_or_else(PoisonError::into_inner).0;
-                // A failed one has closed the connection, which its reader notices.
+                // A failed heartbeat has closed the connection, so its reader notices.
                 if *ended || channel.beat().is_err() {
                     return;
                 }

@@ -1,9 +1,9 @@
-//! Control's end: an [`Agent`] that is somewhere else.
+//! Control's end of the link: an [`Agent`] that passes commands to a remote one.
 //!
-//! One thread connects, says hello, reads answers, and connects again when the connection is gone.
-//! Callers send by themselves and wait. What is answered to a command that has no answer depends on
-//! what may have happened: `Down` only if nothing has, and no earlier command about the same thing
-//! is uncertain; else `Unanswered`. No command is sent twice: who called decides that.
+//! One thread connects, sends the hello, reads replies, and connects again when the connection is
+//! lost. Callers send in their own threads and wait. If a command gets no reply, the error depends
+//! on its possible effects: `Down` only if it had none and no earlier command about the same thing
+//! is uncertain, and otherwise `Unanswered`. No command is sent twice: the caller decides that.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,47 +37,47 @@ pub struct ClientConfig {
     pub cluster: u128,
     /// The secret that all nodes of the cluster know.
     pub secret: ClusterSecret,
-    /// The node that is expected there.
+    /// The node that is expected at the address.
     pub node: NodeId,
     /// This process of control.
     pub leader: Leader,
     /// Its generation.
     pub generation: LeaderGeneration,
-    /// Certificates; without them only this machine is spoken to.
+    /// Certificates. Without them, only nodes on this machine can be reached.
     pub tls: Option<TlsFiles>,
-    /// How long it waits.
+    /// Times that it waits.
     pub timing: Timing,
 }
 
-/// How the link is.
+/// State of the link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
     /// Commands are executed.
     Up,
-    /// Commands would be executed by a process of the node that has been told nothing: bring its
-    /// volumes up after [`RemoteAgent::accept_restart`] with this number.
+    /// The node's process is a new one, which has received no volumes: call
+    /// [`RemoteAgent::accept_restart`] with this number and send its volumes again.
     Restarted(u128),
-    /// There is no connection, and why. It is tried again.
+    /// There is no connection; the text has the reason. It is tried again.
     Away(String),
-    /// The node obeys another leader, and why. It is not tried again.
+    /// The node obeys another leader; the text has the reason. It is not tried again.
     Deposed(String),
 }
 
 /// The connection of the present session.
 struct Session {
     channel: Arc<Channel>,
-    /// Distinguishes it from earlier ones.
+    /// Distinguishes the session from earlier ones.
     id: u64,
     commands_max: usize,
-    /// Commands that were sent, or are about to be, and have not been answered.
+    /// Number of commands without a reply, sent or about to be.
     under_way: usize,
 }
 
-/// What there is for a caller that waits.
+/// A command's place, for its reply.
 enum Slot {
     Waiting,
     Answered(Reply),
-    /// Nobody waits.
+    /// No caller waits for the reply.
     Abandoned,
 }
 
@@ -85,11 +85,11 @@ struct State {
     status: Status,
     session: Option<Session>,
     sessions: u64,
-    /// The process of the node that control has told everything, or is about to.
+    /// The node's process that has received all state from control, or is about to.
     accepted: Option<u128>,
     /// The number of the last command.
     number: u64,
-    /// By number, with the session.
+    /// The session and the place of each command, by number.
     slots: BTreeMap<u64, (u64, Slot)>,
     unknown: Unknown,
     stopped: bool,
@@ -108,22 +108,21 @@ pub struct RemoteAgent {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How a session ended.
+/// Reason why a session ended.
 enum End {
-    /// Try again.
+    /// The next attempt is made soon.
     Gone(String),
-    /// Try again, but not soon: somebody has to change something.
+    /// The next attempt is made later: the operator must change something.
     Refused(String),
-    /// Do not try again.
+    /// No further attempt is made.
     Deposed(String),
 }
 
 impl RemoteAgent {
-    /// Connects from now on, in a thread of its own.
+    /// Starts a thread that connects.
     ///
-    /// # Errors
-    /// A file of keys or certificates is of no use; or the node is on another machine and there is
-    /// no TLS.
+    /// A file of keys or certificates cannot be used, or the node is on another machine and there
+    /// is no TLS.
     pub fn start(config: ClientConfig) -> Result<Self, LinkError> {
         if config.tls.is_none() && !config.address.ip().is_loopback() {
             return Err(LinkError::Plain(config.address));
@@ -149,13 +148,13 @@ impl RemoteAgent {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// How the link is.
+    /// Returns the state of the link.
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.state().status.clone()
     }
 
-    /// Waits until commands are executed, or are refused for good, or for so long.
+    /// Waits until the link is not [`Status::Away`], for at most `at_most`. Returns its state.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> Status {
         let deadline = Deadline::after(at_most);
@@ -166,8 +165,8 @@ impl RemoteAgent {
         state.status.clone()
     }
 
-    /// Control knows that the node is another process now, which [`Status::Restarted`] names, and
-    /// sends everything again from now on.
+    /// Confirms that control knows of the node's new process, named by [`Status::Restarted`]. From
+    /// now on commands are sent to it; control must send all state again.
     pub fn accept_restart(&self, incarnation: u128) {
         let mut state = self.shared.state();
         state.accepted = Some(incarnation);
@@ -179,7 +178,7 @@ impl RemoteAgent {
 }
 
 impl RemoteAgent {
-    /// Ends the link for good. Whoever waits for an answer hears that the connection is lost.
+    /// Ends the link. Callers that wait for a reply get the error that the connection is lost.
     pub fn close(&self) {
         let mut state = self.shared.state();
         state.stopped = true;
@@ -193,7 +192,7 @@ impl RemoteAgent {
 impl Drop for RemoteAgent {
     fn drop(&mut self) {
         self.close();
-        // It waits for no more than a connection attempt or a handshake.
+        // The thread waits at most for a connection attempt or a handshake.
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             warn!("the thread of a link to a node panicked");
         }
@@ -208,7 +207,7 @@ impl Agent for RemoteAgent {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of it is a few assignments.
+        // Every change of the state is a few assignments.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,11 +224,11 @@ impl Shared {
         let (channel, session) = self.turn(&touched)?;
         let mut number = 0;
         let sent = channel.send(|| {
-            // Here, because numbers rise on the wire.
+            // The number is assigned under the lock, because numbers must rise on the wire.
             let mut state = self.state();
             state.number += 1;
             number = state.number;
-            // If the session is over, it is found to be, below.
+            // Whether the session has ended is checked below.
             if state.session.as_ref().is_some_and(|present| present.id == session) {
                 state.slots.insert(number, (session, Slot::Waiting));
             }
@@ -256,7 +255,7 @@ impl Shared {
                 Ok(reply)
             }
             Answered::Late => {
-                // If it cannot be sent the session is over, which says the same.
+                // If this cannot be sent, the session has ended, which has the same effect.
                 let abandon = Packet { kind: PacketKind::Abandon, number };
                 let _ = channel.send(|| abandon.encode());
                 let seconds = self.config.timing.command.as_secs_f32();
@@ -268,7 +267,7 @@ impl Shared {
         }
     }
 
-    /// A session in which something could not be sent takes no more commands; its reader ends it.
+    /// Ends a session in which sending failed: it takes no more commands, and its reader ends it.
     fn give_up(&self, session: u64, error: &io::Error) {
         let mut state = self.state();
         if state.session.as_ref().is_some_and(|present| present.id == session) {
@@ -277,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a command may be sent: there is a session, and not too much is under way in it.
+    /// Waits until a command may be sent: there is a session, and it has room for one more command.
     fn turn(&self, touched: &[Touched]) -> Result<(Arc<Channel>, u64), Failed> {
         let deadline = Deadline::after(self.config.timing.patience);
         let mut state = self.state();
@@ -311,7 +310,7 @@ impl Shared {
         })
     }
 
-    /// Waits for an answer, and gives the command's place to another one.
+    /// Waits for a reply, and frees the command's place.
     fn answer(&self, number: u64, sent: io::Result<()>) -> Answered {
         let deadline = Deadline::after(self.config.timing.command);
         let mut state = self.state();
@@ -319,7 +318,7 @@ impl Shared {
         loop {
             match state.slots.get_mut(&number) {
                 Some((_, Slot::Answered(_))) => break,
-                // Its place is taken until the node answers all the same.
+                // The place stays taken until the node replies.
                 Some((_, slot @ Slot::Waiting)) if is_late => {
                     *slot = Slot::Abandoned;
                     return match sent {
@@ -355,7 +354,7 @@ impl Shared {
         Failed { kind: FailedKind::Unanswered, message }
     }
 
-    /// Connects again and again until it is stopped, or deposed.
+    /// Connects repeatedly until the link is closed or the leader is deposed.
     fn run(&self) {
         let Timing { retry_first, retry_longest, .. } = self.config.timing;
         let node = self.config.node.0;
@@ -398,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// The session is over: all that was under way in it is lost.
+    /// Ends the session: all its commands under way are lost.
     fn leave(&self, status: Status) {
         let mut state = self.state();
         state.status = status;
@@ -493,7 +492,7 @@ impl Shared {
         }
     }
 
-    /// Takes in answers until the connection ends. `Ok` is an answer to nothing.
+    /// Reads replies until the connection ends. `Ok` means that a reply has no command.
     fn read(&self, session: u64, incoming: &mut Incoming) -> io::Result<()> {
         loop {
             let Packet { kind, number } = incoming.packet()?;
@@ -528,11 +527,11 @@ impl Shared {
     }
 }
 
-/// What has become of a command that was sent.
+/// Outcome of a command that was sent.
 enum Answered {
     With(Reply),
-    /// Nothing was heard for too long.
+    /// No reply came in time.
     Late,
-    /// The connection is gone, and why.
+    /// The connection is lost; the text has the reason.
     Lost(String),
 }

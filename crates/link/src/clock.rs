@@ -1,9 +1,9 @@
-//! The only file of this crate that asks for the time.
+//! The only file of this crate that reads the time.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A moment until which something may take.
+/// A point in time at which an operation must have ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -15,13 +15,14 @@ impl Deadline {
         Self { at: Instant::now() + duration }
     }
 
-    /// The time left: zero when it is over.
+    /// Returns the time left; zero after the deadline.
     #[expect(clippy::disallowed_methods, reason = "this is the file that may")]
     pub fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// The time left as a socket's timeout, for which zero means forever.
+    /// Returns the time left as a socket's timeout, for which zero means no limit. Returns an error
+    /// after the deadline.
     pub fn timeout(&self, what: &str) -> io::Result<Duration> {
         match self.left() {
             Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned())),
@@ -31,7 +32,7 @@ impl Deadline {
     }
 }
 
-/// The time since some origin, for limits of log lines.
+/// Returns the time since some origin, for limits of log lines.
 pub(crate) fn now() -> evenkeel_core::time::Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

@@ -1,29 +1,29 @@
-//! Why an end of the link cannot be set up.
+//! Errors at the start of either side of the link.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why an end of the link cannot be set up.
+/// Why a side of the link cannot be started.
 #[derive(Debug)]
 pub enum LinkError {
     /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
-    /// Other machines reach the address, and there is no TLS.
+    /// The address is not a loopback address, and there is no TLS.
     Plain(SocketAddr),
-    /// A file of keys or certificates is of no use.
+    /// A file of keys or certificates cannot be used.
     Tls {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// The file of the highest generation cannot be read or written.
     Generation {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// A thread or a descriptor was refused.

@@ -1,8 +1,8 @@
-//! The highest generation that a node has heard, in a file: a node that was restarted obeys no
-//! leader that it had refused before.
+//! The file with the highest generation that a node has received. With it, a restarted node refuses
+//! the leaders that it refused before.
 //!
-//! Ceph's locks keep bytes safe without it. It keeps a leader that slept, and wakes after the node
-//! was restarted, from setting limits or deleting what its successor has decided otherwise.
+//! Ceph's locks protect bytes without it. It keeps a leader that slept, and wakes after the node
+//! was restarted, from setting limits or deleting things that its successor has kept.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -23,11 +23,11 @@ pub(crate) struct GenerationFile {
     path: PathBuf,
 }
 
-/// What the file says.
+/// Content of the file.
 pub(crate) type Heard = (LeaderGeneration, Leader);
 
 impl GenerationFile {
-    /// Opens it; there may be none yet.
+    /// Opens the file. Returns no content if it does not exist yet.
     pub fn open(path: &Path) -> Result<(Self, Option<Heard>), LinkError> {
         let file = Self { path: path.into() };
         let heard = match fs::metadata(path) {
@@ -50,7 +50,7 @@ impl GenerationFile {
         Ok((file, heard))
     }
 
-    /// Stores it durably: the old content or the new is there, whatever happens.
+    /// Stores it durably. After a crash the file has the old content or the new one.
     pub fn store(&self, (generation, leader): Heard) -> Result<(), LinkError> {
         let text = format!("{TITLE} {} {} {}\n", generation.0, leader.node.0, leader.incarnation);
         let beside = self.path.with_extension("new");

@@ -17,10 +17,10 @@ use evenkeel_wire::agent::session::{
 use crate::channel::{Channel, Incoming};
 use crate::clock::Deadline;
 
-/// A nonce of the system's random numbers.
+/// Returns a nonce from the system's random numbers.
 ///
 /// # Errors
-/// The system gives none.
+/// The system returns an error.
 pub fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; NONCE_BYTES];
     let random = rustls::crypto::ring::default_provider().secure_random;
@@ -28,11 +28,11 @@ pub fn nonce() -> io::Result<Nonce> {
     Ok(nonce)
 }
 
-/// Why the node that was connected to has not proven itself.
+/// Why the node at the other end has not proven itself.
 pub(crate) enum Unproven {
     /// The connection failed.
     Io(io::Error),
-    /// It speaks another version, or is no node of this cluster; in words.
+    /// It speaks another version, or is no node of this cluster; the text has the reason.
     Refused(String),
 }
 
@@ -42,7 +42,7 @@ impl From<io::Error> for Unproven {
     }
 }
 
-/// The side that connects: lets the node prove itself, and proves this side.
+/// Runs the connecting side: checks the node's proof, then proves this side.
 pub(crate) fn prove_to(
     (address, node): (SocketAddr, NodeId),
     secret: &ClusterSecret,
@@ -78,7 +78,7 @@ pub(crate) fn prove_to(
     Ok(channel.send_until(&secret.proof_of_connecting(&meeting), deadline)?)
 }
 
-/// Reads the text behind an answer's head.
+/// Reads the text that follows an answer's head.
 pub(crate) fn read_answer(
     mut bytes: Vec<u8>,
     incoming: &mut Incoming,
@@ -95,8 +95,8 @@ pub(crate) fn read_answer(
     Ok(Answer::decode(&bytes))
 }
 
-/// The side that listens: proves this node, and lets the other side prove itself. The error is for
-/// the log. What is sent to a side that has proven nothing tells nothing of the cluster.
+/// Runs the listening side: proves this node, then checks the other side's proof. The error is for
+/// the log; a side that has proven nothing receives no information about the cluster.
 pub(crate) fn prove_from(
     node: NodeId,
     secret: &ClusterSecret,
@@ -118,7 +118,7 @@ pub(crate) fn prove_from(
                 silence_ms: 0,
                 text: text.clone(),
             };
-            // If it cannot be sent, the connection is closed all the same.
+            // If the answer cannot be sent, the connection is closed anyway.
             let _ = channel.send_until(&answer.encode(), deadline);
             return Err(text);
         }

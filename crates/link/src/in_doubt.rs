@@ -8,15 +8,15 @@ use evenkeel_wire::agent::Touched;
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct Unknown {
-    /// With the number that the next command had when the uncertainty began: a command answered
-    /// with a lower one had begun before, and settles nothing.
+    /// The number that the next command had when the uncertainty began. A command with a lower
+    /// number had begun before, so its answer settles nothing.
     since: BTreeMap<Touched, u64>,
-    /// There were more than can be remembered.
+    /// Whether there were more items than can be stored.
     everything: bool,
 }
 
 impl Unknown {
-    /// A command about these had no answer, or one that settles nothing.
+    /// Records that a command about these items had no answer, or one that settles nothing.
     pub fn add(&mut self, touched: &[Touched], next: u64) {
         for &thing in touched {
             if self.since.len() >= AGENT_UNKNOWN_MAX && !self.since.contains_key(&thing) {
@@ -27,7 +27,7 @@ impl Unknown {
         }
     }
 
-    /// The command with this number was answered with what it did.
+    /// Records that the command with this number was answered with its outcome.
     pub fn settle(&mut self, touched: &[Touched], number: u64) {
         for thing in touched {
             if self.since.get(thing).is_some_and(|since| *since <= number) {
@@ -36,7 +36,7 @@ impl Unknown {
         }
     }
 
-    /// Whether an earlier command may have changed one of these, or may yet.
+    /// Returns whether an earlier command may have changed one of these, or may still do so.
     pub fn has(&self, touched: &[Touched]) -> bool {
         let is_any = || touched.iter().any(|thing| self.since.contains_key(thing));
         !touched.is_empty() && (self.everything || is_any())

@@ -1,9 +1,9 @@
-//! Decides whether a command is executed: by the session that sends it and the newest leader.
+//! Decides whether a command is executed, by its session and the newest leader.
 //!
-//! A session's commands are executed while no later session was let in. Those of former sessions
-//! that had begun run to their end, since nobody can stop them; until then a command that changes
-//! what one of them changes is not begun. So the last whole statement about a thing is the one that
-//! holds, also if an earlier one hung.
+//! A session's commands are executed until a later session is let in. Commands of former sessions
+//! that had begun cannot be stopped, so they run to their end. Until then a new command that
+//! changes the same thing is refused. So the last complete command about a thing takes effect last,
+//! even if an earlier one hung.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::channel::Channel;
 use crate::clock::Deadline;
 use crate::generation::{GenerationFile, Heard};
 
-/// A session, in the order in which they were let in.
+/// Number of a session, in the order in which sessions were let in.
 pub(crate) type SessionId = u64;
 
 /// Why a command is not executed.
@@ -25,16 +25,16 @@ pub(crate) type SessionId = u64;
 pub(crate) enum Kept {
     /// There is a later session.
     Fenced,
-    /// Nobody waits for an earlier command that changes the same thing, and it runs.
+    /// An earlier command that changes the same thing still runs, and no caller waits for it.
     Conflict(Touched),
-    /// So many commands run already.
+    /// The maximum number of commands run already.
     Full,
 }
 
 struct Running {
     touched: Vec<Touched>,
     bytes: usize,
-    /// Nobody waits for its answer.
+    /// No caller waits for its reply.
     abandoned: bool,
 }
 
@@ -64,12 +64,12 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The highest generation that was heard.
+    /// Returns the highest generation that was received.
     pub fn generation(&self) -> LeaderGeneration {
         self.state().heard.map_or(LeaderGeneration(0), |(generation, _)| generation)
     }
 
-    /// Lets a leader in, or says why not. Any former session ends.
+    /// Lets a leader in, and ends the former session. Returns an error if the leader is refused.
     pub fn admit(
         &self,
         hello: &Hello,
@@ -84,7 +84,7 @@ impl Gate {
             (verdict, format!("this node has heard {heard} of {other} on {by}"))
         })?;
         if is_new {
-            // Before anything is done in its name, so that no restart brings back an older one.
+            // Stored before any command is executed, so that no restart lets an older leader in.
             state.file.store(said).map_err(|error| (Verdict::Busy, error.to_string()))?;
             state.heard = Some(said);
         }
@@ -98,7 +98,8 @@ impl Gate {
         Ok(state.session)
     }
 
-    /// Waits until bytes of a command may be kept. Returns whether the session is the latest.
+    /// Waits until there is room for the bytes of a command. Returns whether the session is the
+    /// latest.
     pub fn wait_for_room(&self, session: SessionId, bytes: usize) -> bool {
         let mut state = self.state();
         loop {
@@ -113,7 +114,7 @@ impl Gate {
         }
     }
 
-    /// Begins a command, unless it must not be executed.
+    /// Begins a command. Returns an error if it must not be executed.
     pub fn enter(
         &self,
         session: SessionId,
@@ -138,19 +139,19 @@ impl Gate {
         Ok(())
     }
 
-    /// Commands of a session that run.
+    /// Returns the number of a session's commands that run.
     pub fn running(&self, session: SessionId) -> usize {
         self.state().running.range((session, 0)..=(session, u64::MAX)).count()
     }
 
-    /// Nobody waits for this command any more.
+    /// Records that no caller waits for this command any more.
     pub fn abandon(&self, session: SessionId, number: u64) {
         if let Some(running) = self.state().running.get_mut(&(session, number)) {
             running.abandoned = true;
         }
     }
 
-    /// A command is executed. Returns whether its answer may still be sent.
+    /// Records that a command has ended. Returns whether its reply may still be sent.
     pub fn leave(&self, session: SessionId, number: u64) -> bool {
         let mut state = self.state();
         state.running.remove(&(session, number));
@@ -158,7 +159,7 @@ impl Gate {
         state.session == session
     }
 
-    /// A session has ended: nobody waits for its commands.
+    /// Records that a session has ended: no caller waits for its commands.
     pub fn end(&self, session: SessionId) {
         let mut state = self.state();
         let of = state.running.range_mut((session, 0)..=(session, u64::MAX));
@@ -168,7 +169,7 @@ impl Gate {
         }
     }
 
-    /// Ends the present session, and waits so long for commands to end.
+    /// Ends the present session, and waits at most `at_most` for commands to end.
     pub fn close(&self, at_most: Duration) {
         let deadline = Deadline::after(at_most);
         let mut state = self.state();

@@ -1,23 +1,24 @@
-//! The agent protocol over TCP. [`AgentServer`] puts any [`Agent`] behind a socket, at the data
-//! plane; [`RemoteAgent`] is one for control that reaches it.
+//! The agent protocol over TCP. [`AgentServer`] makes any [`Agent`] of a data plane reachable
+//! through a socket. [`RemoteAgent`] is an [`Agent`] for control that passes commands to it.
 //!
 //! ```text
 //!  control ── RemoteAgent ──── TCP, TLS ──── AgentServer ── Agent ── the data plane
 //!                │  hello: cluster, node, leader, generation │
-//!                │  number, command ──▶          gate: who leads, what runs
+//!                │  number, command ──▶          gate: leader, running commands
 //!                │            ◀── number, reply              │
 //! ```
 //!
-//! What holds:
+//! Guarantees:
 //!
-//! - A node executes no command of a leader once it has heard of one with a higher generation. What
-//!   it had begun runs on, and a later command that changes the same thing waits for its end.
-//! - A command is sent once. One whose answer is lost is [`FailedKind::Unanswered`], and so is each
-//!   later one about the same thing that cannot be sent; [`FailedKind::Down`] means that nothing
-//!   has happened or will.
-//! - A data plane that was restarted gets no command before control says that it knows
-//!   ([`RemoteAgent::accept_restart`]).
-//! - Every queue and buffer has a bound, in `core::limits`; nobody waits without one.
+//! - A node executes no command of a leader once it has received a higher generation. Commands that
+//!   it had begun continue, and a later command that changes the same thing is not begun before
+//!   they end.
+//! - A command is sent once. If its reply is lost, the error is [`FailedKind::Unanswered`], and so
+//!   is that of each later command about the same thing that cannot be sent. [`FailedKind::Down`]
+//!   means that the command has no effect, now and later.
+//! - A data plane that was restarted gets no command before control confirms that it knows of the
+//!   restart ([`RemoteAgent::accept_restart`]).
+//! - Every queue and buffer has a bound, in `core::limits`, and every wait has a limit.
 //!
 //! [`Agent`]: evenkeel_wire::agent::Agent
 //! [`FailedKind::Unanswered`]: evenkeel_wire::agent::FailedKind::Unanswered
@@ -43,22 +44,22 @@ pub use tls::{TlsFiles, server_name};
 
 use std::time::Duration;
 
-/// How long each side waits. Both ends have the same.
+/// Times that each side waits. Both ends have the same ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// From the connection to the end of hello and answer.
     pub handshake: Duration,
-    /// Without a byte from the other side, until the connection is given up. Each side sends
-    /// something three times as often. The node's counts for both.
+    /// Without a byte from the other side, before the connection is closed. Each side sends at
+    /// least three times as often. Both sides use the node's value.
     pub silence: Duration,
-    /// For one packet to be sent, or to arrive once it has begun.
+    /// For one packet to be sent, or to arrive after its first byte.
     pub packet: Duration,
-    /// Of control for a command's answer while the connection lives: longer than the data plane
+    /// Of control for a command's reply while the connection lives. Longer than the data plane
     /// waits for its disks.
     pub command: Duration,
-    /// Of a command for a connection, or for its turn.
+    /// Of a command for a connection, or for room in it.
     pub patience: Duration,
-    /// Before the second attempt to connect; it doubles with each.
+    /// Before the second attempt to connect; doubles with each attempt.
     pub retry_first: Duration,
     /// The longest wait between two attempts.
     pub retry_longest: Duration,

@@ -1,8 +1,8 @@
-//! The node's end: listens, lets the leader in, executes its commands through the agent.
+//! The node's end of the link: listens, lets the leader in, and executes its commands.
 //!
-//! One thread accepts. Each connection has a thread that reads, which is bounded in number by those
-//! that have not said hello yet and the one session that is let in. Each command has a thread while
-//! it runs: most take microseconds, and one whose disk hangs holds up no other.
+//! One thread accepts. Each connection has a thread that reads; their number is bounded by the
+//! limit of handshakes and the one session that is let in. Each command has a thread while it runs:
+//! most take microseconds, and one whose disk hangs delays no other.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,16 +32,16 @@ use crate::leader_check::{Gate, Kept, SessionId};
 use crate::tls::Tls;
 use crate::{LinkError, Timing, TlsFiles};
 
-/// Asks whether a leader has a generation that this node has not heard yet.
+/// Checks with the cluster whether a leader has a generation that is new to this node.
 ///
-/// A node keeps the highest generation for good, so one that the cluster has never had would keep
-/// all later leaders out.
+/// A node keeps the highest generation permanently, so a generation that the cluster has never had
+/// would keep all later leaders out.
 #[derive(Clone)]
 pub struct Confirm(Arc<dyn Fn(Leader, LeaderGeneration) -> Result<(), String> + Send + Sync>);
 
 impl Confirm {
-    /// As `ask` says, which may take as long as a handshake; an error says why the leader is not
-    /// let in now.
+    /// Calls `ask`, which may take as long as a handshake. Its error has the reason why the leader
+    /// is not let in now.
     pub fn new(
         ask: impl Fn(Leader, LeaderGeneration) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
@@ -58,41 +58,42 @@ impl std::fmt::Debug for Confirm {
 /// The node's end of the link.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The cluster that the node belongs to.
     pub cluster: u128,
     /// The secret that all nodes of the cluster know. A side that does not know it is refused.
     pub secret: ClusterSecret,
-    /// Says whether a generation is that of the cluster's leader.
+    /// Checks whether a generation is that of the cluster's leader.
     pub confirm: Confirm,
     /// The node.
     pub node: NodeId,
-    /// Names this process of the node. Another one must have another number.
+    /// Identifies this process of the node; another process must have another number.
     pub incarnation: u128,
-    /// Where the highest generation is kept, on a disk that outlives the process.
+    /// File with the highest generation, on a disk that outlives the process.
     pub generation_file: PathBuf,
-    /// Certificates; without them only this machine is listened to.
+    /// Certificates. Without them, only loopback addresses can be listened on.
     pub tls: Option<TlsFiles>,
-    /// How long it waits.
+    /// Times that it waits.
     pub timing: Timing,
 }
 
 struct Shared {
     config: ServerConfig,
     tls: Option<Tls>,
-    /// Nothing once it has stopped: what the agent holds is let go then.
+    /// `None` once the server has stopped, so that the agent's resources are freed.
     agent: Mutex<Option<Arc<dyn Agent>>>,
     gate: Gate,
-    /// Connections that have not said hello.
+    /// Number of connections that have not sent a hello.
     handshakes: AtomicUsize,
     stopped: AtomicBool,
-    /// Written to when it stops.
+    /// Written to when the server stops.
     stop: OwnedFd,
     strangers: Mutex<LogLimit>,
 }
 
-/// A data plane's agent behind a socket. Dropping it closes the socket; the data plane goes on.
+/// Makes a data plane's agent reachable through a socket. Dropping it closes the socket; the data
+/// plane continues.
 pub struct AgentServer {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -100,11 +101,10 @@ pub struct AgentServer {
 }
 
 impl AgentServer {
-    /// Listens from now on.
+    /// Starts listening.
     ///
-    /// # Errors
-    /// An address or a file cannot be used; or other machines reach the address and there is no
-    /// TLS.
+    /// An address or a file cannot be used, or the address is not a loopback address and there is
+    /// no TLS.
     pub fn start(config: ServerConfig, agent: Arc<dyn Agent>) -> Result<Self, LinkError> {
         if config.tls.is_none() && !config.listen.ip().is_loopback() {
             return Err(LinkError::Plain(config.listen));
@@ -136,7 +136,7 @@ impl AgentServer {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// The address that is listened on, with its real port.
+    /// Returns the address that is listened on, with the port in use.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -146,7 +146,7 @@ impl AgentServer {
 impl Drop for AgentServer {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
-        // It cannot fail: the counter is far from its end.
+        // This cannot fail: the counter is far from its maximum.
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
         *self.shared.agent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.shared.gate.close(self.shared.config.timing.handshake);
@@ -160,14 +160,14 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
     while !shared.stopped.load(Ordering::SeqCst) {
         let mut ready =
             [PollFd::new(listener, PollFlags::IN), PollFd::new(&shared.stop, PollFlags::IN)];
-        // Interrupted or not, the loop looks at both.
+        // Interrupted or not, the loop checks both descriptors.
         let _ = poll(&mut ready, None);
         match listener.accept() {
             Ok((socket, peer)) => take_in(shared, socket, peer),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 shared.tell_of("a connection", &format!("cannot be accepted: {error}"));
-                // No descriptor is left, perhaps. Not at once again.
+                // Perhaps no descriptor is free, so the next attempt waits.
                 let pause = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
                 let _ = poll(&mut [PollFd::new(&shared.stop, PollFlags::IN)], Some(&pause));
             }
@@ -175,7 +175,7 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Counts a connection that has not said hello.
+/// Counts a connection that has not sent a hello.
 struct Handshake(Arc<Shared>);
 
 impl Drop for Handshake {
@@ -201,7 +201,7 @@ fn take_in(shared: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) {
 }
 
 impl Shared {
-    /// A line about somebody who may be anybody: a few of them in ten seconds.
+    /// Logs a line about an unproven peer: at most a few in ten seconds.
     fn tell_of(&self, who: &str, what: &str) {
         let line = self.strangers.lock().unwrap_or_else(PoisonError::into_inner).line(clock::now());
         if let Some(left_out) = line {
@@ -228,7 +228,7 @@ impl Shared {
         channel.close();
         self.gate.end(session);
         match ended {
-            // A later session's line says it.
+            // The line about the later session reports it.
             Ok(()) => debug!(%peer, %leader, "the session has been replaced"),
             Err(error) => {
                 warn!(%peer, %leader, %error, "control is gone; volumes are served as before");
@@ -236,13 +236,14 @@ impl Shared {
         }
     }
 
-    /// Finds out who it is. The error is for the log; whoever is refused is told, too.
+    /// Runs the handshake, which identifies the leader. The error is for the log; a refused peer
+    /// gets the reason, too.
     fn welcome(
         &self,
         socket: TcpStream,
         deadline: Deadline,
     ) -> Result<(Hello, Arc<Channel>, Incoming, SessionId), String> {
-        // What an accepted socket inherits differs between systems.
+        // The inherited flags of an accepted socket differ between systems.
         socket.set_nonblocking(false).map_err(|error| error.to_string())?;
         let Timing { packet, silence, handshake, .. } = self.config.timing;
         let (channel, mut incoming) = Channel::open(socket, self.tls.as_ref(), packet, deadline)
@@ -315,7 +316,8 @@ impl Shared {
         Ok(hello)
     }
 
-    /// Reads packets until the connection ends, or a later session is let in: then it is no error.
+    /// Reads packets until the connection ends or a later session is let in. The latter is no
+    /// error.
     fn read(
         self: &Arc<Self>,
         session: SessionId,

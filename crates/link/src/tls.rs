@@ -1,8 +1,8 @@
-//! Mutual TLS 1.3: each side shows a certificate of the cluster's authority and refuses anybody
-//! else.
+//! Mutual TLS 1.3: each side shows a certificate of the cluster's authority, and refuses a peer
+//! without one.
 //!
-//! A node's certificate names it as `node-7.evenkeel` (a DNS name), so that no node can pass for
-//! another one, neither where it listens nor where it leads.
+//! A node's certificate has its name, as `node-7.evenkeel` (a DNS name). So no node can impersonate
+//! another one, neither as a server nor as a leader.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::LinkError;
 /// Files in PEM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// The certificate of this side, and any between it and the authority's.
+    /// The certificate of this side, and intermediate certificates up to the authority's.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -29,21 +29,21 @@ pub struct TlsFiles {
     pub authority: PathBuf,
 }
 
-/// What either side makes connections of.
+/// TLS configuration of a side.
 pub(crate) enum Tls {
     Server(Arc<ServerConfig>),
     Client(Arc<ClientConfig>, ServerName<'static>),
 }
 
-/// The name in a node's certificate, for whoever connects to it.
+/// Returns the name in a node's certificate, which its clients check.
 ///
 /// # Errors
-/// Never: the name is a valid one, whatever the number.
+/// None in practice: the name is valid for every number.
 pub fn server_name(node: NodeId) -> Result<ServerName<'static>, InvalidDnsNameError> {
     ServerName::try_from(format!("node-{}.evenkeel", node.0))
 }
 
-/// Whether a certificate names a node.
+/// Returns whether a certificate names a node.
 pub(crate) fn names(certificate: &CertificateDer<'_>, node: NodeId) -> bool {
     let Ok(name) = server_name(node) else { return false };
     let parsed = ParsedCertificate::try_from(certificate);
@@ -81,10 +81,10 @@ impl TlsFiles {
         Ok(Arc::new(roots))
     }
 
-    /// For the side that is connected to.
+    /// Returns the configuration of a side that listens.
     ///
     /// # Errors
-    /// A file is of no use.
+    /// A file cannot be used.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, LinkError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots()?, provider())
             .build()
@@ -98,10 +98,10 @@ impl TlsFiles {
         Ok(Arc::new(config))
     }
 
-    /// For the side that connects; whom it expects there: [`server_name`].
+    /// Returns the configuration of a side that connects. It checks the name [`server_name`].
     ///
     /// # Errors
-    /// A file is of no use.
+    /// A file cannot be used.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, LinkError> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
@@ -112,7 +112,7 @@ impl TlsFiles {
         Ok(Arc::new(config))
     }
 
-    /// For a node's own side, whose certificate must name it.
+    /// Returns the configuration of a node that listens; its certificate must name it.
     pub(crate) fn server(&self, node: NodeId) -> Result<Tls, LinkError> {
         let config = self.server_config()?;
         let problem = || {

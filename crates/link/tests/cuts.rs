@@ -1,5 +1,5 @@
-//! A connection that is cut after any number of bytes: a command is executed once or not at all,
-//! control is told what it can know, and repeating it ends well.
+//! A connection that is cut after each number of bytes: a command is executed once or not at all,
+//! control gets an error that claims no more than it can know, and repeating the command succeeds.
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
 mod support;
@@ -13,17 +13,17 @@ use evenkeel_wire::agent::session::{
 use evenkeel_wire::agent::{Agent, Command, FailedKind, HEAD_BYTES, Reply};
 use support::{Fake, LONG, Passage, Relay, connect, failed, serve, up};
 
-/// What control sends before its first command.
+/// Number of bytes that control sends before its first command.
 const FORTH_BYTES: usize = OPENING_BYTES + PROOF_BYTES + HELLO_BYTES;
-/// What a node sends before its first reply.
+/// Number of bytes that a node sends before its first reply.
 const BACK_BYTES: usize = SESSION_CHALLENGE_BYTES + ANSWER_BYTES;
 
-/// Not idempotent: the worst one to be sent twice.
+/// A command that is not idempotent: sending it twice would be noticed.
 fn snapshot() -> Command {
     Command::Snapshot(VolumeId::from_bits(1), SnapshotId::from_bits(2))
 }
 
-/// One command over a connection that is cut, and what the next one tells.
+/// Sends one command over a connection that is cut. Returns the outcome after the next one.
 fn cut_after(passage: Passage) -> &'static str {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = serve(folder.path(), &fake);
@@ -32,7 +32,7 @@ fn cut_after(passage: Passage) -> &'static str {
     let answer = remote.call(snapshot());
     let executed = fake.begun().len();
     let outcome = match answer {
-        // It went over the second connection, or the cut came later.
+        // It was sent over the second connection, or the cut came later.
         Reply::Done => {
             assert_eq!(executed, 1, "{passage:?}");
             "done"
@@ -44,14 +44,14 @@ fn cut_after(passage: Passage) -> &'static str {
         }
         other => panic!("{other:?} with {passage:?}"),
     };
-    // Control asks again, until the former one has ended if it had begun.
+    // Control repeats it until the former one, if it had begun, has ended.
     let remote = up(remote);
     let mut calls = 2;
     while remote.call(snapshot()) != Reply::Done {
         calls += 1;
         assert_eq!(remote.wait(LONG), Status::Up);
     }
-    // What was lost is either executed by now or never, and nothing was sent by itself.
+    // The lost command has been executed by now or never will be; the link has repeated nothing.
     let executed = fake.ended().len();
     assert!((1..=calls).contains(&executed), "{executed} of {calls} with {passage:?}");
     outcome
@@ -66,7 +66,7 @@ fn after_any_byte_on_the_way_there() {
     for forth_max in 1..=whole {
         outcomes.push(cut_after(Passage { forth_max, ..Passage::OPEN }));
     }
-    // Before the hello is whole nothing was sent; from then on it is not known.
+    // No command is sent before the hello is complete. From then on the outcome is unknown.
     assert!(outcomes[..FORTH_BYTES - 1].iter().all(|outcome| *outcome == "done"), "{outcomes:?}");
     assert!(outcomes[FORTH_BYTES + 1..].contains(&"unknown"), "{outcomes:?}");
 }
@@ -95,7 +95,7 @@ fn what_cannot_be_sent_is_down_unless_something_before_it_is_unknown() {
     let lost = std::thread::scope(|scope| {
         let call = scope.spawn(|| remote.call(snapshot()));
         fake.wait_until_begun(1);
-        // Nobody answers any more.
+        // The connection is cut before the reply.
         relay.cut();
         call.join().unwrap()
     });
@@ -103,7 +103,7 @@ fn what_cannot_be_sent_is_down_unless_something_before_it_is_unknown() {
     fake.let_go();
     drop(server);
     until_away(&remote);
-    // The volume was in the command that was lost; another one, and a question, were not.
+    // The volume was in the lost command; another volume, and a question, were not.
     let same = Command::Delete(VolumeId::from_bits(1));
     assert_eq!(failed(remote.call(same)).kind, FailedKind::Unanswered);
     let other = Command::Delete(VolumeId::from_bits(3));

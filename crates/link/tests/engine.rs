@@ -1,5 +1,5 @@
-//! The engine's own tests, with its agent behind TCP and TLS: whatever an agent in the same process
-//! does, a remote one does. And a data plane that serves while control's connection is away.
+//! Runs the engine's tests with its agent behind TCP and TLS: a remote agent behaves as one in the
+//! same process. Also tests that a data plane serves without control's connection.
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 #![allow(clippy::duplicate_mod, reason = "each of these tests has its own support")]
 
@@ -71,15 +71,15 @@ fn volumes_are_served_while_control_is_away() {
         assert_eq!(client.ask(write, offset, 4_096, &block), Answer::Done(Vec::new()));
         assert_eq!(client.ask(Operation::Read, offset, 4_096, &[]), Answer::Done(block.clone()));
     }
-    // And with nobody there at all, also a new client.
+    // It serves without any control, even a new client.
     drop(control);
     let mut other = served.connect(id);
     assert_eq!(other.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(block.clone()));
-    // The next leader finds all of it.
+    // The next leader finds all volumes.
     let control = up(connect(server.address(), 2));
     let Reply::Report(report) = control.call(Command::Report) else { panic!("no report") };
     assert_eq!((report.volumes.len(), report.volumes[0].connections), (1, 2));
-    // The listener can go, and come back, while the data plane goes on.
+    // The listener can stop, and start again, while the data plane continues.
     drop(server);
     assert_eq!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(block));
     let server = serve(folder.path(), &agent);

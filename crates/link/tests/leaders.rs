@@ -18,7 +18,7 @@ fn delete(volume: u128) -> Command {
     Command::Delete(VolumeId::from_bits(volume))
 }
 
-/// What a leader hears that is deposed.
+/// Waits until this leader is deposed, and returns the reason.
 fn deposed(remote: &RemoteAgent) -> String {
     loop {
         match remote.status() {
@@ -38,11 +38,11 @@ fn a_node_obeys_the_leader_with_the_highest_generation() {
     assert_eq!(second.call(delete(2)), Reply::Done);
     let why = deposed(&first);
     assert_eq!(why, "this node has heard generation 2 of the leader on node 2, incarnation 200");
-    // Nothing of it was executed, and it is not asked to try again.
+    // The command was not executed, and the error does not ask to try again.
     let refused = failed(first.call(delete(3)));
     assert_eq!(refused.kind, FailedKind::Down);
     assert!(refused.message.starts_with("node 7 obeys another leader"), "{}", refused.message);
-    // Another process with the same generation is a fault of whoever gave it.
+    // Two processes with the same generation are a fault of the election.
     let mut config = client_config(server.address(), 2);
     config.leader = Leader { incarnation: 5, ..leader(2) };
     let twin = RemoteAgent::start(config).unwrap();
@@ -60,7 +60,7 @@ fn the_highest_generation_outlives_the_node_and_a_damaged_file_is_told() {
     let server = serve(folder.path(), &fake);
     let old = connect(server.address(), 4);
     assert!(matches!(old.wait(LONG), Status::Deposed(_)));
-    // The same leader comes back, and a later one.
+    // The same leader is let in again, and then a later one.
     drop(up(connect(server.address(), 5)));
     drop(up(connect(server.address(), 6)));
     drop(server);
@@ -101,7 +101,7 @@ fn what_a_former_leader_began_ends_before_the_next_one_changes_the_same() {
         fake.wait_until_begun(1);
         let second = up(connect(server.address(), 2));
         assert_eq!(kind(hung.join().unwrap()), FailedKind::Unanswered);
-        // The same volume waits; others, hosts and questions do not.
+        // Only the same volume waits; other volumes, hosts and questions do not.
         let waits = failed(second.call(delete(1)));
         assert_eq!(waits.kind, FailedKind::Unanswered);
         assert!(waits.message.contains("Volume") && waits.message.contains("not ended yet"));

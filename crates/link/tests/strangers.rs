@@ -1,5 +1,5 @@
-//! Peers that are not control, or not this cluster's, or broken: refused with a reason, and neither
-//! the node nor its leader suffers.
+//! Peers that are not control, not of this cluster, or broken: they are refused with a reason, and
+//! affect neither the node nor its leader.
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
 mod support;
@@ -40,7 +40,7 @@ fn raw(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// Proves that it knows a secret.
+/// Proves the knowledge of a secret.
 fn prove(address: SocketAddr, secret: &ClusterSecret) -> TcpStream {
     let mut socket = raw(address);
     let opening = Opening { agent_version: VERSION, nonce: [1; NONCE_BYTES] };
@@ -59,7 +59,7 @@ fn prove(address: SocketAddr, secret: &ClusterSecret) -> TcpStream {
     socket
 }
 
-/// What a node answers to these bytes behind a proof.
+/// Returns a node's answer to these bytes after a proof.
 fn answer(address: SocketAddr, bytes: &[u8]) -> (TcpStream, Answer) {
     answer_on(prove(address, &SECRET), bytes)
 }
@@ -73,7 +73,7 @@ fn answer_on(mut socket: TcpStream, bytes: &[u8]) -> (TcpStream, Answer) {
     (socket, Answer::decode(&[&head[..], &text].concat()).unwrap())
 }
 
-/// Whether the other side ends the connection.
+/// Returns whether the other side closes the connection.
 fn is_closed(mut socket: TcpStream) -> bool {
     let mut rest = Vec::new();
     match socket.read_to_end(&mut rest) {
@@ -108,7 +108,7 @@ fn a_hello_that_does_not_fit_is_answered_with_the_reason() {
     assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
 }
 
-/// Any local user reaches the address: it may be no node.
+/// Any local user can connect to the address, and need not be a node.
 #[test]
 fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
@@ -120,7 +120,7 @@ fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
     let mut told = Vec::new();
     let _ = wrong.read_to_end(&mut told);
     assert_eq!(told, b"", "the node says nothing");
-    // A hello of another version, and bytes of anything.
+    // A hello of another version, and arbitrary bytes.
     let version_2 = [b"EVKH\0\x02", &before[6..]].concat();
     let other = Opening { agent_version: 7, nonce: [1; NONCE_BYTES] }.encode();
     for (bytes, text) in [
@@ -134,9 +134,9 @@ fn a_side_without_the_secret_leads_nothing_and_learns_nothing() {
         assert_eq!((answer.generation, answer.incarnation), (LeaderGeneration(0), 0));
         assert!(is_closed(socket));
     }
-    // Nothing of it was heard: the first leader is the first.
+    // None of their generations was stored: the first leader is accepted.
     assert_eq!(up(connect(server.address(), 1)).call(Command::Report), Reply::Done);
-    // A node that does not know the secret commands nothing either way.
+    // A node without the secret commands nothing either way.
     let secret = ClusterSecret::new([8; SECRET_BYTES]);
     let config = ClientConfig { secret, ..client_config(server.address(), 2) };
     let why = away(&RemoteAgent::start(config).unwrap());
@@ -208,7 +208,7 @@ fn packets_that_break_the_protocol_end_the_session_and_nothing_else() {
         socket.write_all(&bytes).unwrap();
         assert!(is_closed(socket), "{bytes:?}");
     }
-    // A frame of the right length that means nothing is answered.
+    // A frame of the right length with invalid content gets a reply.
     let (mut socket, _) = answer(server.address(), &hello().encode());
     let mut unknown = report;
     unknown[6] = 0x7f;
@@ -233,7 +233,7 @@ fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
     config.timing.handshake = Duration::from_millis(300);
     config.timing.silence = Duration::from_millis(200);
     let server = AgentServer::start(config, Arc::clone(&fake) as Arc<dyn Agent>).unwrap();
-    // A hello that drips: its time is for all of it.
+    // A hello that arrives slowly: the time limit is for all of it.
     let mut slow = raw(server.address());
     let hello = hello().encode();
     let opening = Opening { agent_version: VERSION, nonce: [1; NONCE_BYTES] }.encode();
@@ -242,11 +242,11 @@ fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
         (0..AGENT_HANDSHAKES_MAX * 3).map(|_| raw(server.address())).collect();
     assert!(is_closed(slow));
     assert!(silent.into_iter().all(is_closed));
-    // A leader that falls silent, as one whose machine has lost its power.
+    // A leader that is silent, as one whose machine has lost power.
     let (half_open, answer) = answer(server.address(), &hello);
     assert_eq!((answer.verdict, answer.silence_ms), (Verdict::Welcome, 200));
     assert!(is_closed(half_open));
-    // One that lives is not: it waits for an answer for much longer than it may be silent.
+    // A leader that lives is kept: it waits for a reply for much longer than the limit of silence.
     let remote = up(connect(server.address(), 1));
     fake.hold(&Command::Report);
     std::thread::scope(|scope| {
@@ -260,7 +260,7 @@ fn who_says_nothing_is_sent_away_and_too_many_at_once_are_not_taken_in() {
     });
 }
 
-/// How a client is answered that expects this node.
+/// Returns the answer to a client that expects this node.
 fn over_tls(server: TlsFiles, node: NodeId, client: Option<TlsFiles>) -> String {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let config = ServerConfig { tls: Some(server), ..server_config(folder.path()) };
@@ -287,15 +287,15 @@ fn each_side_shows_a_certificate_of_the_authority_and_the_node_one_with_its_name
     let seven = || tls("node-7", "ca");
     assert_eq!(over_tls(seven(), NodeId(7), Some(tls("leader", "ca"))), "up");
     for (server, node, client, text) in [
-        // The node does not know who signed for control.
+        // The node does not know control's authority.
         (seven(), 7, Some(tls("stranger", "ca")), "UnknownCA"),
-        // Control does not know who signed for the node.
+        // Control does not know the node's authority.
         (tls("stranger", "ca"), 7, Some(tls("leader", "ca")), "UnknownIssuer"),
         // The certificate of another node.
         (seven(), 8, Some(tls("leader", "ca")), "node-8.evenkeel"),
-        // Another node's certificate does not lead as node 1.
+        // Another node's certificate cannot lead as node 1.
         (seven(), 7, Some(seven()), "control says that it is node 1, and its certificate"),
-        // No TLS at all: the node ends the connection.
+        // Without TLS the node ends the connection.
         (seven(), 7, None, "no proof of"),
     ] {
         let why = over_tls(server, NodeId(node), client);

@@ -49,7 +49,7 @@ fn answers_find_their_commands_however_many_wait_at_once() {
     let (folder, fake) = (tempfile::tempdir().unwrap(), Fake::new());
     let server = support::serve(folder.path(), &fake);
     let remote = up(support::connect(server.address(), 1));
-    // A reply that says which command it is for: an agent that answers by what it is asked.
+    // Its replies identify the command, so that replies can be assigned.
     struct Mirror;
     impl Agent for Mirror {
         fn call(&self, command: Command) -> Reply {
@@ -66,7 +66,7 @@ fn answers_find_their_commands_however_many_wait_at_once() {
     let server = support::serve(folder.path(), &Arc::new(Mirror));
     let remote = up(support::connect(server.address(), 1));
     let id = evenkeel_core::ids::VolumeId::from_bits(1);
-    // More callers than may have a command under way.
+    // More callers than commands that may be under way.
     std::thread::scope(|scope| {
         for caller in 0..100_u64 {
             let remote = &remote;

@@ -1,9 +1,9 @@
-//! What the front costs a client at its volume's home: relayed over a socket pair, and lent to the
-//! data plane, in turn. The volume is in memory, so there is little beside that.
+//! Measures the cost of the front for a client at its volume's home: relayed over a socket pair,
+//! and lent to the data plane, in turn. The volume is in memory, so other costs are small.
 //!
 //! `cargo bench -p evenkeel-relay --bench home`
 //!
-//! The processor time is that of the client, too, which is the same in both.
+//! The processor time includes that of the client, which is the same in both cases.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a measurement may panic, and measures
 
 #[path = "../tests/front/cluster.rs"]
@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use std::time::Instant;
 use support::Nbd;
 
-/// Bytes of a read, how many are under way, and how many are done.
+/// Bytes of a read, number under way, and number in total.
 const LOADS: [(u32, usize, usize); 3] =
     [(4_096, 32, 100_000), (4_096, 1, 20_000), (262_144, 8, 8_000)];
 /// Runs of each kind, in turn.
@@ -38,7 +38,7 @@ fn processor_seconds() -> f64 {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// Microseconds of processor time an I/O, and I/Os a second.
+/// Returns microseconds of processor time per I/O, and I/Os per second.
 fn run(client: &mut Nbd, (length, depth, total): (u32, usize, usize)) -> [f64; 2] {
     let request = Request { operation: Operation::Read, offset: 0, length };
     let head = RequestHeader::new(1, &request, false).encode();

@@ -1,5 +1,6 @@
-//! The book against an oracle that knows requests by their place in the order of arrival only: what
-//! a data plane must be sent, byte by byte, and what the client must get for each.
+//! Tests of the book against an oracle that identifies requests by their place in the order of
+//! arrival: the bytes that the data plane must be sent, and the reply that the client must get to
+//! each.
 
 use super::*;
 use evenkeel_wire::nbd::constants::chunk;
@@ -18,14 +19,14 @@ struct Asked {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Asked),
-    /// So many bytes leave for the data plane.
+    /// The book's next bytes, at most this number, are sent to the data plane.
     Send(usize),
-    /// The data plane says the next chunk of one of those that it has.
+    /// The data plane produces the next chunk of one of the replies that it owes.
     Say(usize),
-    /// So many bytes of what it has said arrive.
+    /// At most this number of the produced bytes arrive at the book.
     Arrive(usize),
     Lose,
-    /// The client takes so many bytes.
+    /// The client receives at most this number of bytes.
     Fetch(usize),
 }
 
@@ -44,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The client's cookie of its request number `index`: two of them share one now and then.
+/// Returns the client's cookie of its request number `index`; some requests share one.
 fn cookie_of(index: usize) -> u64 {
     ((index - usize::from(index % 5 == 4)) as u64 * 2 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -65,7 +66,7 @@ impl Asked {
         if self.command == command::WRITE { bytes(index, self.length) } else { Vec::new() }
     }
 
-    /// The chunks of the reply under this cookie.
+    /// Returns the chunks of the reply under this cookie.
     fn reply(&self, index: usize, cookie: u64, structured: bool) -> Vec<Vec<u8>> {
         let RequestHeader { offset, length, .. } = self.header(index);
         let simple = |error| reply::simple(cookie, error).to_vec();
@@ -114,24 +115,25 @@ impl Asked {
     }
 }
 
-/// What the oracle knows.
+/// The state of the oracle.
 struct World {
     structured: bool,
     book: Book,
     asked: Vec<Asked>,
-    /// Whole at the client's end of the book.
+    /// Of each request, whether its whole reply has arrived at the book.
     answered: Vec<bool>,
-    /// What the book must still send over this connection.
+    /// Bytes that the book must still send over this connection.
     expected: Vec<u8>,
-    /// What it has sent, as far as it is no whole request.
+    /// Bytes that it has sent since the last whole request.
     sent: Vec<u8>,
-    /// Chunks that the data plane has not said, by request.
+    /// Chunks that the data plane has not produced, by request.
     owed: Vec<(usize, Vec<Vec<u8>>)>,
-    /// What it has said and has not arrived; and where in it replies end.
+    /// Bytes that the data plane has produced over this connection, and the ends of replies in
+    /// them.
     said: Vec<u8>,
     ends: Vec<(usize, usize)>,
     arrived: usize,
-    /// What the client has got.
+    /// Bytes that the client has received.
     got: Vec<u8>,
 }
 
@@ -152,7 +154,7 @@ impl World {
         }
     }
 
-    /// A request as the data plane has to get it: its cookie is its place.
+    /// Returns a request as the data plane must get it: its cookie is its place.
     fn wire(&self, index: usize) -> Vec<u8> {
         let asked = &self.asked[index];
         let header = RequestHeader { cookie: index as u64, ..asked.header(index) };
@@ -178,7 +180,7 @@ impl World {
         self.book.sent(taken);
         self.expected.drain(..taken);
         self.sent.extend_from_slice(&offered[..taken]);
-        // A data plane may refuse a write when it has its head.
+        // A data plane may refuse a write as soon as it has its head.
         while let Some(head) = self.sent.first_chunk::<REQUEST_BYTES>() {
             let header = RequestHeader::decode(head).unwrap();
             let index = header.cookie as usize;
@@ -255,7 +257,7 @@ impl World {
         }
     }
 
-    /// Everything that is left is done; then the client has one whole reply for each request.
+    /// Completes everything, then checks that the client has one whole reply to each request.
     fn finish(mut self) {
         while !self.expected.is_empty() {
             self.send(usize::MAX);
@@ -272,7 +274,8 @@ impl World {
         let mut left: Vec<usize> = (0..self.asked.len()).collect();
         let mut got = &self.got[..];
         while !got.is_empty() {
-            // Of two with one cookie the longer one: no data begins as a reply does.
+            // If two replies with one cookie fit, takes the longer one: no data begins as a reply
+            // does.
             let fitting = left.iter().enumerate().filter_map(|(at, &index)| {
                 let reply = self.asked[index].reply(index, cookie_of(index), self.structured);
                 let whole = reply.concat();
@@ -352,7 +355,7 @@ fn replies_that_do_not_fit_are_faults() {
     }
     let mut book = sent_read();
     assert!(matches!(book.receive(&[0; 16]), Err(Fault::Violation(_))));
-    // What was not sent is not answered.
+    // A request that was not sent gets no reply.
     let mut book = sent_read();
     book.lost();
     assert_eq!(book.receive(&reply::error(0, ErrorCode::Io)), Err(Fault::Unknown(0)));
@@ -371,7 +374,7 @@ fn there_is_room_for_so_many_requests_and_bytes_and_always_for_one() {
         book.add(&header(command::FLUSH, 0), Vec::new());
     }
     assert!(!book.has_room(&header(command::FLUSH, 0)));
-    // What the client does not fetch counts on.
+    // Replies that the client does not fetch still count.
     let mut book = Book::new(true);
     book.add(&largest, Vec::new());
     book.sent(REQUEST_BYTES);

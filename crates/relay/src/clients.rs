@@ -1,7 +1,7 @@
 //! Clients of a front, and which of them have ended their connections.
 //!
-//! A client's own task notices its end, but may read first what the client has sent before. Other
-//! parts of the front ask here, before they say that all who have gone are known.
+//! A client's own task notices its end, but may read the client's earlier bytes first. Other parts
+//! of the front check here before they report that all clients that have gone are known.
 
 use crate::upstream::is_ended;
 use std::cell::{Cell, RefCell, RefMut};
@@ -12,18 +12,19 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-/// How often, and how many times, it is looked whether tasks have noticed that their clients ended.
+/// Time between checks whether tasks have noticed the end of their clients, and the number of
+/// checks.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 50;
 
-/// A client's connection, as its task and others share it.
+/// A client's connection, shared by its task and others.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// While it is not lent.
+    /// The stream; `None` while it is lent.
     stream: RefCell<Option<TcpStream>>,
-    /// The client has said that it sends nothing more.
+    /// The client has asked to disconnect, so it sends nothing more.
     is_leaving: Cell<bool>,
-    /// Of its task.
+    /// Wakes its task.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -33,28 +34,28 @@ impl Socket {
         Rc::new(Self { stream, is_leaving: Cell::default(), waker: RefCell::default() })
     }
 
-    /// The stream, while it is not lent. It must not be held while anything is waited for.
+    /// Returns the stream; `None` while it is lent. The caller must not hold it while it waits.
     pub fn stream(&self) -> RefMut<'_, Option<TcpStream>> {
         self.stream.borrow_mut()
     }
 
-    /// Notes that the client has asked to disconnect: what it has sent before is served.
+    /// Records that the client has asked to disconnect. Its earlier requests are served.
     pub fn leave(&self) {
         self.is_leaving.set(true);
     }
 
-    /// Whether the client has asked to disconnect.
+    /// Returns whether the client has asked to disconnect.
     pub fn is_leaving(&self) -> bool {
         self.is_leaving.get()
     }
 
-    /// Whether the client has ended the connection, also behind what is not read, and is not known
-    /// to have asked for it.
+    /// Returns whether the client has ended the connection, even if unread bytes are left, without
+    /// a known request to disconnect.
     pub fn has_gone(&self) -> bool {
         !self.is_leaving() && self.stream.borrow().as_ref().is_some_and(is_ended)
     }
 
-    /// Has the client's task be woken if others see that the client has gone.
+    /// Registers the client's task to be woken if others see that the client has gone.
     pub fn wake(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -79,7 +80,7 @@ impl Clients {
     }
 
     /// Returns when the task of each client that has gone by now has noticed it, or after a tenth
-    /// of a second: the clients that have gone of which none has noticed it.
+    /// of a second. Returns the clients that have gone and whose tasks have not noticed it.
     pub async fn gone(&self) -> Vec<u128> {
         let mut gone = self.look();
         for _ in 0..LOOKS {
@@ -93,7 +94,7 @@ impl Clients {
         gone
     }
 
-    /// The clients that have gone; their tasks are woken.
+    /// Returns the clients that have gone, and wakes their tasks.
     fn look(&self) -> Vec<u128> {
         let clients = self.by_session.borrow();
         let sockets = clients.iter().filter_map(|(session, at)| Some((*session, at.upgrade()?)));

@@ -1,14 +1,14 @@
-//! The only file of this crate that asks for the time.
+//! The only file of this crate that reads the time.
 
 use evenkeel_core::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time since some origin, for limits of log lines.
+/// Returns the time since some origin, for limits of log lines.
 pub(crate) fn now() -> Instant {
     read(ClockId::Monotonic)
 }
 
-/// The time since the machine's start, including the time in which the machine was suspended.
+/// Returns the time since the machine's start, including the time in which it was suspended.
 pub(crate) fn boot_time() -> Instant {
     read(ClockId::Boottime)
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// By number, so the oldest first.
+    /// By number, so the oldest comes first.
     handshakes: BTreeMap<u64, Rc<Notify>>,
     connections: usize,
 }
@@ -32,12 +32,12 @@ pub(crate) struct Places {
     handshakes: usize,
     /// Handshakes of one host.
     per_peer: usize,
-    /// Nobody may hold more than is left for others.
+    /// Whether a host may hold at most as many connections as it leaves free.
     is_fair: bool,
     table: RefCell<Table>,
 }
 
-/// A connection's place; dropping it gives it back.
+/// A connection's place. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Rc<Places>,
@@ -47,7 +47,7 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    /// For so many clients.
+    /// Creates the places of a front for at most `connections` clients.
     pub fn new(connections: usize) -> Rc<Self> {
         let handshakes = HANDSHAKES_MAX.min(connections / 4).max(1);
         let per_peer = HANDSHAKES_PER_PEER_MAX.min(handshakes.div_ceil(2));
@@ -55,19 +55,20 @@ impl Places {
         Rc::new(Self { connections, handshakes, per_peer, is_fair: true, table })
     }
 
-    /// For so many clients that other nodes relay: all of one node's come from one address.
+    /// Creates the places for at most `connections` clients that other nodes relay. All clients of
+    /// a node come from one address, so a host may hold all places.
     pub fn of_nodes(connections: usize) -> Rc<Self> {
         let handshakes = HANDSHAKES_MAX.min(connections / 4).max(1);
         let (per_peer, table) = (handshakes, RefCell::default());
         Rc::new(Self { connections, handshakes, per_peer, is_fair: false, table })
     }
 
-    /// Connections, handshakes included.
+    /// Returns the number of connections, including handshakes.
     pub fn taken(&self) -> usize {
         self.table.borrow().connections
     }
 
-    /// A place for a client of `peer`; `None` if all are taken.
+    /// Takes a place for a client of `peer`; returns `None` if none is free for it.
     pub fn greet(self: &Rc<Self>, peer: HostAddress) -> Option<Place> {
         let mut table = self.table.borrow_mut();
         let held = table.peers.get(&peer).map_or(0, |of| of.connections);
@@ -106,12 +107,12 @@ impl Table {
 }
 
 impl Place {
-    /// Returns when the place among the handshakes was given to another.
+    /// Returns when this place among the handshakes was given to another client.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// The handshake is over.
+    /// Ends the handshake; the connection keeps its place.
     pub fn settle(&self) {
         let mut table = self.places.table.borrow_mut();
         let of = table.peers.get_mut(&self.peer);

@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 pub enum RelayError {
     /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
-    /// Other machines reach the address, and there is no TLS.
+    /// The address is not a loopback address, and there is no TLS.
     Plain(SocketAddr),
-    /// A file of keys or certificates is of no use.
+    /// A file of keys or certificates cannot be used.
     Tls(LinkError),
     /// A thread or a descriptor was refused.
     Resources(io::Error),

@@ -23,30 +23,30 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Bytes of replies that wait for the client before no more are read.
+/// Bytes of replies that wait for the client, above which no more replies are read.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
-/// Pieces that are sent with one system call.
+/// Maximum of slices that are sent with one system call.
 const SLICES: usize = 64;
-/// For the farewell to a data plane.
+/// Maximum time to send a request to disconnect to a data plane.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// Why it does not go on.
+/// Reason why traffic stops.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client has ended the connection as the protocol says, and everything is answered.
+    /// The client has ended the connection as the protocol requires, and all requests are answered.
     Done,
-    /// The client is gone, or has to go.
+    /// The client has disconnected, or the front must close its connection.
     Client(String),
     /// The connection to the data plane is lost.
     Upstream(String),
-    /// The client can be lent: nothing of it is under way.
+    /// The client can be lent: it has no requests or replies under way.
     Idle,
 }
 
 /// A client that can be lent.
 pub(crate) struct Ready {
     pub client: TcpStream,
-    /// What it has sent that was not taken.
+    /// Bytes that the client has sent and that the front has not processed.
     pub unread: Vec<u8>,
     pub lender: Arc<dyn Lender>,
     /// The connection whose place the client takes when this is dropped.
@@ -62,11 +62,11 @@ pub(crate) const HAS_GAP: &str = "this node did not run for some time, and its c
 /// Why a client that has gone is dropped while its requests wait for room.
 const LEFT_TOO_MUCH: &str = "it has gone, and left more than there is room for";
 
-/// What the clients of a front share.
+/// State that all clients of a front share.
 pub(crate) struct Common {
     pub share: Share,
     pub scratch: Scratch,
-    /// Of the time since the client was accepted.
+    /// Gaps since the client was accepted.
     pub watch: Watch,
 }
 
@@ -74,25 +74,25 @@ pub(crate) struct Common {
 pub(crate) struct Traffic {
     client: Rc<Socket>,
     upstream: Option<Box<dyn Stream>>,
-    /// By which the upstream takes requests.
+    /// The lease under which the home takes the requests, if it is another node.
     lease: Option<Rc<Lease>>,
-    /// The client is to be lent as soon as that can be.
+    /// The data plane to lend the client to as soon as it is idle.
     lender: Option<Arc<dyn Lender>>,
     unflushed: bool,
     book: Book,
     intake: Intake,
     share: Share,
-    /// What was received and there was no room for.
+    /// Bytes that were received and for which there was no room.
     pending: Vec<u8>,
-    /// So many bytes that the client sends next are nobody's.
+    /// Bytes of a refused request's payload that the client sends next; the front discards them.
     skipped: usize,
     scratch: Scratch,
     watch: Watch,
-    /// The client has ended its connection, as the system says; how is behind what is not read.
+    /// The client has ended its connection, as the system reports. The unread bytes show how.
     has_ended: bool,
-    /// The client takes no replies any more.
+    /// The client accepts no more replies.
     deaf: bool,
-    /// Something came from the client or went to it since it was last looked.
+    /// Bytes came from the client or went to it since the last check.
     moved: bool,
     stalled: Duration,
 }
@@ -120,23 +120,23 @@ impl Traffic {
         }
     }
 
-    /// Goes on over this connection to a data plane.
+    /// Continues over this connection to a data plane.
     pub fn connect(&mut self, Upstream { stream, lender, lease }: Upstream) {
         (self.upstream, self.unflushed) = (Some(stream), false);
         (self.lender, self.lease) = (lender, lease);
     }
 
-    /// By which the data plane takes requests, if it is another node's.
+    /// Returns the lease under which the data plane takes requests, if it is another node's.
     pub fn lease(&self) -> Option<Rc<Lease>> {
         self.lease.clone()
     }
 
-    /// Tells of gaps since the client was accepted.
+    /// Returns the watch of gaps since the client was accepted.
     pub fn watch(&self) -> Watch {
         self.watch.clone()
     }
 
-    /// Leaves the data plane; what is not answered will be sent to the next one.
+    /// Disconnects from the data plane. Unanswered requests will be sent to the next one.
     pub fn disconnect(&mut self) {
         (self.upstream, self.lender, self.lease) = (None, None, None);
         self.book.lost();
@@ -152,25 +152,26 @@ impl Traffic {
         Some(Ready { client, unread, lender, upstream })
     }
 
-    /// Goes on with a client that was lent.
+    /// Resumes a client that was lent.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses the socket.
     pub fn take_back(&mut self, returned: Returned) -> io::Result<()> {
         let Returned { client, unsent, unread, skipped } = returned;
         let client = std::net::TcpStream::from(client);
         client.set_nonblocking(true)?;
         *self.client.stream() = Some(TcpStream::from_std(client)?);
         (self.pending, self.skipped) = (unread, skipped as usize);
-        // It is there already, so it counts for nobody; there is no more of it than a connection
-        // may have.
+        // These replies are in memory already, so they are charged to no client. There are at most
+        // as many of them as a connection may have.
         if !unsent.is_empty() {
             self.book.outbox.push_whole(unsent, 0);
         }
         Ok(())
     }
 
-    /// Whether a client that is to be lent leaves nothing for the front to read or to take.
+    /// Returns whether a client that is to be lent leaves nothing to read or process, apart from
+    /// `pending` bytes.
     fn rests(&self, pending: usize) -> bool {
         self.lender.is_some()
             && !self.has_ended
@@ -187,13 +188,13 @@ impl Traffic {
             && !self.book.has_unsent()
     }
 
-    /// Requests that are not answered.
+    /// Returns the number of unanswered requests.
     pub fn unanswered(&self) -> usize {
         self.book.unanswered()
     }
 
-    /// Tells whether the client has left the front waiting in the middle of something for too
-    /// long. To be called every so often.
+    /// Returns whether the client has a request to complete or replies to fetch, and no byte has
+    /// moved for longer than `patience`. `since` is the time since the last call.
     pub fn is_stalled(&mut self, since: Duration, patience: Duration) -> bool {
         let is_owed = self.book.outbox.bytes() > 0 || self.intake.is_owed();
         let moved = std::mem::take(&mut self.moved);
@@ -201,7 +202,7 @@ impl Traffic {
         self.stalled > patience
     }
 
-    /// Moves what can be moved, until it does not go on.
+    /// Moves requests and replies until none can be moved. Returns `Ready` if traffic stops.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         match self.advance(cx) {
             Ok(()) => {
@@ -251,7 +252,7 @@ impl Traffic {
                 return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
             }
             if !self.pending.is_empty() {
-                // The memory may be there sooner than an answer.
+                // Memory may become free before an answer arrives.
                 self.share.wait(cx.waker());
             }
             return Ok(taken > 0);
@@ -283,7 +284,7 @@ impl Traffic {
         Ok(true)
     }
 
-    /// Takes requests from the front of what has arrived, as far as there is room for them.
+    /// Takes requests from the start of `input`, as long as there is room for them.
     fn take(&mut self, input: &mut &[u8]) -> Result<(), End> {
         loop {
             if self.rests(input.len()) {
@@ -325,7 +326,7 @@ impl Traffic {
             if self.has_ended && !self.pending.is_empty() {
                 return Err(End::Client(LEFT_TOO_MUCH.to_owned()));
             }
-            // How it has ended is read first, without an answer to anything.
+            // Reads how the client has ended before anything is answered.
             let found = !self.has_ended && self.client.has_gone();
             self.has_ended |= found;
             if self.has_ended {
@@ -383,7 +384,7 @@ impl Traffic {
                 self.moved = true;
                 self.share.give_back(self.book.outbox.sent(sent));
             }
-            // It has asked for these things to be done, and said that it leaves.
+            // The client has sent its request to disconnect, so it needs no more replies.
             Poll::Ready(Err(_)) if self.client.is_leaving() => {
                 self.deaf = true;
                 self.share.give_back(self.book.outbox.clear());
@@ -398,7 +399,7 @@ impl Traffic {
         let Some(upstream) = &mut self.upstream else { return };
         let (flags, command, cookie, offset, length) = (0, command::DISC, 0, 0, 0);
         let farewell = RequestHeader { flags, command, cookie, offset, length }.encode();
-        // The data plane closes a connection that just ends, too.
+        // The data plane closes also a connection that ends without a request to disconnect.
         let _ = timeout(FAREWELL_MAX, async {
             upstream.write_all(&farewell).await?;
             upstream.shutdown().await
@@ -407,7 +408,7 @@ impl Traffic {
     }
 }
 
-/// A write of nothing is an end.
+/// Converts a write of zero bytes to an error.
 fn whole(sent: io::Result<usize>) -> Result<usize, String> {
     match sent {
         Ok(0) => Err("nothing can be sent any more".to_owned()),

@@ -1,4 +1,4 @@
-//! The front's thread, and who connects to it.
+//! The front's thread: it accepts the connections of clients and of other nodes' fronts.
 
 use crate::clients::Clients;
 use crate::connection_limits::Places;
@@ -23,16 +23,16 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// What is read from a socket at once.
+/// Maximum of bytes that are read from a socket at once.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// How long to leave the queue alone when the process has no descriptors left.
+/// Time without accepting after the process has run out of descriptors.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// How often the figures are brought up to date.
+/// Time between updates of the figures.
 const FIGURES_EVERY: Duration = Duration::from_millis(100);
-/// A random number from the kernel, as text.
+/// Path of a random number from the kernel, as text.
 const RANDOM: &str = "/proc/sys/kernel/random/uuid";
 
-/// What sockets are read into: one buffer for all, since nothing waits while it is in use.
+/// The buffer that sockets are read into. All share it, since no task waits while it is in use.
 pub(crate) type Scratch = Rc<RefCell<Box<[u8]>>>;
 
 /// Counts of a front, for metrics. A tenth of a second old at most.
@@ -42,7 +42,7 @@ pub struct Figures {
     pub clients: u64,
     /// Connections that other nodes relay here, handshakes included.
     pub relayed: u64,
-    /// Times that a client went on over another connection to a data plane.
+    /// Times that a client continued over another connection to a data plane.
     pub reconnected: u64,
     /// Connections of clients that this node's data plane serves itself.
     pub lent: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Counters {
     held_bytes: AtomicU64,
 }
 
-/// What all tasks of the front's thread share.
+/// State that all tasks of the front's thread share.
 pub(crate) struct Shared {
     pub config: FrontConfig,
     pub connector: Option<TlsConnector>,
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     pub sessions: Sessions,
     /// Clients that this node's data plane serves through the front.
     pub clients: Rc<Clients>,
-    /// What this front has at other homes, and what it grants as a home.
+    /// Leases that this front has at other homes, and those that it grants as a home.
     pub leases: Leases,
     pub grants: Grants,
     pub pulse: Rc<Pulse>,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A number that no other client's connection and no lease has, in the whole cluster.
+    /// Returns a number that no other connection of a client and no lease in the cluster has.
     pub fn next_session(&self) -> u128 {
         self.session.replace(self.session.get().wrapping_add(1))
     }
@@ -94,7 +94,7 @@ impl Shared {
     }
 }
 
-/// What is made before the thread: all that can fail.
+/// Everything that is created before the thread starts, since creating it can fail.
 struct Start {
     config: FrontConfig,
     clients: Vec<std::net::TcpListener>,
@@ -117,9 +117,8 @@ pub struct Front {
 impl Front {
     /// Starts accepting: when this returns, every address is listened on.
     ///
-    /// # Errors
-    /// An address or a file cannot be used; or other machines reach the address for nodes and there
-    /// is no TLS.
+    /// An address or a file cannot be used, or the address for nodes is not a loopback address and
+    /// there is no TLS.
     pub fn start(config: FrontConfig) -> Result<Self, RelayError> {
         if config.tls.is_none() && !config.nodes.ip().is_loopback() {
             return Err(RelayError::Plain(config.nodes));
@@ -155,7 +154,7 @@ impl Front {
             .spawn(move || {
                 LocalSet::new().block_on(&runtime, async {
                     tokio::select! {
-                        // Told to, or its owner is gone.
+                        // The stop was requested, or the owner has dropped the front.
                         _ = stopped => {}
                         error = run(start) => tracing::error!(%error, "no clients are relayed"),
                     }
@@ -165,19 +164,19 @@ impl Front {
         Ok(Self { clients: addresses, node, figures, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The addresses that clients connect to, with their real ports.
+    /// Returns the addresses that clients connect to, with the ports in use.
     #[must_use]
     pub fn client_addresses(&self) -> Vec<SocketAddr> {
         self.clients.clone()
     }
 
-    /// The address that other nodes connect to, with its real port.
+    /// Returns the address that other nodes connect to, with the port in use.
     #[must_use]
     pub fn node_address(&self) -> SocketAddr {
         self.node
     }
 
-    /// What it does.
+    /// Returns the current figures.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -190,8 +189,7 @@ impl Front {
         }
     }
 
-    /// Closes all connections and returns when they are closed. Requests that are not answered stay
-    /// so.
+    /// Closes all connections and returns when they are closed. Unanswered requests get no reply.
     pub fn stop(self) {
         drop(self);
     }
@@ -222,7 +220,7 @@ fn random() -> io::Result<u128> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{RANDOM}: {error}")))
 }
 
-/// The front's life; returns only if it cannot live.
+/// Runs the front. Returns only with an error that keeps it from running.
 async fn run(start: Start) -> io::Error {
     let connections = start.config.bounds.connections;
     let shared = Rc::new(Shared {

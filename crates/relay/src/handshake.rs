@@ -18,16 +18,16 @@ use tokio::time::{sleep, timeout};
 
 const READ_BYTES: usize = 4 << 10;
 
-/// What was agreed on.
+/// Result of a client's handshake.
 pub(crate) struct Agreed {
     pub volume: VolumeId,
     pub negotiated: Negotiated,
-    /// How it is agreed on again with another data plane.
+    /// How the same is negotiated with another data plane.
     pub plan: ClientPlan,
     pub export: RemoteExport,
     pub target: Target,
     pub upstream: Upstream,
-    /// What the client has sent after the handshake.
+    /// Bytes that the client has sent after the handshake.
     pub rest: Vec<u8>,
 }
 
@@ -40,10 +40,10 @@ struct Opened {
     upstream: Upstream,
 }
 
-/// Agrees on an export with a client.
+/// Negotiates an export with a client.
 ///
 /// # Errors
-/// Why the connection ends.
+/// The reason why the connection ends.
 pub(crate) async fn agree(
     shared: &Shared,
     client: &mut TcpStream,
@@ -67,7 +67,7 @@ pub(crate) async fn agree(
             }
             Some(ServerStep::WantExport(name)) => {
                 opened = answer(shared, caller, &mut server, name).await;
-                // What the front has taken is not the client's.
+                // The time that the front itself has taken is not charged to the client.
                 deadline.set(sleep(patience));
             }
             Some(ServerStep::Ready(negotiated)) => {
@@ -94,7 +94,7 @@ pub(crate) async fn agree(
     }
 }
 
-/// The exports that this node's data plane shows to the client.
+/// Returns the exports that this node's data plane shows to the client.
 async fn list(shared: &Shared, caller: &mut Caller) -> Vec<String> {
     let goal = ClientGoal::List;
     let export = String::new();
@@ -105,7 +105,8 @@ async fn list(shared: &Shared, caller: &mut Caller) -> Vec<String> {
     }
 }
 
-/// Tells the client about the export that it asks for; what serves it, if it is chosen.
+/// Answers the client's request for an export. Returns the data plane that serves it if the client
+/// has chosen it.
 async fn answer(
     shared: &Shared,
     caller: &mut Caller,
@@ -113,7 +114,7 @@ async fn answer(
     name: String,
 ) -> Option<Opened> {
     let choice = server.choice();
-    // There are no other names than those of volumes.
+    // Only volumes have exports.
     let Ok(volume) = name.parse::<VolumeId>() else {
         server.export(None);
         return None;
@@ -139,7 +140,7 @@ async fn answer(
     }
 }
 
-/// How to ask a data plane for what a client asks for.
+/// Returns the plan by which a data plane is asked for the client's choice.
 fn plan(export: String, choice: Option<Choice>) -> ClientPlan {
     let Some(choice) = choice else {
         let (goal, base_allocation) = (ClientGoal::Describe, false);
@@ -153,8 +154,8 @@ fn plan(export: String, choice: Option<Choice>) -> ClientPlan {
     ClientPlan { export, goal, structured_replies, base_allocation }
 }
 
-/// The home of a volume, and what it says of it. Waits for it, but not for long: then this node's
-/// data plane answers.
+/// Finds the home of a volume and what it offers. If no home is found in `first_contact`, this
+/// node's data plane answers.
 async fn find(
     shared: &Shared,
     caller: &mut Caller,
@@ -203,7 +204,7 @@ async fn find(
     }
 }
 
-/// Waits after a failure, unless the volume gets another home: that is asked at once.
+/// Waits after a failure, until `pause` is over or the volume gets another home.
 pub(crate) async fn rest(shared: &Shared, volume: VolumeId, failed: Target, pause: Duration) {
     let look = shared.config.timing.look_waiting.max(Duration::from_millis(1));
     let is_elsewhere = || match shared.config.homes.home(volume) {
@@ -215,16 +216,16 @@ pub(crate) async fn rest(shared: &Shared, volume: VolumeId, failed: Target, paus
             sleep(look).await;
         }
     };
-    // Either is a reason to ask again.
+    // Both are reasons to ask again.
     let _ = timeout(pause, changes).await;
 }
 
-/// The wait after the next failure.
+/// Returns the pause after the next failure.
 pub(crate) fn longer(pause: Duration, longest: Duration) -> Duration {
     pause.saturating_mul(2).min(longest)
 }
 
-/// The data plane of a home. Where there is none, this node's says so.
+/// Returns the data plane of a home. If there is no home, this node's data plane answers.
 pub(crate) fn target(shared: &Shared, home: Home) -> Target {
     match home {
         Home::At { node, address } if node != shared.config.node => Target::Node(node, address),
@@ -239,7 +240,8 @@ fn export_of(step: ClientStep) -> Result<RemoteExport, Trouble> {
     }
 }
 
-/// An export as the client is told of it; it must be no more than the data plane offers.
+/// Converts a data plane's export to the one that the client gets. Returns an error if that would
+/// promise more than the data plane offers.
 fn info(export: &RemoteExport, plan: &ClientPlan) -> Result<ExportInfo, Trouble> {
     let mut info = ExportInfo::new(plan.export.clone(), export.size_bytes);
     if let Some(sizes) = export.block_sizes {
@@ -263,7 +265,7 @@ fn info(export: &RemoteExport, plan: &ClientPlan) -> Result<ExportInfo, Trouble>
     Ok(info)
 }
 
-/// Whether all of a plan was agreed on.
+/// Returns whether all terms of a plan were agreed on.
 pub(crate) fn keeps_terms(export: &RemoteExport, plan: &ClientPlan) -> bool {
     let context = plan.base_allocation.then_some(CONTEXT_ID);
     export.structured_replies == plan.structured_replies && export.base_allocation == context

@@ -11,12 +11,12 @@
 //! verdict                                                                      ◀──
 //! ```
 //!
-//! The proofs are those of [`evenkeel_wire::agent::proof`]: a front that does not know the
-//! cluster's secret names no client. Numbers are big-endian.
+//! The proofs are those of [`evenkeel_wire::agent::proof`]: a front cannot relay a client without
+//! the cluster's secret. Numbers are big-endian.
 //!
-//! The session names the client's connection: of two relayed connections with the same session the
-//! later one is served when nothing of the earlier one is under way. A client is served as long as
-//! the lease of its front holds, which another connection opens.
+//! The session identifies the client's connection. If two relayed connections have the same
+//! session, the later one is served when no request of the earlier one is under way. A client is
+//! served as long as the lease of its front holds; another connection opens that lease.
 
 use evenkeel_core::fencing::NodeId;
 use evenkeel_wire::agent::HostAddress;
@@ -34,12 +34,12 @@ pub const VERDICT_BYTES: usize = 4;
 pub const VERSION: u16 = 1;
 const MAGIC: &[u8; 8] = b"evkrelay";
 
-/// Who is relayed, and where to.
+/// The client that is relayed, and the node that is to serve it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preamble {
     /// The cluster of both nodes.
     pub cluster: u128,
-    /// The node that is meant.
+    /// The node for which the connection is meant.
     pub node: NodeId,
     /// The lease of the front that relays.
     pub lease: u128,
@@ -49,26 +49,26 @@ pub struct Preamble {
     pub peer: HostAddress,
 }
 
-/// What the home says to it.
+/// The home's answer to an opening or a preamble.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// NBD follows.
     Welcome,
-    /// Not the version that it speaks.
+    /// The other side speaks another version.
     Version,
-    /// Another cluster.
+    /// The other side belongs to another cluster.
     Cluster,
-    /// Another node.
+    /// The connection is meant for another node.
     Node,
     /// No volume is attached to the client's address there.
     Stranger,
-    /// As many connections as there may be.
+    /// The home has its maximum of connections.
     NoPlace,
-    /// Not now: it starts or stops, or the client's earlier connection is not over.
+    /// The home is starting or stopping, or the client's earlier connection has not ended.
     NotNow,
     /// The front's lease has ended.
     NoLease,
-    /// Its nonce and its proof follow; the other side is to prove itself.
+    /// The home's nonce and proof follow; the front must prove itself.
     Prove,
 }
 
@@ -100,12 +100,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Why bytes are no preamble that can be answered with anything but a verdict.
+/// Why bytes are no opening or preamble.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// Not one at all: nothing is answered.
+    /// They are neither; they get no answer.
     Noise,
-    /// One of another version.
+    /// They are of another version.
     Version(u16),
 }
 
@@ -113,7 +113,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// The bytes of an opening.
+/// Encodes an opening.
 #[must_use]
 pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
     let mut bytes = [0; OPENING_BYTES];
@@ -123,10 +123,10 @@ pub fn opening(nonce: &Nonce) -> [u8; OPENING_BYTES] {
     bytes
 }
 
-/// The nonce of an opening.
+/// Decodes an opening and returns its nonce.
 ///
 /// # Errors
-/// It is none, or of another version.
+/// The bytes are no opening, or one of another version.
 pub fn opened(bytes: &[u8; OPENING_BYTES]) -> Result<Nonce, Malformed> {
     check_beginning(bytes)?;
     let is_over = bytes[10 + NONCE_BYTES..].iter().all(|byte| *byte == 0);
@@ -145,7 +145,7 @@ fn check_beginning(bytes: &[u8]) -> Result<(), Malformed> {
 }
 
 impl Preamble {
-    /// The bytes.
+    /// Encodes the preamble.
     #[must_use]
     pub fn encode(&self) -> [u8; PREAMBLE_BYTES] {
         let (family, address) = match self.peer {
@@ -178,10 +178,10 @@ impl Preamble {
         bytes
     }
 
-    /// The inverse.
+    /// Decodes a preamble.
     ///
     /// # Errors
-    /// It is none, or of another version.
+    /// The bytes are no preamble, or one of another version.
     pub fn decode(bytes: &[u8; PREAMBLE_BYTES]) -> Result<Self, Malformed> {
         check_beginning(bytes)?;
         let field = || {
@@ -211,7 +211,7 @@ impl Preamble {
 }
 
 impl Verdict {
-    /// The bytes.
+    /// Encodes the verdict.
     #[must_use]
     pub fn encode(self) -> [u8; VERDICT_BYTES] {
         let code = CODES.iter().position(|verdict| *verdict == self).unwrap_or_default() as u16;
@@ -219,7 +219,7 @@ impl Verdict {
         [version[0], version[1], code[0], code[1]]
     }
 
-    /// The inverse; what is unknown says that another version is spoken.
+    /// Decodes a verdict. An unknown one is taken as [`Self::Version`].
     #[must_use]
     pub fn decode(bytes: [u8; VERDICT_BYTES]) -> Self {
         let [v0, v1, c0, c1] = bytes;

@@ -25,14 +25,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// Bytes of one direction that are on their way through.
+/// Size of the buffer of each direction.
 const COPY_BYTES: usize = 64 << 10;
-/// How often it is looked whether the storage has answered.
+/// Time between checks whether the storage has answered.
 const CONFIRMED_LOOK: Duration = Duration::from_millis(1);
-/// Sessions that are kept before it is looked which of them are over.
+/// Number of sessions above which those that are over are removed.
 const SESSIONS_LOOK: usize = 64;
 
-/// Has a relayed connection end.
+/// Request to a relayed connection to end.
 #[derive(Default)]
 struct Leave {
     is_told: Cell<bool>,
@@ -49,11 +49,11 @@ impl Leave {
 /// A client's connection to this node's data plane.
 struct Held {
     peer: HostAddress,
-    /// Of the front that relays it.
+    /// The lease of the front that relays the client.
     lease: u128,
-    /// The connection that is open, if it is.
+    /// The request to end of the newest connection.
     leave: Rc<Leave>,
-    /// Of each of its connections that may not be over.
+    /// Of each of its connections that may still have requests under way.
     held: Vec<Weak<()>>,
 }
 
@@ -65,7 +65,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Ends what there is of a session, and returns what is to be waited for.
+    /// Ends the earlier connection of a session. Returns what the caller must wait for before it
+    /// serves the session again.
     fn replace(
         &self,
         session: u128,
@@ -93,14 +94,15 @@ impl Sessions {
         known.held.clone()
     }
 
-    /// Ends what there is of a session: its client has gone.
+    /// Ends the connection of a session whose client has disconnected.
     pub fn end(&self, session: u128) {
         if let Some(known) = self.by_number.borrow().get(&session) {
             known.leave.tell();
         }
     }
 
-    /// Notes a connection of a session, unless another has come meanwhile.
+    /// Records a connection of a session. Returns `false` if a newer connection has replaced it or
+    /// the session is unknown.
     fn keep(&self, session: u128, leave: &Rc<Leave>, held: Weak<()>) -> bool {
         let mut sessions = self.by_number.borrow_mut();
         let Some(known) = sessions.get_mut(&session) else { return false };
@@ -108,7 +110,7 @@ impl Sessions {
         Rc::ptr_eq(&known.leave, leave)
     }
 
-    /// By which leases requests of other sessions of a client may be passed on.
+    /// Returns the leases under which requests of the client's other sessions may be passed on.
     fn leases_beside(&self, (peer, session): (HostAddress, u128)) -> BTreeSet<u128> {
         let sessions = self.by_number.borrow();
         let others = sessions.iter().filter(|(number, held)| {
@@ -119,9 +121,9 @@ impl Sessions {
     }
 }
 
-/// Returns when nothing is passed on any more of other connections of a client that it has ended by
-/// now, as far as their fronts' kernels have heard of it. The client may have sent the same through
-/// the next connection, and more.
+/// Returns when no request is passed on any more from the client's other connections that it has
+/// ended by now, as far as the kernels of their fronts know. The client may send the same requests
+/// through its next connection, and later ones.
 pub(crate) async fn hear_fronts(shared: &Shared, client: (HostAddress, u128)) {
     for lease in shared.sessions.leases_beside(client) {
         if let Some(grant) = shared.grants.get(lease) {
@@ -131,8 +133,8 @@ pub(crate) async fn hear_fronts(shared: &Shared, client: (HostAddress, u128)) {
     shared.clients.gone().await;
 }
 
-/// Returns when the storage has confirmed after this call that this node may serve its volumes. The
-/// caller bounds the time.
+/// Returns when the storage has confirmed, after this call began, that this node may serve its
+/// volumes. The caller bounds the time.
 pub(crate) async fn confirmed(shared: &Shared) {
     let local = &shared.config.local;
     let question = local.ask_storage();
@@ -141,7 +143,7 @@ pub(crate) async fn confirmed(shared: &Shared) {
     }
 }
 
-/// Serves who connects to the address for nodes.
+/// Serves a connection to the address for nodes.
 pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketAddr) {
     let patience = shared.config.timing.handshake;
     let Some(place) = shared.arrivals.greet(HostAddress::of(address.ip())) else {
@@ -162,7 +164,7 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
         }
     };
     let Some(session) = preamble.session else {
-        // There are few of these, and their number has a bound of its own.
+        // The number of these connections is small, and has its own limit.
         drop(place);
         return lease(&shared, &preamble, stream).await;
     };
@@ -177,7 +179,7 @@ pub(crate) async fn receive(shared: Rc<Shared>, tcp: TcpStream, address: SocketA
         }
     };
     tokio::select! {
-        // However it ends, both ends close.
+        // At the end of either, both connections close.
         _ = async {
             say(&mut stream, Verdict::Welcome).await?;
             relay(&mut stream, &mut local, (&grant, &leave)).await
@@ -203,7 +205,7 @@ async fn lease(shared: &Shared, preamble: &Preamble, mut stream: Box<dyn Stream>
     tracing::debug!(%error, "the lease of another node's front has ended");
 }
 
-/// TLS and the preamble.
+/// Negotiates TLS, and receives the preamble.
 async fn greet(shared: &Shared, tcp: TcpStream) -> io::Result<(Box<dyn Stream>, Preamble)> {
     set_up_node(&tcp)?;
     let mut stream: Box<dyn Stream> = match &shared.acceptor {
@@ -238,7 +240,7 @@ fn stranger(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
-/// Proves this node, and lets the other side prove itself.
+/// Proves this node to the front, and checks the front's proof.
 async fn prove(shared: &Shared, stream: &mut Box<dyn Stream>, opening: Nonce) -> io::Result<()> {
     let FrontConfig { node, secret, .. } = &shared.config;
     let challenge = evenkeel_link::nonce()?;
@@ -254,7 +256,8 @@ async fn prove(shared: &Shared, stream: &mut Box<dyn Stream>, opening: Nonce) ->
     }
 }
 
-/// A connection to this node's data plane, when no earlier one of the session is under way.
+/// Opens a connection to this node's data plane when no request of the session's earlier one is
+/// under way.
 async fn enter(
     shared: &Shared,
     (session, preamble): (u128, &Preamble),
@@ -294,7 +297,8 @@ async fn relay(
     poll_fn(|cx| {
         let asked =
             forth.poll(cx, front, local, |front| match grant.holds() && !leave.is_told.get() {
-                // What it has sent before it ended may have been sent elsewhere since.
+                // The client may have repeated its requests elsewhere since it ended this
+                // connection.
                 true => !front.has_ended(),
                 false => false,
             });
@@ -310,7 +314,7 @@ async fn relay(
 /// One direction of a connection.
 struct Copy {
     buffer: Vec<u8>,
-    /// What of the buffer is not written.
+    /// The bytes of the buffer that are not written yet.
     left: Range<usize>,
     is_flushed: bool,
 }
@@ -320,8 +324,8 @@ impl Copy {
         Self { buffer: vec![0; COPY_BYTES], left: 0..0, is_flushed: true }
     }
 
-    /// Copies what there is, until the end of either. `may_pass` is asked before each write; where
-    /// it refuses, the connection ends, and what is left is not written.
+    /// Copies until no more can be copied or either side ends. `may_pass` is called before each
+    /// write. If it returns `false`, the connection ends and the rest of the buffer is not written.
     fn poll<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,

@@ -9,15 +9,15 @@
 //!                           kind u8 1, session u128    this client has gone
 //! ```
 //!
-//! The lease lasts from when the home has sent the newest probe that is answered. So its length is
-//! measured by the home's clock alone, and includes what the network takes. A front that is
-//! stopped, cut off or slow loses its lease, and with it all connections that it relays to this
-//! home.
+//! The lease begins when the home has sent the newest probe that is answered. So its length is
+//! measured by the home's clock alone, and includes the network's delay. A front that is stopped,
+//! cut off or slow loses its lease, and with it all connections that it relays to this home.
 //!
-//! That a client has gone is sent before the next answer, also if its task has not noticed it yet.
-//! So once a lease's length has passed after a client has gone, nothing of it is passed on any
-//! more, whatever is still under way on the network or waits for room at the home. When a probe is
-//! answered that the home has sent after some moment, it knows of all that were gone by then.
+//! A front sends that a client has gone before its next answer, even if the client's task has not
+//! noticed it yet. So once a lease's length has passed after a client has gone, none of its
+//! requests is passed on any more, even if some are still on the network or wait for room at the
+//! home. When a front answers a probe, the home knows all clients that had gone when the probe was
+//! sent.
 
 use crate::clients::Clients;
 use crate::inbound::Sessions;
@@ -39,7 +39,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 const GRANTS_MAX: usize = 1_024;
 /// Probes in the length of a lease.
 const PROBES: u32 = 8;
-/// How often it is looked whether a probe is answered.
+/// Time between checks whether a probe is answered.
 const PROOF_LOOK: Duration = Duration::from_millis(1);
 const PROBE_BYTES: usize = 8;
 const MESSAGE_BYTES: usize = 17;
@@ -52,7 +52,7 @@ fn message(kind: u8, value: u128) -> [u8; MESSAGE_BYTES] {
     bytes
 }
 
-/// Whether a lease has ended, for all who go by it.
+/// Whether a lease has ended, and the tasks that wait for its end.
 #[derive(Debug, Default)]
 struct Ending {
     is_over: Cell<bool>,
@@ -79,9 +79,9 @@ pub(crate) struct Lease {
     /// Its number, which no other lease has in the whole cluster.
     pub number: u128,
     ending: Ending,
-    /// Clients of which the home may have something.
+    /// Clients of which the home may have requests.
     pub clients: Clients,
-    /// Clients that have gone of which the home has not been told.
+    /// Sessions of clients that have gone, and that the home has not received yet.
     gone: RefCell<Vec<u128>>,
     news: Notify,
 }
@@ -92,12 +92,12 @@ impl Lease {
         Rc::new(Self { number, ending, clients, gone, news })
     }
 
-    /// Ends it: the home does not know it any more, or does not answer.
+    /// Ends the lease: the home does not know it any more, or does not answer.
     pub fn end(&self) {
         self.ending.end();
     }
 
-    /// Whether it has not ended, as far as its front knows.
+    /// Returns whether it has not ended, as far as its front knows.
     pub fn is_held(&self) -> bool {
         !self.ending.is_over.get()
     }
@@ -107,7 +107,7 @@ impl Lease {
         self.ending.over().await;
     }
 
-    /// Has the home drop all that it has of a client.
+    /// Reports to the home that a client has gone; the home then drops the client's requests.
     pub fn client_gone(&self, session: u128) {
         self.clients.remove(session);
         if self.is_held() {
@@ -140,7 +140,7 @@ impl Lease {
                 },
                 () = self.news.notified() => {}
             }
-            // What has gone comes before the answer.
+            // Clients that have gone are reported before the probe is answered.
             let mut unnoticed = Vec::new();
             if length == PROBE_BYTES {
                 unnoticed = self.clients.gone().await;
@@ -181,13 +181,13 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Where the lease at a home is kept.
+    /// Returns the place for the lease at a home.
     pub fn at(&self, home: (NodeId, SocketAddr)) -> Place {
         let mut by_home = self.by_home.borrow_mut();
         if let Some(place) = by_home.get(&home) {
             return Rc::clone(place);
         }
-        // A node has another address after each start.
+        // A node has another address after each start, so places without a lease are removed.
         by_home.retain(|_, place| match place.try_lock() {
             Ok(held) => held.as_ref().is_some_and(|lease| lease.is_held()),
             Err(_) => true,
@@ -200,15 +200,15 @@ impl Leases {
 #[derive(Debug)]
 pub(crate) struct Grant {
     ending: Ending,
-    /// When the newest probe was sent that is answered.
+    /// Time at which the newest answered probe was sent.
     proven: Cell<Instant>,
     length: Span,
-    /// Has a probe be sent at once.
+    /// Notified to send a probe at once.
     ask: Notify,
 }
 
 impl Grant {
-    /// Whether requests of its clients may be passed on at this moment.
+    /// Returns whether requests of its clients may be passed on now.
     pub fn holds(&self) -> bool {
         let age = crate::clock::boot_time().since(self.proven.get());
         !self.ending.is_over.get() && age <= self.length
@@ -219,8 +219,8 @@ impl Grant {
         self.ending.over().await;
     }
 
-    /// Returns when the front has answered a probe that was sent from now on, or the lease does not
-    /// hold any more. That takes a lease's length at most.
+    /// Returns when the front has answered a probe that was sent after this call began, or the
+    /// lease does not hold any more. That takes at most a lease's length.
     pub async fn prove(&self) {
         let begin = crate::clock::boot_time();
         self.ask.notify_one();
@@ -237,13 +237,13 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    /// A lease that holds.
+    /// Returns a lease that holds.
     pub fn get(&self, number: u128) -> Option<Rc<Grant>> {
         let grant = self.by_number.borrow().get(&number).cloned();
         grant.filter(|grant| grant.holds())
     }
 
-    /// Grants one; `None` if there are as many as there may be, or one with this number.
+    /// Grants a lease. Returns `None` if the maximum is granted already, or one has this number.
     pub fn open(&self, number: u128, length: Duration) -> Option<Rc<Grant>> {
         let mut by_number = self.by_number.borrow_mut();
         if by_number.len() >= GRANTS_MAX || by_number.contains_key(&number) {
@@ -257,7 +257,7 @@ impl Grants {
         Some(grant)
     }
 
-    /// Ends one, and with it the connections of its clients.
+    /// Ends a lease, and with it the connections of its clients.
     pub fn close(&self, number: u128) {
         if let Some(grant) = self.by_number.borrow_mut().remove(&number) {
             grant.ending.end();
@@ -265,7 +265,7 @@ impl Grants {
     }
 }
 
-/// Probes the front until it does not answer in time; why it ends.
+/// Probes the front until it does not answer in time. Returns the reason of the end.
 pub(crate) async fn probe(
     grant: &Grant,
     sessions: &Sessions,
@@ -314,7 +314,7 @@ pub(crate) async fn probe(
 }
 
 impl Grant {
-    /// Notes the answer to a probe, and thereby to those before it.
+    /// Records the answer to a probe, and thereby to those before it.
     fn answered(&self, asked: &mut VecDeque<(u64, Instant)>, number: u128) {
         while asked.front().is_some_and(|(asked, _)| u128::from(*asked) <= number) {
             if let Some((_, at)) = asked.pop_front() {
@@ -332,7 +332,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream, UnixStream};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// A client of which no task notices that it ends its connection.
+    /// Connects a client whose end no task notices.
     async fn client(lease: &Lease, session: u128) -> io::Result<(TcpStream, Rc<Socket>)> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (near, far) =

@@ -10,46 +10,46 @@
 //! A client whose volume is at home here is served by the data plane itself, which gets its socket
 //! from the front and gives it back when the volume goes ([`Lender`]). All others are relayed.
 //!
-//! The front is a server of NBD to the client and a client of NBD to the data plane, with the state
-//! machines that both use themselves. It keeps every request until its reply is whole. When the
-//! connection to the data plane ends, or the volume has another home, it connects to the home there
-//! is then, agrees on the same again, and sends what is not answered, in order of arrival.
+//! The front is a server of NBD to the client and a client of NBD to the data plane, and uses the
+//! state machines that both use. It keeps every request until its reply is whole. When the
+//! connection to the data plane ends, or the volume has another home, it connects to the current
+//! home, negotiates the same terms, and sends the unanswered requests in order of arrival.
 //!
 //! Why a request may be sent again:
 //!
-//! - Another home serves only when the former one has finished what it had begun and has closed
-//!   the volume's connections, or is fenced at the storage. So nothing that was sent before has an
-//!   effect after that.
-//! - The same home may still work on what it was sent over a connection that broke. So the next
-//!   connection of the same client is let in when nothing of the earlier one is under way: the
-//!   front sees to it where the data plane is its own, and otherwise the front of the home, which
-//!   knows both by the number of the session in the preamble ([`preamble`]).
+//! - Another home serves only when the former one has finished the requests that it had begun and
+//!   has closed the volume's connections, or is fenced at the storage. After that, no request that
+//!   was sent before has an effect.
+//! - The same home may still carry out requests that it got over a connection that broke. So the
+//!   next connection of the same client is let in when no request of the earlier one is under way.
+//!   The front waits for that if the data plane is its own. Otherwise the front of the home waits;
+//!   it identifies both connections by the number of the session in the preamble ([`preamble`]).
 //!
-//! Why nothing is passed on that a client has given up, and may have sent again elsewhere:
+//! Why no request is passed on that a client may have sent again elsewhere:
 //!
-//! - Before the front sends anything, it looks whether the client has ended its connection, and how
-//!   long its thread has not run: after two seconds it drops its clients ([`pulse`]).
-//! - Connections to homes are reset and not closed, so what is not sent yet is never sent.
+//! - Before the front sends anything, it checks whether the client has ended its connection, and
+//!   how long its thread has not run. After two seconds it drops its clients ([`pulse`]).
+//! - Connections to homes are reset and not closed, so bytes that are not sent yet are never sent.
 //! - A home takes requests while the front's lease of two seconds holds ([`lease`]), and none of a
 //!   connection that has ended. Late replies do no harm.
-//! - Before it lets a client in, a home hears from each front that relays connections of the same
+//! - Before it lets a client in, a home learns from each front that relays connections of the same
 //!   address which of them have ended ([`arrivals`]).
 //!
-//! Why a home that is fenced lets no client in: the storage confirms after each arrival that the
-//! node may serve. The client may come back from the volume's new home.
+//! Why a home that is fenced lets no client in: after each arrival the storage confirms that the
+//! node may serve. The client may come from the volume's new home.
 //!
 //! Why the front needs no copy of the requests of a client at home: the data plane that has them is
-//! in the same process, so they are lost together. On a planned move the data plane answers what it
-//! has begun, and gives the rest back with the socket, from replies that were not sent to the first
-//! bytes of a head. A client is lent when nothing of it is under way; until then, as after it has
-//! come home, it is relayed over a socket pair, and nothing new is read from it.
+//! in the same process, so both would be lost together. On a planned move the data plane answers
+//! the requests that it has begun, and returns the rest with the socket, from replies that were not
+//! sent to the first bytes of a head. A client is lent when it has nothing under way. Until then,
+//! and after it has come home, it is relayed over a socket pair, and no more is read from it.
 //!
-//! What holds:
+//! Guarantees:
 //!
 //! - A request is answered to the client at most once, and its reply is passed on whole.
 //! - A relayed connection is served at the node that it is relayed to, or refused: no loops.
-//! - Every queue has a bound; beyond it nothing more is read from the client. Nobody waits without
-//!   one.
+//! - Every queue has a bound. If one is reached, no more is read from the client. Every wait has a
+//!   limit.
 //!
 //! Left out: TLS between clients and the front, and extended headers, as in the data plane; the
 //! list of exports is that of this node's data plane only.
@@ -102,32 +102,32 @@ pub enum Home {
         /// Where its front listens to other fronts.
         address: SocketAddr,
     },
-    /// By nobody at the moment: it is being moved or taken over.
+    /// By no node at the moment: it is being moved or taken over.
     Unsettled,
     /// There is no such volume.
     Nowhere,
 }
 
-/// What is known of homes. Asked on the front's thread, several times a second for each client, so
-/// it answers from memory.
+/// A node's knowledge of homes. The front's thread asks it several times a second for each client,
+/// so it must answer from memory.
 pub trait Homes: Send + Sync {
-    /// The volume's home now. It is [`Home::Unsettled`] until the home lets clients in.
+    /// Returns the volume's home now. It is [`Home::Unsettled`] until the home lets clients in.
     fn home(&self, volume: VolumeId) -> Home;
 }
 
 /// A connection to this node's data plane.
 pub struct Inside {
-    /// Its end outside.
+    /// The front's end.
     pub stream: UnixStream,
-    /// Dead when nothing that the connection has asked for is under way any more.
+    /// Dead when no request of the connection is under way any more.
     pub held: Weak<()>,
-    /// Lends a client's own socket in its place, if the data plane takes any.
+    /// Lends a client's own socket in its place, if the data plane accepts sockets.
     pub lender: Option<Arc<dyn Lender>>,
 }
 
 /// The data plane of this node.
 pub trait Local: Send + Sync {
-    /// A new connection of a client with this address. Does not wait.
+    /// Opens a new connection for a client with this address. Does not wait.
     ///
     /// # Errors
     /// - `PermissionDenied`: no volume is attached to the address.
@@ -135,47 +135,47 @@ pub trait Local: Send + Sync {
     /// - Any other: not now.
     fn connect(&self, peer: HostAddress) -> io::Result<Inside>;
 
-    /// Has the storage be asked whether this node may still serve its volumes; the question's
-    /// number. Does not wait. Where no other node can have taken them over, nothing is asked.
+    /// Asks the storage whether this node may still serve its volumes. Returns the question's
+    /// number. Does not wait. Where no other node can have taken the volumes over, does nothing.
     fn ask_storage(&self) -> u64 {
         0
     }
 
-    /// Whether the storage has confirmed it since the question with this number was asked.
+    /// Returns whether the storage has confirmed it since the question with this number was asked.
     fn is_confirmed(&self, _question: u64) -> bool {
         true
     }
 }
 
-/// How long the front waits.
+/// Times that the front waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
-    /// For a client to agree on an export, beside what the front itself takes; for TLS, preamble
-    /// and handshake of a connection to a data plane.
+    /// For a client to complete its handshake, without the time that the front itself takes; for
+    /// TLS, preamble and handshake of a connection to a data plane.
     pub handshake: Duration,
-    /// For a home when a client asks for a volume for the first time.
+    /// For a home that serves the volume when a client asks for it first.
     pub first_contact: Duration,
-    /// For word of a volume that this node has not heard of: its client may have heard first.
+    /// For news of a volume that this node does not know: its client may have got them first.
     pub word: Duration,
-    /// For a home that serves the volume, once a client has it; then the client's connection is
+    /// For a home that serves the volume, once a client uses it; then the client's connection is
     /// closed.
     pub reconnect: Duration,
-    /// The same where the home says each time that there is no such export: the volume was
-    /// detached.
+    /// For a home that repeatedly answers that there is no such export, since the volume was
+    /// detached; then the client's connection is closed.
     pub unknown: Duration,
-    /// Before the second attempt to connect; it doubles with each.
+    /// Before the second attempt to connect; doubles with each attempt.
     pub retry_first: Duration,
     /// The longest wait between two attempts.
     pub retry_longest: Duration,
-    /// How often it is looked whether the volume has another home, while its home serves.
+    /// Between checks for another home of the volume, while its home serves.
     pub look: Duration,
-    /// The same while the client waits for a home.
+    /// Between checks for a home while the client waits for one.
     pub look_waiting: Duration,
-    /// For a client to go on that leaves the front waiting in the middle of something. Shorter than
-    /// what the data plane waits for the front.
+    /// For a client to complete a request or to fetch replies. Shorter than the time that the data
+    /// plane waits for the front.
     pub stall: Duration,
-    /// The length of a front's lease at a home, and the longest time in which the front's thread
-    /// may not run before it drops its clients. The same at all nodes of a cluster.
+    /// Length of a front's lease at a home, and the longest time that the front's thread may not
+    /// run before it drops its clients. Must be equal at all nodes of a cluster.
     pub silence: Duration,
 }
 
@@ -197,14 +197,14 @@ impl Default for Timing {
     }
 }
 
-/// How many there may be of what takes memory.
+/// Limits on resources that take memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Connections of clients; the same again of clients that other nodes relay. A connection takes
+    /// Connections of clients, and separately of clients that other nodes relay. A connection takes
     /// up to three descriptors.
     pub connections: usize,
-    /// Bytes of requests that are not answered and of replies that are not fetched, of all clients.
-    /// A host may hold no more of them than it leaves free.
+    /// Bytes of requests without a reply and of replies that are not fetched, of all clients. A
+    /// host may hold at most as many of them as it leaves free.
     pub bytes: u64,
 }
 
@@ -215,7 +215,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a front relays, and where it listens.
+/// Configuration of a front.
 #[derive(Clone)]
 pub struct FrontConfig {
     /// Where clients connect; port 0 takes a free one.
@@ -228,14 +228,14 @@ pub struct FrontConfig {
     pub cluster: u128,
     /// The secret that all nodes know. A front that does not know it relays no clients here.
     pub secret: ClusterSecret,
-    /// Certificates; without them other nodes are spoken to on this machine only.
+    /// Certificates. Without them, only nodes on this machine can be reached.
     pub tls: Option<TlsFiles>,
-    /// Where volumes are.
+    /// Looks up the home of a volume.
     pub homes: Arc<dyn Homes>,
     /// This node's data plane.
     pub local: Arc<dyn Local>,
-    /// How long it waits.
+    /// Times that it waits.
     pub timing: Timing,
-    /// How much it takes.
+    /// Limits on its memory and connections.
     pub bounds: Bounds,
 }

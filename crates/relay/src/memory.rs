@@ -57,7 +57,7 @@ impl Memory {
     }
 }
 
-/// What one connection holds of it.
+/// The memory that one connection holds.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Rc<Memory>,
@@ -70,7 +70,7 @@ impl Share {
         Self { memory: Rc::clone(memory), peer, held: 0 }
     }
 
-    /// Takes so much more, if there is as much.
+    /// Takes `bytes` more. Returns `false`, and takes nothing, if they are not free.
     pub fn take(&mut self, bytes: u64) -> bool {
         let may = self.memory.take(self.peer, bytes);
         self.held += if may { bytes } else { 0 };
@@ -84,7 +84,7 @@ impl Share {
         }
     }
 
-    /// Has the task woken when anybody gives some back.
+    /// Wakes the task when memory is given back.
     pub fn wait(&self, waker: &Waker) {
         let mut state = self.memory.state.borrow_mut();
         if !state.waiting.iter().any(|waiting| waiting.will_wake(waker)) {

@@ -1,4 +1,4 @@
-//! What clients and nodes can make the front write to the log, limited for each kind of line.
+//! Log lines that clients and nodes can cause, limited for each kind of line.
 
 use evenkeel_core::log_limit::LogLimit;
 use std::cell::RefCell;
@@ -9,9 +9,9 @@ use std::fmt::Display;
 pub(crate) enum Notice {
     /// A client was refused or closed.
     Client,
-    /// A client's connection goes on at another home, or waits for it.
+    /// A client's connection continues at another home, or waits for one.
     Home,
-    /// Somebody at the address for nodes was refused.
+    /// A connection to the address for nodes was refused.
     Node,
     /// The system refused to accept a connection.
     Accept,

@@ -2,12 +2,12 @@
 //! sockets, no clock.
 //!
 //! A request gets a number, in order of arrival, which is its cookie on the way to the data plane;
-//! so replies are told apart even if a client uses a cookie twice. It is kept whole until its reply
-//! is whole. When the connection to the data plane is lost, what has come of replies is forgotten,
+//! so replies can be assigned even if a client uses a cookie twice. It is kept until its whole
+//! reply has arrived. When the connection to the data plane is lost, partial replies are discarded,
 //! and every request is sent again in the same order.
 //!
 //! A reply is passed on whole or not at all. One that says that the server is shutting down is not
-//! passed on: such a request was not carried out, and the next home will.
+//! passed on: the request was not carried out, and the next home will carry it out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,25 +21,25 @@ use evenkeel_wire::nbd::transmission::{
 
 use crate::send_queue::Outbox;
 
-/// What a request counts beside its payload and its data.
+/// Bytes that are charged for a request beside its payload and its data.
 const OVERHEAD_BYTES: u64 = 256;
-/// What the reply to a block status may have: thousands of extents.
+/// Bytes that are charged for the reply to a block status: thousands of extents.
 const BLOCK_STATUS_BYTES: u64 = 32 << 10;
-/// Bytes of a reply that are no data: heads of chunks, messages of errors.
+/// Maximum of a reply's bytes that are no data: heads of chunks, messages of errors.
 const HEADS_BYTES_MAX: usize = 128 << 10;
-/// Where the cookie is, in a simple reply and in a chunk.
+/// Position of the cookie, in a simple reply and in a chunk.
 const COOKIE: std::ops::Range<usize> = 8..16;
 
-/// Why the data plane's end of a connection is of no use any more.
+/// Why the connection to the data plane cannot be used any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// What it has sent is no reply.
+    /// It has sent bytes that are no reply.
     Violation(ReplyViolation),
     /// It replies to a request that it was not sent, or that it has answered.
     Unknown(u64),
     /// The reply does not fit its request.
     Unfit(u64),
-    /// It carries nothing out any more.
+    /// It carries out no more requests.
     ShuttingDown,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A request, and what has come of its reply.
+/// A request, and the part of its reply that has arrived.
 #[derive(Debug)]
 struct Request {
     head: [u8; REQUEST_BYTES],
@@ -82,7 +82,7 @@ impl Request {
         (self.data_bytes, self.heads_bytes, self.failed) = (0, 0, false);
     }
 
-    /// Counts a part of the reply, and holds it against the request.
+    /// Counts a part of the reply. Returns an error if it does not fit the request.
     fn fits(&mut self, event: &Event) -> Result<Then, Fault> {
         let RequestHeader { command, offset: begin, length, .. } = self.header;
         let length = u64::from(length);
@@ -123,7 +123,7 @@ impl Request {
         if is_fit { Ok(then) } else { Err(Fault::Unfit(event.cookie())) }
     }
 
-    /// Counts data or a hole; whether the request asks for it.
+    /// Counts data or a hole. Returns whether the request asks for it.
     fn covers(&mut self, offset: u64, bytes: u32, last: bool) -> bool {
         let length = u64::from(self.header.length);
         self.data_bytes += u64::from(bytes);
@@ -134,7 +134,7 @@ impl Request {
             && (!last || self.failed || self.data_bytes == length)
     }
 
-    /// What is to be sent from a byte on.
+    /// Returns the bytes of the request from offset `from` on.
     fn slices(&self, from: usize) -> [&[u8]; 2] {
         match from.checked_sub(REQUEST_BYTES) {
             None => [self.head.get(from..).unwrap_or_default(), &self.payload],
@@ -143,9 +143,9 @@ impl Request {
     }
 }
 
-/// What follows a part of a reply.
+/// The part of a reply that comes next.
 enum Then {
-    /// So many bytes of data.
+    /// This number of bytes of data.
     Data { bytes: usize, last: bool },
     /// Another part.
     More,
@@ -167,7 +167,7 @@ struct Data {
     last: bool,
 }
 
-/// What a request and its reply take of memory at most.
+/// Returns the maximum of memory that a request and its reply take, in bytes.
 #[must_use]
 pub fn charge(header: &RequestHeader) -> u64 {
     OVERHEAD_BYTES
@@ -185,14 +185,14 @@ pub struct Book {
     requests: BTreeMap<u64, Request>,
     /// The next request's number.
     next: u64,
-    /// The first request that is not sent whole.
+    /// The first request that is not completely sent.
     unsent: u64,
-    /// How much of it is.
+    /// Bytes of it that are sent.
     sent_bytes: usize,
-    /// A request that was answered before it was sent whole, and how much of it was sent.
+    /// A request that was answered before all of it was sent, and the number of its bytes sent.
     rest: Option<(Request, usize)>,
     reader: ReplyReader,
-    /// What the reader has taken of the chunk that it reads.
+    /// Bytes that the reader has taken of the chunk that it reads.
     raw: Vec<u8>,
     data: Option<Data>,
     /// Charges of the requests.
@@ -202,7 +202,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Of a connection that has just been agreed on.
+    /// Creates the book of a connection whose handshake has just ended.
     #[must_use]
     pub fn new(structured_replies: bool) -> Self {
         Self {
@@ -220,7 +220,7 @@ impl Book {
         }
     }
 
-    /// Whether there is room for one more. A connection may always have one.
+    /// Returns whether there is room for one more request. The first request always has room.
     #[must_use]
     pub fn has_room(&self, header: &RequestHeader) -> bool {
         let held_bytes = self.held_bytes + self.outbox.charges();
@@ -229,7 +229,7 @@ impl Book {
                 && held_bytes + charge(header) <= u64::from(CONNECTION_BYTES_MAX)
     }
 
-    /// Takes a request in.
+    /// Adds a request.
     pub fn add(&mut self, header: &RequestHeader, payload: Vec<u8>) {
         let number = self.next;
         self.next += 1;
@@ -247,19 +247,19 @@ impl Book {
         self.requests.insert(number, request);
     }
 
-    /// How many are not answered.
+    /// Returns the number of unanswered requests.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether anything is to be sent to the data plane.
+    /// Returns whether there are bytes to send to the data plane.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.rest.is_some() || self.requests.range(self.unsent..).next().is_some()
     }
 
-    /// What is to be sent next to the data plane, as far as `slices` has room; their number.
+    /// Fills `slices` with the next bytes for the data plane. Returns the number of slices filled.
     pub fn to_send<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         let rest = self.rest.iter().map(|(request, sent)| (request, *sent));
@@ -276,7 +276,7 @@ impl Book {
         count
     }
 
-    /// Notes that so many bytes of it were sent.
+    /// Records that the first `bytes` of [`Self::to_send`] were sent.
     pub fn sent(&mut self, mut bytes: usize) {
         if let Some((request, sent)) = &mut self.rest {
             let taken = bytes.min(request.bytes() - *sent);
@@ -302,7 +302,7 @@ impl Book {
         }
     }
 
-    /// The connection to the data plane is lost: all of it is to be sent again over the next one.
+    /// Records that the connection to the data plane is lost: all requests must be sent again.
     pub fn lost(&mut self) {
         self.requests.values_mut().for_each(Request::forget_reply);
         let first = self.requests.keys().next();
@@ -312,10 +312,10 @@ impl Book {
         self.reader = ReplyReader::new(REQUEST_BYTES_MAX);
     }
 
-    /// Takes what the data plane has sent; whole replies are in the outbox then.
+    /// Processes bytes from the data plane. Replies that are then whole are in the outbox.
     ///
     /// # Errors
-    /// The connection is of no use any more, and [`Self::lost`] is to be called.
+    /// The connection cannot be used any more. The caller must call [`Self::lost`].
     pub fn receive(&mut self, mut input: &[u8]) -> Result<(), Fault> {
         loop {
             if let Some(data) = self.data.take() {
@@ -340,7 +340,7 @@ impl Book {
         let (front, back) = input.split_at(left.min(input.len()));
         let request = self.requests.get_mut(&number).ok_or(Fault::Unknown(number))?;
         if last && front.len() == left && request.reply.is_empty() {
-            // All of it is here, in one piece: nothing has to be kept.
+            // The whole reply is here in one piece, so nothing has to be kept.
             let reply = [&self.raw[..], front];
             self.outbox.push(&reply, charge(&request.header));
             self.raw.clear();
@@ -361,7 +361,7 @@ impl Book {
 
     fn on(&mut self, event: Event) -> Result<(), Fault> {
         let number = event.cookie();
-        // Nothing is answered before its head has left.
+        // A reply is an error if the head of its request has not been sent.
         if number > self.unsent || number == self.unsent && self.sent_bytes < REQUEST_BYTES {
             return Err(Fault::Unknown(number));
         }
@@ -395,7 +395,7 @@ impl Book {
         Ok(())
     }
 
-    /// A reply is whole.
+    /// Moves a whole reply to the outbox.
     fn finish(&mut self, number: u64) {
         let Some(request) = self.requests.get_mut(&number) else { return };
         let reply = std::mem::take(&mut request.reply);

@@ -1,7 +1,7 @@
-//! Notices when the front's thread has not run for long: the process or its machine was stopped.
+//! Detects gaps in which the front's thread did not run: the process or its machine was stopped.
 //!
-//! What a client has sent before such a gap must not be passed on after it. The client may have
-//! given the connection up meanwhile, and may have sent the same and more through another node.
+//! Bytes that a client has sent before such a gap must not be passed on after it. The client may
+//! have dropped the connection meanwhile, and may have sent the same and more through another node.
 
 use evenkeel_core::time::{Duration, Instant};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    /// A longer time between two looks is a gap.
+    /// Maximum time between two checks without a gap.
     gap_max: Duration,
     last: Cell<Instant>,
     gaps: Cell<u64>,
@@ -22,8 +22,8 @@ impl Pulse {
         Self { gap_max, last: Cell::new(crate::clock::boot_time()), gaps: Cell::new(0) }
     }
 
-    /// Counts a gap if there was one since the last look; the number of gaps so far. Some task
-    /// looks several times in `gap_max`, so a thread that runs has no gap.
+    /// Counts a gap if there was one since the last check. Returns the number of gaps. A task
+    /// checks several times in `gap_max`, so a thread that runs has no gap.
     pub fn look(&self) -> u64 {
         self.look_at(crate::clock::boot_time())
     }
@@ -36,7 +36,7 @@ impl Pulse {
     }
 }
 
-/// Tells whether there was a gap since some moment.
+/// Detects gaps since a point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     pulse: Rc<Pulse>,
@@ -44,12 +44,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on.
+    /// Creates a watch that begins now.
     pub fn new(pulse: &Rc<Pulse>) -> Self {
         Self { pulse: Rc::clone(pulse), gaps: pulse.look() }
     }
 
-    /// Whether there was a gap since then.
+    /// Returns whether there was a gap since it was created.
     pub fn has_gap(&self) -> bool {
         self.pulse.look() != self.gaps
     }

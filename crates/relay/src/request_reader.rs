@@ -4,15 +4,15 @@ use evenkeel_wire::nbd::transmission::{BadMagic, PayloadTooLarge, REQUEST_BYTES}
 use evenkeel_wire::nbd::transmission::{RequestHeader, Terms};
 use std::fmt;
 
-/// Memory for a payload before any of it has arrived: it grows with what is received.
+/// Memory for a payload before any of it has arrived. It grows with the bytes received.
 const PAYLOAD_AT_FIRST: usize = 64 << 10;
 
-/// Why what has arrived is no request: the connection is out of step.
+/// Why received bytes are no request: the connection is out of step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Noise {
-    /// It does not begin as one.
+    /// They do not begin with a request's magic number.
     Magic(BadMagic),
-    /// Its payload is larger than anybody takes.
+    /// The payload is larger than the limit.
     Payload(PayloadTooLarge),
 }
 
@@ -25,14 +25,14 @@ impl fmt::Display for Noise {
     }
 }
 
-/// What is in the middle of arriving.
+/// The part of a request that is arriving.
 #[derive(Debug)]
 enum State {
     Head {
         bytes: [u8; REQUEST_BYTES],
         length: usize,
     },
-    /// A head that there may be no room for.
+    /// A head for whose request there may be no room.
     Waiting(RequestHeader, usize),
     Payload {
         header: RequestHeader,
@@ -41,14 +41,14 @@ enum State {
     },
 }
 
-/// What has come of the input.
+/// Result of reading input.
 #[derive(Debug)]
 pub enum Taken {
-    /// All of it is taken.
+    /// All input is taken, and no request is complete.
     Nothing,
-    /// There is no room for the next request; the rest of the input is not taken.
+    /// There is no room for the next request, and the rest of the input is not taken.
     Full,
-    /// A request, with its payload.
+    /// A complete request with its payload.
     Request(RequestHeader, Vec<u8>),
 }
 
@@ -62,13 +62,13 @@ pub struct Intake {
 const EMPTY: State = State::Head { bytes: [0; REQUEST_BYTES], length: 0 };
 
 impl Intake {
-    /// Of a connection on these terms.
+    /// Creates the reader of a connection on these terms.
     #[must_use]
     pub fn new(terms: Terms) -> Self {
         Self { terms, state: EMPTY }
     }
 
-    /// Whether a request has begun to arrive and is not whole, though there is room for it.
+    /// Returns whether a part of a request has arrived and there is room for the rest.
     #[must_use]
     pub fn is_owed(&self) -> bool {
         match self.state {
@@ -78,13 +78,13 @@ impl Intake {
         }
     }
 
-    /// Whether none of a request's payload was taken.
+    /// Returns whether no payload of an incomplete request was taken.
     #[must_use]
     pub fn is_before_payload(&self) -> bool {
         !matches!(self.state, State::Payload { .. })
     }
 
-    /// What of a request has arrived and was taken, as long as none of its payload was.
+    /// Returns the bytes of an incomplete request that were taken; `None` if some are payload.
     #[must_use]
     pub fn beginning(&self) -> Option<Vec<u8>> {
         match &self.state {
@@ -94,12 +94,12 @@ impl Intake {
         }
     }
 
-    /// Begins anew with input whose beginning [`Self::beginning`] has told.
+    /// Discards the incomplete request. The caller adds [`Self::beginning`] to the input.
     pub fn reset(&mut self) {
         self.state = EMPTY;
     }
 
-    /// Takes input up to the end of the next request. `admit` is asked whether there is room.
+    /// Takes input up to the end of the next request. `admit` returns whether there is room.
     ///
     /// # Errors
     /// The connection is out of step.
@@ -189,7 +189,7 @@ mod tests {
                 let mut input = &bytes[at..end];
                 let mut refused = 0;
                 loop {
-                    // Room comes sooner or later.
+                    // There is room after a few attempts.
                     match intake.take(&mut input, |_| *room.next().unwrap() || refused > 5) {
                         Ok(Taken::Nothing) => break,
                         Ok(Taken::Full) => refused += 1,
@@ -200,7 +200,7 @@ mod tests {
                 prop_assert!(input.is_empty());
                 at = end;
             }
-            // What has no payload is there as soon as there is room.
+            // A request without payload is complete as soon as there is room.
             prop_assert!(!intake.is_owed());
             prop_assert_eq!(got, expected);
         }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Replies are gathered in pieces of this size; a longer one is a piece of its own.
+/// Size of the pieces in which replies are collected. A longer reply is a piece of its own.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -16,28 +16,28 @@ struct Piece {
 #[derive(Debug, Default)]
 pub struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that were sent.
+    /// Bytes of the first piece that are sent.
     sent: usize,
     bytes: usize,
     charges: u64,
-    /// A piece that was sent, whose memory serves again.
+    /// A sent piece whose memory is used again.
     spare: Vec<u8>,
 }
 
 impl Outbox {
-    /// Bytes that are not sent.
+    /// Returns the number of bytes that are not sent.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What the replies count.
+    /// Returns the sum of the replies' charges.
     #[must_use]
     pub fn charges(&self) -> u64 {
         self.charges
     }
 
-    /// Appends a reply that is in parts.
+    /// Appends a reply that consists of parts.
     pub fn push(&mut self, parts: &[&[u8]], charge: u64) {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let has_room = |piece: &Piece| piece.bytes.len() + length <= PIECE_BYTES;
@@ -66,7 +66,7 @@ impl Outbox {
         self.charges += charge;
     }
 
-    /// What is to be sent next, as far as `slices` has room; their number.
+    /// Fills `slices` with the next bytes to send. Returns the number of slices filled.
     pub fn to_send<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
@@ -77,8 +77,8 @@ impl Outbox {
         count
     }
 
-    /// Notes that so many bytes of it were sent. The charges that are released: those of pieces
-    /// that are sent whole.
+    /// Removes the first `bytes`, which were sent. Returns the charges that this releases: those of
+    /// pieces that are sent completely.
     pub fn sent(&mut self, bytes: usize) -> u64 {
         self.bytes -= bytes;
         self.sent += bytes;
@@ -97,7 +97,7 @@ impl Outbox {
         released
     }
 
-    /// Gives up what nobody will read. The charges that are released.
+    /// Discards all replies, since the client will not read them. Returns their charges.
     pub fn clear(&mut self) -> u64 {
         let charges = self.charges;
         *self = Self::default();

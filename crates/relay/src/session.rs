@@ -25,15 +25,15 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// What a client has, wherever it is served.
+/// A client's volume and the terms of its connection, wherever it is served.
 struct Bond {
     volume: VolumeId,
     plan: ClientPlan,
-    /// As the client was told.
+    /// The export as the client got it in its handshake.
     export: RemoteExport,
 }
 
-/// Serves a client until it goes.
+/// Serves a client until it disconnects.
 pub(crate) async fn serve(
     shared: Rc<Shared>,
     mut client: TcpStream,
@@ -70,7 +70,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Carries requests and replies, from home to home; `None` at an end as the protocol has it.
+/// Carries requests and replies from home to home. Returns `None` if the client has disconnected as
+/// the protocol requires, and otherwise the reason of the end.
 async fn carry(
     shared: &Shared,
     caller: &mut Caller,
@@ -115,11 +116,11 @@ async fn carry(
     }
 }
 
-/// Lends a client to this node's data plane until that gives it back; why it does. As the front
-/// itself would, it leaves the data plane when the volume has another home.
+/// Lends a client to this node's data plane until that returns it, and returns the reason. When the
+/// volume has another home, recalls the client, as the front itself would disconnect.
 ///
 /// # Errors
-/// Why the client's connection has ended.
+/// The reason why the client's connection has ended.
 async fn lend(
     shared: &Shared,
     traffic: &mut Traffic,
@@ -134,7 +135,7 @@ async fn lend(
     });
     let client = client.map_err(|error| error.to_string())?.into();
     let (back, returned) = oneshot::channel::<Returned>();
-    // Nobody waits for it where the front has ended: then the client's connection ends, too.
+    // If the front has ended, no task receives it, and the client's connection ends, too.
     let back = Box::new(move |returned| drop(back.send(returned)));
     lender.lend(Loan { client, unread, back });
     drop(upstream);
@@ -168,7 +169,7 @@ impl Lent<'_> {
                 biased;
                 returned = &mut self.returned => {
                     self.has_ended = true;
-                    // What it has not begun may have been sent before the gap.
+                    // Requests that the data plane has not begun may have been sent before the gap.
                     if self.watch.has_gap() {
                         return Err(HAS_GAP);
                     }
@@ -198,7 +199,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Carries requests and replies as long as the volume's home is this one.
+/// Carries requests and replies as long as the volume's home is `at`.
 async fn flow(shared: &Shared, traffic: &mut Traffic, volume: VolumeId, at: Target) -> End {
     let timing = &shared.config.timing;
     let mut look = interval(timing.look.max(Duration::from_millis(1)));
@@ -216,7 +217,7 @@ async fn flow(shared: &Shared, traffic: &mut Traffic, volume: VolumeId, at: Targ
             return End::Client("it stopped in the middle".to_owned());
         }
         match shared.config.homes.home(volume) {
-            // Whoever gives a volume up closes its connections; until then it may answer.
+            // A node that gives a volume up closes its connections; until then it may answer.
             Home::Unsettled | Home::Nowhere => {}
             home if target(shared, home) == at => {}
             home => {
@@ -235,7 +236,7 @@ async fn over(lease: Option<&Lease>) {
     }
 }
 
-/// Finds the home that there is now and agrees with it on the same again.
+/// Finds the current home and negotiates the same terms with it.
 async fn reconnect(
     shared: &Shared,
     caller: &mut Caller,
@@ -282,7 +283,7 @@ async fn reconnect(
 }
 
 impl Bond {
-    /// Whether a client may go on with this where it was told of that.
+    /// Returns an error if a client that got `self.export` cannot continue with `now`.
     fn fits(&self, now: &RemoteExport) -> Result<(), String> {
         let told = &self.export;
         if !keeps_terms(now, &self.plan)

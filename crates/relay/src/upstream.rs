@@ -25,22 +25,22 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// A silent client is asked whether it is still there after this, and given up two minutes later,
-/// as in the data plane.
+/// Keepalive of a client's connection: a silent client is probed after this time, and disconnected
+/// two minutes later, as in the data plane.
 const CLIENT_KEEPALIVE: (Duration, Duration, u32) =
     (Duration::from_secs(60), Duration::from_secs(20), 6);
-/// Between nodes a dead one is noticed sooner: its volumes are taken over meanwhile.
+/// Keepalive between nodes. A dead node is noticed sooner, since its volumes are taken over.
 const NODE_KEEPALIVE: (Duration, Duration, u32) =
     (Duration::from_secs(5), Duration::from_secs(2), 5);
-/// The same for what was sent and is not acknowledged.
+/// Maximum time that bytes to a node may stay unacknowledged, in milliseconds.
 const NODE_UNACKNOWLEDGED_MS: u32 = 15_000;
-/// How often it is looked whether an earlier connection is over.
+/// Time between checks whether an earlier connection has ended.
 const OVER_LOOK: Duration = Duration::from_millis(2);
 const HANDSHAKE_READ_BYTES: usize = 4 << 10;
 
-/// What bytes go over.
+/// A byte stream to a data plane.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// Whether the other side has ended it, read to the end or not.
+    /// Returns whether the other side has ended it, even if unread bytes are left.
     fn has_ended(&self) -> bool;
 }
 
@@ -68,10 +68,10 @@ impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
     }
 }
 
-/// Asks the system whether the other side has ended a connection, also behind what is not read.
+/// Returns whether the other side has ended a connection, even if unread bytes are left.
 pub(crate) fn is_ended(socket: &impl AsFd) -> bool {
     let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
-    // A socket that cannot be asked tells of it when it is used.
+    // A socket that cannot be polled returns an error when it is used.
     let told = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     told.is_ok() && asked[0].revents().intersects(ends)
@@ -82,11 +82,11 @@ pub(crate) struct Upstream {
     pub stream: Box<dyn Stream>,
     /// Lends the client to it, if it is this node's.
     pub lender: Option<Arc<dyn Lender>>,
-    /// By which it takes requests, if it is another node's.
+    /// The lease under which it takes requests, if it is another node's.
     pub lease: Option<Rc<Lease>>,
 }
 
-/// Which data plane.
+/// Identifies a data plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Local,
@@ -105,11 +105,11 @@ impl std::fmt::Display for Target {
 /// Why a data plane does not serve a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Trouble {
-    /// It shows the client no such export.
+    /// It does not show the client such an export.
     Unknown,
-    /// It may not have it now; the text is for the client's user.
+    /// The client may not have the export now. The text is for the client's user.
     Denied(String),
-    /// It may be otherwise soon.
+    /// The cause may pass soon.
     Passing(String),
 }
 
@@ -122,38 +122,39 @@ fn passing(what: &str) -> impl Fn(io::Error) -> Trouble {
 pub(crate) struct Caller {
     pub peer: HostAddress,
     pub session: u128,
-    /// Connections to the local data plane that may not be over.
+    /// Connections to the local data plane that may still have requests under way.
     former: Vec<Weak<()>>,
-    /// By which homes may have something of it.
+    /// Leases under which homes may have requests of the client.
     leases: Vec<Rc<Lease>>,
-    /// Nothing of it is sent before there is one.
+    /// The client's socket; dangling before [`Caller::speaks_for`], and no request is sent until
+    /// then.
     socket: rc::Weak<Socket>,
-    /// Those that the local data plane serves, of which this may be one.
+    /// The local data plane's clients, of which this may be one.
     clients: Rc<Clients>,
     is_local: bool,
 }
 
 impl Caller {
-    /// A client with this address and this session, beside the local data plane's others.
+    /// Creates a client with this address and session. `clients` are the local data plane's.
     pub fn new((peer, session): (HostAddress, u128), clients: &Rc<Clients>) -> Self {
         let (former, leases, socket, is_local) = Default::default();
         Self { peer, session, former, leases, socket, clients: Rc::clone(clients), is_local }
     }
 
-    /// Its requests come from this connection from now on.
+    /// Sets the socket from which the client's requests come.
     pub fn speaks_for(&mut self, socket: &Rc<Socket>) {
         self.socket = Rc::downgrade(socket);
         self.enrol();
     }
 
-    /// Has all who tell whether clients have gone look at this one.
+    /// Registers the client in all lists that report clients that have gone.
     fn enrol(&self) {
         let own = self.is_local.then_some(&*self.clients);
         let lists = self.leases.iter().map(|lease| &lease.clients).chain(own);
         lists.for_each(|clients| clients.add(self.session, rc::Weak::clone(&self.socket)));
     }
 
-    /// Connects to a data plane and shakes hands as planned; the answer is what the plan is for.
+    /// Connects to a data plane and completes the handshake of `plan`. Returns its result.
     pub async fn call(
         &mut self,
         shared: &Shared,
@@ -217,14 +218,14 @@ impl Drop for Caller {
     }
 }
 
-/// This front's lease at a home; opens one if there is none.
+/// Returns this front's lease at a home; opens one if there is none.
 async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Lease>, Trouble> {
     let place = shared.leases.at(home);
     let mut held = place.lock().await;
     if let Some(lease) = held.as_ref().filter(|lease| lease.is_held()) {
         return Ok(Rc::clone(lease));
     }
-    // Before anything is heard of the home: a gap on the way ends the lease, too.
+    // Created before the home is contacted, so that a gap on the way ends the lease, too.
     let watch = Watch::new(&shared.pulse);
     let mut stream = dial(shared, home).await?;
     let lease = Lease::new(shared.next_session());
@@ -239,7 +240,7 @@ async fn lease_at(shared: &Shared, home: (NodeId, SocketAddr)) -> Result<Rc<Leas
     Ok(lease)
 }
 
-/// A connection to the address for nodes of another node.
+/// Connects to the address for nodes of another node.
 async fn dial(
     shared: &Shared,
     (node, address): (NodeId, SocketAddr),
@@ -247,7 +248,7 @@ async fn dial(
     let setting = passing("a socket cannot be used");
     let tcp = TcpStream::connect(address).await.map_err(passing("no connection"))?;
     set_up_node(&tcp).map_err(&setting)?;
-    // However it ends, also with this process: what is not sent yet must not be sent then.
+    // However the connection ends, even with this process, unsent bytes must not be sent then.
     sockopt::set_socket_linger(&tcp, Some(Duration::ZERO)).map_err(|e| setting(e.into()))?;
     let Some(connector) = &shared.connector else { return Ok(Box::new(tcp)) };
     let name = evenkeel_link::server_name(node);
@@ -255,14 +256,14 @@ async fn dial(
     Ok(Box::new(connector.connect(name, tcp).await.map_err(passing("TLS"))?))
 }
 
-/// Returns when nothing of these connections is under way. The caller bounds the time.
+/// Returns when no request of these connections is under way. The caller bounds the time.
 pub(crate) async fn over(former: &[Weak<()>]) {
     while former.iter().any(|held| held.strong_count() > 0) {
         sleep(OVER_LOOK).await;
     }
 }
 
-/// Why the local data plane lets nobody in.
+/// Converts the error with which the local data plane refuses a connection.
 fn local(error: io::Error) -> Trouble {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Trouble::Unknown,
@@ -271,7 +272,7 @@ fn local(error: io::Error) -> Trouble {
     }
 }
 
-/// Lets the node prove itself, proves this one, and says who is relayed; its verdict.
+/// Checks the node's proof, proves this node, and sends the preamble. Returns the verdict.
 async fn introduce(
     stream: &mut Box<dyn Stream>,
     secret: &ClusterSecret,
@@ -314,7 +315,7 @@ async fn verdict(stream: &mut Box<dyn Stream>) -> io::Result<Verdict> {
     Ok(Verdict::decode(bytes))
 }
 
-/// The client's side of a handshake, up to its last step.
+/// Completes the client's side of a handshake up to its last step.
 async fn shake(stream: &mut Box<dyn Stream>, plan: ClientPlan) -> Result<ClientStep, Trouble> {
     let what = passing("the handshake was cut off");
     let mut client = Client::new(plan);

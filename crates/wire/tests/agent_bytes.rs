@@ -1,5 +1,5 @@
-//! Agent messages over random values: each comes back from its bytes; arbitrary and damaged bytes
-//! are refused without a panic, and whatever is accepted has no other form.
+//! Agent messages over random values: each is decoded from its bytes; arbitrary and damaged bytes
+//! are refused without a panic, and accepted bytes have no other form.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
@@ -11,8 +11,8 @@ use messages::{command, reply};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Whatever is accepted has these bytes and no others; what is refused names a field and a place in
-/// the frame.
+/// Checks that accepted bytes are the only form of their message, and that an error names a field
+/// and a place in the frame.
 fn judge(frame: &[u8]) {
     let judge = |error: Malformed| {
         assert!(!error.field.is_empty() && error.offset <= frame.len(), "{error}");
@@ -96,7 +96,7 @@ proptest! {
         judge(&frame);
     }
 
-    /// Any body behind a head that is right: counts and lengths announce whatever they like.
+    /// Any body after a valid head: counts and lengths are arbitrary.
     #[test]
     fn arbitrary_bytes_never_panic(
         kind in any::<u8>(), body in vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..300),

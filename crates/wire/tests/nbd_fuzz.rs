@@ -20,12 +20,12 @@ use evenkeel_wire::nbd::transmission::{
 };
 use nbd_support::{EXPORT, Transcript, feed_client, feed_server, poll_client, poll_server};
 
-/// Seeds of a run nobody asked more of: together the cases take about two seconds.
+/// Number of seeds of a default run, which takes about two seconds.
 const SEEDS_DEFAULT: u64 = 5_000;
-/// Input of a machine, and the largest answer to one option in these tests.
+/// Maximum of a machine's input, and of its answer to one option in these tests.
 const BUFFERED_BYTES_MAX: usize = 2 * 65_536;
 
-/// What chooses test cases.
+/// The source of random test cases.
 struct Random(evenkeel_core::random::Random);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.0.below(bound)
     }
@@ -84,7 +84,7 @@ fn fuzz(name: &str, case: fn(&mut Random)) {
     }
 }
 
-/// `input` in random pieces, some of them empty.
+/// Cuts `input` into random pieces, some of them empty.
 fn cut<'a>(random: &mut Random, mut input: &'a [u8]) -> Vec<&'a [u8]> {
     let piece_max = random.pick(&[1, 2, 7, 64, 4096, usize::MAX]);
     let mut pieces = Vec::new();
@@ -97,7 +97,7 @@ fn cut<'a>(random: &mut Random, mut input: &'a [u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// What a client might send in a handshake: options of all kinds, mostly sound.
+/// Returns a client's bytes in a handshake: options of all kinds, most of them valid.
 fn client_bytes(random: &mut Random) -> Vec<u8> {
     let mut out = random.pick(&[0_u32, 1, 2, 3, 3, 3, 3, 4]).to_be_bytes().to_vec();
     for _ in 0..random.below(12) {
@@ -147,7 +147,7 @@ fn option_data(random: &mut Random, option: u32) -> Vec<u8> {
     }
 }
 
-/// Changes a few bytes, drops or repeats a stretch.
+/// Changes a few bytes, and removes or repeats a part.
 fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         if bytes.is_empty() {
@@ -199,7 +199,7 @@ fn any_plan(random: &mut Random) -> ClientPlan {
     }
 }
 
-/// Client and server over a wire that cuts at will. Everything each side has said comes back.
+/// Runs client and server over a wire that cuts at random. Returns all bytes that each has sent.
 fn converse(
     random: &mut Random,
     plan: &ClientPlan,
@@ -209,7 +209,7 @@ fn converse(
     poll_client(&mut client, &mut received);
     poll_server(&mut server, &mut served);
     let (mut to_client, mut to_server) = (0, 0);
-    // Each round delivers a byte at least, and neither side talks without end.
+    // Each round delivers at least a byte, and neither side sends without end.
     for _ in 0..10_000 {
         let (client_done, server_done) = (received.end.is_some(), served.end.is_some());
         if !client_done && to_client < served.sent.len() {
@@ -232,7 +232,8 @@ fn nbd_fuzz_arbitrary_bytes_into_the_server() {
     fuzz("nbd_fuzz_arbitrary_bytes_into_the_server", |random| {
         let length = random.below_usize(2_000);
         let mut input = random.bytes(length);
-        // Half the time past the client flags, so that more than those is tried.
+        // In half of the cases begins after valid client flags, so that later steps are tested,
+        // too.
         if random.flip() {
             input.splice(0..0, 3_u32.to_be_bytes());
         }
@@ -248,7 +249,7 @@ fn nbd_fuzz_options_into_the_server() {
         if random.flip() {
             mutate(random, &mut input);
         }
-        // Chunking invariance: however it arrives, the same is said, asked, taken and concluded.
+        // The result must not depend on how the input is cut into pieces.
         let whole = serve(&[&input]);
         assert_eq!(serve(&cut(random, &input)), whole);
         assert!(
@@ -370,7 +371,7 @@ fn nbd_fuzz_requests() {
     });
 }
 
-/// Random replies as our server may write them, and the events a client must read from them.
+/// Returns random replies of our server, and the events that a client must read from them.
 fn replies(random: &mut Random) -> (Vec<u8>, Vec<Event>) {
     let (mut bytes, mut events) = (Vec::new(), Vec::new());
     for _ in 0..random.below(20) {
@@ -420,7 +421,7 @@ fn replies(random: &mut Random) -> (Vec<u8>, Vec<Event>) {
     (bytes, events)
 }
 
-/// What a client reads from the pieces: events, and the violation that ended it, if one did.
+/// Returns the events that a client reads from the pieces, and the violation that ended it, if any.
 fn read(pieces: &[&[u8]]) -> (Vec<Event>, Option<ReplyViolation>) {
     let (mut reader, mut events, mut data_left) = (ReplyReader::new(4_096), Vec::new(), 0);
     for piece in pieces {
@@ -462,7 +463,7 @@ fn nbd_fuzz_replies() {
     });
 }
 
-/// The whole of it: requests from the client role, verdicts and replies from the server role.
+/// Tests both roles together: requests of the client, verdicts and replies of the server.
 #[test]
 fn nbd_fuzz_transmission_agrees() {
     fuzz("nbd_fuzz_transmission_agrees", |random| {

@@ -1,4 +1,4 @@
-//! Handshakes byte for byte, written out from the protocol text, as both roles hold them.
+//! Handshakes, byte for byte, written from the protocol text. Both roles are checked against them.
 
 mod nbd_support;
 
@@ -153,7 +153,7 @@ fn an_export_that_may_not_be_had_now_is_refused_with_the_reason() {
         expected.extend_from_slice(number);
         expected.extend(bytes(r#"80000002 00000014 "too many connections""#)); // ERR_POLICY
         assert_eq!(Hex(&reply), Hex(&expected));
-        // The next option may have it.
+        // The export may be granted to the next option.
         assert_eq!(server.handle(&said), said.len());
         server.export(Some(export_info()));
         assert!(matches!(server.poll_output(), Some(ServerStep::Send(_))));
@@ -352,7 +352,7 @@ S: 0003e889045565a9 0000000a 00000001 00000000
 
 #[test]
 fn a_selection_counts_for_its_own_export_and_until_the_next_one() {
-    // Selected for the default export, gone to by its name: not the same export name.
+    // Selected for the default export, but used by its name: not the same export name.
     let other = r#"
 C: 49484156454f5054 0000000a 0000001b 00000000 00000001 0000000f "base:allocation"
 S: 0003e889045565a9 0000000a 00000004 00000013 00000001 "base:allocation"
@@ -423,7 +423,7 @@ fn pipelined_options_are_answered_one_by_one() {
     let mut transcript = Transcript::default();
     feed_server(&mut server, &bytes("00000003"), &mut transcript);
     let option = bytes("49484156454f5054 00000008 00000000");
-    // However much has arrived, no answer waits behind another: output stays bounded.
+    // Output stays bounded: each answer must be polled before the next option is read.
     let mut rest = &option.repeat(100)[..];
     for _ in 0..100 {
         let consumed = server.handle(rest);
@@ -457,7 +457,7 @@ fn replies_without_end_are_cut_off() {
     let mut transcript = Transcript::default();
     let greeting = bytes("4e42444d41474943 49484156454f5054 0003");
     feed_client(&mut client, &greeting, &mut transcript);
-    // An information type nobody knows, in replies of 64 KiB; 16 MiB of them are borne.
+    // An unknown information type, in replies of 64 KiB; up to 16 MiB of them are accepted.
     let reply = bytes("0003e889045565a9 00000007 00000003 00010000 ffff 00*65534");
     let borne = (16 << 20) / reply.len();
     for _ in 0..borne {

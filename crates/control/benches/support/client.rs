@@ -1,4 +1,4 @@
-//! A client of the API that keeps its connection, and measures how long answers take.
+//! A client of the API that keeps its connection, and measures the time of answers.
 #![allow(dead_code, clippy::unwrap_used, clippy::disallowed_methods)] // a bench measures
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,12 +29,12 @@ impl Client {
         Self { stream: BufReader::new(stream), address, credentials: credentials.clone() }
     }
 
-    /// The answer, and how long it took.
+    /// Returns the answer, and the time that it took.
     pub fn call(&mut self, action: &str, params: &[(&str, &str)]) -> (String, Duration) {
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let named = [("Action", action), ("Version", "2016-11-15")];
         let body = query::encode(named.iter().chain(params).copied());
-        // As SDKs do, so that no two calls of a second are signed alike.
+        // As SDKs do, so that no two calls within a second have the same signature.
         let call = CALLS.fetch_add(1, Ordering::Relaxed).to_string();
         let host = self.address.to_string();
         let headers = [
@@ -90,7 +90,7 @@ impl Client {
     }
 }
 
-/// The text of the first element of this name.
+/// Returns the text of the first element of this name.
 pub fn text<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     rest.split_once('<').map(|(text, _)| text)

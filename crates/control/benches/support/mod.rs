@@ -1,5 +1,5 @@
-//! A data plane that executes every command at once, and what the benches of the control plane
-//! share beside it.
+//! A data plane that executes every command at once, and other shared code of the control plane's
+//! benches.
 #![allow(dead_code)] // each bench uses its own part
 
 pub mod client;
@@ -43,12 +43,12 @@ struct State {
 }
 
 impl Obedient {
-    /// Takes a while to create one volume.
+    /// Creates a data plane that takes `time` to create one volume.
     pub fn slow(id: VolumeId, time: Duration) -> Self {
         Self { slow: Some((id, time)), ..Self::default() }
     }
 
-    /// Stores snapshots, as those of an earlier run.
+    /// Stores snapshots, as an earlier run would have.
     pub fn with_snapshots(snapshots: impl Iterator<Item = StoredSnapshot>) -> Self {
         let snapshots = snapshots.map(|snapshot| (snapshot.id, snapshot)).collect();
         Self { state: Mutex::new(State { snapshots, ..State::default() }), ..Self::default() }
@@ -112,7 +112,7 @@ impl Agent for Obedient {
     }
 }
 
-/// A snapshot that is complete in the store.
+/// Returns a snapshot that is complete in the store.
 pub fn stored(id: SnapshotId, volume: VolumeId, size: ByteCount) -> StoredSnapshot {
     let (volume, data) = (Some(volume), ByteCount(1 << 20));
     StoredSnapshot { id, volume, size, data, is_complete: true, is_encrypted: false }
@@ -136,7 +136,7 @@ fn report(volume: &VolumeState) -> VolumeReport {
     }
 }
 
-/// A device on which everything fits, with admission's sums.
+/// Returns a device with room for everything, so that admission computes its sums.
 fn capacity() -> Capacity {
     let cost = LinearCost { base: time::Duration::from_ns(1), byte_ps: 1 };
     let costs = Costs { read: cost, write: cost };
@@ -151,23 +151,23 @@ fn capacity() -> Capacity {
     }))
 }
 
-/// The time.
+/// Returns the time.
 pub fn now() -> UnixMs {
     let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     UnixMs(u64::try_from(elapsed.as_millis()).unwrap())
 }
 
-/// A volume by its number.
+/// Returns a volume's id by its number.
 pub fn volume_id(number: u64) -> VolumeId {
     VolumeId::from_bits(u128::from(number) + 1)
 }
 
-/// A host in rotation.
+/// Returns the id of a host in rotation.
 pub fn host_id(number: u64) -> InstanceId {
     InstanceId::from_bits(u128::from(number % HOSTS) + 1)
 }
 
-/// What is asked of a volume: gp2 and gp3, of all sizes.
+/// Returns a volume's request: gp2 and gp3, of all sizes.
 pub fn request(number: u64) -> VolumeRequest {
     let size_gib = 100 + u32::try_from(number % 300).unwrap();
     let (throughput_mibps, multi_attach) = (None, false);

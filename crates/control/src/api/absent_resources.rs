@@ -19,11 +19,11 @@ struct Kind {
     set: &'static str,
     /// Lists of ids in the request: the parameter, the error's code, and the words before the id.
     ids: &'static [(&'static str, &'static str, &'static str)],
-    /// Lists in the request that choose by something else.
+    /// Lists in the request that select by other properties.
     lists: &'static [&'static str],
     /// Parameters that are true or false.
     flags: &'static [&'static str],
-    /// The most results of a page; `None` if the action has no pages.
+    /// Maximum number of results in a page; `None` if the action has no pages.
     results_max: Option<usize>,
     filters: &'static [&'static str],
 }

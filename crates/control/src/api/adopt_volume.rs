@@ -33,7 +33,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::volume(settings, &volume))
 }
 
-/// The size in GiB; an error if it is not a whole number, which no volume has.
+/// Returns the size in GiB. Returns an error if it is not a whole number, which no volume has.
 fn whole_gib(bytes: ByteCount) -> Result<u32, ApiError> {
     let whole = bytes.0.is_multiple_of(GIB) && bytes.0 > 0;
     u32::try_from(bytes.0 / GIB).ok().filter(|_| whole).ok_or_else(|| {

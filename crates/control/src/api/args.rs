@@ -13,13 +13,13 @@ use super::filter::Filters;
 use super::page::Page;
 use crate::model::{Refusal, Settings, Tags};
 
-/// The most characters of a tag's key.
+/// Maximum number of characters of a tag's key.
 const TAG_KEY_MAX: usize = 128;
-/// The most characters of a tag's value.
+/// Maximum number of characters of a tag's value.
 const TAG_VALUE_MAX: usize = 256;
-/// Hexadecimal digits of the ids that EC2 made until 2018.
+/// Number of hexadecimal digits of the ids that EC2 made until 2018.
 const SHORT_ID_DIGITS: usize = 8;
-/// The most bytes of a client token.
+/// Maximum of bytes of a client token.
 const CLIENT_TOKEN_MAX: usize = 64;
 
 /// The parameters that have not been read yet.
@@ -29,18 +29,18 @@ pub struct Args {
 }
 
 impl Args {
-    /// All parameters of a request except `Action` and `Version`.
+    /// Creates the arguments from all parameters of a request except `Action` and `Version`.
     #[must_use]
     pub fn new(params: Params) -> Self {
         Self { params }
     }
 
-    /// A text; an empty text counts as absent.
+    /// Takes a text; an empty text counts as absent.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.params.take(name).filter(|value| !value.is_empty())
     }
 
-    /// A required text.
+    /// Takes a required text.
     ///
     /// # Errors
     /// `MissingParameter`.
@@ -48,7 +48,7 @@ impl Args {
         self.text(name).ok_or_else(|| ApiError::missing(name))
     }
 
-    /// `true` or `false`.
+    /// Takes `true` or `false`.
     ///
     /// # Errors
     /// `InvalidParameterValue`.
@@ -56,7 +56,7 @@ impl Args {
         self.parsed(name, "Must be true or false", truth)
     }
 
-    /// A whole number, zero or more.
+    /// Takes a whole number, zero or more.
     ///
     /// # Errors
     /// `InvalidParameterValue`.
@@ -68,7 +68,7 @@ impl Args {
         })
     }
 
-    /// A volume type.
+    /// Takes a volume type.
     ///
     /// # Errors
     /// `UnknownVolumeType`.
@@ -80,7 +80,7 @@ impl Args {
         })
     }
 
-    /// A required volume id.
+    /// Takes a required volume id.
     ///
     /// # Errors
     /// `MissingParameter`, `InvalidVolumeID.Malformed`.
@@ -88,7 +88,7 @@ impl Args {
         volume_id(&self.required(name)?)
     }
 
-    /// A required snapshot id.
+    /// Takes a required snapshot id.
     ///
     /// # Errors
     /// `MissingParameter`, `InvalidSnapshotID.Malformed`.
@@ -96,7 +96,7 @@ impl Args {
         snapshot_id(&self.required(name)?)
     }
 
-    /// A host id.
+    /// Takes a host id.
     ///
     /// # Errors
     /// `InvalidInstanceID.Malformed`.
@@ -104,7 +104,7 @@ impl Args {
         self.text(name).as_deref().map(instance_id).transpose()
     }
 
-    /// A list of volume ids.
+    /// Takes a list of volume ids.
     ///
     /// # Errors
     /// `InvalidVolumeID.Malformed`.
@@ -112,7 +112,7 @@ impl Args {
         self.list(name).iter().map(|text| volume_id(text)).collect()
     }
 
-    /// A list of snapshot ids.
+    /// Takes a list of snapshot ids.
     ///
     /// # Errors
     /// `InvalidSnapshotID.Malformed`.
@@ -120,7 +120,7 @@ impl Args {
         self.list(name).iter().map(|text| snapshot_id(text)).collect()
     }
 
-    /// A list of host ids.
+    /// Takes a list of host ids.
     ///
     /// # Errors
     /// `InvalidInstanceID.Malformed`.
@@ -128,12 +128,12 @@ impl Args {
         self.list(name).iter().map(|text| instance_id(text)).collect()
     }
 
-    /// A list of texts.
+    /// Takes a list of texts.
     pub fn list(&mut self, name: &str) -> Vec<String> {
         self.params.take_list(name)
     }
 
-    /// A client token.
+    /// Takes a client token.
     ///
     /// # Errors
     /// `InvalidParameterValue`.
@@ -143,7 +143,7 @@ impl Args {
         self.parsed("ClientToken", &hint, |text| fits(text).then(|| text.to_owned()))
     }
 
-    /// The filters; `known` are the names that the action supports.
+    /// Takes the filters; `known` are the names that the action supports.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `FilterLimitExceeded`, `UnknownParameter`.
@@ -159,14 +159,15 @@ impl Args {
         Filters::new(filters, known)
     }
 
-    /// The requested page of the results. `min..=max` are the page sizes that the action allows; a
-    /// larger size counts as `max`.
+    /// Takes the requested page of the results. `min..=max` are the page sizes that the action
+    /// allows; a larger size counts as `max`.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `InvalidPaginationToken`.
     pub fn page(&mut self, min: usize, max: usize) -> Result<Page, ApiError> {
         let wanted: Option<usize> = self.number("MaxResults")?;
-        // SDKs that do not tell zero and nothing apart send a zero: the EBS CSI driver does.
+        // SDKs that do not distinguish zero from an absent number send a zero: the EBS CSI driver
+        // does.
         let wanted = wanted.filter(|wanted| *wanted > 0 || min == 1);
         if let Some(wanted) = wanted.filter(|wanted| *wanted < min) {
             return Err(ApiError::value(format!(
@@ -177,7 +178,7 @@ impl Args {
         Page::new(wanted.map(|wanted| wanted.min(max)), self.text("NextToken"))
     }
 
-    /// The tags of a new resource (`TagSpecification.1.Tag.1.Key`).
+    /// Takes the tags of a new resource (`TagSpecification.1.Tag.1.Key`).
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`.
@@ -186,7 +187,7 @@ impl Args {
         Ok(tags)
     }
 
-    /// The tags of new resources of several types, in the order of these types.
+    /// Takes the tags of new resources of several types, in the order of these types.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`.
@@ -220,13 +221,13 @@ impl Args {
         Ok(all)
     }
 
-    /// A list of structures: the number of each, and its fields.
+    /// Takes a list of structures: the number of each, and its fields.
     pub fn structures(&mut self, name: &str) -> Vec<(u32, Self)> {
         let all = self.params.take_structures(name).into_iter();
         all.map(|(number, fields)| (number, Self::new(fields))).collect()
     }
 
-    /// The fields of one structure (`Ebs.VolumeSize`).
+    /// Takes the fields of one structure (`Ebs.VolumeSize`).
     #[must_use]
     pub fn nested(&mut self, name: &str) -> Self {
         Self::new(self.params.take_structure(name))
@@ -240,7 +241,7 @@ impl Args {
         nothing_left(&self.params, prefix)
     }
 
-    /// Whether encryption is asked for, by `Encrypted` and `KmsKeyId`.
+    /// Takes the request for encryption, by `Encrypted` and `KmsKeyId`; `None` if there is none.
     ///
     /// # Errors
     /// `InvalidParameterDependency`, `InvalidParameterValue`.
@@ -255,7 +256,7 @@ impl Args {
         Ok(is_encrypted)
     }
 
-    /// Tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for error messages.
+    /// Takes tags (`Tag.1.Key`, `Tag.1.Value`); `prefix` is for error messages.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnknownParameter`, `MissingParameter`.
@@ -273,7 +274,7 @@ impl Args {
         Ok(tags)
     }
 
-    /// Tags whose value is optional, as in DeleteTags.
+    /// Takes tags whose value is optional, as in DeleteTags.
     ///
     /// # Errors
     /// As [`Self::tags`].
@@ -374,8 +375,8 @@ pub fn check_key(settings: &Settings, name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// The error for an id of the form that EC2 used until 2018, with 8 digits: no resource has such an
-/// id here. `None` if it is not of that form.
+/// Returns the error for an id of the form that EC2 used until 2018, with 8 digits: no resource has
+/// such an id here. `None` if it is not of that form.
 pub(super) fn absent_short_id(text: &str) -> Option<ApiError> {
     let (kind, digits) = text.split_once('-')?;
     let is_lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
@@ -391,7 +392,7 @@ pub(super) fn absent_short_id(text: &str) -> Option<ApiError> {
     Some(ApiError::new(code, format!("{what} '{text}' does not exist.")))
 }
 
-/// Parses an id; `malformed` makes the error for a text that is none.
+/// Parses an id; `malformed` creates the error for a text that is no id.
 fn id<T: FromStr>(
     text: &str,
     prefix: &str,

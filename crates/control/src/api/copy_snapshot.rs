@@ -1,5 +1,5 @@
-//! CopySnapshot: a snapshot with the bytes of another. One that is encrypted as its source is
-//! shares the source's blocks and is complete at once.
+//! CopySnapshot: creates a snapshot with the bytes of another. A copy with the same encryption as
+//! its source shares the source's blocks and is complete at once.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -22,7 +22,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let of = args.snapshot_id("SourceSnapshotId")?;
     let region = args.required("SourceRegion")?;
     let destination = args.text("DestinationRegion");
-    // SDKs sign one by themselves. There is one region, so nothing is asked of another.
+    // SDKs sign a URL by themselves. There is one region, so no other region is contacted.
     args.text("PresignedUrl");
     let description = description(args)?;
     let is_encrypted = args.encryption(settings)?;

@@ -1,5 +1,5 @@
-//! CopyVolumes: a volume that begins as another one is now. Returns, with a volume that may still
-//! be `creating`, once what the copy begins as survives a crash.
+//! CopyVolumes: creates a volume with the present content of another. Returns, with a volume that
+//! may still be `creating`, once the snapshot with which the copy begins survives a crash.
 
 use evenkeel_core::volume::VolumeRequest;
 use evenkeel_wire::aws::xml::Element;
@@ -26,7 +26,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let tags = args.tag_specifications("volume")?;
     let token = args.client_token()?.filter(|token| !token.is_empty());
     args.done()?;
-    // One that does not exist is refused below, unless the client token is known: the source may be
+    // A missing volume is refused below, unless the client token is known: the source may have been
     // deleted since.
     let of_source = call.plane.model().volume(source).ok().cloned();
     let size_gib = size_gib.or(of_source.as_ref().map(|it| it.spec.size_gib)).unwrap_or(1);

@@ -12,19 +12,19 @@ use crate::plane::PlaneError;
 
 pub const ACTION: Action = Action { name: "CreateSnapshot", mutates: true, run };
 
-/// The most characters of a description.
+/// Maximum number of characters of a description.
 const DESCRIPTION_MAX: usize = 255;
 
 /// The parameters of CreateSnapshot and CreateSnapshots.
 pub struct Common {
-    /// What the client says about it.
+    /// The client's description.
     pub description: String,
-    /// The tags of each.
+    /// The tags of each snapshot.
     pub tags: Tags,
 }
 
 impl Common {
-    /// Reads them.
+    /// Reads the parameters.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `UnsupportedOperation`, and the errors of tags.
@@ -42,7 +42,7 @@ impl Common {
     }
 }
 
-/// The parameter `Description`.
+/// Reads the parameter `Description`.
 ///
 /// # Errors
 /// `InvalidParameterValue`.

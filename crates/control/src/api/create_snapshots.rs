@@ -1,5 +1,5 @@
 //! CreateSnapshots: snapshots of the volumes of one host, all of the same moment. Returns, with
-//! snapshots that are `pending`, once all of them survive a crash; or none is made.
+//! snapshots that are `pending`, once all of them survive a crash. If one fails, none is made.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::plane::{Outcome, PlaneError};
 
 pub const ACTION: Action = Action { name: "CreateSnapshots", mutates: true, run };
 
-/// The most volumes that can be left out.
+/// Maximum number of volumes that can be left out.
 const EXCLUDED_MAX: usize = 40;
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -51,7 +51,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let mut tags = tags.clone();
         if copies_tags {
             for (key, value) in of_volume {
-                // Those of the request come first.
+                // The tags of the request come first.
                 if tags.len() < TAGS_MAX {
                     tags.entry(key).or_insert(value);
                 }
@@ -68,7 +68,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(vec![Element::list("snapshotSet", items)])
 }
 
-/// The volumes of which snapshots are made, and their tags.
+/// Returns the volumes of which snapshots are made, and their tags.
 fn chosen(
     model: &Model,
     instance: InstanceId,

@@ -24,7 +24,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::success())
 }
 
-/// Resources by their ids.
+/// Parses the ids of resources.
 pub fn tagged(ids: &[String]) -> Result<Vec<Tagged>, ApiError> {
     let resource = |id: &String| {
         id.parse().map_err(|refusal| absent_short_id(id).unwrap_or_else(|| ApiError::from(refusal)))

@@ -29,8 +29,8 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     check_initialization_rate(args, snapshot.is_some())?;
     args.unsupported(&["OutpostArn", "Operator.Principal"])?;
     args.done()?;
-    // One that does not exist is refused below, unless the client token is known: the snapshot may
-    // be deleted since.
+    // A missing snapshot is refused below, unless the client token is known: the snapshot may have
+    // been deleted since.
     let of_snapshot = snapshot.map(|snapshot| {
         call.plane.model().snapshot(snapshot).map_or(1, |snapshot| snapshot.size_gib)
     });
@@ -50,12 +50,12 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::made(view::volume(settings, &volume)))
 }
 
-/// An id for a snapshot that may be made for a volume alone.
+/// Returns an id for a snapshot that may be made only for a volume.
 pub(super) fn spare() -> Result<SnapshotId, ApiError> {
     Ok(clock::snapshot_id().map_err(PlaneError::from)?)
 }
 
-/// MiB a second within which EC2 initializes a volume of a snapshot.
+/// The rates at which EC2 initializes a volume of a snapshot, in MiB per second.
 const INITIALIZATION_MIBPS: std::ops::RangeInclusive<u32> = 100..=300;
 
 /// Checks `VolumeInitializationRate`. A volume of a snapshot is complete at once, which is faster
@@ -79,7 +79,7 @@ fn check_initialization_rate(args: &mut Args, is_of_snapshot: bool) -> Result<()
     }
 }
 
-/// EC2's default type: gp2, and before it existed standard.
+/// Returns EC2's default type: gp2, or standard before gp2 existed.
 pub(super) fn default_type(settings: &Settings) -> VolumeType {
     match settings.rules.offers(VolumeType::Gp2) {
         true => VolumeType::Gp2,
@@ -87,7 +87,7 @@ pub(super) fn default_type(settings: &Settings) -> VolumeType {
     }
 }
 
-/// The zone, by its name or its id.
+/// Returns the zone, by its name or its id.
 fn chosen_zone(
     settings: &Settings,
     named: (Option<String>, Option<String>),

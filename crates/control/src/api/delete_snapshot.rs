@@ -1,4 +1,4 @@
-//! DeleteSnapshot. Returns once the snapshot is deleted; its blocks come back in the background.
+//! DeleteSnapshot. Returns once the snapshot is deleted; its blocks are freed in the background.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,5 +1,5 @@
 //! DeleteUnownedSnapshot (not an EC2 action): deletes a stored snapshot that the database does not
-//! know.
+//! have.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -1,4 +1,4 @@
-//! DescribeAccountAttributes: returns what drivers ask for of an account.
+//! DescribeAccountAttributes: returns the attributes of the account that drivers read.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -11,7 +11,7 @@ pub const ACTION: Action = Action { name: "DescribeAccountAttributes", mutates: 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     let names = call.args.list("AttributeName");
     call.args.done()?;
-    // There is no network of our own.
+    // This server has no networks of its own.
     let known = [
         ("supported-platforms", "VPC".to_owned()),
         ("default-vpc", "none".to_owned()),

@@ -1,5 +1,5 @@
-//! DescribeCapacity (not an EC2 action): returns what may be sold, what is sold, and what each type
-//! reserves.
+//! DescribeCapacity (not an EC2 action): returns the amounts that may be sold, those that are sold,
+//! and the reservations of each type.
 
 use evenkeel_core::volume::{Reservation, VolumeType};
 use evenkeel_wire::agent::{Capacity, Space, StoreHealth};
@@ -16,7 +16,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     call.args.done()?;
     let settings = &call.plane.settings;
     let capacity = call.plane.capacity();
-    // Without an answer of the data plane nothing is known.
+    // If the data plane does not answer, the state of the store is unknown.
     let health = call.plane.store_health().ok();
     let model = call.plane.model();
     let books = model.books(settings, &capacity);
@@ -44,7 +44,7 @@ fn calibration(capacity: &Capacity) -> Option<Element> {
     Some(Element::list("calibration", fields))
 }
 
-/// The space for stored bytes, if it is known.
+/// Returns the space for stored bytes, if it is known.
 fn space(settings: &Settings, model: &Model, room: Option<Room>) -> Option<Element> {
     let room = room?;
     let Space { total, free } = room.space;
@@ -59,7 +59,7 @@ fn space(settings: &Settings, model: &Model, room: Option<Room>) -> Option<Eleme
     Some(Element::list("space", fields))
 }
 
-/// How the store itself is, beside its volumes.
+/// Returns the state of the store itself, beside its volumes.
 fn store_health(health: StoreHealth) -> Element {
     let [unfinished, no_space, damaged] = health.troubles().map(|(_, count)| count);
     let fields = [
@@ -98,7 +98,7 @@ fn line(line: &Line) -> Element {
     Element::list("item", fields)
 }
 
-/// A type that the rules offer, or that existing volumes have.
+/// Returns a type that the rules offer or that existing volumes have.
 fn of_type(settings: &Settings, books: &Books, volume_type: VolumeType) -> Option<Element> {
     let sold = books.of_type(volume_type);
     let rules = settings.rules.of(volume_type);

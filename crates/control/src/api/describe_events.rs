@@ -10,7 +10,7 @@ use crate::events::log::Kept;
 pub const ACTION: Action = Action { name: "DescribeEvents", mutates: false, run };
 
 const FILTERS: &[&str] = &["detail-type", "event", "resource", "source", "type"];
-/// The most events of a reply.
+/// Maximum number of events in a reply.
 const EVENTS_MAX: usize = 1_000;
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -42,7 +42,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     ])
 }
 
-/// What is asked for in an event.
+/// The fields of an event that filters use.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Known {

@@ -1,5 +1,5 @@
-//! DescribeHistory (not an EC2 action): what this server has recorded of volumes, and its events,
-//! in its own form, for the other nodes of a cluster to keep, too.
+//! DescribeHistory (not an EC2 action): returns this server's records of volumes, and its events,
+//! in its own form, for the other nodes of a cluster to copy.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -30,7 +30,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         }
         Kind::Events => Some(history::events(plane.feed(), after)),
     };
-    // Without any there is nothing to take over.
+    // Without records of this kind there is nothing to copy.
     let Page { items, next } =
         found.unwrap_or_else(|| Ok(Page::default())).map_err(ApiError::internal)?;
     let mut fields = vec![Element::text("timeMs", call.now.0), Element::list("historySet", items)];

@@ -1,5 +1,5 @@
-//! DescribeInstanceStatus: the state of hosts. A host is a record, and nothing checks it, so one
-//! that runs is always `ok`.
+//! DescribeInstanceStatus: the state of hosts. A host is a record, and nothing checks it, so the
+//! status of a running host is always `ok`.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -50,7 +50,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("instanceStatusSet", items.collect(), token))
 }
 
-/// The status of a host and the outcome of its only check.
+/// Returns the status of a host and the outcome of its only check.
 fn status(host: &Host) -> (&'static str, Option<&'static str>) {
     match host.state {
         HostState::Running => ("ok", Some("passed")),

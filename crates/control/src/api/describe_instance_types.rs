@@ -35,7 +35,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !absent.is_empty() {
         return Err(Refusal::UnknownInstanceType(absent.join(", ")).into());
     }
-    // It is the store that encrypts, whatever the type.
+    // The store encrypts, whatever the type.
     let encryption = if call.plane.settings.key.is_some() { "supported" } else { "unsupported" };
     let wanted = instance::all()
         .iter()
@@ -80,7 +80,7 @@ const fn attachment_limit(t: &InstanceType) -> &'static str {
     }
 }
 
-/// Mbit/s as MB/s. Exact, because an eighth has at most three decimals.
+/// Converts Mbit/s to MB/s. Exact, because an eighth has at most three decimals.
 fn megabytes(mbps: u32) -> String {
     let (whole, eighths) = (mbps / 8, mbps % 8);
     let decimals = format!("{:03}", eighths * 125);

@@ -68,7 +68,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("reservationSet", items.collect(), token))
 }
 
-/// A reservation, which is EC2's term for instances that were launched together.
+/// Returns a reservation, which is EC2's term for instances that were launched together.
 pub(super) fn reservation(
     settings: &Settings,
     first: InstanceId,
@@ -82,11 +82,11 @@ pub(super) fn reservation(
     ]
 }
 
-/// Low bits of a host's id that number the hosts of one RunInstances; their other bits are equal.
-/// Other hosts have random ids, and a reservation each.
+/// Number of low bits of a host's id that number the hosts of one RunInstances; their other bits
+/// are equal. Other hosts have random ids, and a reservation each.
 const NUMBER_BITS: u32 = 7;
 
-/// The id of the host with this number in a reservation, which any id of it stands for.
+/// Returns the id of the host with this number in a reservation, given any id of the reservation.
 pub(super) fn launched(reservation: InstanceId, number: u32) -> InstanceId {
     debug_assert!(number < 1 << NUMBER_BITS);
     let first = reservation.bits() >> NUMBER_BITS << NUMBER_BITS;

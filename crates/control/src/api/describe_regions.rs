@@ -20,7 +20,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if let Some(absent) = names.iter().find(|name| *name != region) {
         return Err(ApiError::value(format!("Invalid region provided: {absent}")));
     }
-    // No endpoint: clients have the server's address, and would leave it for a name.
+    // No endpoint: clients that have the server's address would use the endpoint's name instead.
     let item = [Element::text("regionName", region), Element::text("optInStatus", OPT_IN)];
     let passes = filters.pass(|name| match name {
         "region-name" => vec![region.clone()],

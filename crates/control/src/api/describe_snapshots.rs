@@ -40,7 +40,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
             "The parameter snapshots cannot be used with the parameter maxResults",
         ));
     }
-    // A waiter that asks at once need not ask again.
+    // Settles pending snapshots first, so that a waiter does not need a second request.
     call.plane.settle_snapshots();
     let model = call.plane.model();
     model.check_snapshots(&ids)?;

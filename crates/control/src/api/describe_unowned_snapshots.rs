@@ -1,5 +1,5 @@
 //! DescribeUnownedSnapshots (not an EC2 action): returns stored snapshots that the database does
-//! not know, for example after it was lost or replaced by an older one.
+//! not have, for example after it was lost or replaced by an older one.
 
 use evenkeel_wire::agent::StoredSnapshot;
 use evenkeel_wire::aws::xml::Element;

@@ -24,7 +24,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let shown = page.of(&model.volumes, &ids).filter(|volume| volume.is_shown());
         page.cut(shown.map(|volume| volume.id), VolumeId::to_string)
     };
-    // Not while the model is locked.
+    // Called while the model is not locked.
     let balances = now(call.plane, found.clone())?;
     let model = call.plane.model();
     let items = found
@@ -34,13 +34,13 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("volumeCreditSet", items, token))
 }
 
-/// The balances that the data plane holds of some volumes.
+/// Returns the balances that the data plane holds of some volumes.
 pub fn now(plane: &Plane, ids: Vec<VolumeId>) -> Result<BTreeMap<VolumeId, Balances>, ApiError> {
     let reports = plane.report_of(ids)?;
     Ok(reports.into_iter().map(|(id, report)| (id, report.balances)).collect())
 }
 
-/// One volume's credits; dimensions without credits are omitted.
+/// Returns one volume's credits; dimensions without credits are omitted.
 pub fn fields(
     plane: &Plane,
     model: &Model,

@@ -1,5 +1,5 @@
 //! DescribeVolumeMetrics (not an EC2 action): returns counters of volumes since the server's start,
-//! and where their requests spent their time. Clients compute rates from two answers.
+//! and the time of their requests by stage. Clients compute rates from two answers.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::latency::{Latencies, Latency, Stage};
@@ -17,8 +17,8 @@ use crate::{clock, reconcile};
 
 pub const ACTION: Action = Action { name: "DescribeVolumeMetrics", mutates: false, run };
 
-/// The most volumes of one answer. Each volume that was used costs a call to the data plane, and
-/// some 10 KiB.
+/// Maximum number of volumes in one answer. Each volume that was used costs a call to the data
+/// plane, and some 10 KiB.
 const VOLUMES_MAX: usize = 500;
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -86,7 +86,7 @@ fn item(
     Ok(Element::list("item", counters.into_iter().chain(present)))
 }
 
-/// One limit, with its credits if it has some.
+/// Returns one limit, with its credits if it has some.
 fn limit(name: &str, limit: Option<Limit>, balance: Option<u64>) -> Option<Element> {
     let limit = limit?;
     let mut fields = vec![Element::text("perSecond", limit.per_second)];
@@ -98,7 +98,7 @@ fn limit(name: &str, limit: Option<Limit>, balance: Option<u64>) -> Option<Eleme
     Some(Element::list(name, fields))
 }
 
-/// The time for which the volume was delayed, in nanoseconds, by cause.
+/// Returns the time for which the volume was delayed, in nanoseconds, by cause.
 fn exceeded(exceeded: &Exceeded) -> Element {
     let causes = [
         ("operations", exceeded.operations_ns),
@@ -111,7 +111,7 @@ fn exceeded(exceeded: &Exceeded) -> Element {
     Element::list("exceededNs", causes.map(|(cause, ns)| Element::text(cause, ns)))
 }
 
-/// Requests of one kind: their number, their durations, and where their time went.
+/// Returns the requests of one kind: their number, their durations, and their time by stage.
 fn requests(name: &str, latency: &Latency) -> Element {
     let stages = Stage::ALL.into_iter().filter(|stage| latency.spent(*stage).ns > 0).map(|stage| {
         let (name, spent) = (stage.name(), latency.spent(stage).ns);

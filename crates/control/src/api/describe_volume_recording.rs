@@ -1,5 +1,5 @@
-//! DescribeVolumeRecording (not an EC2 action): returns what a volume was asked for, second by
-//! second, from the server's own recording.
+//! DescribeVolumeRecording (not an EC2 action): returns the requests to a volume, second by second,
+//! from the server's own recording.
 
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;
@@ -12,7 +12,7 @@ use crate::recording::{Interval, Requests, Throttled};
 
 pub const ACTION: Action = Action { name: "DescribeVolumeRecording", mutates: false, run };
 
-/// The most intervals of one answer: some 4 MiB.
+/// Maximum number of intervals in a reply: some 4 MiB.
 const INTERVALS_MAX: usize = 10_000;
 
 fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -37,7 +37,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     if !call.plane.model().volumes.contains_key(&id) && !recording.has(id) {
         return Err(Refusal::VolumesNotFound(vec![id]).into());
     }
-    // A page goes on where the last interval of the one before ended.
+    // A page begins where the last interval of the previous one ended.
     let from = page.after::<u64>().map_or(from, |end| from.max(UnixMs(end)));
     let found = recording.read(id, from, until, INTERVALS_MAX + 1).map_err(ApiError::internal)?;
     let end = |interval: &Interval| format!("{:020}", interval.end_ms());
@@ -48,7 +48,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(fields)
 }
 
-/// A time as EC2 writes it.
+/// Reads a time in EC2's form.
 pub(super) fn time(args: &mut Args, name: &str) -> Result<Option<UnixMs>, ApiError> {
     let Some(text) = args.text(name) else { return Ok(None) };
     let wrong = || {
@@ -59,7 +59,7 @@ pub(super) fn time(args: &mut Args, name: &str) -> Result<Option<UnixMs>, ApiErr
     timestamp::parse_extended(&text).map(UnixMs).map(Some).ok_or_else(wrong)
 }
 
-/// One interval. What is not there is zero.
+/// Returns one interval; missing values are zero.
 fn item(interval: &Interval) -> Element {
     let mut fields = vec![
         Element::text("startTimeMs", interval.start_ms),

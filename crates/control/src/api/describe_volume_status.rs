@@ -17,10 +17,10 @@ pub const ACTION: Action = Action { name: "DescribeVolumeStatus", mutates: false
 
 const NOT_APPLICABLE: &str = "not-applicable";
 const NO_DATA: &str = "insufficient-data";
-/// The event of a volume whose data may not be what was written.
+/// The event of a volume whose data may differ from the data written.
 const INCONSISTENT: &str = "potential-data-inconsistency";
 
-/// What can be done with a volume that is not served because its data is damaged.
+/// The action for a volume that is not served because its data is damaged.
 const ENABLE_IO: (&str, &str) = ("enable-volume-io", "Enable volume I/O");
 const NOT_SERVED: &str = "The volume cannot be opened. If it is damaged, EnableVolumeIO serves \
                           what can be read of it.";
@@ -61,11 +61,11 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let shown = shown.map(|volume| volume.id);
         match filters.is_empty() {
             true => page.cut(shown, VolumeId::to_string).0,
-            // Which of them are on the page is not known yet.
+            // It is not known yet which of them are on the page.
             false => shown.collect(),
         }
     };
-    // If the data plane does not answer, the status says so.
+    // If the data plane does not answer, the status is `insufficient-data`.
     let reports = call.plane.report_of(asked).unwrap_or_default();
     let plane = call.plane;
     let model = plane.model();
@@ -90,26 +90,26 @@ struct Status {
     status: &'static str,
     /// Whether the volume can be read and written: `passed`, `failed`, `insufficient-data`.
     io_enabled: &'static str,
-    /// How it performs, in EC2's words.
+    /// Its performance, in EC2's words.
     io_performance: &'static str,
-    /// Whether it is what it was created of: `completed`, `initializing`; nothing of one that was
-    /// created empty.
+    /// Whether it has the content of its origin: `completed`, `initializing`; `None` for a volume
+    /// that was created empty.
     initialization: Option<&'static str>,
-    /// What is wrong with it now.
+    /// Its present problems.
     events: Vec<StatusEvent>,
 }
 
-/// Something that is wrong with a volume since a point in time.
+/// A problem of a volume since a point in time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct StatusEvent {
     kind: String,
     description: &'static str,
-    /// `None` where it is not known.
+    /// `None` if the time is unknown.
     since: Option<UnixMs>,
 }
 
 impl Status {
-    /// The status of a volume, by the data plane's report if there is one.
+    /// Returns the status of a volume, by the data plane's report if there is one.
     fn of(volume: &Volume, report: Option<&VolumeReport>, ailments: Ailments) -> Self {
         let begins = volume.snapshot.is_some() || volume.source.is_some();
         let is_creating = volume.state() == VolumeState::Creating;
@@ -133,7 +133,7 @@ impl Status {
             }
             (VolumeState::Available | VolumeState::InUse, Some(report)) => report,
         };
-        // Acknowledged writes may be lost and flushes and writes fail until the volume is attached
+        // Acknowledged writes may be lost, and flushes and writes fail until the volume is attached
         // again; or some of its data is lost, and reading that is an error.
         let is_failed = report.errors.flush_failed || report.errors.is_rotten;
         let performance = ailments.performance.map(|(it, _)| it).unwrap_or_default();
@@ -153,14 +153,14 @@ impl Status {
         )
     }
 
-    /// The checks, each with its result.
+    /// Returns the checks, each with its result.
     fn details(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let always = [("io-enabled", self.io_enabled), ("io-performance", self.io_performance)];
         always.into_iter().chain(self.initialization.map(|it| ("initialization-state", it)))
     }
 }
 
-/// Whether EC2 judges the performance of such a volume.
+/// Returns whether EC2 judges the performance of such a volume.
 fn is_judged(volume: &Volume) -> bool {
     let has_check =
         matches!(volume.spec.volume_type, VolumeType::Io1 | VolumeType::Io2 | VolumeType::Gp3);
@@ -189,7 +189,7 @@ fn events(ailments: Ailments) -> Vec<StatusEvent> {
 }
 
 impl StatusEvent {
-    /// An id that stays the same while the event lasts.
+    /// Returns an id that stays the same while the event lasts.
     fn id(&self, volume: VolumeId) -> String {
         let Self { kind, description, since } = self;
         let since = since.map_or(0, |since| since.0);
@@ -207,7 +207,7 @@ impl StatusEvent {
         Element::list("item", fields.into_iter().chain(since))
     }
 
-    /// Whether the volume is not served, and EnableVolumeIO may serve it.
+    /// Returns whether the volume is not served, and EnableVolumeIO may serve it.
     fn can_enable_io(&self) -> bool {
         self.description == NOT_SERVED
     }
@@ -223,7 +223,7 @@ impl StatusEvent {
     }
 }
 
-/// How much of a volume is as it was created of; nothing of one that was created empty.
+/// Returns the progress of a volume's initialization; `None` if it was created empty.
 fn initialization(
     plane: &Plane,
     model: &Model,

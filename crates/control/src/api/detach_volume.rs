@@ -1,4 +1,4 @@
-//! DetachVolume. Returns once the host has no access any more.
+//! DetachVolume. Returns once the host has no more access.
 //!
 //! `Force` has no effect: the connections of a detached host are always closed, and its unflushed
 //! writes may be lost.

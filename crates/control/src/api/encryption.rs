@@ -1,4 +1,4 @@
-//! Encryption by default, and its key. The store has one key; it is the operator's.
+//! Encryption by default, and its key. The store has one key, which the operator provides.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -31,42 +31,42 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// A client error with EC2's usual status.
+    /// Creates a client error with EC2's usual status.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { status: 400, code, message: message.into() }
     }
 
-    /// A parameter has an illegal value.
+    /// Returns the error of a parameter with an illegal value.
     pub fn value(message: impl Into<String>) -> Self {
         Self::new("InvalidParameterValue", message)
     }
 
-    /// A required parameter is missing.
+    /// Returns the error of a missing required parameter.
     #[must_use]
     pub fn missing(parameter: &str) -> Self {
         let shown = lower_camel(parameter);
         Self::new("MissingParameter", format!("The request must contain the parameter {shown}"))
     }
 
-    /// The action has no such parameter.
+    /// Returns the error of a parameter that the action does not have.
     #[must_use]
     pub fn unknown_parameter(parameter: &str) -> Self {
         Self::new("UnknownParameter", format!("The parameter {parameter} is not recognized"))
     }
 
-    /// The parameter `Action` is missing.
+    /// Returns the error of a missing parameter `Action`.
     #[must_use]
     pub fn missing_action() -> Self {
         Self::new("MissingAction", "The request must contain the parameter Action")
     }
 
-    /// The action does not exist.
+    /// Returns the error of an action that does not exist.
     #[must_use]
     pub fn unknown_action(action: &str) -> Self {
         let near = ACTIONS.iter().map(|known| known.name).max_by(|one, two| {
             let common =
                 |name: &str| name.bytes().zip(action.bytes()).take_while(|(a, b)| a == b).count();
-            // Of those that begin alike, the first.
+            // Of names with an equal common beginning, the first.
             common(one).cmp(&common(two)).then_with(|| two.cmp(one))
         });
         let text = format!(
@@ -77,66 +77,67 @@ impl ApiError {
         Self::new("InvalidAction", text)
     }
 
-    /// The API does not support this version.
+    /// Returns the error of an unsupported version.
     #[must_use]
     pub fn unknown_version(version: &str) -> Self {
         let text = format!("The requested version ({version}) of service AmazonEC2 does not exist");
         Self::new("NoSuchVersion", text)
     }
 
-    /// The action has no such filter.
+    /// Returns the error of a filter that the action does not have.
     #[must_use]
     pub fn unknown_filter(name: &str) -> Self {
         Self::value(format!("The filter '{name}' is invalid"))
     }
 
-    /// There is no such zone.
+    /// Returns the error of a zone that does not exist.
     #[must_use]
     pub fn unknown_zone(zone: &str) -> Self {
         Self::new("InvalidZone.NotFound", format!("The zone '{zone}' does not exist."))
     }
 
-    /// The feature is not supported.
+    /// Returns the error of an unsupported feature.
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new("UnsupportedOperation", message)
     }
 
-    /// The answer to a dry run of a request that would have succeeded.
+    /// Returns the answer to a dry run of a request that would have succeeded.
     #[must_use]
     pub fn dry_run() -> Self {
         let message = "Request would have succeeded, but DryRun flag is set.".into();
         Self { status: 412, code: "DryRunOperation", message }
     }
 
-    /// The request is refused for now. All SDKs sign it again and retry by themselves.
+    /// Returns the error of a request that is refused for now. All SDKs sign it again and retry by
+    /// themselves.
     pub fn throttled(message: impl Display) -> Self {
         Self { status: 503, code: "RequestLimitExceeded", message: message.to_string() }
     }
 
-    /// Who is to answer cannot be reached. All SDKs retry by themselves.
+    /// Returns the error of a server that cannot be reached. All SDKs retry by themselves.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { status: 503, code: "Unavailable", message: message.into() }
     }
 
-    /// The server lacks the requested capacity. One of EC2's server errors.
+    /// Returns the error of missing capacity. It is one of EC2's server errors.
     pub fn no_capacity(message: impl Into<String>) -> Self {
         Self { status: 500, code: "InsufficientVolumeCapacity", message: message.into() }
     }
 
-    /// The server failed; its log has the reason.
+    /// Returns the error of a failed server, and logs the reason.
     pub fn internal(reason: impl Display) -> Self {
         error!(%reason, "a request failed");
         let message = format!("An internal error has occurred: {reason}");
         Self { status: 500, code: "InternalError", message }
     }
 
-    /// Whether this is a server error, which clients retry by themselves.
+    /// Returns whether this is a server error, which clients retry by themselves.
     #[must_use]
     pub const fn is_the_servers(&self) -> bool {
         self.status >= 500
     }
 
-    /// The reply's body.
+    /// Returns the reply's body.
     #[must_use]
     pub fn document(&self, request_id: &str) -> String {
         let error = [Element::text("Code", self.code), Element::text("Message", &self.message)];
@@ -151,7 +152,7 @@ impl ApiError {
     }
 }
 
-/// `VolumeId` in the spelling of EC2's texts: `volumeId`.
+/// Returns `VolumeId` in the spelling of EC2's texts: `volumeId`.
 pub(super) fn lower_camel(parameter: &str) -> String {
     let mut letters = parameter.chars();
     letters.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(letters).collect()
@@ -174,7 +175,7 @@ impl From<QueryError> for ApiError {
 }
 
 impl ApiError {
-    /// Whether it is about the request's signature.
+    /// Returns whether it is an error of the request's signature.
     #[must_use]
     pub fn is_of_signature(&self) -> bool {
         const CODES: [&str; 5] = [
@@ -304,7 +305,7 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// Refusals because an object does not exist.
+/// Converts refusals because an object does not exist.
 fn unknown(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::VolumesNotFound(ids) => {
@@ -412,7 +413,7 @@ fn copy(refusal: Refusal) -> ApiError {
     }
 }
 
-/// Refusals of storage tiers.
+/// Converts refusals of storage tiers.
 fn tier(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::SnapshotArchived(id) => ApiError::new(
@@ -446,7 +447,7 @@ fn tier(refusal: Refusal) -> ApiError {
     }
 }
 
-/// Refusals of locks, sharing and fast restore.
+/// Converts refusals of locks, sharing and fast restore.
 fn protection(refusal: Refusal) -> ApiError {
     match refusal {
         Refusal::SnapshotLocked(id, state) => ApiError::new(

@@ -1,6 +1,6 @@
 //! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. A volume
-//! of a snapshot is as fast as any other at once, so fast restore is on as soon as it is asked for,
-//! and its credits are counted for those who look at them.
+//! of a snapshot is as fast as any other at once, so fast restore is on as soon as it is requested,
+//! and its credits are counted only for clients that read them.
 
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_wire::aws::xml::Element;
@@ -90,8 +90,8 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("fastSnapshotRestoreSet", items.collect(), token))
 }
 
-/// The state of fast restore, and since when, of a snapshot in a zone. It is of the snapshot, so it
-/// is the same in all zones.
+/// Returns the state of fast restore of a snapshot in a zone, and its beginning. It belongs to the
+/// snapshot, so it is the same in all zones.
 fn fields(
     settings: &Settings,
     zone: &str,

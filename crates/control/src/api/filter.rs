@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use super::error::ApiError;
 use crate::model::{Property, Tags};
 
-/// The most filters of one request.
+/// Maximum number of filters in one request.
 const FILTERS_MAX: usize = 50;
-/// The most values of all filters of one request together: EC2's own limit.
+/// Maximum number of values of all filters in one request together: EC2's own limit.
 const VALUES_MAX: usize = 200;
 
 /// The conditions for a result: it must match every filter by at least one of the filter's values.
@@ -20,14 +20,14 @@ pub struct Filters {
 /// The values of an object under a filter's name. Most have one, which is not copied: a filter may
 /// look at each of 100,000 volumes.
 pub enum Values<'a> {
-    /// There is one; `None` if the object has no such property.
+    /// One value; `None` if the object has no such property.
     One(Option<Cow<'a, str>>),
-    /// One match is enough.
+    /// Several values, of which one match is enough.
     Many(Vec<String>),
 }
 
 impl<'a> Values<'a> {
-    /// One value.
+    /// Creates one value.
     pub fn of(value: impl Into<Cow<'a, str>>) -> Self {
         Self::One(Some(value.into()))
     }
@@ -40,7 +40,8 @@ impl From<Vec<String>> for Values<'_> {
 }
 
 impl Filters {
-    /// Filters whose names are all in `known`; `tag:` in `known` stands for `tag:` and any key.
+    /// Creates filters whose names are all in `known`; `tag:` in `known` stands for `tag:` and any
+    /// key.
     ///
     /// # Errors
     /// `InvalidParameterValue` naming the filter, `FilterLimitExceeded`.
@@ -72,12 +73,13 @@ impl Filters {
         Ok(Self { filters: filters.collect() })
     }
 
-    /// Whether everything passes.
+    /// Returns whether there are no filters, so that everything passes.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// Whether an object passes all filters. `values_of` returns its values under a filter's name.
+    /// Returns whether an object passes all filters. `values_of` returns its values under a
+    /// filter's name.
     pub fn pass<'a, V: Into<Values<'a>>>(&self, values_of: impl Fn(&str) -> V) -> bool {
         self.filters.iter().all(|(name, patterns)| {
             let matches = |value: &str| patterns.iter().any(|pattern| pattern.matches(value));
@@ -88,8 +90,8 @@ impl Filters {
         })
     }
 
-    /// A property that every result has, by a tag or the filter `status`; `None` if no filter names
-    /// whole values of one.
+    /// Returns a property that every result has, by a tag or the filter `status`; `None` if no
+    /// filter names whole values of one.
     pub fn property(&self) -> Option<Property<'_>> {
         self.filters.iter().find_map(|(name, patterns)| {
             let values = || patterns.iter().map(Pattern::exact).collect::<Option<Vec<&str>>>();
@@ -102,7 +104,7 @@ impl Filters {
     }
 }
 
-/// Values under `tag-key`, `tag-value` and `tag:KEY`.
+/// Returns values under `tag-key`, `tag-value` and `tag:KEY`.
 pub(super) fn tag_values<'a>(name: &str, tags: &'a Tags) -> Values<'a> {
     match name {
         "tag-key" => return Values::Many(tags.keys().cloned().collect()),
@@ -117,7 +119,7 @@ pub(super) fn tag_values<'a>(name: &str, tags: &'a Tags) -> Values<'a> {
 /// of the next character.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Pattern {
-    /// Nothing in it is special.
+    /// A text without special characters.
     Exact(String),
     Globs(Vec<Glob>),
 }

@@ -1,5 +1,5 @@
 //! DescribeInstanceAttribute, ModifyInstanceAttribute: the type of a host, whether volumes are
-//! deleted when it is terminated, and what is known of it beside.
+//! deleted when it is terminated, and its other attributes.
 
 use evenkeel_wire::aws::xml::Element;
 
@@ -11,7 +11,7 @@ pub const DESCRIBE: Action =
     Action { name: "DescribeInstanceAttribute", mutates: false, run: describe };
 pub const MODIFY: Action = Action { name: "ModifyInstanceAttribute", mutates: true, run: modify };
 
-/// What EC2 can change of an instance, and nobody needs of a record.
+/// Attributes that EC2 can change of an instance, and that have no effect for a record.
 const UNSUPPORTED: &[&str] = &[
     "DisableApiStop.Value",
     "DisableApiTermination.Value",
@@ -69,7 +69,7 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         let is_deleted = fields.boolean("Ebs.DeleteOnTermination")?;
         let name = format!("{prefix}Ebs.DeleteOnTermination");
         let is_deleted = is_deleted.ok_or_else(|| ApiError::missing(&name))?;
-        // A mapping names the volume, too, if it comes from a reply.
+        // A mapping that comes from a reply also names the volume.
         fields.text("Ebs.VolumeId");
         fields.structure_done(&prefix)?;
         devices.push((device, is_deleted));
@@ -93,7 +93,7 @@ fn modify(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         (Some(_), false) => return Err(only_one()),
     };
     call.execute(&command).map_err(|error| match error.code {
-        // What is wrong is the value of an attribute here.
+        // Here the type is the value of an attribute.
         "InvalidInstanceType" => ApiError { code: "InvalidInstanceAttributeValue", ..error },
         _ => error,
     })?;

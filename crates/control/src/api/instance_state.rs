@@ -1,5 +1,5 @@
 //! StartInstances, StopInstances, TerminateInstances. A client host is a record: nothing is booted
-//! and nothing is stopped. What is terminated loses its volumes first.
+//! and nothing is stopped. A terminated host loses its volumes first.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_wire::aws::xml::Element;
@@ -42,7 +42,7 @@ fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
         return Err(Refusal::HostIsLocal(local).into());
     }
     if call.dry_run {
-        // What is attached now would be detached first.
+        // A dry run does not detach the present volumes, so it ends here.
         return Ok(vec![]);
     }
     for id in &ids {
@@ -51,8 +51,8 @@ fn terminate(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     change(call, &ids, HostState::Terminated { at: call.now })
 }
 
-/// Detaches all volumes of a host, and deletes those that are marked for it. What was interrupted
-/// can be repeated: none of these is detached and not deleted.
+/// Detaches all volumes of a host, and deletes those that are marked for it. Can be repeated after
+/// an interruption: no marked volume is detached and not deleted.
 pub(super) fn release(call: &Call<'_>, instance: InstanceId) -> Result<(), ApiError> {
     let attached: Vec<VolumeId> = {
         let model = call.plane.model();

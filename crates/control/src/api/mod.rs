@@ -249,19 +249,19 @@ impl Api {
         Self { plane, credentials, endpoints, replays, cloudwatch: None }
     }
 
-    /// The same API with the metrics of volumes.
+    /// Adds the metrics of volumes.
     #[must_use]
     pub fn with_metrics(self, cloudwatch: Arc<CloudWatch>) -> Self {
         Self { cloudwatch: Some(cloudwatch), ..self }
     }
 
-    /// The control plane.
+    /// Returns the control plane.
     #[must_use]
     pub fn plane(&self) -> &Arc<Plane> {
         &self.plane
     }
 
-    /// Checks of a request's signature for this service what does not need the body.
+    /// Checks the parts of a request's signature for this service that do not need the body.
     ///
     /// # Errors
     /// See [`sigv4::verify_head`].
@@ -392,7 +392,7 @@ impl Api {
     }
 }
 
-/// Hash of everything that a request asks for, except its client token.
+/// Returns the hash of all parameters of a request except its client token.
 ///
 /// Tags have no order, so equal tags in another order make the same hash: the EBS CSI driver sends
 /// them in a random one. Tags that are sorted by key hash as they are.
@@ -420,7 +420,7 @@ fn fingerprint(params: &Params) -> String {
     sigv4::sha256_hex(query::encode(pairs).as_bytes())
 }
 
-/// The fields of a structure of a list, sorted by name; the structure's number is dropped.
+/// Returns the fields of a list's structure, sorted by name, without the structure's number.
 fn sorted((_, fields): (u32, Params)) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> =
         fields.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -428,7 +428,7 @@ fn sorted((_, fields): (u32, Params)) -> Vec<(String, String)> {
     pairs
 }
 
-/// Whether the parameters request a dry run, read as [`Args::boolean`] reads them.
+/// Returns whether the parameters request a dry run, read as [`Args::boolean`] reads them.
 fn is_dry_run(params: &Params) -> bool {
     params.get("DryRun").is_some_and(|value| args::truth(value) == Some(true))
 }

@@ -1,5 +1,5 @@
-//! DescribeNodes, ModifyNode and MoveVolume (not EC2 actions): the nodes of a cluster, and which
-//! volume is on which.
+//! DescribeNodes, ModifyNode and MoveVolume (not EC2 actions): the nodes of a cluster, and the
+//! homes of volumes.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn item(view: &NodeView) -> Element {
     Element::list("item", fields)
 }
 
-/// The nodes, unless this server serves alone.
+/// Returns the nodes, unless this server serves alone.
 fn fleet<'a>(call: &'a Call<'_>) -> Result<&'a Arc<Fleet>, ApiError> {
     call.plane.fleet().ok_or_else(|| {
         ApiError::unsupported(

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::error::ApiError;
 
-/// The most bytes of a key. Keys are ids and tag keys, so a longer token is not ours.
+/// Maximum of bytes of a key. Keys are ids and tag keys, so a longer token is not this server's.
 const TOKEN_BYTES_MAX: usize = 2_048;
 
 /// The requested part of the results.
@@ -33,14 +33,14 @@ impl Page {
         Self { max: Some(self.max.map_or(max, |wanted| wanted.min(max))), ..self }
     }
 
-    /// Whether the client requested a page at all.
+    /// Returns whether the client requested a page at all.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.max.is_some() || self.after.is_some()
     }
 
-    /// The objects of a map that may be on the page: those of `ids` if there are any, else all from
-    /// where the page begins. So the last page of many costs no more than the first.
+    /// Returns the objects of a map that may be on the page: those of `ids` if there are any, else
+    /// all from the page's beginning. So the last page of many costs no more than the first.
     pub fn of<'a, K: Ord + Copy + FromStr, V>(
         &self,
         all: &'a BTreeMap<K, V>,
@@ -54,7 +54,7 @@ impl Page {
         Box::new(all.range((begin, Bound::Unbounded)).map(|(_, object)| object))
     }
 
-    /// The id after which the page begins. A key that is no such id says nothing here.
+    /// Returns the id after which the page begins; `None` if the key is not such an id.
     pub fn after<K: FromStr>(&self) -> Option<K> {
         self.after.as_ref().and_then(|after| after.parse().ok())
     }
@@ -114,7 +114,8 @@ mod tests {
     }
 
     proptest! {
-        /// All pages together are the whole, even if earlier results are deleted in between.
+        /// All pages together are the complete result, even if earlier results are deleted in
+        /// between.
         #[test]
         fn pages_make_the_whole(
             keys in proptest::collection::btree_set("[a-c\u{e9}]{1,3}", 0..30), max in 1_usize..7,

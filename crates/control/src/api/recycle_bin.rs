@@ -1,6 +1,6 @@
 //! The recycle bin: ListVolumesInRecycleBin, RestoreVolumeFromRecycleBin,
 //! ListSnapshotsInRecycleBin, RestoreSnapshotFromRecycleBin; and PurgeVolume and PurgeSnapshot,
-//! which EC2 does not have: they delete what is in the bin before its time.
+//! which EC2 does not have: they delete an object in the bin before its time.
 
 use evenkeel_wire::aws::xml::Element;
 

@@ -13,9 +13,9 @@
 //! whose clock was ahead of this one's, that holds until the time that it has stored last: see
 //! [`began`].
 //!
-//! A wall clock that is set back makes expired signatures valid again. So the range of those that
-//! were dropped is kept, and refused. What was not dropped is still known, so a signature that is
-//! made by the corrected clock is accepted at once.
+//! A wall clock that is set back makes expired signatures valid again. So the range of the dropped
+//! signatures is kept, and refused. The others are still known, so a signature made by the
+//! corrected clock is accepted at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,16 +27,18 @@ use super::error::ApiError;
 use crate::model::UnixMs;
 use crate::model::signatures::UsedSignature;
 
-/// The most signatures stored, some 100 bytes each: 870 changes a second for the five minutes in
-/// which a signature is valid. Beyond that changes are refused, and no signature is dropped.
+/// Maximum number of stored signatures, of some 100 bytes each: 870 changes a second for the five
+/// minutes in which a signature is valid. At the maximum, changes are refused, and no signature is
+/// dropped.
 pub const SIGNATURES_MAX: usize = 1 << 18;
-/// The most failures stored, to be returned to clients that repeat a request at once.
+/// Maximum number of stored failures, which are returned to clients that repeat a request at once.
 const FAILURES_MAX: usize = 1_024;
-/// The most expired signatures removed at a time: more than are added, but never all at once.
+/// Maximum number of expired signatures that are removed at a time: more than are added, but never
+/// all at once.
 const FORGOTTEN_MAX: usize = 1_024;
-/// The most ranges of dropped signatures; of more, the two oldest become one.
+/// Maximum number of ranges of dropped signatures; beyond it, the two oldest are merged.
 const RANGES_MAX: usize = 16;
-/// After this time a client's clock shows another second, in milliseconds, whatever the offset
+/// Time after which a client's clock shows another second, in milliseconds, whatever the offset
 /// between the clocks.
 const SECOND_MS: u64 = 1_010;
 
@@ -45,14 +47,14 @@ const SECOND_MS: u64 = 1_010;
 pub struct Denied {
     /// The error for the client.
     pub error: ApiError,
-    /// How long to wait before sending it: an earlier retry would have the same signature.
+    /// Time to wait before sending it: an earlier retry would have the same signature.
     pub wait: Duration,
 }
 
 /// The used signatures.
 #[derive(Debug, Default)]
 pub struct Replays {
-    /// Until when an earlier server may have used signatures; `None` if there was none.
+    /// Time until which an earlier server may have used signatures; `None` if there was none.
     began: Option<UnixMs>,
     /// The time of use of each signature.
     used: BTreeMap<u128, UnixMs>,
@@ -67,8 +69,8 @@ pub struct Replays {
     failures: VecDeque<(UnixMs, u128, ApiError)>,
 }
 
-/// Until when signatures may have been used at an earlier server: the start of this one by its own
-/// clock, or the time that the earlier one has stored last, whichever is later.
+/// Returns the time until which an earlier server may have used signatures: the start of this one
+/// by its own clock, or the time that the earlier one has stored last, whichever is later.
 ///
 /// A time that is more than [`SKEW_MAX_S`] ahead does not count. Such a clock was wrong, and the
 /// server would refuse every change until it has that time itself.
@@ -78,9 +80,9 @@ pub fn began(start: UnixMs, stored: Option<UnixMs>) -> UnixMs {
 }
 
 impl Replays {
-    /// No signature was used, except perhaps `known` ones, and those made until this server started
-    /// or until the time that an earlier one has `stored`: see [`began`]. Without a `start` there
-    /// was no earlier one.
+    /// Creates the signatures of a server's start. Signatures made before the start, or before the
+    /// time that an earlier server has `stored`, may have been used: see [`began`]. `known` ones
+    /// were used. `start` is `None` if there was no earlier server.
     pub fn new(
         start: Option<UnixMs>,
         stored: Option<UnixMs>,
@@ -90,7 +92,7 @@ impl Replays {
         let mut replays = Self { began, latest: start.unwrap_or_default(), ..Self::default() };
         for UsedSignature { good_until_unix_s, signature, .. } in known {
             let key = key(&signature);
-            // Longer ago than a repetition by a client takes.
+            // Long ago, so it is not taken for a client's retry.
             replays.used.insert(key, UnixMs::default());
             replays.ends.insert((good_until_unix_s, key));
         }
@@ -157,12 +159,12 @@ impl Replays {
 
     /// Begins a new range if the wall clock was set back.
     fn follow(&mut self, now: UnixMs) {
-        // Requests of the same moment may come here in another order.
+        // Requests of the same moment may arrive in another order.
         if now.plus_ms(SECOND_MS) >= self.latest {
             self.latest = self.latest.max(now);
             return;
         }
-        // Else nothing could be changed until the clock is where it was.
+        // Otherwise no change would be accepted until the clock has reached that time again.
         self.began = self.began.map(|began| began.min(now));
         self.dropped.push_back(None);
         if self.dropped.len() > RANGES_MAX {
@@ -211,8 +213,8 @@ fn unknown(verified: &Verified, began: Option<UnixMs>, now: UnixMs) -> Denied {
     Denied { error, wait: Duration::from_millis(SECOND_MS.saturating_sub(since_ms)) }
 }
 
-/// What a later server must know of a signature; `None` if it can tell by the time of signing that
-/// it may have been used.
+/// Returns the signature as a later server must store it; `None` if that server can tell by the
+/// time of signing that it may have been used.
 pub fn ahead(verified: &Verified, now: UnixMs) -> Option<UsedSignature> {
     let Verified { signed_at_unix_s, good_until_unix_s, ref signature, .. } = *verified;
     let is_ahead = signed_at_unix_s.saturating_mul(1_000) > now.0;
@@ -220,7 +222,7 @@ pub fn ahead(verified: &Verified, now: UnixMs) -> Option<UsedSignature> {
     is_ahead.then_some(UsedSignature { signed_at_unix_s, good_until_unix_s, signature })
 }
 
-/// Half of a signature. Two signatures with equal halves cannot be made without the secret.
+/// Returns half of a signature. Two signatures with equal halves cannot be made without the secret.
 fn key(signature: &str) -> u128 {
     let half = signature.get(..32).unwrap_or_default();
     // A verified signature is hexadecimal.
@@ -259,7 +261,7 @@ mod tests {
         let one = signed(1, SECOND);
         replays.take(&one, at(300)).unwrap();
         replays.take(&signed(2, SECOND), at(300)).unwrap();
-        // Until a client that signed on arrival has another second.
+        // Until the clock of a client that signed on arrival shows another second.
         assert_eq!(refused(replays.take(&one, at(400))), (503, "RequestLimitExceeded", 910));
         for later in [1_310, 60_000, SKEW_MAX_S * 1_000] {
             assert_eq!(refused(replays.take(&one, at(later))).2, 0);
@@ -267,8 +269,7 @@ mod tests {
         assert_eq!(replays.used.len(), 2);
         replays.take(&signed(3, SECOND + 301), at((SKEW_MAX_S + 1) * 1_000)).unwrap();
         assert_eq!((replays.used.len(), replays.ends.len()), (1, 1), "what has ended is forgotten");
-        // The clock is set back: the signature would be valid again, and its use is no longer
-        // known.
+        // The clock is set back: the signature would be valid again, and its use is forgotten.
         let (_, code, _) = refused(replays.take(&one, at(500)));
         assert_eq!(code, "RequestLimitExceeded");
     }
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_signature_that_a_node_with_a_clock_ahead_may_have_used_changes_nothing_at_the_next_one() {
-        // Two minutes behind the node that led before.
+        // The clock is two minutes behind that of the node that led before.
         let (start, stored) = (at(0), at(120_000));
         let mut replays = Replays::new(Some(start), Some(stored), []);
         for now in [at(500), at(125_000)] {
@@ -295,7 +296,7 @@ mod tests {
             }
         }
         replays.take(&signed(200, SECOND + 121), at(125_000)).unwrap();
-        // A node whose clock is right, or ahead, refuses what was signed before its start only.
+        // A node whose clock is right, or ahead, refuses only signatures made before its start.
         let mut replays = Replays::new(Some(stored), Some(start), []);
         assert!(replays.take(&signed(1, SECOND + 120), at(121_000)).is_err());
         replays.take(&signed(2, SECOND + 121), at(121_000)).unwrap();
@@ -325,9 +326,9 @@ mod tests {
         }
         let corrected = at(601_000);
         replays.take(&signed(3, SECOND + 602), corrected).unwrap();
-        // What was signed until then may have been used before the start.
+        // Signatures made until then may have been used before the start.
         assert!(replays.take(&signed(4, SECOND + 601), corrected).is_err());
-        // What was used while the clock was wrong is good for nothing when its time comes.
+        // Signatures that were used while the clock was wrong stay used when their time comes.
         for second in [1, 600] {
             let again = signed(u128::from(second), SECOND + AHEAD_S + second);
             assert!(replays.take(&again, ahead.plus_ms(second * 1_000)).is_err(), "{second}");
@@ -374,7 +375,7 @@ mod tests {
         let Denied { error, .. } = replays.take(&next, at(1_000)).unwrap_err();
         assert!(error.message.starts_with("262144 changes were signed"), "{error:?}");
         assert!(replays.take(&signed(0, SECOND), at(1_000)).is_err());
-        // They are dropped gradually, and none becomes valid again in the meantime.
+        // They are removed gradually, and none becomes valid again in the meantime.
         let later = signed(u128::MAX, SECOND + SKEW_MAX_S + 1);
         replays.take(&later, at((SKEW_MAX_S + 1) * 1_000)).unwrap();
         assert_eq!(replays.used.len(), SIGNATURES_MAX - FORGOTTEN_MAX + 1);

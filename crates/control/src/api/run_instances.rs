@@ -24,14 +24,15 @@ use evenkeel_core::ids::InstanceId;
 
 pub const ACTION: Action = Action { name: "RunInstances", mutates: true, run };
 
-/// The most hosts of one request.
+/// Maximum number of hosts in one request.
 const COUNT_MAX: u32 = 100;
-/// The most volumes of one host that are made with it.
+/// Maximum number of volumes of one host that are made with it.
 const VOLUMES_MAX: usize = 40;
-/// Addresses of hosts that name none: loopback addresses, which tell hosts on this machine apart.
+/// The first address for hosts without one: loopback addresses, which distinguish hosts on this
+/// machine.
 const FIRST_ADDRESS: u32 = Ipv4Addr::new(127, 1, 0, 1).to_bits();
 
-/// Properties of instances that a record has no use for. They are read and ignored, because tools
+/// Properties of instances that a record does not need. They are read and ignored, because tools
 /// send them.
 const IGNORED: &[&str] = &[
     "ImageId",
@@ -94,7 +95,7 @@ fn run(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(reservation(settings, first, instances))
 }
 
-/// What each host of a request is.
+/// Properties of each host of a request.
 struct Wanted {
     zone: Option<String>,
     instance_type: String,
@@ -104,7 +105,7 @@ struct Wanted {
     volume_tags: Tags,
 }
 
-/// Makes hosts, or finds those that the client token has made.
+/// Makes hosts, or returns those that the client token has made.
 fn made(
     call: &Call<'_>,
     wanted: &Wanted,
@@ -151,14 +152,14 @@ fn made(
     Ok(hosts)
 }
 
-/// The reservation that a client token makes: the same whenever it is sent.
+/// Returns the reservation of a client token: the same each time.
 fn of_token(token: &str) -> InstanceId {
     let digest = sha256_hex(format!("RunInstances\n{token}").as_bytes());
     let bits = u128::from_str_radix(&digest[..32], 16).unwrap_or_default();
     InstanceId::from_bits(bits)
 }
 
-/// The volumes of `BlockDeviceMapping`.
+/// Reads the volumes of `BlockDeviceMapping`.
 fn devices(settings: &Settings, args: &mut Args) -> Result<Vec<NewDevice>, ApiError> {
     let mut devices = Vec::new();
     for (number, mut fields) in args.structures("BlockDeviceMapping") {
@@ -179,7 +180,7 @@ fn devices(settings: &Settings, args: &mut Args) -> Result<Vec<NewDevice>, ApiEr
             throughput_mibps: ebs.number("Throughput")?,
             multi_attach: false,
         };
-        // As on EC2, what is made with an instance goes with it.
+        // As on EC2, volumes made with an instance are deleted with it.
         let is_deleted = ebs.boolean("DeleteOnTermination")?.unwrap_or(true);
         let is_encrypted = ebs.encryption(settings)?;
         ebs.structure_done(&format!("{prefix}Ebs."))?;
@@ -242,14 +243,14 @@ fn attach(
             call.execute(&Command::SetDeleteOnTermination { instance, devices }).map(drop)
         });
     if attached.is_err() {
-        // Attached or not, it goes with what was made.
+        // Attached or not, the volume must be deleted, like the rest of the request's changes.
         let _ = call.execute(&Command::DeleteVolume { id });
     }
     attached
 }
 
-/// Takes back what was made before something failed. What cannot be taken back stays, and is shown.
-/// The hosts of a client token are forgotten, because the request is sent again.
+/// Reverts a request's changes after one has failed. Changes that cannot be reverted stay, and are
+/// shown. The hosts of a client token are forgotten, because the request is sent again.
 fn undo(call: &Call<'_>, made: &[InstanceId], forget: bool) {
     for &id in made {
         let _ = release(call, id);
@@ -264,7 +265,7 @@ fn undo(call: &Call<'_>, made: &[InstanceId], forget: bool) {
     }
 }
 
-/// The first loopback address that no host has.
+/// Returns the first loopback address that no host has.
 fn free_address(model: &Model) -> Result<HostAddress, ApiError> {
     let taken: BTreeSet<HostAddress> = model.hosts.values().map(|host| host.address).collect();
     let is_taken = |address: &HostAddress| taken.contains(address);

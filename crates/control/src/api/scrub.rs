@@ -1,5 +1,5 @@
-//! StartScrub, StopScrub and DescribeScrub (not EC2 actions): read everything that is stored, and
-//! hold it to its checksums.
+//! StartScrub, StopScrub and DescribeScrub (not EC2 actions): read all stored data, and compare it
+//! with its checksums.
 
 use evenkeel_wire::aws::timestamp;
 use evenkeel_wire::aws::xml::Element;

@@ -10,7 +10,7 @@ use evenkeel_core::volume::VolumeSpec;
 use super::error::ApiError;
 use crate::model::{Shortfall, Source, SpaceShort};
 
-/// The unit in which amounts of a resource are shown.
+/// Returns the unit in which amounts of a resource are shown.
 pub(super) const fn unit(resource: Resource) -> &'static str {
     match resource {
         Resource::DeviceTime => "I/Os of 16 KiB per second",
@@ -19,7 +19,7 @@ pub(super) const fn unit(resource: Resource) -> &'static str {
     }
 }
 
-/// The source of the capacity, in words.
+/// Returns the source of the capacity, in words.
 const fn source(source: Source) -> &'static str {
     match source {
         Source::Calibration => "as calibrated",
@@ -27,7 +27,7 @@ const fn source(source: Source) -> &'static str {
     }
 }
 
-/// The error for a shortage of capacity.
+/// Returns the error for a shortage of capacity.
 pub(super) fn error(shortfall: &Shortfall) -> ApiError {
     let Shortfall { asked, oversell, source: from, row, resource, needed, left, fits, .. } =
         shortfall;
@@ -53,7 +53,7 @@ pub(super) fn error(shortfall: &Shortfall) -> ApiError {
     ApiError::no_capacity(text)
 }
 
-/// The error for a shortage of space.
+/// Returns the error for a shortage of space.
 pub(super) fn space(short: &SpaceShort) -> ApiError {
     let SpaceShort { asked, needed, left, total, oversell } = short;
     let volume = described(asked);
@@ -67,7 +67,7 @@ pub(super) fn space(short: &SpaceShort) -> ApiError {
     ))
 }
 
-/// The error for a shortage of space for snapshots.
+/// Returns the error for a shortage of space for snapshots.
 pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) -> ApiError {
     let left = ByteCount(for_sale.0.saturating_sub(sold.0));
     let text = match needed.0 {
@@ -90,13 +90,13 @@ pub(super) fn snapshot(for_sale: ByteCount, sold: ByteCount, needed: ByteCount) 
     ))
 }
 
-/// Bytes in GiB, rounded down to a tenth.
+/// Returns bytes in GiB, rounded down to a tenth.
 fn gib(bytes: ByteCount) -> String {
     let tenths = u128::from(bytes.0) * 10 / u128::from(GIB);
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
-/// A volume in words: its type, its size, its provisioned limits.
+/// Describes a volume: its type, its size, its provisioned limits.
 fn described(spec: &VolumeSpec) -> String {
     let article = if spec.volume_type.name().starts_with('i') { "an" } else { "a" };
     let mut text = format!("{article} {} volume of {} GiB", spec.volume_type, spec.size_gib);

@@ -17,7 +17,7 @@ pub const RESET: Action = Action { name: "ResetSnapshotAttribute", mutates: true
 
 /// The only attribute that can be changed.
 const PERMISSION: &str = "createVolumePermission";
-/// The digits of an account's id.
+/// Number of digits of an account's id.
 const ACCOUNT_DIGITS: usize = 12;
 
 fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
@@ -86,7 +86,7 @@ fn reset(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::success())
 }
 
-/// The accounts and groups of a list of structures.
+/// Returns the accounts and groups of a list of structures.
 fn accounts(args: &mut Args, name: &str) -> Result<BTreeSet<String>, ApiError> {
     let mut accounts = BTreeSet::new();
     for (number, mut fields) in args.structures(name) {

@@ -110,7 +110,7 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("snapshotSet", found.into_iter().map(item).collect(), token))
 }
 
-/// The lock of a snapshot.
+/// Returns the lock of a snapshot.
 fn fields(snapshot: &Snapshot, now: UnixMs) -> Vec<Element> {
     let mut fields = vec![Element::text("snapshotId", snapshot.id)];
     let Some((lock, view)) = snapshot.lock_view(now) else { return fields };

@@ -46,7 +46,7 @@ fn restore(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(fields)
 }
 
-/// The days of a temporary restore; `None` for a permanent one.
+/// Returns the days of a temporary restore; `None` for a permanent one.
 fn wanted_days(args: &mut Args) -> Result<Option<u32>, ApiError> {
     let days: Option<u32> = args.number("TemporaryRestoreDays")?;
     match (days, args.boolean("PermanentRestore")?.unwrap_or(false)) {
@@ -80,7 +80,8 @@ fn describe(call: &mut Call<'_>) -> Result<Vec<Element>, ApiError> {
     Ok(view::paged("snapshotTierStatusSet", found.into_iter().map(item).collect(), token))
 }
 
-/// The state of the last operation in the EC2 API; `None` if the snapshot was never archived.
+/// Returns the state of the last operation in the EC2 API; `None` if the snapshot was never
+/// archived.
 fn last_operation(snapshot: &Snapshot, now: UnixMs) -> Option<&'static str> {
     Some(match snapshot.tiering_at(now)?.last {
         TierOperation::Archive => "archival-completed",

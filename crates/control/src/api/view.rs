@@ -13,37 +13,37 @@ use crate::model::{
 };
 use crate::plane::Plane;
 
-/// Device names under which EC2's instances have their boot volume; the first is the usual one.
+/// Device names of the boot volume of EC2's instances; the first is the usual one.
 pub const BOOT_DEVICES: [&str; 2] = ["/dev/sda1", "/dev/xvda"];
 /// The list of tags of a resource.
 const TAG_SET: &str = "tagSet";
-/// What kind of boot volume all instances have.
+/// Type of the boot volume of all instances.
 pub const ROOT_DEVICE_TYPE: &str = "ebs";
 
-/// A point in time.
+/// Returns a point in time.
 pub fn time(name: &str, at: UnixMs) -> Element {
     Element::text(name, timestamp::extended(at.0))
 }
 
-/// The reply of actions that return success only.
+/// Returns the reply of actions that return only success.
 pub fn success() -> Vec<Element> {
     vec![Element::text("return", true)]
 }
 
-/// A list, `<name><item/>...</name>`, and the token of the next page.
+/// Returns a list, `<name><item/>...</name>`, and the token of the next page.
 pub fn paged(name: &str, items: Vec<Element>, token: Option<String>) -> Vec<Element> {
     let token = token.map(|token| Element::text("nextToken", token));
     [Element::list(name, items)].into_iter().chain(token).collect()
 }
 
-/// A zone, and its id if it is still one of the server.
+/// Returns a zone, and its id if it is still one of the server.
 pub fn zone(settings: &Settings, name: &str) -> impl Iterator<Item = Element> + use<> {
     let id = settings.zone_id(name).map(|id| Element::text("availabilityZoneId", id));
     [Element::text("availabilityZone", name)].into_iter().chain(id)
 }
 
-/// What describes a resource, as the action that makes it returns it: with an empty list of tags if
-/// there are none, as on EC2.
+/// Completes the description of a resource for the action that makes it: with an empty list of tags
+/// if there are none, as on EC2.
 pub fn made(mut fields: Vec<Element>) -> Vec<Element> {
     if fields.iter().all(|field| field.name != TAG_SET) {
         fields.push(Element::new(TAG_SET));
@@ -51,7 +51,8 @@ pub fn made(mut fields: Vec<Element>) -> Vec<Element> {
     fields
 }
 
-/// Tags of a resource; `None` without tags, because EC2 leaves the list out of what it describes.
+/// Returns the tags of a resource; `None` without tags, because EC2 leaves the list out of
+/// descriptions.
 pub fn tag_set(tags: &Tags) -> Option<Element> {
     let item = |(key, value): (&String, &String)| {
         Element::list("item", [Element::text("key", key), Element::text("value", value)])
@@ -65,7 +66,7 @@ pub fn limits(spec: &VolumeSpec) -> impl Iterator<Item = Element> {
     iops.into_iter().chain(throughput)
 }
 
-/// A volume as CreateVolume and DescribeVolumes return it.
+/// Returns a volume in the form of CreateVolume and DescribeVolumes.
 pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     let spec = &volume.spec;
     let attachments = volume.attachments.iter().map(|attachment| {
@@ -102,13 +103,13 @@ pub fn volume(settings: &Settings, volume: &Volume) -> Vec<Element> {
     fields
 }
 
-/// The key of something that is encrypted.
+/// Returns the id of the key of an encrypted volume or snapshot.
 fn key_id(settings: &Settings, is_encrypted: bool) -> Option<Element> {
     let key = settings.key.as_ref().filter(|_| is_encrypted)?;
     Some(Element::text("kmsKeyId", key.arn(settings)))
 }
 
-/// What all actions return of a snapshot; they differ in the name of its state.
+/// Returns the fields of a snapshot that all actions return; the name of its state differs.
 pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<Element> {
     vec![
         Element::text("snapshotId", snapshot.id),
@@ -123,7 +124,7 @@ pub fn snapshot_fields(plane: &Plane, snapshot: &Snapshot, state: &str) -> Vec<E
     ]
 }
 
-/// A snapshot as CreateSnapshot and DescribeSnapshots return it.
+/// Returns a snapshot in the form of CreateSnapshot and DescribeSnapshots.
 pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     let mut fields = snapshot_fields(plane, snapshot, "status");
     fields.extend(key_id(&plane.settings, snapshot.is_encrypted));
@@ -146,14 +147,14 @@ pub fn snapshot(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     fields
 }
 
-/// A snapshot as CreateSnapshots returns it.
+/// Returns a snapshot in the form of CreateSnapshots.
 pub fn snapshot_of_set(plane: &Plane, snapshot: &Snapshot) -> Vec<Element> {
     let mut fields = snapshot_fields(plane, snapshot, "state");
     fields.extend(tag_set(&snapshot.tags));
     made(fields)
 }
 
-/// An attachment as AttachVolume, DetachVolume and DescribeVolumes return it.
+/// Returns an attachment in the form of AttachVolume, DetachVolume and DescribeVolumes.
 pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str) -> Vec<Element> {
     vec![
         Element::text("volumeId", volume),
@@ -165,7 +166,7 @@ pub fn attachment_fields(volume: VolumeId, attachment: &Attachment, state: &str)
     ]
 }
 
-/// A modification as ModifyVolume and DescribeVolumesModifications return it.
+/// Returns a modification in the form of ModifyVolume and DescribeVolumesModifications.
 pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) -> Vec<Element> {
     let (state, progress, ended) = modification.progress(now);
     let mut fields =
@@ -187,7 +188,7 @@ pub fn modification(volume: VolumeId, modification: &Modification, now: UnixMs) 
     fields
 }
 
-/// A host as an instance of DescribeInstances.
+/// Returns a host as an instance of DescribeInstances.
 pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
     let tenancy = Element::text("tenancy", "default");
     let placement = zone(settings, host.zone(settings)).chain([tenancy]);
@@ -207,15 +208,16 @@ pub fn host(settings: &Settings, model: &Model, host: &Host) -> Vec<Element> {
     fields
 }
 
-/// The device name of a host's boot volume: that of the volume that is attached as one, or the
-/// usual one. A record boots nothing, but clients expect the name.
+/// Returns the device name of a host's boot volume: that of the volume attached as one, or the
+/// usual one. A record has nothing to boot, but clients expect the name.
 pub fn root_device(model: &Model, host: &Host) -> &'static str {
     let is_attached =
         |device: &&str| model.attachments_of(host.id).any(|(_, a)| a.device == **device);
     BOOT_DEVICES.into_iter().find(is_attached).unwrap_or(BOOT_DEVICES[0])
 }
 
-/// The volumes of a host: the boot volume, then the others in the order of their attachment.
+/// Returns the volumes of a host: the boot volume, then the others in the order of their
+/// attachment.
 pub fn block_devices(settings: &Settings, model: &Model, host: &Host) -> Element {
     let root = root_device(model, host);
     let mut attached: Vec<_> = model.attachments_of(host.id).collect();
@@ -234,13 +236,13 @@ pub fn block_devices(settings: &Settings, model: &Model, host: &Host) -> Element
     Element::list("blockDeviceMapping", mappings)
 }
 
-/// A host's state as EC2 returns it.
+/// Returns a host's state in EC2's form.
 pub fn host_state(name: &str, state: HostState) -> Element {
     let (text, code) = state.name();
     Element::list(name, [Element::text("code", code), Element::text("name", text)])
 }
 
-/// The address from which a host connects.
+/// Returns the address from which a host connects.
 pub fn address(host: &Host) -> String {
     match host.address {
         HostAddress::Local => "127.0.0.1".into(),

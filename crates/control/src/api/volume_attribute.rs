@@ -1,5 +1,5 @@
-//! DescribeVolumeAttribute, ModifyVolumeAttribute, EnableVolumeIO: whether a volume whose data is
-//! damaged is served with what can be read of it.
+//! DescribeVolumeAttribute, ModifyVolumeAttribute, EnableVolumeIO: whether a volume with damaged
+//! data is served with the data that can be read.
 
 use evenkeel_wire::aws::xml::Element;
 

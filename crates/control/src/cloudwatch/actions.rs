@@ -18,32 +18,32 @@ use crate::clock;
 use crate::credentials::Credentials;
 use crate::model::UnixMs;
 
-/// Metrics of a page of ListMetrics.
+/// Maximum number of metrics in a page of ListMetrics.
 const LISTED_MAX: usize = 500;
-/// Queries of a GetMetricData.
+/// Maximum number of queries of a GetMetricData.
 const QUERIES_MAX: usize = 500;
-/// Data points of a page of GetMetricData.
+/// Maximum number of data points in a page of GetMetricData.
 const DATA_POINTS_MAX: usize = 100_800;
-/// Data points of a GetMetricStatistics.
+/// Maximum number of data points of a GetMetricStatistics.
 const STATISTICS_POINTS_MAX: u64 = 1_440;
-/// Dimensions of a metric, and of a filter.
+/// Maximum number of dimensions of a metric, and of a filter.
 const DIMENSIONS_MAX: usize = 30;
 const FILTERS_MAX: usize = 10;
-/// The most bytes of a name, of a dimension's value, of an expression or label, of a token.
+/// Maximum of bytes of a name, of a dimension's value, of an expression or label, of a token.
 const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 1_024;
 const TEXT_MAX: usize = 2_048;
 
-/// The statistics and periods that there are, for error texts.
+/// The supported statistics and periods, for error texts.
 const STATISTICS: &str = "SampleCount, Average, Sum, Minimum, Maximum";
 const PERCENTILES: &str = "percentiles from p0 to p100, such as p99.9";
 const PERIODS: &str = "must be 1, 5, 10, 20, 30 or a multiple of 60";
 
-/// Alarms of a page, and names of a request.
+/// Maximum number of alarms in a page, and of names in a request.
 const ALARMS_MAX: usize = 100;
 const ALARM_STATES: [&str; 3] = ["OK", "ALARM", "INSUFFICIENT_DATA"];
 
-/// What tokens are for.
+/// Purposes of tokens.
 const LIST: &str = "evenkeel-cloudwatch-list";
 const DATA: &str = "evenkeel-cloudwatch-data";
 
@@ -123,7 +123,7 @@ impl Api {
     }
 }
 
-/// DescribeAlarms: there are none, which is what tools that look for alarms of a volume expect.
+/// DescribeAlarms: returns no alarms, as tools that look for alarms of a volume expect.
 fn alarms(mut input: Input) -> Result<Value, ApiError> {
     for name in ["AlarmNames", "AlarmTypes"] {
         input.list(name, ALARMS_MAX)?;
@@ -148,7 +148,8 @@ fn alarms(mut input: Input) -> Result<Value, ApiError> {
     Ok(Value::map([("CompositeAlarms", none()), ("MetricAlarms", none())]))
 }
 
-/// Everything that defines the result of a request, of which a token is a page.
+/// Returns the fingerprint of everything that defines the result of a request; a token is one of
+/// its pages.
 fn fingerprint(parameters: &Value) -> String {
     let Value::Map(fields) = parameters else { return String::new() };
     let mut fields: Vec<_> = fields.iter().filter(|(name, _)| name != "NextToken").collect();
@@ -165,8 +166,8 @@ struct Call<'a> {
     now: UnixMs,
 }
 
-/// A metric of a volume; `None` if there is none of that name, dimensions and unit, which is no
-/// error.
+/// A metric of a volume; `None` if no metric has that name, these dimensions and that unit. That is
+/// no error.
 type Series = Option<(VolumeId, &'static Metric)>;
 
 /// Records by the second at which they begin.
@@ -179,7 +180,7 @@ struct Span {
     end: u64,
 }
 
-/// Where the next page of a GetMetricData begins: in which result, after which period.
+/// Place at which the next page of a GetMetricData begins: the result, and the period before.
 #[derive(Clone, Copy, Default)]
 struct Place {
     result: usize,
@@ -206,7 +207,7 @@ impl Call<'_> {
         let after = token.map(|token| self.list_place(&token)).transpose()?;
         let is_none = namespace.is_some_and(|namespace| namespace != NAMESPACE)
             || owner.is_some_and(|owner| owner != self.account);
-        // An hour that has begun three hours ago may have ended later than that.
+        // An hour that began three hours ago may have ended later than that.
         let oldest = active.map_or(0, |_| (self.now.0 / 1_000 / HOUR_S).saturating_sub(3));
         let fits = |id: VolumeId| {
             let id = id.to_string();
@@ -271,7 +272,7 @@ impl Call<'_> {
             );
             return Err(ApiError::new("InvalidParameterCombination", text));
         }
-        // Periods begin at the start that was asked for, in whole minutes.
+        // Periods begin at the requested start, in whole minutes.
         let start = span.start - span.start % period.min(MINUTE_S);
         let points = series.map_or_else(Vec::new, |(id, metric)| {
             let records = self.records(id, Span { start, ..span }, period);
@@ -334,8 +335,8 @@ impl Call<'_> {
         Ok(reply.with_some("NextToken", next))
     }
 
-    /// One page of results: those from this place on, with a bounded number of data points, and
-    /// the place where the next page begins.
+    /// Returns one page of results: those from this place on, with a bounded number of data points,
+    /// and the place at which the next page begins.
     fn results(
         &self,
         plan: &Plan<Series>,
@@ -391,7 +392,7 @@ impl Call<'_> {
 
     fn data_token(&self, place: Place, request: &str) -> String {
         let mut content = (place.result as u64).to_le_bytes().to_vec();
-        // No period begins at that second.
+        // No period begins at the last possible second, so it stands for none.
         content.extend(place.after.unwrap_or(u64::MAX).to_le_bytes());
         content.extend(request.bytes());
         signed_token::seal(self.secret, DATA, &content)
@@ -411,7 +412,7 @@ impl Call<'_> {
         })
     }
 
-    /// What is kept of a volume, in steps that fit the period.
+    /// Returns the records of a volume, in steps that fit the period.
     fn records(&self, id: VolumeId, span: Span, period: u64) -> Records {
         match period < MINUTE_S {
             true => self.cloudwatch.steps(id, span.start, span.end),
@@ -420,8 +421,8 @@ impl Call<'_> {
     }
 }
 
-/// What reads the metrics of a GetMetricData. Several metrics of one volume are most often asked
-/// for one after the other, so it keeps the records of the last volume.
+/// Reads the metrics of a GetMetricData. Requests often have several metrics of one volume in a
+/// row, so it caches the records of the last volume.
 struct Reader<'a> {
     call: &'a Call<'a>,
     span: Span,
@@ -429,7 +430,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The beginnings of periods that have a value, in order, with the values of a statistic.
+    /// Returns the beginnings of periods that have a value, in order, with the values of a
+    /// statistic.
     fn points(&mut self, series: Series, statistic: Statistic, period: u64) -> Vec<(u64, f64)> {
         let Some((id, metric)) = series else { return Vec::new() };
         // Periods are those of the clock, and each is whole.
@@ -452,7 +454,7 @@ fn values<'a>(
     records.iter().filter_map(|(start, record)| Some((*start, (metric.value)(record)?)))
 }
 
-/// A metric as ListMetrics shows it.
+/// Returns a metric as ListMetrics shows it.
 fn described(id: VolumeId, metric: &Metric) -> Value {
     let dimension = [("Name", Value::text(DIMENSION)), ("Value", Value::text(id.to_string()))];
     Value::map([
@@ -475,7 +477,7 @@ fn result(id: &str, label: &str, points: &[(u64, f64)], is_complete: bool) -> Va
     ])
 }
 
-/// The statistics of a GetMetricStatistics by their names; a name that comes twice counts once.
+/// Returns the statistics of a GetMetricStatistics by name; a repeated name counts once.
 fn statistics(
     input: &mut Input,
     parameter: &str,
@@ -500,7 +502,7 @@ fn statistics(
     Ok(statistics)
 }
 
-/// The percentiles of a GetMetricStatistics, which has either them or other statistics.
+/// Returns the percentiles of a GetMetricStatistics, which has either them or other statistics.
 fn statistics_extended(
     input: &mut Input,
     is_alone: bool,
@@ -519,7 +521,7 @@ fn statistics_extended(
     Err(ApiError::new("InvalidParameterCombination", text))
 }
 
-/// The metric that is asked for, and its name.
+/// Reads the requested metric. Returns it with its name.
 fn series(input: &mut Input) -> Result<(Series, String), ApiError> {
     let namespace = input.required("Namespace", NAME_MAX)?;
     let name = input.required("MetricName", NAME_MAX)?;
@@ -639,7 +641,7 @@ fn metric_stat(mut input: Input) -> Result<(Source<Series>, String), ApiError> {
     Ok((Source::Metric(series, statistic, period), name))
 }
 
-/// Such as `+0130`.
+/// Returns whether a text is an offset such as `+0130`.
 fn is_zone(text: &str) -> bool {
     let digits = text.strip_prefix(['+', '-']).unwrap_or_default();
     digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit())
@@ -737,7 +739,7 @@ mod tests {
         Value::map([("Id", Value::text(format!("q{number}"))), ("MetricStat", Value::map(stat))])
     }
 
-    /// Times and values by query, from all pages.
+    /// Returns times and values by query, from all pages.
     fn data(
         cloudwatch: &CloudWatch,
         queries: &[Value],
@@ -851,7 +853,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// The oracle has all minutes in a map, and looks at each period of the clock.
+        /// The oracle has all minutes in a map, and reads each period of the clock.
         #[test]
         fn pages_of_data_are_what_a_map_of_all_minutes_has(
             minutes in proptest::collection::btree_map(

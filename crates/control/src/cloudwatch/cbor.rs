@@ -5,18 +5,18 @@
 
 use super::value::Value;
 
-/// The deepest nesting that is read. The deepest request has six levels.
+/// The deepest nesting that is accepted. The deepest request has six levels.
 const DEPTH_MAX: u32 = 16;
-/// An additional information: the length is not told, a break ends the item.
+/// The additional information of an item without a length, which a break ends.
 const INDEFINITE: u8 = 31;
 const BREAK: u8 = 0xff;
 /// The tag of a time in seconds.
 const TIME: u64 = 1;
 
-/// The value of these bytes, all of them.
+/// Decodes a value, which must take all bytes.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The text has the error.
 pub fn decode(bytes: &[u8]) -> Result<Value, String> {
     let mut reader = Reader { rest: bytes };
     let value = reader.item(DEPTH_MAX)?;
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The number in a head's additional information, or behind it.
+    /// Reads the number in a head's additional information, or after it.
     fn number(&mut self, info: u8) -> Result<u64, String> {
         Ok(match info {
             0..=23 => info.into(),
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(bytes).map_err(|_| "a text is not UTF-8".into())
     }
 
-    /// Elements until the end. Each takes a byte at least, so there are no more than bytes.
+    /// Reads elements until the end. Each takes at least a byte, so there are no more than bytes.
     fn items<T>(
         &mut self,
         info: u8,
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A number of 16 bits: a sign, five bits of exponent, ten of fraction.
+/// Converts a number of 16 bits: a sign, five bits of exponent, ten of fraction.
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
     let size = match exponent {
@@ -151,7 +151,7 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
-/// The bytes of a value.
+/// Encodes a value.
 #[must_use]
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();

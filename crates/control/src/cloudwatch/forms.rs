@@ -1,6 +1,6 @@
-//! Requests and replies in the three protocols that CloudWatch speaks.
+//! Requests and replies in the three protocols of CloudWatch.
 //!
-//! | protocol | who speaks it | request |
+//! | protocol | clients | request |
 //! | --- | --- | --- |
 //! | JSON 1.0 | boto3, aws-cli | `POST /`, the action in `X-Amz-Target` |
 //! | Smithy RPC v2, CBOR | SDKs for Go, Rust, Java | `POST /service/NAME/operation/ACTION` |
@@ -24,7 +24,7 @@ const TARGET: &str = "GraniteServiceVersion20100801";
 /// The version of the API, in requests of the query protocol.
 const VERSION: &str = "2010-08-01";
 const NAMESPACE: &str = "http://monitoring.amazonaws.com/doc/2010-08-01/";
-/// The most parts of a parameter's name in the query protocol. The longest has nine.
+/// Maximum number of parts of a parameter's name in the query protocol. The longest has nine.
 const PARTS_MAX: usize = 16;
 
 /// A protocol.
@@ -55,7 +55,7 @@ impl Arrived<'_> {
         all.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
-    /// The protocol of a request for CloudWatch; `None` if it is for another service.
+    /// Returns the protocol of a request for CloudWatch; `None` if it is for another service.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         if self.path.starts_with("/service/") {
@@ -67,7 +67,7 @@ impl Arrived<'_> {
         self.is_signed_for(SERVICE).then_some(Form::Query)
     }
 
-    /// Whether the signature of a request names a service. It is not verified.
+    /// Returns whether the signature of a request names a service. It is not verified.
     #[must_use]
     pub fn is_signed_for(&self, service: &str) -> bool {
         let scope_end = format!("/{service}/aws4_request");
@@ -81,10 +81,10 @@ impl Arrived<'_> {
         signed || presigned
     }
 
-    /// The action and its parameters.
+    /// Returns the action and its parameters.
     ///
     /// # Errors
-    /// The request is not in its form.
+    /// The request does not have this form.
     pub fn read(&self, form: Form, body: &[u8]) -> Result<(String, Value), ApiError> {
         match form {
             Form::Json => {
@@ -173,7 +173,7 @@ impl Node {
         {
             let numbered =
                 |(number, node): (String, Self)| Some((number.parse::<u32>().ok()?, node.value()));
-            // What has no number is no element, and the list is refused by its reader.
+            // An element without a number makes the list invalid; its reader returns an error.
             let items: Option<BTreeMap<u32, Value>> =
                 list.children.into_iter().map(numbered).collect();
             return items.map_or(Value::Bool(false), |it| Value::List(it.into_values().collect()));
@@ -235,7 +235,7 @@ fn to_xml(name: &str, value: &Value) -> Element {
 }
 
 impl Form {
-    /// The reply to an action.
+    /// Returns the reply to an action.
     #[must_use]
     pub fn answer(self, action: &str, value: &Value, request_id: &str) -> Answer {
         let body = match self {
@@ -253,7 +253,7 @@ impl Form {
         self.reply(200, body)
     }
 
-    /// The reply to a request that is refused.
+    /// Returns the reply to a refused request.
     #[must_use]
     pub fn refusal(self, error: &ApiError, request_id: &str) -> Answer {
         let ApiError { status, code, message } = error;
@@ -274,7 +274,7 @@ impl Form {
             }
         };
         let mut answer = self.reply(*status, body);
-        // Without it SDKs would name errors by their types, and not by their codes.
+        // Without this header SDKs would name errors by their types, and not by their codes.
         answer.headers.push(("x-amzn-query-error", format!("{code};{side}")));
         answer
     }
@@ -293,7 +293,7 @@ impl Form {
     }
 }
 
-/// The type of an error in JSON and CBOR, by its code in the query protocol.
+/// Returns the type of an error in JSON and CBOR, by its code in the query protocol.
 fn kind(code: &str) -> String {
     let name = match code {
         "InvalidParameterValue" => "InvalidParameterValueException",
@@ -307,7 +307,7 @@ fn kind(code: &str) -> String {
     format!("com.amazonaws.cloudwatch#{name}")
 }
 
-/// An error of the EC2 API that is not an action's, as CloudWatch names it.
+/// Converts an error of the EC2 API that is not an action's to CloudWatch's name.
 #[must_use]
 pub fn translated(error: ApiError) -> ApiError {
     match error.code {

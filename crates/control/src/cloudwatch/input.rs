@@ -6,24 +6,24 @@ use evenkeel_wire::aws::timestamp;
 use super::value::Value;
 use crate::api::error::ApiError;
 
-/// The latest time that a parameter may name, in seconds of Unix time: the year 9999.
+/// The latest time of a parameter, in seconds of Unix time: the year 9999.
 const TIME_MAX: f64 = 253_402_300_799.0;
 
 /// The parameters that have not been read yet.
 #[derive(Debug)]
 pub struct Input {
     fields: Vec<(String, Value)>,
-    /// Where they are in the request, for error texts.
+    /// Path of these parameters in the request, for error texts.
     place: String,
     /// The code of errors about values.
     code: &'static str,
 }
 
 impl Input {
-    /// The parameters of a request; `code` is that of errors about their values.
+    /// Creates the parameters of a request; `code` is that of errors about their values.
     ///
     /// # Errors
-    /// There is something else than values by name.
+    /// The value is not a map.
     pub fn new(value: Value, code: &'static str) -> Result<Self, ApiError> {
         Self::at(value, String::new(), code)
     }
@@ -39,13 +39,13 @@ impl Input {
         }
     }
 
-    /// An error about a parameter.
+    /// Returns an error about a parameter.
     pub fn wrong(&self, name: &str, what: &str) -> ApiError {
         let Self { place, code, .. } = self;
         ApiError::new(code, format!("The parameter {place}{name} {what}."))
     }
 
-    /// A required parameter is missing.
+    /// Returns the error of a missing required parameter.
     pub fn missing(&self, name: &str) -> ApiError {
         let code = if self.code == "ValidationError" { self.code } else { "MissingParameter" };
         ApiError::new(code, format!("The parameter {}{name} is required.", self.place))
@@ -56,7 +56,7 @@ impl Input {
         Some(self.fields.remove(at).1).filter(|value| *value != Value::Null)
     }
 
-    /// A text; an empty one is refused.
+    /// Reads a text; an empty one is an error.
     ///
     /// # Errors
     /// It is no text, or has more than `max` bytes.
@@ -68,7 +68,7 @@ impl Input {
         }
     }
 
-    /// A required text.
+    /// Reads a required text.
     ///
     /// # Errors
     /// As [`Self::text`], and if it is missing.
@@ -76,10 +76,10 @@ impl Input {
         self.text(name, max)?.ok_or_else(|| self.missing(name))
     }
 
-    /// A whole number that is not negative.
+    /// Reads a whole number that is not negative.
     ///
     /// # Errors
-    /// It is something else.
+    /// It is another value.
     pub fn number(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let number = match value {
@@ -89,16 +89,16 @@ impl Input {
         };
         let is_whole = |number: &f64| number.fract() == 0.0 && (0.0..=1e15).contains(number);
         let number = number.filter(is_whole);
-        // It is whole and in range, so nothing is cut off.
+        // The number is whole and in range, so nothing is cut off.
         number
             .map(|number| Some(number as u64))
             .ok_or_else(|| self.wrong(name, "must be a whole number that is not negative"))
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     ///
     /// # Errors
-    /// It is something else.
+    /// It is another value.
     pub fn boolean(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.take(name) {
             None => Ok(None),
@@ -109,7 +109,7 @@ impl Input {
         }
     }
 
-    /// A required time, in whole seconds of Unix time, rounded down.
+    /// Reads a required time, in whole seconds of Unix time, rounded down.
     ///
     /// # Errors
     /// It is missing, or no time.
@@ -125,7 +125,7 @@ impl Input {
             .ok_or_else(|| self.wrong(name, "must be a time, such as 2026-10-03T23:00:00Z"))
     }
 
-    /// A list, of at most so many elements.
+    /// Reads a list of at most `max` elements.
     ///
     /// # Errors
     /// It is no list, or too long.
@@ -142,7 +142,7 @@ impl Input {
         }
     }
 
-    /// A list of structures, of at most so many.
+    /// Reads a list of at most `max` structures.
     ///
     /// # Errors
     /// As [`Self::list`], and if an element has no named values.
@@ -155,7 +155,7 @@ impl Input {
         (1..).zip(items).map(one).collect()
     }
 
-    /// A structure.
+    /// Reads a structure.
     ///
     /// # Errors
     /// It has no named values.
@@ -167,7 +167,7 @@ impl Input {
     /// Checks that every parameter was read.
     ///
     /// # Errors
-    /// One was not.
+    /// A parameter was not read.
     pub fn done(&self) -> Result<(), ApiError> {
         let mut left = self.fields.iter().filter(|(_, value)| *value != Value::Null);
         match left.next() {
@@ -177,7 +177,7 @@ impl Input {
     }
 }
 
-/// `2026-10-03T23:00:00Z`, with or without a fraction, which is left out.
+/// Parses a time such as `2026-10-03T23:00:00Z`; drops a fraction.
 #[allow(clippy::cast_precision_loss)] // exact for a hundred million years
 fn iso8601(text: &str) -> Option<f64> {
     timestamp::parse_extended(text).map(|ms| (ms / 1_000) as f64)

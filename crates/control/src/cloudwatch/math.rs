@@ -1,19 +1,20 @@
 //! Metric math: the expressions of GetMetricData. Pure.
 //!
-//! An expression is parsed, then its shape is checked, then it is evaluated. After the check only
-//! the number of data points can refuse it.
+//! An expression is parsed, then its shape is checked, then it is evaluated. After the check, only
+//! too many data points can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Data points that the expressions of one request read and compute.
+/// Maximum number of data points that the expressions of one request read and compute.
 pub const POINTS_MAX: usize = 1_000_000;
-/// Ids in all expressions of a request; METRICS() counts as the Ids that it stands for.
+/// Maximum number of Ids in all expressions of a request; METRICS() counts as the Ids that it
+/// stands for.
 pub const OPERANDS_MAX: usize = 10_000;
-/// Time series of an array.
+/// Maximum number of time series in an array.
 const SERIES_MAX: usize = 500;
-/// How deep parentheses, functions and signs may be nested.
+/// Maximum depth of nested parentheses, functions and signs.
 const DEPTH_MAX: usize = 32;
-/// The functions that are evaluated.
+/// The supported functions.
 const FUNCTIONS: &str = "SUM, AVG, MIN, MAX, METRICS, FILL, PERIOD and RATE";
 
 /// A query, as expressions refer to it.
@@ -25,7 +26,7 @@ pub struct Named<'a> {
     pub is_metric: bool,
 }
 
-/// What a part of an expression is, with the period of each series in seconds.
+/// Type of a part of an expression, with the period of each series in seconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// A number.
@@ -99,20 +100,20 @@ enum Node {
     Rate(Box<Node>),
 }
 
-/// An expression that is parsed.
+/// A parsed expression.
 #[derive(Debug)]
 pub struct Expression {
     root: Node,
-    /// The places of the queries that it refers to.
+    /// The places of the queries to which it refers.
     pub references: BTreeSet<usize>,
 }
 
 impl Expression {
-    /// Parses an expression over the queries of its request. `operands_left` is what is left of
+    /// Parses an expression over the queries of its request. `operands_left` is the rest of
     /// [`OPERANDS_MAX`].
     ///
     /// # Errors
-    /// The text of an error that names what is not evaluated.
+    /// The text of an error that names the part that is not supported.
     pub fn parse(
         text: &str,
         queries: &[Named<'_>],
@@ -127,10 +128,10 @@ impl Expression {
         }
     }
 
-    /// The shape of its result, from those of the queries that it refers to.
+    /// Returns the shape of its result, from those of the queries to which it refers.
     ///
     /// # Errors
-    /// The text of an error if an operand has a shape or a period that does not fit.
+    /// The text of an error if an operand has a wrong shape or period.
     pub fn shape(&self, of: &dyn Fn(usize) -> Shape) -> Result<Shape, String> {
         match shape(&self.root, of)? {
             Shape::Scalar => Err("the result is a number, and must be a time series".into()),
@@ -138,7 +139,7 @@ impl Expression {
         }
     }
 
-    /// Its value, from those of the queries that it refers to.
+    /// Returns its value, from those of the queries to which it refers.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -151,10 +152,10 @@ impl Expression {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooMany;
 
-/// The order in which queries can be evaluated, from what each refers to.
+/// Returns an order in which queries can be evaluated, from the references of each.
 ///
 /// # Errors
-/// The place of a query that refers to itself, if only through others.
+/// The place of a query that refers to itself, directly or through others.
 pub fn order(references: &[BTreeSet<usize>]) -> Result<Vec<usize>, usize> {
     let mut missing: Vec<usize> = references.iter().map(BTreeSet::len).collect();
     let mut users = vec![Vec::new(); references.len()];
@@ -179,7 +180,7 @@ pub fn order(references: &[BTreeSet<usize>]) -> Result<Vec<usize>, usize> {
 
 struct Parser<'a> {
     text: &'a str,
-    /// The byte at which the rest begins.
+    /// The byte at which the unread part begins.
     at: usize,
     depth: usize,
     queries: &'a [Named<'a>],
@@ -192,7 +193,7 @@ impl<'a> Parser<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// The next character that is not a space.
+    /// Returns the next character that is not a space.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -223,7 +224,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The text as long as its characters fit.
+    /// Takes text while its characters fit.
     fn run(&mut self, fits: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let length = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -298,7 +299,7 @@ impl<'a> Parser<'a> {
         number.map(Node::Number).ok_or_else(|| format!("'{text:.64}' is not a number"))
     }
 
-    /// An Id, or a function with its arguments.
+    /// Parses an Id, or a function with its arguments.
     fn word(&mut self) -> Result<Node, String> {
         let word = self.run(|c| c.is_ascii_alphanumeric() || c == '_');
         if self.peek() != Some('(') {
@@ -472,14 +473,14 @@ fn same_period(one: u64, other: u64) -> Result<(), String> {
     ))
 }
 
-/// What expressions are evaluated with.
+/// The input of an evaluation.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
-    /// The values of the queries that are known, by place.
+    /// The known values of queries, by place.
     pub known: BTreeMap<usize, Operand>,
-    /// The first second that is asked for, and the first one after it.
+    /// The first requested second, and the first one after the request.
     pub span: (u64, u64),
-    /// Data points that are left of [`POINTS_MAX`].
+    /// The rest of [`POINTS_MAX`].
     pub left: &'a mut usize,
 }
 
@@ -572,7 +573,7 @@ impl Evaluation<'_> {
                 self.count(right.len() + right.count_of_series() * left.points.len())?;
                 Ok(right.map(|right| matched(&left, &right, operator, &right.label)))
             }
-            // The check of shapes refuses it.
+            // The check of shapes returns an error for it.
             (Operand::Array(_), Operand::Array(_)) => Ok(Operand::Array(Vec::new())),
         }
     }
@@ -609,7 +610,7 @@ impl Evaluation<'_> {
 }
 
 impl Operand {
-    /// Its data points.
+    /// Returns the number of its data points.
     fn len(&self) -> usize {
         match self {
             Self::Scalar(_) => 0,
@@ -626,7 +627,7 @@ impl Operand {
         }
     }
 
-    /// Its time series, in order.
+    /// Returns its time series, in order.
     pub fn into_series(self) -> Vec<Series> {
         match self {
             Self::Scalar(_) => Vec::new(),
@@ -645,7 +646,8 @@ impl Operand {
 }
 
 impl Operator {
-    /// `None` if the result is not a number that a reply can have, such as that of `1 / 0`.
+    /// Returns the result; `None` if it is not a number that a reply can have, such as that of `1 /
+    /// 0`.
     fn of(self, left: f64, right: f64) -> Option<f64> {
         let value = match self {
             Self::Add => left + right,
@@ -699,7 +701,7 @@ fn with_each(series: Series, change: impl Fn(f64) -> Option<f64>) -> Series {
     Series { points: points.collect(), ..series }
 }
 
-/// The operator on the values of the times that both series have.
+/// Applies the operator to the values at the times that both series have.
 fn matched(left: &Series, right: &Series, operator: Operator, label: &str) -> Series {
     let mut others = right.points.iter().peekable();
     let mut points = Vec::new();
@@ -713,7 +715,7 @@ fn matched(left: &Series, right: &Series, operator: Operator, label: &str) -> Se
     Series { label: label.to_owned(), period: left.period, points }
 }
 
-/// The change since the data point before, for each second between them.
+/// Returns the change since the previous data point, per second between them.
 fn rate(series: Series) -> Series {
     #[allow(clippy::cast_precision_loss)] // seconds of a span, far below 2^53
     let between = |two: &[(u64, f64)]| {
@@ -744,7 +746,7 @@ fn filled_with(
         .collect()
 }
 
-/// The last value before, where one is missing; there is none before the first one.
+/// Fills a missing value with the previous one; values before the first one stay missing.
 fn repeated(series: &Series, times: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
     let mut known = series.points.iter().peekable();
     let mut last = None;
@@ -758,7 +760,7 @@ fn repeated(series: &Series, times: impl Iterator<Item = u64>) -> Vec<(u64, f64)
     points
 }
 
-/// Values on the line between the ones before and after, where both exist.
+/// Fills a missing value on the line between its neighbours, where both exist.
 fn interpolated(series: &Series, times: impl Iterator<Item = u64>) -> Vec<(u64, f64)> {
     let mut known = series.points.iter().peekable();
     let mut last: Option<(u64, f64)> = None;

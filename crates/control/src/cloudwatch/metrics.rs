@@ -1,4 +1,4 @@
-//! The metrics of volumes: name, unit, and how a [`Record`] gives each value.
+//! The metrics of volumes: name, unit, and the computation of each value from a [`Record`].
 //!
 //! docs/reference/cloudwatch.md lists them; a test compares both.
 
@@ -55,23 +55,23 @@ pub const ALL: [Metric; 18] = [
 ];
 const _: () = assert!(ALL.len() <= u32::BITS as usize);
 
-/// The shortest time in which a volume that answers nothing counts as stalled, in milliseconds.
+/// Minimum time in which a volume that answers no request counts as stalled, in milliseconds.
 const STALL_MS_MIN: u64 = 9_000;
 
-/// The metric of that name.
+/// Returns the metric of that name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Metric> {
     ALL.iter().find(|metric| metric.name == name)
 }
 
-/// A bit for each metric of which the record has a value.
+/// Returns a bit for each metric of which the record has a value.
 #[must_use]
 pub fn mask(record: &Record) -> u32 {
     let has = ALL.iter().enumerate().filter(|(_, metric)| (metric.value)(record).is_some());
     has.fold(0, |mask, (at, _)| mask | 1 << at)
 }
 
-/// A count as a number of CloudWatch: exact up to 2^53.
+/// Returns a count as a number of CloudWatch: exact up to 2^53.
 #[allow(clippy::cast_precision_loss)]
 const fn real(count: u64) -> f64 {
     count as f64
@@ -81,19 +81,19 @@ fn ratio(amount: f64, count: u64) -> Option<f64> {
     (count > 0).then(|| amount / real(count))
 }
 
-/// The record, unless several hosts may attach its volume.
+/// Returns the record, unless several hosts may attach its volume.
 fn single(record: &Record) -> Option<&Record> {
     Some(record).filter(|record| !record.kind.multi_attach)
 }
 
-/// The record, if IOPS are provisioned for its volume.
+/// Returns the record, if IOPS are provisioned for its volume.
 fn provisioned(record: &Record) -> Option<&Record> {
     let has = matches!(record.kind.volume_type, VolumeType::Io1 | VolumeType::Io2);
     Some(record).filter(|_| has)
 }
 
-/// The part of the provisioned IOPS that was delivered; all of it if no request was left at any
-/// look.
+/// Returns the part of the provisioned IOPS that was delivered; all of it if no sample had waiting
+/// requests.
 fn delivered(record: &Record) -> Option<f64> {
     let record = provisioned(single(record)?)?;
     if record.busy_looks == 0 {
@@ -111,7 +111,7 @@ fn mean_ms(ns: u64, count: u64) -> f64 {
     ratio(real(ns) / 1e6, count).unwrap_or(0.0)
 }
 
-/// 1 if a limit delayed the volume for at least half of the time.
+/// Returns 1 if a limit delayed the volume for at least half of the time.
 fn exceeded(record: &Record, delayed_ns: u64) -> Option<f64> {
     let record = single(record)?;
     if record.kind.volume_type == VolumeType::Standard {
@@ -121,7 +121,7 @@ fn exceeded(record: &Record, delayed_ns: u64) -> Option<f64> {
     Some(if half_ns > 0 && delayed_ns >= half_ns { 1.0 } else { 0.0 })
 }
 
-/// 1 if every look found requests and none was answered meanwhile.
+/// Returns 1 if every sample had requests and none was answered meanwhile.
 fn stalled(record: &Record) -> Option<f64> {
     let none = record.reads == 0 && record.writes == 0;
     let always = record.looks > 0 && record.busy_looks == record.looks;

@@ -1,12 +1,12 @@
 //! CloudWatch for volumes: their metrics of the last days, and the actions that read them.
 //!
-//! A thread of its own looks at the data plane every second (`sampler`). It keeps steps of ten
-//! seconds of the last hour in memory, and minutes of 15 days in a file (`store`).
-//! docs/reference/cloudwatch.md has what is supported.
+//! A separate thread samples the data plane every second (`sampler`). It keeps steps of ten seconds
+//! of the last hour in memory, and minutes of 15 days in a file (`store`).
+//! docs/reference/cloudwatch.md lists the supported features.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `record` | what a volume did in one span of time, and its bytes |
+//! | `record` | work of a volume in one span of time, and its bytes |
 //! | `sampler` | records from the counters of the data plane; pure |
 //! | `store` | minutes, in a file of bounded size |
 //! | `metrics` | name, unit and value of each metric; pure |
@@ -16,7 +16,7 @@
 //! | [`actions`] | ListMetrics, GetMetricData, GetMetricStatistics, DescribeAlarms |
 //! | `input` | the parameters of an action |
 //! | [`forms`] | requests and replies in the three protocols: JSON, CBOR, query |
-//! | `value` | what all three are made of |
+//! | `value` | the values of all three |
 //! | `cbor` | its bytes in CBOR |
 
 pub mod actions;
@@ -52,7 +52,7 @@ use crate::plane::{Plane, PlaneError};
 use crate::recording::{Inbox, Look, Sample};
 use crate::{clock, reconcile};
 
-/// What the metrics of volumes take on disk at most, unless the operator says otherwise.
+/// Default of the maximum space for metrics of volumes on disk.
 pub const METRICS_SPACE: ByteCount = ByteCount(256 << 20);
 
 const MINUTE_S: u64 = 60;
@@ -60,12 +60,12 @@ pub(crate) const HOUR_S: u64 = 3_600;
 const MINUTE_MS: u64 = MINUTE_S * 1_000;
 /// The length of a step, in milliseconds.
 const STEP_MS: u64 = 10_000;
-/// The time between two looks, in milliseconds.
+/// The time between two samples, in milliseconds.
 const LOOK_MS: u64 = 1_000;
-/// The most volumes that are looked at every second, and of which steps are kept. With more, a
-/// look would hold up a core for longer than a moment, so there is one for each step.
+/// Maximum number of volumes that are sampled every second, and of which steps are kept. With more,
+/// a sample would take a core's time for too long, so there is one for each step.
 const FINE_VOLUMES_MAX: usize = 1_024;
-/// Minutes of which steps are kept.
+/// Number of minutes of which steps are kept.
 const FINE_MINUTES: usize = 60;
 
 /// The steps of one volume: blocks of a minute, by its number since 1970.
@@ -79,25 +79,26 @@ pub struct CloudWatch {
 }
 
 impl CloudWatch {
-    /// The metrics that a data folder has; `space` is what they may take there.
+    /// Opens the metrics of a data folder; `space` is their maximum there.
     ///
     /// # Errors
-    /// There is no memory for a database. A file that cannot be used is no error: the log says so.
+    /// There is no memory for a database. A file that cannot be used is no error: it is logged.
     pub fn open(folder: &Path, space: ByteCount) -> rusqlite::Result<Self> {
         Ok(Self { store: Mutex::new(Store::open(folder, space)?), steps: Mutex::default() })
     }
 
-    /// The volumes that have minutes.
+    /// Returns the volumes that have minutes.
     fn volumes(&self) -> Vec<(VolumeId, Listed)> {
         self.store().volumes().collect()
     }
 
-    /// The minutes of a volume that begin from the first second on, and before the last one.
+    /// Returns the minutes of a volume that begin at or after `from_s` and before `until_s`.
     fn minutes(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
         self.store().read(id, from_s, until_s)
     }
 
-    /// The same of its steps of ten seconds.
+    /// Returns the steps of ten seconds of a volume that begin at or after `from_s` and before
+    /// `until_s`.
     fn steps(&self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
         let steps = self.steps_kept();
         let Some(blocks) = steps.get(&id) else { return Vec::new() };
@@ -112,7 +113,7 @@ impl CloudWatch {
         records
     }
 
-    /// Keeps what came to its end.
+    /// Stores steps and minutes that have ended.
     fn keep(&self, ended: &Ended) {
         let mut steps = self.steps_kept();
         for (start_s, id, record) in &ended.steps {
@@ -121,7 +122,7 @@ impl CloudWatch {
             }
             let (minute, place) = (start_s / MINUTE_S, start_s % MINUTE_S * 1_000 / STEP_MS);
             let blocks = steps.entry(*id).or_default();
-            // The clock was set back: what is of a time to come is forgotten.
+            // The clock was set back: steps with a time in the future are removed.
             while blocks.back().is_some_and(|(last, _)| *last > minute) {
                 blocks.pop_back();
             }
@@ -136,7 +137,7 @@ impl CloudWatch {
             }
         }
         if let Some((start_s, ..)) = ended.steps.first() {
-            // Volumes that are not attached any more leave room for others.
+            // Steps of volumes that are no longer attached make room for others.
             let oldest = (start_s / MINUTE_S).saturating_sub(FINE_MINUTES as u64);
             steps.retain(|_, blocks| {
                 blocks.retain(|(minute, _)| *minute > oldest);
@@ -159,21 +160,20 @@ impl CloudWatch {
     }
 
     fn steps_kept(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Steps>> {
-        // Each block is whole or not there.
+        // Each block is complete or missing, so the value is consistent.
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread that looks at the data plane; dropping it ends the thread.
+/// The thread that samples the data plane. Dropping it ends the thread.
 pub struct Sampling {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sampling {
-    /// Begins to keep the metrics of the plane's volumes, and passes its looks on to who records
-    /// them. Without a thread there are none, and the
-    /// log says so.
+    /// Starts to store the metrics of the plane's volumes, and passes the samples on to `record`.
+    /// If the thread cannot be started, there are no metrics, and a log line reports it.
     #[must_use]
     pub fn start(cloudwatch: Arc<CloudWatch>, plane: Arc<Plane>, record: Option<Inbox>) -> Self {
         let (stop, stopped) = sync_channel(1);
@@ -193,7 +193,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Looks at every whole second, or at the end of each step if there are many volumes.
+/// Samples at every whole second, or at the end of each step if there are many volumes.
 fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stopped: &Receiver<()>) {
     let mut sampler = Sampler::default();
     let mut pause_ms = LOOK_MS;
@@ -213,7 +213,7 @@ fn sample(cloudwatch: &CloudWatch, plane: &Plane, record: Option<&Inbox>, stoppe
     }
 }
 
-/// One look; also the number of volumes.
+/// Takes one sample. Returns the records that have ended, and the number of volumes.
 fn look(
     sampler: &mut Sampler,
     plane: &Plane,

@@ -1,4 +1,4 @@
-//! What a GetMetricData asks for: its queries, checked against each other. Pure.
+//! The queries of a GetMetricData, checked against each other. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::math::{
 use super::query::Statistic;
 use crate::api::error::ApiError;
 
-/// Results of a request. An expression has several if its value is an array.
+/// Maximum number of results of a request. An expression has several if its value is an array.
 const RESULTS_MAX: usize = 1_000;
 
 /// One query.
@@ -16,7 +16,7 @@ const RESULTS_MAX: usize = 1_000;
 pub struct Query<M> {
     /// Its Id.
     pub id: String,
-    /// Its Label; of an expression without one its Id.
+    /// Its Label; its Id if it is an expression without a Label.
     pub label: String,
     /// The metric or the expression.
     pub source: Source<M>,
@@ -25,13 +25,13 @@ pub struct Query<M> {
 }
 
 impl<M> Query<M> {
-    /// It as expressions refer to it.
+    /// Returns the query as expressions refer to it.
     const fn named(&self) -> Named<'_> {
         Named { id: self.id.as_str(), is_metric: matches!(self.source, Source::Metric(..)) }
     }
 }
 
-/// What a query asks for.
+/// The source of a query's values.
 #[derive(Debug)]
 pub enum Source<M> {
     /// A statistic of a metric, for each period in seconds.
@@ -43,9 +43,9 @@ pub enum Source<M> {
 /// The queries of a request, checked.
 #[derive(Debug)]
 pub struct Plan<M> {
-    /// They, in order.
+    /// The queries, in order.
     pub queries: Vec<Query<M>>,
-    /// The results, in order: the place of the query, and which one of its time series it is.
+    /// The results, in order: the place of the query, and the number of its time series.
     pub results: Vec<(usize, usize)>,
     /// The expressions by the places of their queries.
     expressions: BTreeMap<usize, Expression>,
@@ -94,8 +94,8 @@ impl<M> Plan<M> {
         Ok(Self { results, expressions, order, queries })
     }
 
-    /// The time series of all expressions, by the places of their queries. `load` reads a metric;
-    /// `span` is what [`Evaluation`] has.
+    /// Returns the time series of all expressions, by the places of their queries. `load` reads a
+    /// metric; `span` is that of [`Evaluation`].
     ///
     /// # Errors
     /// `ValidationError` if the expressions use too many data points.
@@ -139,7 +139,7 @@ fn wrong<M>(query: &Query<M>, text: &str) -> ApiError {
     ApiError::new("ValidationError", format!("Error in expression '{}': {text}.", query.id))
 }
 
-/// The shapes of all queries, in their order.
+/// Returns the shapes of all queries, in their order.
 fn shapes<M>(
     queries: &[Query<M>],
     expressions: &BTreeMap<usize, Expression>,

@@ -1,6 +1,6 @@
 //! Statistics of data points over periods. Pure.
 
-/// The periods below a minute that CloudWatch has, in seconds.
+/// The periods below a minute that CloudWatch supports, in seconds.
 const FINE_PERIODS: [u64; 5] = [1, 5, 10, 20, 30];
 
 /// A statistic.
@@ -14,7 +14,7 @@ pub enum Statistic {
     Minimum,
     /// The highest one.
     Maximum,
-    /// How many there are.
+    /// The number of data points.
     SampleCount,
     /// The lowest one that at least this part of them does not exceed.
     Percentile(Percentile),
@@ -25,11 +25,11 @@ pub enum Statistic {
 pub struct Percentile(u64);
 
 impl Percentile {
-    /// CloudWatch has percentiles with up to ten decimal places.
+    /// Maximum number of decimal places of a percentile: CloudWatch's.
     const DECIMALS: usize = 10;
     const ALL: u64 = 100 * 10_u64.pow(Self::DECIMALS as u32);
 
-    /// The percentile of a name such as `p99.9`; from `p0` to `p100`.
+    /// Returns the percentile of a name such as `p99.9`; from `p0` to `p100`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         let text = name.strip_prefix('p')?;
@@ -44,7 +44,7 @@ impl Percentile {
         (units <= Self::ALL).then_some(Self(units))
     }
 
-    /// The value by the nearest rank; `values` are in order.
+    /// Returns the value by the nearest rank; `values` are in order.
     fn of(self, values: &[f64]) -> Option<f64> {
         let count = values.len() as u64;
         let rank = u128::from(self.0) * u128::from(count);
@@ -54,7 +54,7 @@ impl Percentile {
 }
 
 impl Statistic {
-    /// The statistic of that name.
+    /// Returns the statistic of that name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -68,7 +68,7 @@ impl Statistic {
     }
 }
 
-/// Whether CloudWatch has periods of this length, in seconds.
+/// Returns whether CloudWatch has periods of this length, in seconds.
 #[must_use]
 pub fn is_period(seconds: u64) -> bool {
     FINE_PERIODS.contains(&seconds) || (seconds > 0 && seconds.is_multiple_of(60))
@@ -83,7 +83,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The value of a statistic.
+    /// Returns the value of a statistic.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // some 20,000 data points at most
     pub fn value(&self, statistic: Statistic) -> f64 {
@@ -104,8 +104,8 @@ impl Bucket {
     }
 }
 
-/// The periods that have data points, in order. `points` are times in seconds, in order, with
-/// values; none is before `anchor`, at which a period begins. `period` is not zero.
+/// Returns the periods that have data points, in order. `points` are times in seconds, in order,
+/// with values; none is before `anchor`, at which a period begins. `period` is not zero.
 pub fn buckets(points: impl Iterator<Item = (u64, f64)>, anchor: u64, period: u64) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (time, value) in points {

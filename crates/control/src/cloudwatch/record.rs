@@ -1,24 +1,24 @@
-//! What one volume did in one span of time, and its compact bytes.
+//! Work of one volume in one span of time, and its compact bytes.
 //!
-//! A [`Record`] holds differences of the data plane's counters, so records of spans that follow one
-//! another add up ([`Record::merge`]). Its bytes are a byte for its kind, a mask of the fields that
-//! are not zero, and these fields in seven-bit groups: some ten bytes of an idle volume, some
-//! forty of a busy one.
+//! A [`Record`] holds differences of the data plane's counters, so records of consecutive spans can
+//! be added ([`Record::merge`]). Its bytes are a byte for its kind, a mask of the fields that are
+//! not zero, and these fields in groups of seven bits: some ten bytes for an idle volume, some
+//! forty for a busy one.
 
 use evenkeel_core::volume::VolumeType;
 
 use crate::varint;
 
-/// Numbers of a record, each with its bit in the mask.
+/// Number of the fields of a record, each with its bit in the mask.
 const FIELDS: usize = 16;
-/// The most bytes of a record: its kind, the mask, and ten bytes for each number.
+/// Maximum of bytes of a record: its kind, the mask, and ten bytes for each number.
 pub const RECORD_BYTES_MAX: usize = 3 + varint::BYTES_MAX * FIELDS;
 
 const MULTI_ATTACH: u8 = 1 << 3;
 const IDLE_IS_KNOWN: u8 = 1 << 4;
 const HAS_BALANCE: u8 = 1 << 5;
 
-/// What a volume is, as far as its metrics depend on it.
+/// Properties of a volume that determine its metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
     /// Its type.
@@ -27,10 +27,10 @@ pub struct Kind {
     pub multi_attach: bool,
 }
 
-/// What a volume did in one span of time.
+/// Work of a volume in one span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// What it was at the end.
+    /// Its properties at the end.
     pub kind: Kind,
     /// The time that was observed, in milliseconds: less than the whole span if the server started
     /// within it, or if the volume was attached within it.
@@ -43,9 +43,9 @@ pub struct Record {
     pub read_bytes: u64,
     /// Bytes of write requests started.
     pub write_bytes: u64,
-    /// Nanoseconds from arrival to reply, of all read requests answered together.
+    /// Nanoseconds from arrival to reply, of all answered read requests together.
     pub read_ns: u64,
-    /// The same of write requests.
+    /// Nanoseconds from arrival to reply, of all answered write requests together.
     pub write_ns: u64,
     /// I/Os as the limit in IOPS counts them.
     pub operations: u64,
@@ -53,23 +53,23 @@ pub struct Record {
     pub iops_exceeded_ns: u64,
     /// Nanoseconds in which its limit in throughput delayed it.
     pub bytes_exceeded_ns: u64,
-    /// I/Os a second that were provisioned at the end; zero of types without.
+    /// Provisioned I/Os per second at the end; zero for types without.
     pub provisioned_iops: u64,
-    /// How many times the volume was looked at.
+    /// Number of samples.
     pub looks: u64,
-    /// Requests that waited or were being executed, summed over the looks.
+    /// Requests that waited or were being executed, summed over the samples.
     pub queued: u64,
-    /// Looks that found such requests.
+    /// Number of samples with such requests.
     pub busy_looks: u64,
-    /// Milliseconds between looks in which no I/O was started and no request left; `None` if the
-    /// looks were too far apart to tell.
+    /// Milliseconds between samples in which no I/O was started and no request was left; `None` if
+    /// the samples were too far apart.
     pub idle_ms: Option<u64>,
-    /// Credits at the end, in millionths of what may be saved; `None` without credits.
+    /// Credits at the end, in millionths of the maximum; `None` without credits.
     pub balance_ppm: Option<u64>,
 }
 
 impl Record {
-    /// A record of no time at all.
+    /// Creates a record of an empty span.
     #[must_use]
     pub const fn empty(kind: Kind) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Record {
         }
     }
 
-    /// Adds what happened in a later span.
+    /// Adds the record of a later span.
     pub fn merge(&mut self, later: &Self) {
         let sum = |a: u64, b: u64| a.saturating_add(b);
         *self = Self {
@@ -167,7 +167,7 @@ impl Record {
         }
     }
 
-    /// The record of these bytes, all of them; `None` if they are not one.
+    /// Decodes a record, which must take all bytes; returns `None` if they are none.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[flags, low, high], mut rest) = bytes.split_first_chunk()?;
@@ -229,8 +229,8 @@ impl Record {
 pub struct Block(pub Vec<u8>);
 
 impl Block {
-    /// Sets the record of a place. One that was there is replaced: the clock was set back, and the
-    /// later one is the right one. So a block has one entry for each place at most.
+    /// Sets the record of a place. Replaces an existing one: the clock was set back, and the later
+    /// record is right. So a block has at most one entry for each place.
     pub fn set(&mut self, place: u8, record: &Record) {
         let mut kept = Vec::with_capacity(self.0.len() + RECORD_BYTES_MAX + 2);
         for (found, bytes) in self.entries().filter(|(found, _)| *found != place) {
@@ -242,7 +242,8 @@ impl Block {
         self.0 = kept;
     }
 
-    /// Places and records, in the order in which they were set. What is malformed ends them.
+    /// Returns places and records, in the order in which they were set. A malformed entry ends
+    /// them.
     pub fn records(&self) -> impl Iterator<Item = (u8, Record)> {
         self.entries().map_while(|(place, bytes)| Some((place, Record::decode(bytes)?)))
     }
@@ -270,7 +271,7 @@ pub mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A record with other numbers for each seed.
+    /// Returns a record with other numbers for each seed.
     pub fn record(seed: u64) -> Record {
         let number = |at: u64| (seed.wrapping_mul(2_654_435_761).wrapping_add(at)) % 100_000;
         let volume_type = VolumeType::ALL[(seed % 7) as usize];

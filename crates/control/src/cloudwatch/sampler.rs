@@ -1,6 +1,6 @@
-//! Records of steps and of minutes, from the differences between looks. Pure.
+//! Records of steps and of minutes, from the differences between samples. Pure.
 //!
-//! What happened between two looks belongs to the step in which most of that time lies.
+//! Work between two samples belongs to the step in which most of that time lies.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,37 @@ use super::{MINUTE_MS, STEP_MS};
 use crate::counters::{Counters, Looks, Sample};
 use crate::model::UnixMs;
 
-/// Looks that are further apart than this, in milliseconds, are not compared: the server was
-/// stopped, the data plane did not answer, or the clock was set.
+/// Maximum time between two samples that are compared, in milliseconds. After a longer time the
+/// server was stopped, the data plane did not answer, or the clock was set.
 const GAP_MS: u64 = MINUTE_MS;
-/// Looks that are further apart than this, in milliseconds, do not say for how long a volume was
-/// idle.
+/// Maximum time between two samples that show for how long a volume was idle, in milliseconds.
 const IDLE_LOOK_MS_MAX: u64 = 2_500;
-/// Parts of a whole, in which balances are kept.
+/// The unit of stored balances: parts of the maximum.
 const WHOLE_PPM: u128 = 1_000_000;
 
-/// What the control plane knows of a volume.
+/// The control plane's properties of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// When it was created.
     pub created: UnixMs,
     /// Whether it is attached, so that it has metrics.
     pub is_attached: bool,
-    /// I/Os a second that are provisioned; zero of types without.
+    /// Provisioned I/Os per second; zero for types without.
     pub provisioned_iops: u64,
-    /// Credits that it may save; `None` without credits.
+    /// Maximum of its credits; `None` without credits.
     pub capacity: Option<u64>,
 }
 
-/// What is open of a volume: the step, and the minute.
+/// The open step and the open minute of a volume.
 #[derive(Default, Debug)]
 struct Open {
     step: Option<Record>,
     minute: Option<Record>,
 }
 
-/// What came to its end at a look: records by the beginning of their span, in seconds of Unix time.
+/// Records that end at a sample, by the beginning of their span, in seconds of Unix time.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Ended {
     /// Steps of ten seconds.
@@ -53,7 +52,7 @@ pub struct Ended {
     pub minutes: Vec<(u64, VolumeId, Record)>,
 }
 
-/// Looks at the data plane from time to time.
+/// Samples the data plane repeatedly.
 #[derive(Debug)]
 pub struct Sampler {
     looks: Looks,
@@ -69,7 +68,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// Takes a look: what the data plane reports, and what is known of these volumes.
+    /// Processes a sample: the data plane's reports, and the properties of these volumes.
     pub fn look(
         &mut self,
         now: UnixMs,
@@ -79,14 +78,14 @@ impl Sampler {
         let mut ended = Ended::default();
         self.open.retain(|id, _| known.contains_key(id));
         match self.looks.begin(now) {
-            // The time between the two looks belongs to the step in which most of it lies.
+            // The time between the two samples belongs to the step in which most of it lies.
             Some(before) => {
                 let step = before.plus_ms(now.ms_since(before) / 2).0 / STEP_MS;
                 if step > self.step {
                     self.close(step, &mut ended);
                 }
             }
-            // Nothing before this look counts.
+            // Work before this sample is unknown.
             None => {
                 self.step = now.0 / STEP_MS;
                 self.open.clear();
@@ -104,14 +103,14 @@ impl Sampler {
         ended
     }
 
-    /// Adds what a volume did since the last look to the open step.
+    /// Adds a volume's work since the last sample to the open step.
     fn note(&mut self, report: &VolumeReport, known: &Known) {
         let Some(found) = self.looks.difference(&sample(report, known)) else { return };
         if !known.is_attached {
             return;
         }
         let Counters { operations, read_bytes, write_bytes, answered, exceeded } = found.added;
-        // A flush that the device delays is no I/O.
+        // The delay of a flush by the device is not counted, since a flush is no I/O.
         let Exceeded { operations_ns, bytes_ns, .. } = exceeded;
         let of_limits = Exceeded { operations_ns, bytes_ns, ..Exceeded::default() };
         let moved = Counters { exceeded: of_limits, ..found.added };
@@ -158,13 +157,13 @@ impl Sampler {
     }
 }
 
-/// A volume's counters at a look.
+/// Returns a volume's counters in a sample.
 pub fn sample(report: &VolumeReport, known: &Known) -> Sample {
     let Known { created, .. } = *known;
     Sample { id: report.id, total: report.into(), queued: report.queued, created }
 }
 
-/// What a volume has saved of what it may save, in millionths; `None` without credits.
+/// Returns a volume's credits, in millionths of their maximum; `None` without credits.
 pub fn balance_ppm(report: &VolumeReport, capacity: u64) -> Option<u64> {
     let balance = report.balances.operations.or(report.balances.bytes)?;
     let part = u128::from(balance) * WHOLE_PPM / u128::from(capacity.max(1));
@@ -216,7 +215,7 @@ mod tests {
         [(ID, Known { kind, created, is_attached, provisioned_iops: 0, capacity })].into()
     }
 
-    /// What was answered when so much was read: a request for each 512 bytes, of 1 us.
+    /// Returns the requests answered for these bytes: one for each 512 bytes, of 1 us.
     fn reads(read_bytes: u64) -> Answered {
         Answered {
             reads: read_bytes / 512,
@@ -265,7 +264,7 @@ mod tests {
         let mut minutes = Vec::new();
         for second in 0..=180_u64 {
             let (now, bytes) = (UnixMs(T0 + second * 1_000), second * 512);
-            // From within the first minute until within the second.
+            // Attached from within the first minute until within the second.
             let is_attached = (31..=90).contains(&second);
             let ended = sampler.look(now, &[report(bytes, 1)], &known(is_attached));
             minutes.extend(ended.minutes);
@@ -304,7 +303,8 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle keeps every event. Looks come at whole seconds, so it knows the step of each.
+        /// The oracle keeps every event. Samples come at whole seconds, so it knows the step of
+        /// each.
         #[test]
         fn steps_and_minutes_are_the_sums_of_their_events(
             events in proptest::collection::btree_map(1..150_000_u64, 1..100_u64, 0..80),
@@ -314,7 +314,8 @@ mod tests {
             let (mut steps, mut minutes) = (BTreeMap::new(), BTreeMap::new());
             let mut missed = false;
             for second in 0..=180_u64 {
-                // What comes at an end of a step is not skipped: it would count in the next one.
+                // A sample at the end of a step is never skipped: its work would count in the next
+                // step.
                 if skipped.contains(&second) && second % 10 > 0 {
                     missed = true;
                     continue;

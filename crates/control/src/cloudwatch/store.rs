@@ -1,9 +1,9 @@
 //! The metrics of the last days: one SQLite file of bounded size. Only this module uses its SQL.
 //!
 //! A row has the minutes of one volume in one hour, as a [`Block`]. Rows are ordered by hour, so
-//! that what is written each minute lies together, and so does what is deleted. The file is not
-//! part of the server's promises: without it, or on a full disk, the server runs and metrics are
-//! lost, with a warning.
+//! that the minutes written together are adjacent, and so are those deleted together. The file is
+//! not part of the server's promises: without it, or on a full disk, the server runs and metrics
+//! are lost, with a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,16 +21,16 @@ use crate::retention::first_deleted;
 
 /// The file in the data folder.
 pub const FILE_NAME: &str = "cloudwatch.db";
-/// What a damaged file is renamed to.
+/// The name to which a damaged file is renamed.
 const DAMAGED_NAME: &str = "cloudwatch.db.damaged";
-/// Hours that are kept: 15 days, as CloudWatch keeps minutes.
+/// Number of hours that are kept: 15 days, as CloudWatch keeps minutes.
 pub const HOURS_MAX: u64 = 15 * 24;
-/// Hours to come that lie further behind others than this are deleted first, see
-/// [`first_deleted`]: more than a server is down for maintenance.
+/// Future hours with a larger gap before them than this are deleted first, see [`first_deleted`].
+/// The gap is longer than a server is down for maintenance.
 const GAP_HOURS_MAX: u64 = 24;
 
 const PAGE_BYTES: u64 = 16 << 10;
-/// A part of the file that is kept free: one of so many.
+/// One in this number of parts of the file is kept free.
 const FREE_PART: u64 = 16;
 /// Version of the tables, stored in the file's `user_version`.
 const SCHEMA_VERSION: i64 = 1;
@@ -46,9 +46,9 @@ CREATE TABLE volumes (
 /// A volume that has minutes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// The last hour since 1970 in which it has.
+    /// The last hour since 1970 for which it has minutes.
     pub hour: u64,
-    /// A bit for each metric that it had then.
+    /// A bit for each metric that it had in that hour.
     pub metrics: u32,
 }
 
@@ -57,13 +57,13 @@ pub struct Listed {
 pub struct Part {
     /// The hour since 1970.
     pub hour: u64,
-    /// Whose.
+    /// The volume.
     pub id: VolumeId,
     /// The minutes.
     pub block: Block,
 }
 
-/// The block of these bytes. What is malformed in it counts as not there.
+/// Creates a block from bytes. Malformed entries count as missing.
 pub const fn block(bytes: Vec<u8>) -> Block {
     Block(bytes)
 }
@@ -71,20 +71,20 @@ pub const fn block(bytes: Vec<u8>) -> Block {
 /// The minutes of all volumes.
 #[derive(Debug)]
 pub struct Store {
-    /// `None` if nothing is kept on disk.
+    /// `None` if nothing is stored on disk.
     path: Option<PathBuf>,
     pages_max: u64,
     connection: Connection,
     contents: Contents,
-    /// Whether the last write failed, so that the log says it once.
+    /// Whether the last write failed, so that it is logged once.
     is_failing: bool,
 }
 
-/// What a file has, as far as it is kept in memory.
+/// The part of a file's content that is kept in memory.
 #[derive(Default, Debug)]
 struct Contents {
     volumes: BTreeMap<VolumeId, Listed>,
-    /// The hours of which there are minutes.
+    /// The hours with minutes.
     hours: BTreeSet<u64>,
 }
 
@@ -94,7 +94,7 @@ enum Unfit {
     Damaged(String),
     /// A newer version wrote it.
     Newer(i64),
-    /// Something else; the file may be all right.
+    /// Another error; the file may be intact.
     Failed(String),
 }
 
@@ -115,8 +115,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 
 impl Store {
     /// Opens the file of a data folder, or creates it. It takes at most `space`, and its log a few
-    /// MiB more. If that is impossible, the log says why, and metrics are kept in memory only, as
-    /// many as the file would hold.
+    /// MiB more. If that fails, it is logged, and metrics are kept in memory only, as many as the
+    /// file would hold.
     ///
     /// # Errors
     /// There is no memory for a database.
@@ -157,13 +157,13 @@ impl Store {
         Self { path, pages_max, connection, contents, is_failing: false }
     }
 
-    /// The volumes that have minutes.
+    /// Returns the volumes that have minutes.
     pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, Listed)> + '_ {
         self.contents.volumes.iter().map(|(id, listed)| (*id, *listed))
     }
 
     /// Stores the records of a minute, which begins at this second of Unix time, with the bits of
-    /// their metrics. If there is no room they are dropped, and the log says so once.
+    /// their metrics. If there is no room they are dropped, which is logged once.
     pub fn write(&mut self, start_s: u64, records: &[(VolumeId, Record, u32)]) {
         let hour = start_s / HOUR_S;
         let written = self.make_room(hour).and_then(|()| self.try_write(start_s, records));
@@ -182,8 +182,8 @@ impl Store {
         }
     }
 
-    /// The minutes of a volume that begin from the first second of Unix time on, and before the
-    /// last one, in order. Minutes that cannot be read are left out, and the log says so.
+    /// Returns the minutes of a volume that begin at or after `from_s` and before `until_s`, in
+    /// seconds of Unix time, in order. Minutes that cannot be read are left out, and logged.
     pub fn read(&mut self, id: VolumeId, from_s: u64, until_s: u64) -> Vec<(u64, Record)> {
         let read = self.try_read(id, from_s, until_s);
         let mut minutes = read.unwrap_or_else(|error| {
@@ -217,8 +217,8 @@ impl Store {
         Ok(minutes)
     }
 
-    /// Minutes that begin from this second of Unix time on, by hour and volume, after this one of
-    /// them: at most so many bytes, but one part at least if there is any.
+    /// Returns minutes that begin at or after this second of Unix time, by hour and volume, after
+    /// this place. Returns at most `bytes_max`, but at least one part if there is any.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -228,7 +228,7 @@ impl Store {
         after: Option<(u64, VolumeId)>,
         bytes_max: usize,
     ) -> rusqlite::Result<Vec<Part>> {
-        // Before all volumes of the first hour.
+        // Sorts before all volumes of the first hour.
         let after = after.map(|(hour, id)| (hour, id.to_string()));
         let (hour, name) = after.unwrap_or_else(|| (from_s / HOUR_S, String::new()));
         let find = "SELECT hour, volume_id, records FROM minutes
@@ -257,18 +257,18 @@ impl Store {
         Ok(parts)
     }
 
-    /// How a volume is listed that has minutes of this hour, too.
+    /// Returns a volume's entry after minutes of this hour are added.
     fn listed_with(&self, id: VolumeId, hour: u64, metrics: u32) -> Listed {
         // After the clock was set back, a later hour stays the last one.
         let hour = self.contents.volumes.get(&id).map_or(hour, |listed| listed.hour.max(hour));
         Listed { hour, metrics }
     }
 
-    /// Takes minutes that another server has. What it has otherwise counts, and nothing is taken of
-    /// hours that are older than 15 days or to come. The log says once if it fails.
+    /// Adds minutes of another server. Minutes that are there already are kept, and hours that are
+    /// older than 15 days or in the future are left out. A failure is logged once.
     ///
     /// # Errors
-    /// They cannot be stored. A damaged file is set aside, and a new one begun.
+    /// They cannot be stored. A damaged file is set aside, and a new one is created.
     pub fn merge(&mut self, now_hour: u64, parts: &[Part]) -> rusqlite::Result<()> {
         let kept = now_hour.saturating_sub(HOURS_MAX - 1)..=now_hour;
         let merged = self.make_room(now_hour).and_then(|()| self.try_merge(&kept, parts));
@@ -337,7 +337,7 @@ impl Store {
         Ok(())
     }
 
-    /// The number of hours that have minutes, if this one has.
+    /// Returns the number of hours that have minutes, including this one.
     fn hours_with(&self, now_hour: u64) -> u64 {
         let hours = &self.contents.hours;
         hours.len() as u64 + u64::from(!hours.contains(&now_hour))
@@ -354,7 +354,7 @@ impl Store {
         let tx = self.connection.transaction()?;
         tx.prepare_cached("DELETE FROM minutes WHERE hour = ?")?.execute([to_i64(hour)])?;
         match hour > now_hour {
-            // The volumes that were listed with it may have earlier minutes: they stay listed until
+            // The volumes that were listed with it may have earlier minutes. They stay listed until
             // these are deleted, too.
             true => tx
                 .prepare_cached("UPDATE volumes SET hour = ? WHERE hour = ?")?
@@ -403,10 +403,10 @@ impl Store {
         tx.commit()
     }
 
-    /// Says so once; a damaged file is set aside, and a new one begun.
+    /// Logs an error once. Sets a damaged file aside, and creates a new one.
     fn failed(&mut self, error: &rusqlite::Error) {
         if let Some(path) = self.path.as_ref().filter(|_| is_damage(error)) {
-            // Closed before its file is renamed: it would remove the log of the new one.
+            // Closed before its file is renamed, since it would remove the log of the new one.
             if let Ok(none) = Connection::open_in_memory() {
                 self.connection = none;
             }
@@ -429,14 +429,14 @@ impl Store {
     }
 }
 
-/// Renames a file that cannot be read, over one that was set aside before.
+/// Renames a file that cannot be read. Replaces one that was set aside before.
 fn set_aside(path: &Path, reason: &str) {
     let aside = path.with_file_name(DAMAGED_NAME);
     let result = std::fs::rename(path, &aside);
     for log in ["-wal", "-shm"] {
         let mut beside = path.as_os_str().to_owned();
         beside.push(log);
-        // Of no use without the file.
+        // Useless without the file.
         let _ = std::fs::remove_file(beside);
     }
     let (path, aside) = (path.display(), aside.display());
@@ -465,7 +465,7 @@ fn connect(path: &Path, pages_max: u64) -> Result<(Connection, Contents), Unfit>
         _ => return Err(Unfit::Damaged("these are not the tables of metrics".into())),
     }
     let contents = contents(&connection).map_err(|error| match error {
-        // There is no such table.
+        // The table does not exist.
         error if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
             Unfit::Damaged(error.to_string())
         }
@@ -474,7 +474,8 @@ fn connect(path: &Path, pages_max: u64) -> Result<(Connection, Contents), Unfit>
     Ok((connection, contents))
 }
 
-/// NORMAL: a power failure may lose the last minutes, and never damages the file.
+/// Configures a connection. NORMAL: a power failure may lose the last minutes, but never damages
+/// the file.
 fn prepare(connection: &Connection, pages_max: u64) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
@@ -506,7 +507,7 @@ fn listed(connection: &Connection) -> rusqlite::Result<BTreeMap<VolumeId, Listed
     let mut volumes = BTreeMap::new();
     for row in rows {
         let (name, hour, metrics) = row?;
-        // What is no volume's has no minutes, either.
+        // A row that cannot be parsed is skipped, since no volume can have its minutes.
         if let (Ok(id), Ok(hour), Ok(metrics)) =
             (name.parse(), u64::try_from(hour), u32::try_from(metrics))
         {
@@ -589,7 +590,7 @@ mod tests {
         let hours = HOURS_MAX - 4;
         (0..hours).for_each(|hour| write(&mut store, (H0 + hour) * HOUR_S, &[(1, hour)]));
         write(&mut store, H0 * HOUR_S, &[(2, 2)]);
-        // A start with a wrong clock, the correction, and another start in 1970.
+        // A start with a wrong clock, its correction, and another start in 1970.
         for hour in [H0 + hours + MONTH, H0 + hours, H0 - MONTH, 7] {
             write(&mut store, hour * HOUR_S, &[(1, hour)]);
             drop(store);
@@ -600,7 +601,7 @@ mod tests {
             assert!(found.contains(&(hour * HOUR_S, record(hour))), "{hour}");
             assert_eq!(all(&mut store, 2).len(), 1, "{hour}");
         }
-        // All places are taken: what is written next is in the place of the wrong clock's.
+        // There is no more room: the next hour replaces that of the wrong clock.
         let after = H0 + hours + 1;
         write(&mut store, after * HOUR_S, &[(2, 1)]);
         let wrong = H0 + hours + MONTH;
@@ -723,7 +724,7 @@ mod tests {
         drop(store);
         let mut bytes = std::fs::read(&path).unwrap();
         let page = PAGE_BYTES as usize;
-        // All but the pages of the schema and of the list of volumes.
+        // Damages all pages but those of the schema and of the list of volumes.
         for at in (3 * page..bytes.len()).step_by(page) {
             bytes[at..at + page].fill(0xff);
         }
@@ -738,7 +739,7 @@ mod tests {
         assert!(folder.path().join(DAMAGED_NAME).exists());
     }
 
-    /// Minutes by which the clock goes ahead, or a month in either direction.
+    /// Minutes by which the clock moves: ahead, or a month in either direction.
     fn any_step() -> impl Strategy<Value = i64> {
         const MONTH: i64 = 30 * 24 * 60;
         prop_oneof![8 => -20..200_i64, 1 => Just(MONTH), 1 => Just(-MONTH)]
@@ -747,8 +748,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Two servers record in turn, and who does not takes over what the other one has. The
-        /// oracle is a map of all minutes.
+        /// Two servers record in turn, and the other one copies. The oracle is a map of all
+        /// minutes.
         #[test]
         fn what_is_taken_over_is_what_there_was(
             terms in proptest::collection::vec((any::<bool>(), 1..90_u64), 1..12),
@@ -761,7 +762,7 @@ mod tests {
                 let leads = usize::from(leads);
                 for _ in 0..length {
                     let (start, number) = (minute * MINUTE_S, seed * 90 + minute);
-                    // One of them now and then only.
+                    // One of the volumes has minutes only sometimes.
                     let bits = if minute.is_multiple_of(7) { 2 } else { 1 };
                     write(&mut stores[leads], start, &[(bits, number)]);
                     oracle.insert((bits, start), record(number));

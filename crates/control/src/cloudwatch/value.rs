@@ -1,9 +1,9 @@
-//! Parameters and replies, whatever bytes they have.
+//! Parameters and replies, independent of their bytes.
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// Nothing: the same as a parameter that is left out.
+    /// No value, as if the parameter is left out.
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -22,25 +22,25 @@ pub enum Value {
 }
 
 impl Value {
-    /// A text.
+    /// Creates a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A time in whole seconds.
+    /// Creates a time in whole seconds.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // exact for a hundred million years
     pub const fn time(unix_s: u64) -> Self {
         Self::Time(unix_s as f64)
     }
 
-    /// Values by name.
+    /// Creates a map of values by name.
     #[must_use]
     pub fn map<const N: usize>(fields: [(&str, Self); N]) -> Self {
         Self::Map(fields.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
-    /// The same map with one more value, if there is one.
+    /// Adds a value to the map, if there is one.
     #[must_use]
     pub fn with_some(mut self, name: &str, value: Option<Self>) -> Self {
         if let (Self::Map(fields), Some(value)) = (&mut self, value) {

@@ -17,7 +17,7 @@ pub struct DirectError {
     pub status: u16,
     /// Its type, for example `ValidationException`.
     pub kind: &'static str,
-    /// The reason, of those that its type has.
+    /// The reason, one of those of its type.
     pub reason: Option<&'static str>,
     /// The text.
     pub message: String,
@@ -33,40 +33,41 @@ impl DirectError {
         Self { status, kind, reason, message: message.into() }
     }
 
-    /// A request is wrong, for this reason.
+    /// Creates the error of an invalid request, with this reason.
     pub fn invalid(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(400, "ValidationException", Some(reason), message)
     }
 
-    /// A parameter is missing, unknown, or has an illegal value.
+    /// Creates the error of a parameter that is missing, unknown, or has an illegal value.
     pub fn parameter(message: impl Into<String>) -> Self {
         Self::invalid("INVALID_PARAMETER_VALUE", message)
     }
 
-    /// A block is not what it is said to be.
+    /// Creates the error of a block that does not match its length or checksum.
     pub fn block(message: impl Into<String>) -> Self {
         Self::invalid("INVALID_BLOCK", message)
     }
 
-    /// This is no snapshot's id, or the snapshot's state does not allow this.
+    /// Creates the error of an invalid snapshot id, or of a snapshot whose state does not allow the
+    /// operation.
     pub fn snapshot(message: impl Into<String>) -> Self {
         Self::invalid("INVALID_SNAPSHOT_ID", message)
     }
 
-    /// There is no such operation.
+    /// Creates the error of an unknown operation.
     #[must_use]
     pub fn unknown_operation(method: &str, path: &str) -> Self {
         let message = format!("{method} {path} is no operation of the EBS direct APIs");
         Self::new(404, "UnknownOperationException", None, message)
     }
 
-    /// Too much is under way. SDKs try again by themselves.
+    /// Creates the error of too many requests under way. SDKs try again by themselves.
     pub fn throttled(message: impl ToString) -> Self {
         let reason = Some("ACCOUNT_THROTTLED");
         Self::new(400, "RequestThrottledException", reason, message.to_string())
     }
 
-    /// The body did not arrive.
+    /// Creates the error of a body that did not arrive.
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::invalid("WRITE_REQUEST_TIMEOUT", message)
     }
@@ -80,7 +81,7 @@ impl DirectError {
         )
     }
 
-    /// The server failed; its log has the reason.
+    /// Creates the error of a failed server, and logs the reason.
     pub fn internal(reason: impl ToString) -> Self {
         let reason = reason.to_string();
         error!(reason, "a request failed");
@@ -88,7 +89,7 @@ impl DirectError {
         Self::new(500, "InternalServerException", None, message)
     }
 
-    /// The reply.
+    /// Returns the reply.
     #[must_use]
     pub fn answer(&self) -> Answer {
         let Self { status, kind, reason, message } = self;
@@ -102,7 +103,7 @@ impl DirectError {
 }
 
 impl DirectError {
-    /// Whether it is about the request's signature.
+    /// Returns whether it is an error of the request's signature.
     #[must_use]
     pub fn is_of_signature(&self) -> bool {
         const KINDS: [&str; 4] = [

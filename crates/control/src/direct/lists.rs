@@ -13,15 +13,15 @@ use crate::clock;
 use crate::model::UnixMs;
 use crate::plane::{Plane, PlaneError};
 
-/// The fewest and the most blocks of a page.
+/// Minimum and maximum number of blocks in a page.
 const RESULTS_MIN: u64 = 100;
 const RESULTS_MAX: u64 = 10_000;
 
-/// What a snapshot has data in, looked up in ascending order.
+/// The units with data of a snapshot, read in ascending order.
 struct Data<'a> {
     plane: &'a Plane,
     id: SnapshotId,
-    /// The units from `first` on, of which all before `Units::next` are known.
+    /// Known units from `first` on, complete up to `Units::next`.
     first: u64,
     known: Option<Units>,
 }
@@ -122,7 +122,7 @@ impl Api {
     }
 }
 
-/// A time as the API's JSON has it: seconds, with decimals.
+/// Returns a time in the form of the API's JSON: seconds, with decimals.
 pub(super) fn seconds(time: UnixMs) -> Value {
     // Exact for some hundred thousand years.
     json!(time.0 as f64 / 1_000.0)

@@ -3,7 +3,7 @@
 //! [`Operation::of`] finds the operation of a request, [`Api::check_direct`] verifies its
 //! signature, [`Api::admit_direct`] refuses repeated ones, and [`Api::run_direct`] executes it. A
 //! block is a unit of the data plane, so nothing here splits or joins any. `docs/reference/api.md`
-//! has what is supported.
+//! lists the supported features.
 
 mod error;
 mod lists;
@@ -25,7 +25,7 @@ use crate::plane::NotComplete;
 
 /// The name of the service in signatures.
 const SERVICE: &str = "ebs";
-/// The most bytes of a body that is no block.
+/// Maximum of bytes of a body that is not a block.
 const JSON_BYTES_MAX: usize = 64 << 10;
 
 /// An operation, with the parts of its path.
@@ -46,7 +46,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// The operation of a request; `None` if there is none.
+    /// Returns the operation of a request; `None` if there is none.
     #[must_use]
     pub fn of(method: &str, path: &'a str) -> Option<Self> {
         let mut parts = path.strip_prefix("/snapshots")?.split('/');
@@ -66,7 +66,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// The most bytes of its body.
+    /// Returns the maximum of bytes of its body.
     #[must_use]
     pub const fn body_max(&self) -> usize {
         match self {
@@ -75,7 +75,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Whether it belongs to those of which a few run at a time.
+    /// Returns whether it is one of the operations of which only a few run concurrently.
     #[must_use]
     pub const fn is_limited(&self) -> bool {
         !matches!(self, Self::Start | Self::Complete(_))
@@ -85,18 +85,18 @@ impl<'a> Operation<'a> {
 /// An authentic request.
 pub struct Checked {
     verified: Verified,
-    /// Of its body.
+    /// Digest of its body.
     digest: Digest,
 }
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// Its own headers.
+    /// Headers of its own.
     pub headers: Vec<(&'static str, String)>,
-    /// What it is.
+    /// The type of the body.
     pub content_type: &'static str,
     /// Its body.
     pub body: Vec<u8>,
@@ -113,7 +113,7 @@ impl Api {
     /// Checks the signature.
     ///
     /// # Errors
-    /// In the form of the direct APIs.
+    /// The error has the form of the direct APIs.
     pub fn check_direct(
         &self,
         operation: &Operation<'_>,
@@ -154,7 +154,7 @@ impl Api {
     /// Executes a request. May block for as long as the data plane takes.
     ///
     /// # Errors
-    /// In the form of the direct APIs.
+    /// The error has the form of the direct APIs.
     pub fn run_direct(
         &self,
         operation: &Operation<'_>,

@@ -15,13 +15,13 @@ use crate::clock;
 use crate::model::{Command, Filled, Snapshot, Tags};
 use crate::plane::PlaneError;
 
-/// The least, the most and the usual minutes without a block.
+/// The minimum of minutes without a block, the maximum, and the default.
 const TIMEOUT_MIN: u32 = 10;
 const TIMEOUT_MAX: u32 = 4_320;
 const TIMEOUT_USUAL: u32 = 60;
 /// The largest snapshot: as large as the largest volume.
 const SIZE_GIB_MAX: u32 = 65_536;
-/// The most characters of a description, and of a client token.
+/// Maximum number of characters of a description, and of a client token.
 const TEXT_MAX: usize = 255;
 
 /// The request.
@@ -50,7 +50,8 @@ fn parse(body: &[u8]) -> Result<Request, DirectError> {
     parsed.map_err(|error| DirectError::parameter(format!("the body is no request: {error}")))
 }
 
-/// Hash of everything in a request but its token. Equal tags in another order make the same hash.
+/// Returns the hash of everything in a request but its token. Equal tags in another order make the
+/// same hash.
 fn fingerprint(body: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(body).unwrap_or_default();
     if let Value::Object(fields) = &mut value {
@@ -64,7 +65,7 @@ fn fingerprint(body: &[u8]) -> String {
 }
 
 impl Api {
-    /// Whether a request to start a snapshot was executed before, so that it starts none.
+    /// Returns whether a request to start a snapshot was executed before, so that it starts none.
     pub(super) fn is_started(&self, body: &[u8]) -> bool {
         let token = parse(body).ok().and_then(|request| request.client_token);
         token.is_some_and(|token| self.plane().model().started_with(&token).is_some())
@@ -128,7 +129,7 @@ impl Api {
     }
 }
 
-/// The tags, checked as EC2's are.
+/// Returns the tags, checked as EC2's are.
 fn tags(given: Vec<Tag>) -> Result<Tags, DirectError> {
     let invalid = |text: String| DirectError::invalid("INVALID_TAG", text);
     let pairs: Vec<(String, String)> = (1..)

@@ -1,5 +1,5 @@
-//! Tokens of blocks and of pages: what they stand for and until when they are good, sealed with the
-//! server's secret. They survive a restart of the server.
+//! Tokens of blocks and of pages: their content and the time until which they are valid, sealed
+//! with the server's secret. They survive a restart of the server.
 
 use evenkeel_core::ids::SnapshotId;
 use evenkeel_wire::aws::signed_token;
@@ -9,16 +9,16 @@ use crate::api::Api;
 use crate::clock;
 use crate::model::UnixMs;
 
-/// How long a block's token is good, in milliseconds: a week.
+/// Time for which a block's token is valid, in milliseconds: a week.
 pub const BLOCK_LIFETIME_MS: u64 = 7 * 24 * 3_600_000;
-/// How long a page's token is good, in milliseconds: an hour.
+/// Time for which a page's token is valid, in milliseconds: an hour.
 const PAGE_LIFETIME_MS: u64 = 3_600_000;
 
-/// What tokens are for.
+/// Purposes of tokens.
 const BLOCK: &str = "evenkeel-ebs-block";
 const PAGE: &str = "evenkeel-ebs-page";
 
-/// Which list a page is of: the snapshot, and the one that it is compared with.
+/// The list to which a page belongs: the snapshot, and the one that it is compared with.
 type Of = (SnapshotId, Option<SnapshotId>);
 
 impl Api {
@@ -26,7 +26,7 @@ impl Api {
         &self.credentials.secret_access_key
     }
 
-    /// The token of a block, good until then.
+    /// Returns the token of a block, valid until this time.
     pub(super) fn block_token(&self, id: SnapshotId, block: u64, until: UnixMs) -> String {
         signed_token::seal(self.secret(), BLOCK, &content((id, None), block, until))
     }

@@ -1,5 +1,5 @@
-//! What the thread does at present: for which request, and why something is taken back. The model's
-//! events say neither, and an event tells both.
+//! The request that the thread executes, and the reason why it reverts a change. Events of notices
+//! have both; the model's events have neither.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ thread_local! {
     static CONTEXT: RefCell<Context> = RefCell::default();
 }
 
-/// A part of the context, until it is dropped.
+/// A part of the context, which is set until this is dropped.
 #[must_use]
 pub struct During {
     before: String,
@@ -27,12 +27,12 @@ impl During {
         Self { before, part }
     }
 
-    /// What is changed from here on is changed for this request.
+    /// Sets the request whose changes follow.
     pub fn request(id: &str) -> Self {
         Self::begin(id, |context| &mut context.request)
     }
 
-    /// What is taken back from here on is taken back for this reason.
+    /// Sets the reason for which changes are reverted.
     pub fn because(reason: &str) -> Self {
         Self::begin(reason, |context| &mut context.cause)
     }
@@ -45,12 +45,13 @@ impl Drop for During {
     }
 }
 
-/// The request that this thread executes; empty if there is none.
+/// Returns the request that this thread executes; empty if there is none.
 pub(super) fn request() -> String {
     CONTEXT.with_borrow(|context| context.request.clone())
 }
 
-/// Why this thread takes something back; empty if it does not, or if nobody knows.
+/// Returns the reason why this thread reverts a change; empty if it reverts none or the reason is
+/// unknown.
 pub(super) fn cause() -> String {
     CONTEXT.with_borrow(|context| context.cause.clone())
 }

@@ -1,7 +1,7 @@
-//! Which events a change of the model is: a volume or a snapshot before and after. Pure.
+//! Derives events from a change of the model: a volume or a snapshot before and after. Pure.
 //!
-//! Every match on a phase names all of them, so a new phase does not compile until it is said what
-//! it means here.
+//! Every match on a phase names all phases, so a new phase does not compile before its events are
+//! decided here.
 
 use evenkeel_core::ids::SnapshotId;
 
@@ -14,12 +14,13 @@ use crate::model::{
 };
 use crate::scrub::Target;
 
-/// The most sets of snapshots that are followed. Of more than that no event tells the end.
+/// Maximum number of sets of snapshots that are followed. Further sets get no event at their end.
 const SETS_MAX: usize = 256;
-/// EC2's words.
+/// EC2's word for a failed result.
 const FAILED: &str = "failed";
 
-/// The events of a change that is about to be applied. `cause` is why something is taken back.
+/// Returns the events of a change that is about to be applied. `cause` is the reason of a reverted
+/// change.
 pub fn of_event(model: &Model, event: &Event, cause: &str) -> Vec<What> {
     match event {
         Event::Volume(after) => of_volume(model.volumes.get(&after.id), Some(after), cause),
@@ -47,7 +48,7 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
     if let (true, Phase::Error(reason)) = (is_lost, &after.phase)
         && after.attachments.iter().any(|it| it.state == AttachmentState::Attached)
     {
-        // Its hosts had it, and the server could not give it to them again.
+        // Its hosts had it before, and the server could not attach it to them again.
         all.push(happened(VolumeEvent::Reattach, FAILED, reason));
     }
     for attaching in &before.attachments {
@@ -75,8 +76,8 @@ fn of_volume(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Ve
     all
 }
 
-/// Whether a modification differs only in the times of its state `optimizing`, which move when the
-/// wall clock is set.
+/// Returns whether a modification differs only in the times of its state `optimizing`, which move
+/// when the wall clock is set.
 fn is_moved(before: Option<&Modification>, after: &Modification) -> bool {
     let is_optimizing = |it: &_| matches!(it, ModificationPhase::Optimizing { .. });
     before.is_some_and(|it| is_optimizing(&it.phase) && is_optimizing(&after.phase))
@@ -110,7 +111,8 @@ fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Op
         (Some(Binned { .. }), Some(Deleting)) => {
             Some(What::Bin { target, event: BinEvent::Purged })
         }
-        // Changes of something else, changes that only begin, and those that cannot be.
+        // No event: other fields have changed, a change has only begun, or the transition cannot
+        // occur.
         (None, None | Some(Creating | Deleting))
         | (Some(Creating | Ready | Deleting | Error(_)), Some(Creating | Deleting))
         | (Some(Ready | Deleting), Some(Ready))
@@ -122,7 +124,7 @@ fn of_phases(before: Option<&Volume>, after: Option<&Volume>, cause: &str) -> Op
 fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str) -> Vec<What> {
     let Some(known) = after.or(before) else { return vec![] };
     if known.for_volume.is_some() {
-        // It is never shown.
+        // A snapshot that only serves a copy of a volume is never shown.
         return vec![];
     }
     let mut all: Vec<What> = of_snapshot_phases(before, after, cause).into_iter().collect();
@@ -147,7 +149,7 @@ fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>, cause: &str)
     all
 }
 
-/// The event of a storage tier. One that only moves with the clock is none.
+/// Returns the event of a storage tier. A change of times with the clock has no event.
 fn of_tier(before: &Snapshot, after: &Snapshot) -> Option<What> {
     let tiering = after.tiering?;
     let was = before.tiering.map(|it| it.last);
@@ -157,7 +159,7 @@ fn of_tier(before: &Snapshot, after: &Snapshot) -> Option<What> {
     let event = match tiering.last {
         TierOperation::PermanentRestore => SnapshotEvent::RestoreForGood,
         TierOperation::TemporaryRestore { until } => SnapshotEvent::RestoreUntil(until),
-        // Nothing but its end archives what is restored for some days.
+        // A snapshot that is restored for some days is archived only when that time ends.
         TierOperation::Archive if matches!(was, Some(TierOperation::TemporaryRestore { .. })) => {
             SnapshotEvent::RestoreEnd
         }
@@ -213,7 +215,8 @@ fn of_snapshot_phases(
         (Some(Binned { .. }), Some(Deleting { .. })) => {
             Some(What::Bin { target, event: BinEvent::Purged })
         }
-        // Changes of something else, changes that only begin, and those that cannot be.
+        // No event: other fields have changed, a change has only begun, or the transition cannot
+        // occur.
         (None, None | Some(Pending | Filling | Copying { .. } | Deleting { .. }))
         | (
             Some(
@@ -231,16 +234,16 @@ fn of_snapshot_phases(
 #[derive(Debug)]
 struct Set {
     started: UnixMs,
-    /// The snapshots, and whether each is complete; `None` while nobody knows.
+    /// The snapshots, and whether each is complete; `None` while its outcome is open.
     all: Vec<(Snapshot, Option<bool>)>,
 }
 
-/// The sets that are being made, as far as they have begun since the server's start.
+/// The sets that are being made, if they began after the server's start.
 #[derive(Debug, Default)]
 pub struct Sets(Vec<Set>);
 
 impl Sets {
-    /// Takes in a change that is decided as one: several new snapshots of volumes are a set.
+    /// Records a change that is decided as one: several new snapshots of volumes are a set.
     pub fn begin(&mut self, model: &Model, events: &[Event]) {
         if events.len() < 2 || self.0.len() >= SETS_MAX {
             return;
@@ -260,7 +263,7 @@ impl Sets {
         }
     }
 
-    /// Takes in one event; returns the event of a set that came to its end by it.
+    /// Processes an event. Returns the event of a set that ends with it.
     pub fn follow(&mut self, event: &Event) -> Option<What> {
         let (id, outcome) = match event {
             Event::Snapshot(it) => (it.id, outcome(&it.phase)?),
@@ -283,7 +286,7 @@ impl Sets {
     }
 }
 
-/// Whether a snapshot in this phase was made; `None` while nobody knows.
+/// Returns whether a snapshot in this phase was made; `None` while the outcome is open.
 const fn outcome(phase: &SnapshotPhase) -> Option<bool> {
     match phase {
         SnapshotPhase::Pending | SnapshotPhase::Filling | SnapshotPhase::Copying { .. } => None,

@@ -1,9 +1,9 @@
-//! The events on disk: files of lines, of which the oldest is deleted when there are too many.
+//! The events on disk: files of lines. The oldest file is deleted when there are too many.
 //!
-//! `events.jsonl` is appended to. When it is full it is renamed after its first sequence number. A
-//! line is `{"sequence":N,"event":{...}}`; sequence numbers ascend strictly, over all files. A line
-//! is shown to readers once it is durable, so none is ever taken back. What a crash left of a last
-//! line is cut off at the next start.
+//! Lines are appended to `events.jsonl`. When it is full it is renamed to its first sequence
+//! number. A line is `{"sequence":N,"event":{...}}`; sequence numbers ascend strictly, over all
+//! files. Readers see a line once it is durable, so no line disappears again. A partial last line
+//! after a crash is cut off at the next start.
 //!
 //! One thread writes ([`Appender`]), any number read ([`Log`]). No reader waits for the disk of the
 //! writer.
@@ -23,15 +23,15 @@ use crate::private;
 
 /// The file that is appended to, in the data folder.
 pub const FILE_NAME: &str = "events.jsonl";
-/// The file that is appended to is full at so many bytes.
+/// Size at which the file that is appended to is full, in bytes.
 pub const FILE_BYTES: u64 = 8 << 20;
-/// The most files.
+/// Maximum number of files.
 pub const FILES_MAX: usize = 8;
-/// The most bytes that one call reads.
+/// Maximum of bytes that one call reads.
 const READ_BYTES_MAX: u64 = 8 << 20;
-/// The most events of [`Log::some_after`].
+/// Maximum number of events that [`Log::some_after`] returns.
 const SOME: usize = 1_000;
-/// Bytes between two places of a file that are remembered.
+/// Bytes between two remembered places of a file.
 const MARK_BYTES: u64 = 64 << 10;
 const BEFORE: &str = "{\"sequence\":";
 const BETWEEN: &str = ",\"event\":";
@@ -41,7 +41,7 @@ const BETWEEN: &str = ",\"event\":";
 pub struct Bounds {
     /// Bytes of a full file; a single batch of lines may be longer.
     pub file_bytes: u64,
-    /// Files.
+    /// Number of files.
     pub files: usize,
 }
 
@@ -51,16 +51,16 @@ impl Default for Bounds {
     }
 }
 
-/// A file, as far as its lines are durable.
+/// The durable lines of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Segment {
     name: String,
-    /// The sequence number of its first line; of the next one if it has none.
+    /// The sequence number of its first line; that of the next line if it has none.
     first: u64,
     /// The sequence number after its last line.
     next: u64,
     bytes: u64,
-    /// Sequence numbers of some lines, with the bytes at which these begin.
+    /// Sequence numbers of some lines, with the bytes at which the lines begin.
     marks: Vec<(u64, u64)>,
 }
 
@@ -69,7 +69,7 @@ impl Segment {
         Self { name: FILE_NAME.into(), first: next, next, ..Self::default() }
     }
 
-    /// Takes in a line that follows the others.
+    /// Records a line that was appended.
     fn add(&mut self, sequence: u64, bytes: u64) {
         if self.marks.last().is_none_or(|(_, at)| self.bytes >= at + MARK_BYTES) {
             self.marks.push((sequence, self.bytes));
@@ -81,7 +81,7 @@ impl Segment {
         self.bytes += bytes;
     }
 
-    /// The byte at which to look for the line after this one.
+    /// Returns the byte from which to look for the line after this sequence number.
     fn place_after(&self, sequence: u64) -> u64 {
         let at = self.marks.partition_point(|(first, _)| *first <= sequence);
         at.checked_sub(1).and_then(|at| self.marks.get(at)).map_or(0, |(_, byte)| *byte)
@@ -94,11 +94,11 @@ struct State {
     older: VecDeque<Segment>,
     current: Segment,
     is_stopping: bool,
-    /// Whether the folder is another's.
+    /// Whether another process owns the folder now.
     is_left: bool,
 }
 
-/// The events that are durable.
+/// The durable events.
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
@@ -107,7 +107,7 @@ pub struct Log {
     changed: Condvar,
 }
 
-/// An event as it is kept.
+/// A stored event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
     /// Its number.
@@ -119,15 +119,15 @@ pub struct Kept {
 /// Some events.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Page {
-    /// Those that were asked for.
+    /// The events that match.
     pub events: Vec<Kept>,
-    /// The number of the last one that was looked at: where to go on.
+    /// The number of the last event that was read; the next call begins after it.
     pub examined: u64,
 }
 
 impl Log {
-    /// The log of a data folder, and who appends to it. A file that cannot be read is left alone,
-    /// and the log says so.
+    /// Opens the log of a data folder. Returns it with its appender. A file that cannot be read is
+    /// left as it is, with a warning.
     #[must_use]
     pub fn open(folder: &Path, bounds: Bounds) -> (Arc<Self>, Appender) {
         let mut older: VecDeque<Segment> = VecDeque::new();
@@ -152,7 +152,7 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (Segment::empty(next), private::open(&path))
             }
-            // It is not written over.
+            // A file that cannot be read is not overwritten.
             Err(error) => (Segment::empty(next), Err(error)),
         };
         let file = file.inspect_err(|error| warn!("{}: {error}", path.display())).ok();
@@ -164,17 +164,17 @@ impl Log {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that may panic is between two changes that belong together.
+        // No code between two related changes may panic, so the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the last event; 0 if there was none.
+    /// Returns the number of the last event; 0 if there was none.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.state().current.next - 1
     }
 
-    /// Some events after a sequence number, oldest first.
+    /// Returns some events after a sequence number, oldest first.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -182,22 +182,22 @@ impl Log {
         self.read(after, SOME, |_| true).map(|page| page.events)
     }
 
-    /// The number of the oldest event that is kept; of the next one if there is none.
+    /// Returns the number of the oldest stored event; that of the next event if none is stored.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         let state = self.state();
         state.older.front().unwrap_or(&state.current).first
     }
 
-    /// The last event.
+    /// Returns the last event.
     #[must_use]
     pub fn newest(&self) -> Option<Kept> {
         let last = self.last().checked_sub(1)?;
         self.read(last, 1, |_| true).ok()?.events.pop()
     }
 
-    /// At most `max` events after a sequence number that are `wanted`, oldest first. Reads a
-    /// bounded number of bytes, so a page may have fewer of them, and none.
+    /// Returns at most `max` events after a sequence number that are `wanted`, oldest first. Reads
+    /// a bounded number of bytes, so it may return fewer, or none, although more follow.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -216,7 +216,8 @@ impl Log {
                 line.clear();
                 let bytes = lines.read_line(&mut line)?;
                 if bytes == 0 {
-                    // Also past what is missing at the file's end, if another program cut it.
+                    // Skips also lines that are missing at the file's end because another program
+                    // cut it.
                     page.examined = page.examined.max(next - 1);
                     break;
                 }
@@ -234,8 +235,8 @@ impl Log {
         Ok(page)
     }
 
-    /// The lines of the first file that has one after a sequence number, and the number after its
-    /// last one.
+    /// Returns the lines of the first file that has a line after a sequence number, and the number
+    /// after its last line.
     fn lines_after(&self, after: u64) -> io::Result<Option<(impl BufRead, u64)>> {
         let state = self.state();
         let is_it = |it: &&Segment| it.next > after.saturating_add(1) && it.bytes > 0;
@@ -243,7 +244,7 @@ impl Log {
         let Some(segment) = segment.or_else(|| Some(&state.current).filter(is_it)) else {
             return Ok(None);
         };
-        // Opened while nobody renames it.
+        // The file is opened under the lock, so it is not renamed meanwhile.
         let mut file = File::open(self.folder.join(&segment.name))?;
         let place = segment.place_after(after);
         let (bytes, next) = (segment.bytes - place, segment.next);
@@ -252,8 +253,8 @@ impl Log {
         Ok(Some((BufReader::new(file.take(bytes)), next)))
     }
 
-    /// Waits until there is an event after a sequence number, or the server stops, or for so long.
-    /// Returns whether the server stops.
+    /// Waits until there is an event after a sequence number or the server stops, for at most
+    /// `longest`. Returns whether the server stops.
     pub fn wait(&self, after: u64, longest: Duration) -> bool {
         let nothing =
             |state: &mut State| !state.is_stopping && state.current.next <= after.saturating_add(1);
@@ -261,25 +262,25 @@ impl Log {
         state.unwrap_or_else(PoisonError::into_inner).0.is_stopping
     }
 
-    /// Waits for so long, or until the server stops. Returns whether it does.
+    /// Waits for `longest`, or until the server stops. Returns whether it stops.
     pub fn pause(&self, longest: Duration) -> bool {
         let goes_on = |state: &mut State| !state.is_stopping;
         let state = self.changed.wait_timeout_while(self.state(), longest, goes_on);
         state.unwrap_or_else(PoisonError::into_inner).0.is_stopping
     }
 
-    /// Has all that wait end.
+    /// Ends all waits.
     pub fn stop(&self) {
         self.state().is_stopping = true;
         self.changed.notify_all();
     }
 
-    /// Leaves the folder to who comes next: who still posts writes nothing there any more.
+    /// Leaves the folder to the next process: webhook threads that still post write nothing there.
     pub fn leave(&self) {
         self.state().is_left = true;
     }
 
-    /// Whether the folder is another's.
+    /// Returns whether another process owns the folder now.
     pub(super) fn is_left(&self) -> bool {
         self.state().is_left
     }
@@ -294,18 +295,18 @@ impl Log {
     }
 }
 
-/// Who appends to a log.
+/// Appends to a log.
 #[derive(Debug)]
 pub struct Appender {
     log: Arc<Log>,
-    /// The least number of an event that this server makes.
+    /// The least number of an event of this server.
     first: u64,
-    /// `None` while there is none.
+    /// `None` while no file is open.
     file: Option<File>,
 }
 
 impl Appender {
-    /// Appends events, all or none of them. They are durable and shown when this returns.
+    /// Appends events, all or none of them. They are durable and visible when this returns.
     ///
     /// # Errors
     /// They could not be written. A later call may succeed.
@@ -315,10 +316,10 @@ impl Appender {
     }
 
     /// Appends events with the numbers that another server gave them. Those up to the last one here
-    /// are there.
+    /// are skipped.
     ///
     /// # Errors
-    /// As those of [`Self::append`].
+    /// See [`Self::append`].
     pub fn append_kept(&mut self, kept: &[Kept]) -> io::Result<()> {
         let mut last = self.log.last();
         let mut is_new = |it: &&Kept| {
@@ -330,7 +331,7 @@ impl Appender {
         self.write(new.iter().map(|it| (it.sequence, it.event.as_str())))
     }
 
-    /// Has the events of this server begin with this number, or the next one.
+    /// Sets the least number of the events of this server.
     pub const fn begin_with(&mut self, first: u64) {
         self.first = first;
     }
@@ -362,7 +363,7 @@ impl Appender {
             text.push_str(&format!("{BEFORE}{sequence}{BETWEEN}{event}}}\n"));
             current.add(sequence, (text.len() - from) as u64);
         }
-        // What a failure leaves here is beyond what is shown, and written over by the next call.
+        // The rest of a failed write is after the visible lines, and the next call overwrites it.
         let written = file.write_all_at(text.as_bytes(), place).and_then(|()| file.sync_data());
         if let Err(error) = written {
             self.file = cut(file, place).ok();
@@ -386,13 +387,13 @@ impl Appender {
         state.older.push_back(Segment { name, ..full });
         self.log.delete_oldest(&mut state);
         drop(state);
-        // The names are durable before anything is in the new file.
+        // The names are durable before a line is in the new file.
         File::open(folder)?.sync_all()?;
         Ok(new)
     }
 }
 
-/// The names of full files, oldest first.
+/// Returns the names of full files, oldest first.
 fn full_files(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     let is_full = |name: &String| {
@@ -405,14 +406,14 @@ fn full_files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The lines at the beginning of a file that are whole, and continue what was before `next`.
+/// Returns the complete lines at the beginning of a file that continue the ones before `next`.
 fn scan(folder: &Path, name: &str, next: u64) -> io::Result<Segment> {
     let mut lines = BufReader::new(File::open(folder.join(name))?);
     let mut segment = Segment { name: name.into(), ..Segment::empty(next) };
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line that is longer than a file is none of ours.
+        // A longer line was not written by this program.
         let bytes = (&mut lines).take(2 * FILE_BYTES).read_until(b'\n', &mut line)?;
         let text = std::str::from_utf8(&line).ok();
         let Some((sequence, event)) = text.and_then(parsed) else { break };
@@ -425,7 +426,7 @@ fn scan(folder: &Path, name: &str, next: u64) -> io::Result<Segment> {
     Ok(segment)
 }
 
-/// Cuts off what is behind the last whole line.
+/// Cuts off the bytes after the last complete line.
 fn cut(file: File, bytes: u64) -> io::Result<File> {
     if file.metadata()?.len() > bytes {
         file.set_len(bytes)?;
@@ -433,7 +434,7 @@ fn cut(file: File, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// The sequence number and the event of a whole line.
+/// Returns the sequence number and the event of a complete line.
 fn parsed(line: &str) -> Option<(u64, &str)> {
     let rest = line.strip_prefix(BEFORE)?.strip_suffix("}\n")?;
     let (sequence, event) = rest.split_once(BETWEEN)?;

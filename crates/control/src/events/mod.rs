@@ -1,11 +1,11 @@
-//! Events: what happens to volumes, snapshots and the server, as EventBridge shapes it.
+//! Events of volumes, snapshots and the server, in the form of EventBridge.
 //!
-//! A [`Feed`] is given the model's events as they are committed ([`Feed::note`]), what the data
-//! plane reports ([`Feed::look`]), and single [`Notice`]s. It queues them, at most
-//! [`QUEUE_MAX`], and never blocks: what finds no room is counted, and a `gap` event says so. A
-//! thread ([`Events`]) writes them to files of the data folder, and one thread for each webhook
-//! posts them from there. Nothing else depends on any of them: a full disk or a dead receiver loses
-//! events, and the log says so once.
+//! A [`Feed`] gets the model's events as they are committed ([`Feed::note`]), the data plane's
+//! reports ([`Feed::look`]), and single [`Notice`]s. It queues at most [`QUEUE_MAX`] of them and
+//! never blocks: notices for which there is no room are counted, and a `gap` event reports their
+//! number. A thread ([`Events`]) writes them to files of the data folder, and one thread for each
+//! webhook posts them from there. Nothing else depends on these threads: a full disk or a failed
+//! receiver loses events, and a log line reports it once.
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -49,27 +49,27 @@ use crate::clock;
 use crate::model::{Event, Model, Settings, UnixMs};
 use crate::plane::Plane;
 
-/// The most notices that wait to be written.
+/// Maximum number of notices that wait to be written.
 pub const QUEUE_MAX: usize = 4_096;
-/// The most events that are written at once.
+/// Maximum number of events that are written at once.
 const BATCH_MAX: usize = 256;
-/// How long the writer waits for notices.
+/// Time that the writer waits for notices.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The numbers of events that a leader of a cluster has for itself: those of its term times this,
-/// and what follows. Terms are revisions of etcd, which count all that is stored there.
+/// Count of event numbers that a leader of a cluster has for itself: its numbers begin at its term
+/// times this. Terms are revisions of etcd, which count all its writes.
 const TERM_EVENTS: u64 = 1_000_000;
-/// How long a stop waits for what webhooks still have to post.
+/// Maximum time that a stop waits for webhooks to post the last events.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Notice>,
-    /// Notices that found no room since the last time that the queue was emptied.
+    /// Notices for which there was no room since the queue was emptied last.
     lost: u64,
     is_closed: bool,
 }
 
-/// Where notices come together.
+/// Collects notices.
 #[derive(Debug, Default)]
 pub struct Feed {
     queue: Mutex<Queue>,
@@ -83,12 +83,12 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Takes in a change of the model that is committed, before it is applied.
+    /// Processes a committed change of the model, before it is applied.
     pub fn begin(&self, model: &Model, events: &[Event]) {
         self.sets().begin(model, events);
     }
 
-    /// Takes in one event of it, before it is applied.
+    /// Processes one event of the change, before it is applied.
     pub fn note(&self, model: &Model, event: &Event) {
         let of_set = self.sets().follow(event);
         let all = derive::of_event(model, event, &context::cause());
@@ -97,7 +97,7 @@ impl Feed {
         }
     }
 
-    /// Takes in what the data plane reports, about once a second.
+    /// Processes the data plane's reports, about once a second.
     pub fn look(&self, plane: &Plane, reports: &[VolumeReport]) {
         let now = clock::now();
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Feed {
         if watcher.is_due(now) {
             let space = plane.room().map(|room| room.space);
             all.extend(watcher.look_closer(now, &plane.model(), space));
-            // Without an answer nothing is known.
+            // Without a reply the state is unknown.
             if let Ok(health) = plane.store_health() {
                 all.extend(watcher.look_at_store(now, &health));
             }
@@ -114,7 +114,7 @@ impl Feed {
         all.into_iter().for_each(|what| self.tell(what));
     }
 
-    /// Tells of something that happens now. Never blocks for longer than a moment.
+    /// Queues a notice with the present time. Never blocks for longer than a moment.
     pub fn tell(&self, what: What) {
         let notice = Notice { at: clock::now(), request: context::request(), what };
         let mut queue = self.queue();
@@ -130,14 +130,14 @@ impl Feed {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for notices. Returns those that wait, then a gap if some found no room, and whether
-    /// these are the last.
+    /// Waits for notices. Returns the queued ones, then a gap if there was no room for some, and
+    /// whether these are the last.
     fn take(&self) -> (Vec<Notice>, bool) {
         let nothing = |it: &mut Queue| it.waiting.is_empty() && it.lost == 0 && !it.is_closed;
         let queue = self.filled.wait_timeout_while(self.queue(), PATIENCE, nothing);
         let (mut queue, _) = queue.unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<Notice> = queue.waiting.drain(..).collect();
-        // What found no room came after all that waits.
+        // Notices without room came after all queued ones.
         if let lost @ 1.. = std::mem::take(&mut queue.lost) {
             let cause = "events came faster than they could be written";
             all.push(gap(clock::now(), lost, cause));
@@ -151,7 +151,7 @@ impl Feed {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Every change of it is a single call.
+        // Every change of the queue is a single call.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,19 +159,19 @@ impl Feed {
         self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The events that are kept; `None` if none are.
+    /// Returns the stored events; `None` if none are stored.
     #[must_use]
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.log.get()
     }
 
-    /// Events written and lost since the server's start.
+    /// Returns the numbers of events written and lost since the server's start.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
 
-    /// One whose events are in a log, with webhooks that are at this place.
+    /// Creates a feed whose events are in a log, with webhooks at this position.
     #[cfg(test)]
     pub fn over(log: Arc<Log>, urls: &[&str], position: u64) -> Self {
         let feed = Self::default();
@@ -182,7 +182,7 @@ impl Feed {
         feed
     }
 
-    /// The webhooks.
+    /// Returns the webhooks.
     #[must_use]
     pub fn deliveries(&self) -> &[Arc<Delivery>] {
         self.deliveries.get().map_or(&[], Vec::as_slice)
@@ -194,7 +194,7 @@ fn gap(at: UnixMs, lost: u64, cause: &str) -> Notice {
     Notice { at, request: String::new(), what }
 }
 
-/// The threads that keep and deliver events; dropping it ends them.
+/// The threads that store and deliver events. Dropping it ends them.
 pub struct Events {
     feed: Arc<Feed>,
     log: Arc<Log>,
@@ -203,8 +203,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Begins to keep the events of a plane in a folder, and to post them. Without a thread there
-    /// are none, and the log says so.
+    /// Starts to store the events of a plane in a folder, and to post them. If a thread cannot be
+    /// started, no events are stored, and a log line reports it.
     #[must_use]
     pub fn start(folder: &Path, plane: &Plane, webhooks: &Webhooks) -> Self {
         let feed = Arc::clone(plane.feed());
@@ -212,13 +212,13 @@ impl Events {
         let newest = log.newest();
         let (begins, before) = (log.last(), newest.as_ref().map(Last::of));
         if let Some(fleet) = plane.fleet() {
-            // What the last leaders have told, and in which numbers, may not be known here.
+            // The last leaders' events, and their numbers, may be unknown here.
             appender.begin_with(fleet.term().saturating_mul(TERM_EVENTS));
         }
         let previous = match &before {
             None => "none",
             Some(last) if last.is_stop => "stopped",
-            // Its last events may not have come here.
+            // The last server's final events may not have reached this folder.
             Some(_) if plane.fleet().is_some() => "unknown",
             Some(_) => "killed",
         };
@@ -228,7 +228,7 @@ impl Events {
         let _ = feed.log.set(Arc::clone(&log));
         let started = What::Server(ServerNews::Started { previous });
         let started = Notice { at: clock::now(), request: String::new(), what: started };
-        // Before what was found out at the start.
+        // The start comes before the notices of things found during the start.
         feed.queue().waiting.push_front(started);
         let mut writer =
             Writer { feed: Arc::clone(&feed), settings: plane.settings.clone(), appender, lost: 0 };
@@ -249,14 +249,13 @@ impl Drop for Events {
             let _ = writer.join();
         }
         self.log.stop();
-        // Ends as soon as all webhooks have posted everything; what they do not is posted by the
-        // next server.
+        // This ends as soon as all webhooks have posted everything. The next server posts the rest.
         let _ = self.posting.recv_timeout(STOP_WAIT_MAX);
         self.log.leave();
     }
 }
 
-/// What the last event of an earlier server says.
+/// Time and kind of the last event of an earlier server.
 struct Last {
     time: Option<UnixMs>,
     is_stop: bool,
@@ -279,7 +278,7 @@ impl Last {
     }
 }
 
-/// When an event happened.
+/// Returns the time of an event.
 fn time_of(event: &str) -> Option<UnixMs> {
     #[derive(Deserialize)]
     struct Known {
@@ -294,7 +293,7 @@ struct Writer {
     feed: Arc<Feed>,
     settings: Settings,
     appender: Appender,
-    /// Events that could not be written, and of which no event tells yet.
+    /// Events that could not be written and that no event reports yet.
     lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What can be told in an event, and its JSON in the envelope of EventBridge.
+//! The content of events, and their JSON in the envelope of EventBridge.
 //!
 //! Events that EC2 has, too, are shaped as EBS documents them and have the source `aws.ec2`; all
 //! others have the source `evenkeel`.
@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 use crate::model::{Settings, UnixMs};
 use crate::scrub::Target;
 
-/// The most bytes of a cause. A reason of the data plane may name many things.
+/// Maximum of bytes of a cause. A reason of the data plane may be a long list.
 const CAUSE_BYTES_MAX: usize = 1_024;
-/// The message of a state that a client has asked for.
+/// The message of a state that a client has requested.
 const LIFECYCLE: &str = "Client.UserInitiated - Lifecycle state transition";
 
-/// Something to tell.
+/// A notice of something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notice {
     /// When it happened.
     pub at: UnixMs,
-    /// The request that caused it; empty if the server did it by itself.
+    /// The request that caused it; empty if the server acted by itself.
     pub request: String,
-    /// What happened.
+    /// The event.
     pub what: What,
 }
 
-/// What happened.
+/// An event, by detail type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// `EBS Volume Notification`.
     Volume {
         /// The volume.
         id: VolumeId,
-        /// What was done with it.
+        /// The operation.
         event: VolumeEvent,
         /// EC2's word for the outcome.
         result: &'static str,
@@ -48,7 +48,7 @@ pub enum What {
     Set {
         /// The snapshots, with their volumes and whether each is complete.
         all: Vec<(SnapshotId, VolumeId, bool)>,
-        /// When they were asked for.
+        /// When they were requested.
         started: UnixMs,
     },
     /// `EBS Fast Snapshot Restore State-change Notification`.
@@ -62,21 +62,21 @@ pub enum What {
     VolumeNews {
         /// The volume.
         id: VolumeId,
-        /// What there is to know of it.
+        /// The change.
         news: VolumeNews,
     },
     /// `Evenkeel Snapshot Notification`.
     SnapshotNews {
         /// The snapshot.
         id: SnapshotId,
-        /// What there is to know of it.
+        /// The change.
         news: SnapshotNews,
     },
-    /// `Evenkeel Data Notification`: data is not as it was written.
+    /// `Evenkeel Data Notification`: stored data differs from the data written.
     Rotten {
-        /// The volume or the snapshot, or what the store needs beside the data.
+        /// The volume, the snapshot, or the store's metadata.
         target: Target,
-        /// Who has found it: `scrub` or `request`.
+        /// Where the damage was found: `scrub` or `request`.
         by: &'static str,
         /// The first byte of a volume, a snapshot, or the store's device, if it is known.
         offset: Option<u64>,
@@ -85,14 +85,14 @@ pub enum What {
     Bin {
         /// The volume or the snapshot.
         target: Target,
-        /// What was done with it.
+        /// The operation.
         event: BinEvent,
     },
     /// `Evenkeel Server Notification`.
     Server(ServerNews),
 }
 
-/// What EC2 has no event for, of a volume.
+/// Events of a volume that EC2 does not have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VolumeNews {
     /// It is not served any more; the text has the reason.
@@ -101,12 +101,12 @@ pub enum VolumeNews {
     Recovered(&'static str),
     /// A flush has failed.
     FlushFailed,
-    /// It has requests, and none of them was started for a minute, or ended by the store for
-    /// seconds.
+    /// It has requests, and for a minute none of them was started, or for seconds the store
+    /// completed none.
     Stalled,
-    /// It was stalled, and is not any more.
+    /// It was stalled, and continues.
     Resumed,
-    /// It did not get what was sold with it.
+    /// It did not get its provisioned performance.
     PromiseMissed {
         /// Seconds in which it did not, since the last event of this kind.
         missed: u64,
@@ -115,21 +115,21 @@ pub enum VolumeNews {
     },
 }
 
-/// What EC2 has no event for, of a snapshot.
+/// Events of a snapshot that EC2 does not have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotNews {
     /// Its bytes are missing; the text has the reason.
     Error(String),
-    /// They are there again.
+    /// Its bytes are there again.
     Recovered,
     /// It is deleted.
     Deleted,
 }
 
-/// What there is to know of the server as a whole.
+/// Events of the server as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerNews {
-    /// Free space on the disk of the volumes has another level.
+    /// The level of free space on the disk of the volumes has changed.
     Space {
         /// `enough`, `low` or `critical`.
         level: &'static str,
@@ -138,25 +138,25 @@ pub enum ServerNews {
         /// Those of them that are free.
         free: u64,
     },
-    /// The store cannot do or read something, or can again.
+    /// The store cannot do or read something, or it can again.
     StoreTrouble {
         /// `unfinished`, `no_space` or `damaged_sector`, as the metric `store_troubles` has it.
         kind: &'static str,
         /// Volumes or sectors of this kind; zero when the trouble has ended.
         troubles: u64,
     },
-    /// Damaged copies of what the store has twice were written anew.
+    /// Damaged copies of data that the store has twice were rewritten.
     CopiesMended {
         /// Copies since the last event of this kind.
         copies: u64,
     },
-    /// Everything that is stored was read.
+    /// A scrub of all stored data has ended.
     ScrubCompleted {
-        /// When that was begun.
+        /// When the scrub began.
         started: UnixMs,
         /// Bytes that were read.
         bytes: u64,
-        /// Places that are not as they were written.
+        /// Places with damaged data.
         rotten: u64,
         /// Volumes and snapshots that could not be read to their ends.
         unread: u64,
@@ -177,7 +177,7 @@ pub enum ServerNews {
     },
 }
 
-/// What was done with a volume.
+/// An operation on a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VolumeEvent {
     /// `createVolume`
@@ -209,7 +209,7 @@ impl VolumeEvent {
 pub struct SnapshotDone {
     /// The snapshot.
     pub id: SnapshotId,
-    /// What was done.
+    /// The operation.
     pub event: SnapshotEvent,
     /// The reason, if it failed.
     pub failed: Option<String>,
@@ -217,7 +217,7 @@ pub struct SnapshotDone {
     pub started: UnixMs,
 }
 
-/// What was done with a snapshot.
+/// An operation on a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SnapshotEvent {
     /// `createSnapshot` of this volume.
@@ -236,18 +236,18 @@ pub enum SnapshotEvent {
     RestoreEnd,
 }
 
-/// What was done with something in the recycle bin.
+/// An operation on a volume or a snapshot of the recycle bin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BinEvent {
-    /// It was deleted, and stays there until this time.
+    /// It was deleted, and stays in the bin until this time.
     Entered(UnixMs),
     /// It was taken out.
     Restored,
-    /// It was deleted for good, by a client or because its time was over.
+    /// It was deleted permanently, by a client or because its time in the bin had ended.
     Purged,
 }
 
-/// An object of JSON whose fields keep their order.
+/// A JSON object whose fields keep their order.
 struct Fields(Vec<(&'static str, Value)>);
 
 impl Serialize for Fields {
@@ -274,20 +274,20 @@ struct Envelope {
     detail: Fields,
 }
 
-/// What an event says beside its envelope.
+/// Content of an event beside its envelope.
 struct Said {
     detail_type: &'static str,
     resources: Vec<String>,
     detail: Vec<(&'static str, Value)>,
 }
 
-/// A point in time, as EventBridge writes it: whole seconds.
+/// Returns a point in time as EventBridge writes it: whole seconds.
 pub(super) fn time(at: UnixMs) -> String {
     let text = timestamp::extended(at.0);
     format!("{}Z", text.split('.').next().unwrap_or_default())
 }
 
-/// Random bits as a UUID of version 4.
+/// Returns random bits as a UUID of version 4.
 fn uuid(bits: u128) -> String {
     let bits = bits & !(0xf << 76) & !(0b11 << 62) | 4 << 76 | 0b10 << 62;
     let hex = format!("{bits:032x}");
@@ -301,7 +301,7 @@ fn cut(cause: &str) -> &str {
 }
 
 impl Notice {
-    /// Its JSON, on one line. `bits` are random.
+    /// Returns its JSON, on one line. `bits` are random.
     #[must_use]
     pub fn json(&self, settings: &Settings, bits: u128) -> String {
         let Said { detail_type, resources, detail } = self.said(settings);
@@ -399,7 +399,7 @@ impl Notice {
         }
     }
 
-    /// An event of a storage tier.
+    /// Returns the content of an event of a storage tier.
     fn tier(&self, settings: &Settings, done: &SnapshotDone) -> Said {
         let arn = snapshot_arn(settings, done.id);
         let (event, until) = match done.event {
@@ -451,7 +451,7 @@ impl Notice {
         }
     }
 
-    /// An event that EC2 does not have.
+    /// Returns the content of an event that EC2 does not have.
     fn own(
         &self,
         settings: &Settings,
@@ -560,7 +560,7 @@ fn volume_arn(settings: &Settings, id: VolumeId) -> String {
     format!("arn:aws:ec2:{}:{}:volume/{id}", settings.region, settings.account)
 }
 
-/// The volume that a snapshot was made of: EC2 names no account there.
+/// Returns the ARN of the volume that a snapshot was made of: EC2 names no account there.
 fn source_arn(settings: &Settings, id: VolumeId) -> String {
     format!("arn:aws:ec2:{}::volume/{id}", settings.region)
 }

@@ -1,4 +1,5 @@
-//! Derivation by tables, the golden JSON, bounds, and the files of events over crashes.
+//! Tests of the derivation of events with tables, the golden JSON, bounds, and the files after
+//! crashes.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -58,7 +59,7 @@ fn attached(state: AttachmentState) -> Attachment {
     }
 }
 
-/// Every phase, by name.
+/// Returns every phase, by name.
 fn phases() -> Vec<(&'static str, Option<Phase>)> {
     let all = [
         Phase::Creating,
@@ -78,7 +79,7 @@ fn phases() -> Vec<(&'static str, Option<Phase>)> {
     [("nothing", None)].into_iter().chain(named).collect()
 }
 
-/// Every phase of a snapshot, by name.
+/// Returns every phase of a snapshot, by name.
 fn snapshot_phases() -> Vec<(&'static str, Option<SnapshotPhase>)> {
     let data = ByteCount(1);
     let all = [
@@ -108,7 +109,7 @@ fn json(what: What) -> Value {
     serde_json::from_str(&notice.json(&settings(), 7)).unwrap()
 }
 
-/// The event and the result of each.
+/// Returns the event and the result of each.
 fn told(all: Vec<What>) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let one = |what: What| {
@@ -281,7 +282,7 @@ fn a_set_is_told_when_the_last_of_its_snapshots_is_known() {
             (&"createSnapshots".into(), &result.into())
         );
     }
-    // Two changes make no set.
+    // Two separate changes are not a set.
     let feed = Feed::default();
     let model = Model::default();
     for bits in [1, 2] {
@@ -293,7 +294,7 @@ fn a_set_is_told_when_the_last_of_its_snapshots_is_known() {
     assert!(feed.take().0.iter().all(|notice| !matches!(notice.what, What::Set { .. })));
 }
 
-/// One of each kind.
+/// Returns one event of each kind.
 fn kinds() -> Vec<What> {
     let done = |event, failed: Option<&str>| {
         let failed = failed.map(str::to_owned);
@@ -362,7 +363,7 @@ fn every_kind_has_its_json() {
     for what in kinds() {
         let notice = Notice { at: NOW, request: "r-1".into(), what };
         let event = notice.json(&settings(), 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        // The version of the program is not the shape's.
+        // The program's version is not part of the shape.
         text += &event.replace(env!("CARGO_PKG_VERSION"), "VERSION");
         text.push('\n');
     }
@@ -427,7 +428,7 @@ fn reports_are_told_once_and_a_missed_promise_every_five_minutes() {
     assert_eq!(look(702, bad, 15, 2), "");
     assert_eq!(look(703, fine, 15, 2), "");
     assert_eq!(look(704, bad, 15, 2), "flushFailed failed, rottenDataFound rotten");
-    // Its counters began anew.
+    // The counters of the volume began again.
     assert_eq!(look(1_400, bad, 1, 1), "promiseMissed missed");
     assert_eq!(watcher.look(NOW, &[]), []);
 }
@@ -464,15 +465,15 @@ fn troubles_of_the_store_are_told_when_they_begin_and_end_and_once_a_minute_at_m
     let mended = |copies| What::Server(ServerNews::CopiesMended { copies });
     assert_eq!(look(0, 0, 0, 0), []);
     assert_eq!(look(10, 2, 0, 1), [trouble("unfinished", 2), mended(1)]);
-    // More of the same is the same trouble; another kind is another one.
+    // A larger number of one kind is the same trouble; another kind is another trouble.
     assert_eq!(look(20, 3, 1, 2), [trouble("no_space", 1)]);
-    // It ends and begins again within the minute.
+    // The trouble ends and begins again within the minute.
     assert_eq!(look(30, 0, 1, 3), []);
     assert_eq!(look(40, 1, 1, 4), []);
     assert_eq!(look(70, 0, 1, 4), [trouble("unfinished", 0), mended(3)]);
     assert_eq!(look(80, 0, 0, 4), [trouble("no_space", 0)]);
     assert_eq!(look(200, 0, 0, 4), []);
-    // The data plane began anew.
+    // The data plane was restarted.
     assert_eq!(look(210, 0, 0, 0), []);
     assert_eq!(look(220, 0, 0, 2), [mended(2)]);
 }
@@ -488,7 +489,7 @@ fn a_log_that_cannot_be_written_recovers_and_tells_what_is_missing() {
         [Notice { at: NOW, request: String::new(), what }]
     };
     writer.write(&stopped());
-    // The folder is gone, so the full file cannot be renamed.
+    // The folder is missing, so the full file cannot be renamed.
     let aside = folder.path().with_extension("aside");
     fs::rename(folder.path(), &aside).unwrap();
     writer.write(&stopped());
@@ -514,12 +515,13 @@ fn all_of(log: &Log) -> Vec<(u64, String)> {
     }
 }
 
-/// What is done to a log.
+/// A step of a test of the log.
 #[derive(Clone, Debug)]
 enum Step {
     Append(Vec<usize>),
     Reopen,
-    /// Cut so many bytes of the last file, put these behind it, and open it again.
+    /// Removes this number of bytes from the last file's end, appends these bytes, and opens it
+    /// again.
     Crash(u64, Vec<u8>),
 }
 
@@ -540,8 +542,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     // Every step is synced.
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever a crash leaves of the last file, what is kept is a part of what was appended, with
-    /// all lines that were left whole, and goes on from there.
+    /// Whatever a crash leaves of the last file, the log keeps a part of the appended events,
+    /// including all complete lines, and continues after them.
     #[test]
     fn a_log_keeps_what_was_whole(steps in proptest::collection::vec(step(), 1..40)) {
         const BOUNDS: Bounds = Bounds { file_bytes: 300, files: 3 };

@@ -1,4 +1,4 @@
-//! Which events the data plane's reports are, and those that only the time brings. Pure.
+//! Derives events from the data plane's reports, and those that depend only on time. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::model::{Model, ModificationPhase, UnixMs};
 use crate::scrub::Target;
 use crate::space::{Level, level};
 
-/// A missed promise of a volume is told at most once in so many milliseconds.
+/// Minimum time between two events of a volume's missed promise, in milliseconds.
 pub const PROMISE_MS: u64 = 5 * 60_000;
-/// Milliseconds between two looks at all volumes.
+/// Milliseconds between two checks of all volumes.
 const CLOSER_MS: u64 = 10_000;
-/// Milliseconds between two events of one kind of trouble of the store, at least; also between two
-/// events of mended copies.
+/// Minimum time between two events of one kind of trouble of the store, or of mended copies, in
+/// milliseconds.
 const STORE_MS: u64 = 60_000;
 
-/// What was told of a volume that had something to tell.
+/// The last events of a volume that had any.
 #[derive(Debug, Default)]
 struct Told {
     flush_failed: bool,
     is_rotten: bool,
     contract: Contract,
-    /// When a missed promise was told last.
+    /// When a missed promise was reported last.
     promise: Option<UnixMs>,
 }
 
@@ -42,17 +42,18 @@ struct TroubleTold {
 struct StoreTold {
     troubles: BTreeMap<&'static str, TroubleTold>,
     copies: u64,
-    /// When mended copies were told last.
+    /// When mended copies were reported last.
     copies_at: Option<UnixMs>,
 }
 
-/// Whether the last event of a kind was sent less than [`STORE_MS`] ago.
+/// Returns whether the last event of a kind was sent less than [`STORE_MS`] ago.
 fn is_recent(told: Option<UnixMs>, now: UnixMs) -> bool {
     told.is_some_and(|at| now >= at && now.ms_since(at) < STORE_MS)
 }
 
 impl StoreTold {
-    /// Takes in how the store is. What is too early to tell is compared again the next time.
+    /// Processes the state of the store. A change that comes too early for an event is compared
+    /// again in the next call.
     fn look(&mut self, now: UnixMs, health: &StoreHealth) -> Vec<What> {
         let mut all = Vec::new();
         for (kind, troubles) in health.troubles() {
@@ -62,7 +63,7 @@ impl StoreTold {
                 all.push(What::Server(ServerNews::StoreTrouble { kind, troubles }));
             }
         }
-        // The data plane began anew, or another node's is asked.
+        // The data plane was restarted, or this is another node's.
         self.copies = self.copies.min(health.copies_mended);
         let copies = health.copies_mended - self.copies;
         if copies > 0 && !is_recent(self.copies_at, now) {
@@ -73,30 +74,30 @@ impl StoreTold {
     }
 }
 
-/// What was told so far.
+/// The last events of the data plane.
 #[derive(Debug, Default)]
 pub struct Watcher {
     volumes: BTreeMap<VolumeId, Told>,
-    /// Until when all volumes were looked at.
+    /// Time of the last check of all volumes.
     looked: UnixMs,
     space: Level,
     store: StoreTold,
 }
 
 impl Watcher {
-    /// One that tells what happens after a point in time.
+    /// Creates a watcher for events after a point in time.
     #[must_use]
     pub fn new(looked: UnixMs) -> Self {
         Self { looked, ..Self::default() }
     }
 
-    /// Takes in the reports of all volumes, by id.
+    /// Processes the reports of all volumes, ordered by id.
     pub fn look(&mut self, now: UnixMs, reports: &[VolumeReport]) -> Vec<What> {
         let mut all = Vec::new();
         for VolumeReport { id, errors, contract, .. } in reports {
             let id = *id;
             if !errors.flush_failed && !errors.is_rotten && contract.missed == 0 {
-                // Nearly all volumes, nearly all the time.
+                // This is the usual case.
                 self.volumes.remove(&id);
                 continue;
             }
@@ -110,7 +111,7 @@ impl Watcher {
             }
             (told.flush_failed, told.is_rotten) = (errors.flush_failed, errors.is_rotten);
             if contract.seconds < told.contract.seconds {
-                // The data plane began anew with it.
+                // The data plane has begun to count the volume again.
                 told.contract = Contract::default();
             }
             let missed = contract.missed.saturating_sub(told.contract.missed);
@@ -132,18 +133,18 @@ impl Watcher {
         all
     }
 
-    /// Whether it is time for [`Self::look_closer`].
+    /// Returns whether it is time for [`Self::look_closer`].
     #[must_use]
     pub const fn is_due(&self, now: UnixMs) -> bool {
         now.ms_since(self.looked) >= CLOSER_MS || now.0 < self.looked.0
     }
 
-    /// Takes in how the store itself is; bounded to one event of each kind in a minute.
+    /// Processes the state of the store itself. Returns at most one event of each kind in a minute.
     pub fn look_at_store(&mut self, now: UnixMs, health: &StoreHealth) -> Vec<What> {
         self.store.look(now, health)
     }
 
-    /// Takes in all volumes, and the space for their bytes.
+    /// Checks all volumes, and the space for their bytes.
     pub fn look_closer(&mut self, now: UnixMs, model: &Model, space: Option<Space>) -> Vec<What> {
         let since = std::mem::replace(&mut self.looked, now);
         let mut all = Vec::new();

@@ -1,10 +1,10 @@
 //! Webhooks: addresses to which every event is posted, in order, at least once.
 //!
-//! Each has a thread, which reads events from the log's files, so nothing is kept in memory for a
-//! receiver that is down. Where it is, is kept in a file of the data folder. An event that is not
-//! accepted is posted again after 1 s, 2 s, and so on up to 5 minutes; it is given up a day after
-//! it happened, if nothing was accepted for a day. This module knows no HTTP: the program brings a
-//! [`Post`].
+//! Each webhook has a thread, which reads events from the log's files, so no memory is used for a
+//! receiver that is down. The thread's position is stored in a file of the data folder. An event
+//! that is not accepted is posted again after 1 s, 2 s, and so on up to 5 minutes. It is skipped a
+//! day after it happened, if no event was accepted for a day. This module has no HTTP: the program
+//! provides a [`Post`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,21 +22,21 @@ use super::time_of;
 use crate::model::UnixMs;
 use crate::{clock, private};
 
-/// The most webhooks.
+/// Maximum number of webhooks.
 pub const WEBHOOKS_MAX: usize = 4;
 /// The file in the data folder.
 pub const FILE_NAME: &str = "events.webhooks.json";
-/// The first pause after a failure.
+/// Pause after the first failure.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// An event that is older is given up, if its receiver has accepted nothing for as long.
+/// Age after which an event is skipped, if its receiver has accepted no event for as long.
 const AGE_MAX: Duration = Duration::from_hours(24);
-/// Where a webhook is, is written at most once in so many milliseconds.
+/// Minimum time between two writes of a webhook's position, in milliseconds.
 const SAVE_MS: u64 = 1_000;
-/// The most events that are read at once.
+/// Maximum number of events that are read at once.
 const PAGE: usize = 64;
-/// How long a thread waits for events.
+/// Time that a thread waits for events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Posts events to one address.
@@ -44,26 +44,26 @@ pub trait Post: Send {
     /// Posts an event as JSON, with its sequence number. Takes a bounded time.
     ///
     /// # Errors
-    /// The receiver has not accepted it; the text says why.
+    /// The receiver has not accepted it; the text has the reason.
     fn post(&mut self, sequence: u64, event: &str) -> Result<(), String>;
 }
 
-/// Makes a [`Post`] for a URL, which signs with the secret if there is one.
+/// Creates a [`Post`] for a URL. It signs with the secret if there is one.
 pub type Connect = fn(&str, Option<&Secret>) -> Result<Box<dyn Post>, String>;
 
-/// What posts are signed with, known to the receiver. Never shown.
+/// The key with which posts are signed, known to the receiver. Never shown.
 #[derive(Clone)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret.
+    /// Creates a secret from its text.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The signature of a post: `v1=` and the HMAC with SHA-256, in hexadecimal, of the sequence
-    /// number, a dot and the body.
+    /// Returns the signature of a post: `v1=` and the HMAC with SHA-256, in hexadecimal, of the
+    /// sequence number, a dot and the body.
     #[must_use]
     pub fn sign(&self, sequence: u64, event: &str) -> String {
         let message = format!("{sequence}.{event}");
@@ -82,27 +82,27 @@ impl fmt::Debug for Secret {
 pub struct Webhooks {
     /// Their URLs; at most [`WEBHOOKS_MAX`].
     pub urls: Vec<String>,
-    /// What posts are signed with; `None` if they are not.
+    /// The key with which posts are signed; `None` if they are not signed.
     pub secret: Option<Secret>,
-    /// How they are reached; without it there are none.
+    /// Creates their connections; without it there are no webhooks.
     pub connect: Option<Connect>,
 }
 
 /// Delivery to one webhook.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Its URL, as it may be shown: without what may be secret.
+    /// Its URL without parts that may be secret.
     pub name: String,
-    /// By which servers tell each other whose position they mean, without its URL.
+    /// Identifies the webhook between servers without its URL.
     pub key: String,
-    /// The sequence number of the last event that was accepted or given up.
+    /// The sequence number of the last event that was accepted or skipped.
     position: AtomicU64,
     failures: AtomicU64,
     given_up: AtomicU64,
 }
 
 impl Delivery {
-    /// To a URL, the one of this number, after this event.
+    /// Creates the delivery to a URL, the one of this number, after this event.
     pub(super) fn at(url: &str, number: usize, position: u64) -> Self {
         Self {
             name: shown(url, number),
@@ -113,32 +113,32 @@ impl Delivery {
         }
     }
 
-    /// The sequence number of the last event that was accepted or given up.
+    /// Returns the sequence number of the last event that was accepted or skipped.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Events that wait to be posted, of those up to `last`.
+    /// Returns the number of events up to `last` that wait to be posted.
     #[must_use]
     pub fn lag(&self, last: u64) -> u64 {
         last.saturating_sub(self.position())
     }
 
-    /// Posts that were not accepted since the server's start.
+    /// Returns the number of posts that were not accepted since the server's start.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Events that were given up since then.
+    /// Returns the number of events that were skipped since the server's start.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up.load(Ordering::Relaxed)
     }
 }
 
-/// Where all webhooks are, by URL.
+/// The positions of all webhooks, by URL.
 #[derive(Debug)]
 struct Positions {
     folder: PathBuf,
@@ -146,7 +146,7 @@ struct Positions {
 }
 
 impl Positions {
-    /// Of these webhooks; a new one begins after `begins`.
+    /// Loads the positions of these webhooks; a new webhook begins after `begins`.
     fn load(folder: &Path, urls: &[String], begins: u64) -> Self {
         let path = folder.join(FILE_NAME);
         private::mend(&path);
@@ -159,7 +159,7 @@ impl Positions {
             warn!("{}: {error}; webhooks begin with the next event", path.display());
             BTreeMap::new()
         });
-        // If the log was deleted, its numbers have begun anew.
+        // If the log was deleted, its numbers have begun again.
         let position = |url: &String| known.get(url).copied().filter(|at| *at <= begins);
         let all = urls.iter().map(|url| (url.clone(), position(url).unwrap_or(begins))).collect();
         Self { folder: folder.into(), all: Mutex::new(all) }
@@ -170,7 +170,7 @@ impl Positions {
         all.get(url).copied().unwrap_or_default()
     }
 
-    /// Keeps where a webhook is. A failure makes events come twice after a restart, and no more.
+    /// Stores the position of a webhook. If this fails, events may be posted twice after a restart.
     fn keep(&self, url: &str, position: u64) -> std::io::Result<()> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(url.to_owned(), position);
@@ -179,7 +179,7 @@ impl Positions {
 }
 
 impl Webhooks {
-    /// Starts a thread for each. Each holds a clone of `alive` until it ends.
+    /// Starts a thread for each webhook. Each holds a clone of `alive` until it ends.
     pub(super) fn start(
         &self,
         folder: &Path,
@@ -220,13 +220,13 @@ impl Webhooks {
     }
 }
 
-/// What stands for a URL, which may have secrets.
+/// Returns the key of a URL, since the URL may contain secrets.
 fn key(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
 
-/// Keeps where these webhooks are at another server that posts: they go on from there should this
-/// one post next. Others are left as they are.
+/// Stores the positions that these webhooks have at another server that posts, so that this server
+/// continues there if it posts next. Other positions stay as they are.
 ///
 /// # Errors
 /// They cannot be written.
@@ -246,8 +246,8 @@ pub fn take_over(
     private::replace(folder, FILE_NAME, &serde_json::to_vec(&all)?)
 }
 
-/// The scheme and the host of a URL, with its number among the webhooks. Everything else may be
-/// secret: many receivers have a token in the path.
+/// Returns the scheme and the host of a URL, with its number among the webhooks. Everything else
+/// may be secret: many receivers have a token in the path.
 fn shown(url: &str, number: usize) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
@@ -255,16 +255,16 @@ fn shown(url: &str, number: usize) -> String {
     format!("{number} {scheme}://{host}")
 }
 
-/// Whether an event of this time is given up at a receiver that has failed for so long.
+/// Returns whether an event of this time is skipped if its receiver has failed for this long.
 ///
-/// The wall clock may have been set since the event, so its age alone decides nothing. An event of
-/// a time to come was stored by a clock that was ahead.
+/// The wall clock may have been set since the event, so its age alone decides nothing. An event
+/// with a time in the future was stored by a clock that was ahead.
 fn is_given_up(event: Option<UnixMs>, now: UnixMs, failing_for: Duration) -> bool {
     let is_old = |at: UnixMs| now < at || Duration::from_millis(now.ms_since(at)) > AGE_MAX;
     failing_for > AGE_MAX && event.is_some_and(is_old)
 }
 
-/// The pause after another failure.
+/// Returns the pause after another failure.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(PAUSE_MAX)
 }
@@ -276,11 +276,11 @@ struct Poster {
     positions: Arc<Positions>,
     delivery: Arc<Delivery>,
     post: Box<dyn Post>,
-    /// When the position was kept last.
+    /// When the position was stored last.
     saved: UnixMs,
     /// The pause after the next failure.
     pause: Duration,
-    /// The time since the boot of the first failure since an event was accepted.
+    /// Time since the boot at the first failure after the last accepted event.
     failing: Option<Duration>,
 }
 
@@ -305,7 +305,7 @@ impl Poster {
                     continue;
                 }
             };
-            // Numbers of events that are kept may jump.
+            // Numbers of stored events may have gaps.
             let oldest = self.log.oldest();
             if oldest > position + 1 && page.first().is_some_and(|it| it.sequence >= oldest) {
                 let missing = oldest - position - 1;
@@ -326,7 +326,7 @@ impl Poster {
         warn!(webhook = self.delivery.name, events, reason, "events are not posted");
     }
 
-    /// Posts an event until it is accepted or given up. Returns whether the thread goes on.
+    /// Posts an event until it is accepted or skipped. Returns whether the thread must continue.
     fn deliver(&mut self, kept: &Kept) -> bool {
         while let Err(reason) = self.post.post(kept.sequence, &kept.event) {
             self.delivery.failures.fetch_add(1, Ordering::Relaxed);
@@ -355,8 +355,7 @@ impl Poster {
         self.passed(kept.sequence)
     }
 
-    /// Continues behind an event that was accepted or given up. Returns whether the thread
-    /// continues.
+    /// Moves past an event that was accepted or skipped. Returns whether the thread must continue.
     fn passed(&mut self, sequence: u64) -> bool {
         self.delivery.position.store(sequence, Ordering::Relaxed);
         if self.log.is_left() {
@@ -399,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Another leader of a cluster has numbers of its own.
+    /// Another leader of a cluster has its own range of numbers.
     #[test]
     fn numbers_that_jump_are_not_missing() {
         let folder = tempfile::tempdir().unwrap();
@@ -419,7 +418,7 @@ mod tests {
         assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
         assert_eq!(*POSTED.lock().unwrap(), [1, 2, 5_000, 5_001]);
         assert_eq!((all[0].given_up(), all[0].position()), (0, 5_001));
-        // Who leads next is at the same place, and another webhook stays where it was.
+        // The next leader is at the same position, and another webhook's position is unchanged.
         let of = |url: &str, at: u64| BTreeMap::from([(key(url), at)]);
         let urls = ["http://a/", "http://b/"].map(str::to_owned);
         take_over(folder.path(), &urls, &of("http://b/", 7)).unwrap();

@@ -17,14 +17,14 @@ use crate::api::error::ApiError;
 use crate::cloudwatch::forms::{Arrived, Form, translated};
 use crate::direct::Answer;
 
-/// Whether a request on the path of the EC2 API is for CloudWatch.
+/// Returns whether a request on the path of the EC2 API is for CloudWatch.
 pub fn is_for(request: &Request) -> bool {
     let headers = readable_headers(request.headers());
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     Arrived { path, query, headers: &headers }.form().is_some()
 }
 
-/// Every action of CloudWatch.
+/// Serves every action of CloudWatch.
 pub async fn cloudwatch(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -72,8 +72,8 @@ async fn answer(
     }
     let permit = Arc::clone(&shared.reads).acquire_owned().await.ok();
     let (api, id) = (Arc::clone(&shared.api), request_id.to_owned());
-    // Parameters are decoded there, too: they take several times the memory of their bytes, and no
-    // more requests than permits have theirs at once.
+    // Parameters are decoded on that thread, too: they take several times the memory of their
+    // bytes, and the number of permits limits that memory.
     let run = tokio::task::spawn_blocking(move || {
         let headers = readable_headers(&head.headers);
         let (action, parameters) = arrived(&head, &headers).read(form, &body)?;

@@ -1,8 +1,8 @@
 //! The EBS direct APIs over HTTP.
 //!
-//! A few of those that read or write blocks run at a time, so they leave the data plane and the
-//! other requests their turns; the rest of them wait. A request holds one block at most, and there
-//! are no more requests than connections, so the memory for blocks is bounded by those.
+//! Only a few requests that read or write blocks run at a time, so that the data plane and other
+//! requests have processor time; the rest of them wait. A request holds at most one block, and
+//! there are no more requests than connections, which bounds the memory for blocks.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::strangers::discard;
 use super::{Shared, check_head, readable_headers, request_id, respond};
 use crate::direct::{Answer, DirectError, Operation};
 
-/// The most operations on blocks that run concurrently.
+/// Maximum number of operations on blocks that run concurrently.
 pub const BLOCKS_MAX: usize = 8;
 
-/// Every operation of the EBS direct APIs.
+/// Serves every operation of the EBS direct APIs.
 pub async fn direct(
     State(shared): State<Arc<Shared>>,
     Extension(slot): Extension<Arc<Slot>>,
@@ -80,7 +80,8 @@ async fn answer(
         return (Err(DirectError::throttled(none_left)), Some(in_flight));
     }
     if let Err(denied) = shared.api.admit_direct(&operation, &body, &checked) {
-        // The sender of a repeated request may be an attacker who has recorded it.
+        // The request may be a recorded one that an attacker repeats, so the connection may be
+        // evicted.
         drop(in_flight);
         tokio::time::sleep(denied.wait).await;
         return (Err(DirectError::throttled(denied.error.message)), None);

@@ -1,7 +1,7 @@
 //! The names under which clients reach the API, as they send them in the `Host` header.
 //!
-//! A page in a browser may have a name of its own point to this machine, and so read `/metrics`.
-//! And a request that was signed for one server is good at another with the same keys. So `Host` is
+//! A page in a browser may resolve a name of its own to this machine, and so read `/metrics`. And a
+//! request that was signed for one server is valid at another with the same keys. So `Host` is
 //! compared: on loopback always, elsewhere if the operator has named the hosts.
 
 use std::net::IpAddr;
@@ -9,21 +9,22 @@ use std::net::IpAddr;
 /// The names of this server.
 #[derive(Debug)]
 pub struct Hosts {
-    /// Those that the operator named, in lower case.
+    /// Names set by the operator, in lower case.
     named: Vec<String>,
     /// The machine's own name.
     machine: String,
 }
 
 impl Hosts {
-    /// These names, and those of this machine.
+    /// Creates the list of these names and those of this machine.
     pub fn new(named: &[String]) -> Self {
         let named = named.iter().map(|name| plain(name)).collect();
         let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
         Self { named, machine }
     }
 
-    /// Whether a request with this `Host` that arrived at the address `local` is for this server.
+    /// Returns whether a request with this `Host` that arrived at the address `local` is for this
+    /// server.
     pub fn is_ours(&self, local: IpAddr, host: &str) -> bool {
         let host = plain(host);
         let address = host.parse().ok().map(|ip: IpAddr| ip.to_canonical());
@@ -35,14 +36,15 @@ impl Hosts {
                 Some(ip) => ip.is_loopback(),
                 None => host == "localhost" || host.ends_with(".localhost") || host == self.machine,
             };
-            // No name leads to an address that a client has written itself: a port is forwarded.
+            // An address in `Host` is no name that a page has resolved. It differs from the local
+            // one if a port is forwarded.
             return is_here || (self.named.is_empty() && address.is_some());
         }
         self.named.is_empty()
     }
 }
 
-/// A host without its port, brackets and final dot, in lower case.
+/// Returns a host without its port, brackets and final dot, in lower case.
 fn plain(host: &str) -> String {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

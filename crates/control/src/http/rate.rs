@@ -1,14 +1,14 @@
 //! The rate of the API: a bucket of tokens, one for each request.
 //!
-//! A request that finds no token is refused with `RequestLimitExceeded`, which SDKs answer by
-//! waiting and trying again. The bucket holds two seconds of requests, and is full at first.
+//! A request without a token is refused with `RequestLimitExceeded`; SDKs then wait and try again.
+//! The bucket holds two seconds of requests, and is full at first.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Seconds of requests that the bucket holds.
+/// Number of seconds of requests that the bucket holds.
 const BURST_S: u64 = 2;
-/// Thousandths in a token: one for each millisecond and request a second.
+/// Thousandths in a token: a rate of one request per second adds one in each millisecond.
 const MILLI: u64 = 1_000;
 
 /// See the module's text.
@@ -20,7 +20,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many requests a second, at least one.
+    /// Creates a bucket for `per_second` requests per second, at least one.
     #[must_use]
     pub fn new(per_second: u32, now: Duration) -> Self {
         let per_second = u64::from(per_second.max(1));
@@ -40,7 +40,7 @@ impl Rate {
         left.is_some()
     }
 
-    /// What a refused client is told.
+    /// Returns the text for a refused client.
     #[must_use]
     pub fn refusal(&self) -> String {
         format!(
@@ -64,7 +64,7 @@ mod tests {
         // The last token of the ten seconds comes with their last millisecond.
         assert_eq!(taken(1, 10_001), 19 + 100);
         assert_eq!(taken(10_001, 20_001), 100);
-        // After a pause of an hour there are no more than two seconds of requests.
+        // After a pause of an hour there are only two seconds of requests.
         assert_eq!(taken(3_620_000, 3_620_050), 20);
     }
 }

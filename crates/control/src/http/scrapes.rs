@@ -1,8 +1,8 @@
-//! The replies to scrapes that are being sent: a few at a time, whatever the clients read.
+//! The replies to scrapes that are being sent: a few at a time, however slowly clients read.
 //!
-//! A scrape needs no signature, and with ten thousand volumes its reply has some 16 MB. So there is
-//! a bound on the replies that are in memory. One more closes the connection of the oldest: a
-//! client that reads has its reply long before.
+//! A scrape needs no signature, and with ten thousand volumes its reply has some 16 MB. So the
+//! number of replies in memory is limited. A further reply closes the connection of the oldest: a
+//! client that reads has received its reply long before.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,7 +11,7 @@ use axum::body::Bytes;
 
 use super::slot::Slot;
 
-/// The most replies to scrapes in memory.
+/// Maximum number of replies to scrapes in memory.
 pub const REPLIES_MAX: usize = 4;
 
 /// See the module's text.
@@ -36,10 +36,10 @@ impl AsRef<[u8]> for Text {
 }
 
 impl Scrapes {
-    /// The body of a reply on the connection of this slot.
+    /// Returns the body of a reply on the connection of this slot.
     pub fn reply(&self, slot: &Arc<Slot>, text: String) -> Bytes {
         let text: Arc<str> = text.into();
-        // Nothing in between can fail.
+        // Nothing here can fail between two related changes.
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         sending.retain(|it| it.text.strong_count() > 0);
         while sending.len() >= REPLIES_MAX {

@@ -113,7 +113,7 @@ impl Slot {
         }
     }
 
-    /// Everything to be sent has been passed to the kernel.
+    /// Records that everything to be sent has been passed to the kernel.
     fn flushed(&self) {
         if self.sending.swap(false, Ordering::Relaxed) {
             self.slots.lock().table.set_idle(self.id);
@@ -137,7 +137,7 @@ impl Drop for Slot {
 pub struct InFlight(Arc<Slot>);
 
 impl InFlight {
-    /// The body of the reply. The connection is kept until the client has all of it.
+    /// Returns the body of the reply. The connection is kept until the client has all of it.
     pub fn reply(self, content: impl Into<Bytes>) -> Body {
         Body::new(Reply { text: Some(content.into()), _in_flight: self })
     }
@@ -192,9 +192,9 @@ impl HttpBody for Reply {
 pub struct SlotStream {
     stream: TcpStream,
     slot: Arc<Slot>,
-    /// How long the client may take to read a reply.
+    /// Maximum time that the client may take to read a reply.
     send_max: Duration,
-    /// When a reply that the kernel does not take at once must have been read.
+    /// Time by which a reply must have been read that the kernel does not take at once.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -209,12 +209,12 @@ impl SlotStream {
         &self.slot
     }
 
-    /// The address at which the connection arrived; `None` if it is already closed.
+    /// Returns the address at which the connection arrived; `None` if it is already closed.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.stream.local_addr().ok().map(|address| address.ip())
     }
 
-    /// The result of a write, or an error if it waits and the deadline is over.
+    /// Returns the result of a write, or an error if it waits and the deadline is over.
     fn in_time(
         &mut self,
         written: Poll<io::Result<usize>>,

@@ -1,5 +1,4 @@
-//! Requests whose signatures are refused: how many, and lines in the log. And what is read of the
-//! bodies of such requests.
+//! Requests with refused signatures: their counts, log lines, and the discarding of their bodies.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use tracing::warn;
 
 use crate::clock;
 
-/// How long the body of a refused request may take to arrive: clients read the reply after they
+/// Maximum time for the body of a refused request to arrive. Clients read the reply only after they
 /// have sent it.
 const DISCARDED_MAX: Duration = Duration::from_secs(1);
 
@@ -36,7 +35,7 @@ impl Strangers {
     /// Counts a refused signature, and logs it unless there are too many lines.
     pub fn note(&self, address: IpAddr, code: &'static str, message: &str) {
         let now = u64::try_from(clock::since_boot().as_nanos()).unwrap_or(u64::MAX);
-        // Nothing in between can fail.
+        // Nothing here can fail between two related changes.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         *inner.counts.entry(code).or_default() += 1;
         if let Some(left_out) = inner.lines.line(Instant::from_ns(now)) {
@@ -44,13 +43,13 @@ impl Strangers {
         }
     }
 
-    /// How many there were of each code since the start.
+    /// Returns the number of refused signatures of each code since the start.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).counts.clone()
     }
 }
 
-/// Reads a body to its end and keeps nothing of it: at most what a body may have, and for a bounded
+/// Reads a body to its end and discards it: at most the maximum size of a body, and for a bounded
 /// time.
 pub async fn discard(mut body: Body) {
     let read = async {
@@ -63,6 +62,6 @@ pub async fn discard(mut body: Body) {
             left = rest;
         }
     };
-    // What has not arrived by then is cut with the connection.
+    // Closing the connection cuts off the rest.
     let _ = timeout(DISCARDED_MAX, read).await;
 }

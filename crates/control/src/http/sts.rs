@@ -13,14 +13,14 @@ use crate::cloudwatch::forms::{Arrived, translated};
 use crate::direct::Answer;
 use crate::sts::{SERVICE, refusal};
 
-/// Whether a request on the path of the EC2 API is for STS.
+/// Returns whether a request on the path of the EC2 API is for STS.
 pub fn is_for(request: &Request) -> bool {
     let headers = readable_headers(request.headers());
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     Arrived { path, query, headers: &headers }.is_signed_for(SERVICE)
 }
 
-/// The only action of STS. It is answered at once: it needs no database and no data plane.
+/// Serves the only action of STS. It is answered at once: it needs no database and no data plane.
 pub async fn answer(
     shared: &Shared,
     slot: &Arc<Slot>,

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The most concurrent connections. One more is still accepted: another is evicted for it.
+/// Maximum number of concurrent connections. One more is still accepted: another is evicted for it.
 pub const CONNECTIONS_MAX: usize = 256;
-/// The most authentic requests in flight. Their connections cannot be evicted.
+/// Maximum number of authentic requests in flight. Their connections cannot be evicted.
 pub const REQUESTS_MAX: usize = 192;
-/// The most requests in flight of one peer, so that no client blocks all others.
+/// Maximum number of requests in flight of one peer, so that no client blocks all others.
 pub const REQUESTS_PER_PEER_MAX: usize = 96;
-/// Connections, and requests, that only this machine may use: for an operator who diagnoses the
-/// server.
+/// Number of connections, and of requests, that only this machine may use: for an operator who
+/// diagnoses the server.
 pub const OPERATOR_SLOTS: usize = 32;
 
 // Beside all requests in flight, one scrape and the operator's slots, one connection can be
@@ -34,7 +34,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The peer of an address.
+    /// Returns the peer of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             ip if ip.is_loopback() => Self::Operator,
@@ -99,7 +99,7 @@ pub struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Whether a connection must be evicted before one more can be added.
+    /// Returns whether a connection must be evicted before one more can be added.
     pub fn is_full(&self) -> bool {
         self.connections.len() >= CONNECTIONS_MAX
     }
@@ -240,7 +240,8 @@ mod tests {
         Peer::of(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// A table with the given number of connections of each peer, in this order, and their ids.
+    /// Returns a table with the given number of connections of each peer, in this order, and their
+    /// ids.
     fn with(peers: &[(Peer, usize)]) -> (ConnectionTable, Vec<u64>) {
         let mut table = ConnectionTable::default();
         let each = peers.iter().flat_map(|(peer, count)| std::iter::repeat_n(*peer, *count));

@@ -59,7 +59,7 @@ fn snapshot(number: u8, phase: SnapshotPhase) -> Snapshot {
     }
 }
 
-/// A snapshot that is filled; a number that is odd has a parent, an even one a token.
+/// Returns a snapshot that is filled; an odd number has a parent, an even one a token.
 fn filled(number: u8) -> Snapshot {
     let odd = number % 2 == 1;
     let parent = odd.then(|| SnapshotId::from_bits(2));
@@ -68,7 +68,7 @@ fn filled(number: u8) -> Snapshot {
     Snapshot { filled: Some(filled), ..snapshot(number, SnapshotPhase::Filling) }
 }
 
-/// A snapshot with many properties.
+/// Returns a snapshot with many properties.
 fn rich(number: u8, phase: u8, is: [bool; 3]) -> Snapshot {
     let (data, ended) = (ByteCount(u64::from(number) << 30), UnixMs(8));
     let (entered, until) = (UnixMs(30), UnixMs(31));
@@ -155,7 +155,7 @@ fn an_empty_journal_is_empty(open: &Open) {
     assert_eq!(open().load().unwrap(), loaded, "looking changes nothing");
 }
 
-/// Volumes with every state of their parts.
+/// Checks that volumes with every state of their parts are stored.
 fn every_kind_of_event_is_kept(open: &Open) {
     let attachment = |host: u8, device: &str, state| Attachment {
         instance: InstanceId::from_bits(host.into()),
@@ -356,7 +356,7 @@ fn a_watcher_that_does_not_keep_up_is_told(open: &Open) {
     assert_eq!(watch.next(Duration::from_secs(10)), Err(JournalError::Behind));
 }
 
-/// Any event about few objects.
+/// Returns any event about a few objects.
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0_u8..4, 0_u8..4, any::<[bool; 3]>()).prop_map(|(number, state, is)| {
@@ -397,7 +397,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Random changes through random instances, compared with the model as the oracle.
+/// Commits random changes through random instances, compared with the model as the oracle.
 fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
     let step = (prop::collection::vec(event(), 0..5), any::<bool>(), 0_u64..3);
     let strategy = prop::collection::vec(step, 1..12);
@@ -445,7 +445,7 @@ fn what_is_loaded_is_what_was_committed(new: &mut dyn FnMut() -> Open) {
     runner.run(&strategy, run).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The tokens after these events; `None` if one of them exists already.
+/// Returns the tokens after these events; `None` if one of them exists already.
 fn tokens_after(model: &Model, events: &[Event]) -> Option<Vec<String>> {
     let mut tokens: Vec<String> = model.tokens.keys().cloned().collect();
     for event in events {

@@ -71,7 +71,7 @@ impl fmt::Display for FormatError {
 impl std::error::Error for FormatError {}
 
 impl FormatError {
-    /// The journal's error for a value at this place.
+    /// Returns the journal's error for a value at this place.
     #[must_use]
     pub fn at(&self, place: &str) -> JournalError {
         let text = format!("{place}: {self}");
@@ -126,7 +126,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
         #[serde(borrow)]
         event: &'a RawValue,
     }
-    // A JSON array would pass for the fields of an object.
+    // serde would accept a JSON array for the fields of an object.
     if bytes.first() != Some(&b'{') {
         return Err(FormatError::Malformed("it is no JSON object".into()));
     }
@@ -155,7 +155,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, FormatError> {
     })
 }
 
-/// The error of an event whose fields are unknown here, if it is of another form.
+/// Returns the error of an event with unknown fields, if it is of another form.
 fn other_form(bytes: &[u8]) -> Option<FormatError> {
     #[derive(Deserialize)]
     struct Numbered {
@@ -198,7 +198,7 @@ fn malformed(error: serde_json::Error) -> FormatError {
     FormatError::Malformed(error.to_string())
 }
 
-/// Values that are written in the text form that they print and parse.
+/// Serializes values in the text form that they print and parse.
 mod text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -240,12 +240,12 @@ struct VolumeForm {
     auto_enable_io: bool,
 }
 
-/// An id in its text form, where it may be missing.
+/// A snapshot's id in its text form, for optional fields.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
 struct SnapshotText(#[serde(with = "text")] SnapshotId);
 
-/// The same of a volume.
+/// A volume's id in its text form, for optional fields.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
 struct VolumeText(#[serde(with = "text")] VolumeId);

@@ -11,7 +11,7 @@ use super::{Change, Credits, Journal, JournalError, Loaded, Revision, Subject, f
 use crate::credits::{Moment, Stop};
 use crate::model::{Event, Model};
 
-/// The most changes that are kept for watchers that start later.
+/// Maximum number of changes that are kept for watchers that start later.
 pub const HISTORY_MAX: usize = 256;
 
 /// A journal in memory; see the module documentation.
@@ -59,7 +59,7 @@ fn failed(error: format::FormatError) -> JournalError {
 }
 
 impl Kept {
-    /// The JSON of the events, if they can be stored.
+    /// Returns the JSON of the events, if they can be stored.
     fn checked(&self, events: &[Event]) -> Result<Vec<String>, JournalError> {
         let mut tokens = BTreeMap::new();
         let mut all = Vec::with_capacity(events.len());

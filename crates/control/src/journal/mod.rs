@@ -82,10 +82,10 @@ pub enum JournalError {
     /// Written in another form than this program reads; the text names both forms. Nothing was
     /// changed.
     OtherForm(String),
-    /// This server does not lead, or no longer: another one decides. The text says which.
+    /// This server does not lead, or no longer leads; the text names the leader.
     Deposed(String),
-    /// It cannot be found out now whether the change is stored; the text has the reason. A later
-    /// commit on the same revision finds out: it is refused if the change is stored.
+    /// It is unknown whether the change is stored; the text has the reason. A later commit on the
+    /// same revision shows it: it is refused if the change is stored.
     Unknown(String),
     /// Another program has written a key of the journal.
     Touched {
@@ -99,7 +99,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether the cause is a lack of space.
+    /// Returns whether the cause is a lack of space.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom(_))
@@ -148,19 +148,19 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Whether there are no balances.
+    /// Returns whether there are no balances.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.volumes.is_empty() && self.hosts.is_empty()
     }
 
-    /// The balances of a volume; empty if there are none.
+    /// Returns the balances of a volume; empty if there are none.
     #[must_use]
     pub fn volume(&self, id: VolumeId) -> Balances {
         self.volumes.get(&id).copied().unwrap_or_default()
     }
 
-    /// The balances of a host; empty if there are none.
+    /// Returns the balances of a host; empty if there are none.
     #[must_use]
     pub fn host(&self, id: InstanceId) -> Balances {
         self.hosts.get(&id).copied().unwrap_or_default()
@@ -193,8 +193,8 @@ pub struct Change {
     /// When the server stopped cleanly, if this is its last change. Any other change removes the
     /// mark of a clean stop.
     pub stopped: Option<Moment>,
-    /// The server's time at this change, by which durations are counted; `None` keeps the one
-    /// that is stored.
+    /// The server's time at this change, by which durations are counted; `None` keeps the stored
+    /// time.
     pub clock: Option<Moment>,
 }
 
@@ -204,7 +204,7 @@ impl From<Vec<Event>> for Change {
     }
 }
 
-/// Adds a stored object to the model. The caller makes the model's index once, in the end.
+/// Adds a stored object to the model. The caller computes the model's index once, at the end.
 fn fill(model: &mut Model, event: Event) {
     match event {
         Event::Volume(volume) => _ = model.volumes.insert(volume.id, volume),
@@ -212,7 +212,7 @@ fn fill(model: &mut Model, event: Event) {
         Event::Snapshot(snapshot) => _ = model.snapshots.insert(snapshot.id, snapshot),
         Event::Token(name, token) => _ = model.tokens.insert(name, token),
         Event::Account(account) => model.account = account,
-        // No key holds that an object is gone.
+        // Not stored under a key: these events remove the key of their object.
         Event::VolumeGone(_)
         | Event::HostGone(_)
         | Event::SnapshotGone(_)
@@ -227,9 +227,9 @@ pub struct Loaded {
     pub model: Model,
     /// The unleased part of the balances.
     pub credits: Credits,
-    /// How the last server stopped.
+    /// The last server's stop.
     pub stop: Stop,
-    /// The server's time that was stored last; `None` if there is none.
+    /// The last stored time of the server; `None` if there is none.
     pub clock: Option<Moment>,
     /// The revision on which the next commit must be based.
     pub revision: Revision,

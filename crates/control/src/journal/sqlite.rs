@@ -1,8 +1,8 @@
 //! The journal of one server on one machine: one SQLite file. Only this module and its submodules
 //! use SQL. `sqlite/schema.sql` has the tables, `sqlite/rows.rs` reads and writes their rows.
 //!
-//! The state is the last event of each object, as JSON, under its kind and id: what etcd has, too.
-//! Views show it in columns. A file of another form is refused and stays as it is.
+//! The state is the last event of each object, as JSON, under its kind and id, as in etcd. Views
+//! show it in columns. A file of another form is refused and stays unchanged.
 //!
 //! Every change is one transaction that is synced before the call returns. So every reply that a
 //! client has received survives kill -9 and power loss. Users may read the file with `sqlite3`
@@ -58,9 +58,9 @@ pub fn make_private(path: &Path) -> std::io::Result<()> {
 pub struct SqliteJournal {
     path: PathBuf,
     connection: Connection,
-    /// Space to free for changes that lead to more; `None` for a database without a file.
+    /// Disk space that is freed for changes that free more; `None` for a database without a file.
     ballast: Option<Ballast>,
-    /// Whether this server has committed a change; from then on the ballast is kept.
+    /// Whether this server has committed a change; after that the ballast is kept.
     has_committed: bool,
     watchers: Watchers,
 }
@@ -103,7 +103,7 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// A database without a file.
+    /// Creates a database without a file.
     #[cfg(test)]
     pub fn in_memory() -> Self {
         let (path, connection) = (Path::new(":memory:"), Connection::open_in_memory().unwrap());
@@ -245,7 +245,7 @@ impl Journal for SqliteJournal {
         stored
     }
 
-    /// Past changes are not kept. Only changes by this server are seen.
+    /// Past changes are not stored. Only changes by this server are delivered.
     fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
         let oldest = rows::revision(&self.connection).map_err(|error| failed(&self.path, error))?;
         match after == oldest {
@@ -255,8 +255,8 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// Whether an event leads to a volume's deletion (it is being detached, is no longer attached, or
-/// is deleted) or to a snapshot's.
+/// Returns whether an event leads to a volume's deletion (it is being detached, is no longer
+/// attached, or is deleted) or to a snapshot's.
 fn leads_to_room(event: &Event) -> bool {
     match event {
         Event::Volume(Volume { phase: Phase::Creating | Phase::Binned { .. }, .. }) => false,
@@ -274,11 +274,11 @@ fn is_no_room<T>(result: &Result<T, JournalError>) -> bool {
     result.as_ref().is_err_and(JournalError::is_no_room)
 }
 
-/// Checks the form of a database and sets how it is used. Creates the tables of an empty one.
+/// Checks the form of a database and configures its use. Creates the tables of an empty one.
 fn prepare(path: &Path, connection: &Connection) -> Result<(), JournalError> {
     let failed = |error| failed(path, error);
-    // The log stays when the server stops, so the next start needs no room for a new one, and a
-    // file of another form stays as it is.
+    // The log stays when the server stops. So the next start needs no room for a new one, and a
+    // file of another form stays unchanged.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
     connection.execute_batch("PRAGMA busy_timeout = 5000;").map_err(failed)?;
     let number = |query| connection.query_row(query, [], |row| row.get::<_, u32>(0));
@@ -325,8 +325,8 @@ mod tests {
         });
     }
 
-    /// The bytes of all files in a folder but for SQLite's index of its log, which every reader
-    /// makes.
+    /// Returns the bytes of all files in a folder except SQLite's index of its log, which every
+    /// reader creates.
     fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let files = std::fs::read_dir(folder).unwrap().map(|entry| {
             let entry = entry.unwrap();
@@ -336,7 +336,7 @@ mod tests {
         files.filter(|(name, _)| !name.ends_with("-shm")).collect()
     }
 
-    /// A number in the file's head, and a file of another program, with and without a log.
+    /// Another number in the file's head, and a file of another program, with and without a log.
     #[test]
     fn a_file_of_another_form_is_refused_and_stays_as_it_is() {
         for mode in ["DELETE", "WAL"] {
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// A path of a view that does not fit to the JSON gives NULL, and no error.
+    /// A path of a view that does not match the JSON gives NULL, and no error.
     #[test]
     fn every_column_of_the_views_shows_the_records() {
         let db = SqliteJournal::in_memory().connection;

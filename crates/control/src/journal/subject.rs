@@ -1,10 +1,10 @@
-//! What a decision is about, for journals that keep the last event of each object under a key.
+//! The subject of an event, for journals that store the last event of each object under a key.
 
 use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use crate::model::Event;
 
-/// What events are about.
+/// The object that an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     /// A volume.
@@ -20,7 +20,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What an event is about, and whether it is there afterwards.
+    /// Returns an event's subject, and whether the object exists after the event.
     #[must_use]
     pub fn of(event: &Event) -> (Self, bool) {
         match event {
@@ -36,7 +36,7 @@ impl Subject {
         }
     }
 
-    /// The kind of object, by which SQLite's records are named, and the object's id among those of
+    /// Returns the kind of object, which names SQLite's records, and the object's id among those of
     /// its kind.
     #[must_use]
     pub fn kind_and_id(&self) -> (&'static str, String) {
@@ -49,7 +49,7 @@ impl Subject {
         }
     }
 
-    /// The event that says that it is gone, if there is one.
+    /// Returns the event of the object's removal, if there is one.
     #[must_use]
     pub fn gone(&self) -> Option<Event> {
         match self {

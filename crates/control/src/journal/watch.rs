@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Change, JournalError, Revision};
 
-/// The most changes queued for one watcher.
+/// Maximum number of changes queued for one watcher.
 pub const QUEUE_MAX: usize = 256;
 
 /// A stored change.
@@ -19,14 +19,15 @@ pub struct Committed {
     pub change: Change,
 }
 
-/// A watcher's queue of changes. Whoever fills it can see whether the watcher is still there.
+/// A watcher's queue of changes. The sender can see whether the watcher has been dropped.
 #[derive(Debug)]
 pub struct Watch {
     queue: Receiver<Arc<Committed>>,
     _there: Arc<()>,
 }
 
-/// A bounded queue for one watcher: where to fill it, the watch, and whether it is still there.
+/// Creates a bounded queue for one watcher. Returns its sender, the watch, and a reference that is
+/// dead once the watch is dropped.
 pub(super) fn channel() -> (SyncSender<Arc<Committed>>, Watch, Weak<()>) {
     let (queue, watch) = sync_channel(QUEUE_MAX);
     let alive = Arc::new(());

@@ -94,7 +94,7 @@ impl Family {
     }
 }
 
-/// The unit of a family, parsed from its name, for its declaration.
+/// Returns the unit of a family, parsed from its name, for its declaration.
 fn split(name: &'static str) -> (&'static str, Option<Unit>) {
     let seconds = name.strip_suffix("_seconds").map(|name| (name, Some(Unit::Seconds)));
     let bytes = || name.strip_suffix("_bytes").map(|name| (name, Some(Unit::Bytes)));
@@ -117,7 +117,7 @@ fn nodes(snapshot: &Snapshot) -> &[NodeNow] {
     snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.nodes)
 }
 
-/// One sample for each node of the cluster that has the value.
+/// Writes one sample for each node of the cluster that has the value.
 fn of_nodes(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,
@@ -133,7 +133,7 @@ fn members(snapshot: &Snapshot) -> &[MemberSeen] {
     snapshot.cluster.as_ref().map_or(&[], |cluster| &cluster.etcd)
 }
 
-/// One sample for each member of etcd that answers and has the value.
+/// Writes one sample for each member of etcd that answers and has the value.
 fn of_members(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,
@@ -182,7 +182,7 @@ fn level<const N: usize>(
     }
 }
 
-/// Milliseconds as seconds.
+/// Converts milliseconds to seconds.
 fn real_ms(ms: i64) -> f64 {
     let seconds = real(ms.unsigned_abs()) / 1_000.0;
     if ms < 0 { -seconds } else { seconds }
@@ -200,7 +200,7 @@ fn in_seconds(time: Duration) -> f64 {
     std::time::Duration::from_nanos(time.ns).as_secs_f64()
 }
 
-/// A value of the requests of one kind; zero for a volume without requests.
+/// Returns a value of the requests of one kind; zero for a volume without requests.
 fn of_requests(volume: &VolumeNow, op: Op, value: fn(&Latency) -> u64) -> u64 {
     volume.latencies.as_ref().map_or(0, |latencies| value(op.of(latencies)))
 }
@@ -815,7 +815,7 @@ fn burst(limit: evenkeel_core::qos::pacing::Limit) -> Value {
     Value::Count(limit.per_second)
 }
 
-/// A count of seconds, for volumes that were judged.
+/// Returns a count of seconds, for volumes that were judged.
 fn judged(volume: &VolumeNow, seconds: u64) -> Option<Value> {
     volume.report.contract.met_ppm().map(|_| Value::Count(seconds))
 }
@@ -826,7 +826,8 @@ fn burst_empty_eta(volume: &VolumeNow) -> Option<Value> {
     Some(Value::Real(eta_s))
 }
 
-/// Omits counters at zero: most volumes are only read, or only written, or idle.
+/// Writes the histograms of latencies. Omits counters at zero: most volumes are only read, or only
+/// written, or idle.
 fn latency_histograms(snapshot: &Snapshot, metric: &mut MetricEncoder<'_>) -> fmt::Result {
     for volume in &snapshot.volumes {
         let Some(latencies) = &volume.latencies else { continue };
@@ -863,7 +864,7 @@ fn encode_histogram(
     sample.encode_histogram::<NoLabelSet>(sum_s, histogram.count(), &buckets, None)
 }
 
-/// Only for volumes that had requests: all others have spent no time in any stage.
+/// Writes the time in each stage, only for volumes that had requests: all others have none.
 fn stage_sums(
     snapshot: &Snapshot,
     metric: &mut MetricEncoder<'_>,

@@ -1,8 +1,7 @@
-//! The two text formats of metrics, and which of them a request asks for. Pure.
+//! The two text formats of metrics, and the choice between them by a request. Pure.
 //!
-//! OpenMetrics is what Prometheus asks for. Other scrapers read the text format 0.0.4 only, which
-//! has no kind `info`, no units and no end mark, and in which a counter's metadata has its whole
-//! name.
+//! Prometheus requests OpenMetrics. Other scrapers read only the text format 0.0.4, which has no
+//! kind `info`, no units and no end mark, and in which a counter's metadata has its whole name.
 
 use axum::http::{HeaderMap, header};
 
@@ -18,8 +17,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a request asks for: the text format 0.0.4 unless OpenMetrics is named and at
-    /// least as welcome.
+    /// Returns the format that a request asks for: the text format 0.0.4, unless OpenMetrics is
+    /// named with at least the same quality.
     #[must_use]
     pub fn asked_for(headers: &HeaderMap) -> Self {
         let (mut open, mut plain) = (0, 0);
@@ -37,7 +36,7 @@ impl Format {
         if open > 0 && open >= plain { Self::OpenMetrics } else { Self::Plain }
     }
 
-    /// The content type of an answer.
+    /// Returns the content type of an answer.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -46,7 +45,7 @@ impl Format {
         }
     }
 
-    /// A text of OpenMetrics in this format.
+    /// Converts a text of OpenMetrics to this format.
     #[must_use]
     pub fn of(self, text: String) -> String {
         match self {
@@ -56,7 +55,7 @@ impl Format {
     }
 }
 
-/// A quality in thousandths; 0 if it is none.
+/// Returns a quality in thousandths; 0 if it is invalid.
 fn milli(quality: &str) -> u32 {
     let quality: f64 = quality.trim().parse().unwrap_or_default();
     (quality.clamp(0.0, 1.0) * 1_000.0) as u32
@@ -105,7 +104,7 @@ mod tests {
             headers.insert(header::ACCEPT, accept.parse().unwrap());
             Format::asked_for(&headers)
         };
-        // What Prometheus 2 and 3 send, and curl, and collectors of the text format.
+        // The headers of Prometheus 2 and 3, of curl, and of collectors of the text format.
         for accept in [
             "application/openmetrics-text;version=1.0.0,application/openmetrics-text;\
              version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",

@@ -1,8 +1,8 @@
 //! `/metrics`: the state of volumes and hosts in the text format of OpenMetrics.
 //!
 //! A scrape calls the data plane twice (for its report, and for the time that requests spent in
-//! each stage). It keeps only the credit balances, from which the next scrape computes when they
-//! run out. It fails if the data plane does not answer.
+//! each stage). It keeps only the credit balances; with them the next scrape predicts when they are
+//! used up. It fails if the data plane does not answer.
 
 mod families;
 mod format;
@@ -35,8 +35,8 @@ use crate::{clock, reconcile};
 
 /// The prefix of all names.
 const PREFIX: &str = "evenkeel";
-/// Balances are compared over at least this time, in milliseconds: over less, a few I/Os would look
-/// like a trend.
+/// Minimum time over which balances are compared, in milliseconds. Over a shorter time, a few I/Os
+/// would look like a trend.
 const TREND_MS_MIN: u64 = 1_000;
 
 /// Answers scrapes.
@@ -46,7 +46,7 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// Returns all metrics; `refused` are the signatures that were refused, by code.
+    /// Returns all metrics; `refused` are the counts of refused signatures, by code.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -61,7 +61,7 @@ impl Scraper {
         let mut latencies: BTreeMap<VolumeId, Box<Latencies>> = latencies.into_iter().collect();
         let model = plane.model();
         let health = plane.health();
-        // A volume that is being created or deleted is known to one side only.
+        // A volume that is being created or deleted may be in only one of model and report.
         let volumes = report.volumes.into_iter().filter_map(|report| {
             let volume = model.volumes.get(&report.id)?;
             Some(VolumeNow {
@@ -172,7 +172,7 @@ fn snapshot_states(model: &Model) -> BTreeMap<&'static str, u64> {
     states
 }
 
-/// How fast balances fall, computed from two scrapes.
+/// The rate at which balances fall, computed from two scrapes.
 #[derive(Debug, Default)]
 struct Trend {
     looked: Option<UnixMs>,
@@ -209,23 +209,23 @@ impl Trend {
     }
 }
 
-/// No volume type has credits of both kinds.
+/// Returns the one balance: no volume type has credits of both kinds.
 fn the_one(balances: Balances) -> Option<u64> {
     balances.operations.or(balances.bytes)
 }
 
-/// A count as a sample shows it: exact up to 2^53.
+/// Returns a count as a sample shows it: exact up to 2^53.
 #[allow(clippy::cast_precision_loss)]
 const fn real(count: u64) -> f64 {
     count as f64
 }
 
-/// The rate without bursts: the provisioned rate, or the baseline of a type with credits.
+/// Returns the rate without bursts: the provisioned rate, or the baseline of a type with credits.
 fn assured(limit: Limit) -> u64 {
     limit.credit.map_or(limit.per_second, |credit| credit.refill_per_second.min(limit.per_second))
 }
 
-/// The filled share of a credit bucket.
+/// Returns the filled share of a credit bucket.
 fn filled(limit: Option<Limit>, balance: Option<u64>) -> Option<f64> {
     let capacity = limit?.credit?.capacity;
     (capacity > 0).then_some(real(balance?) / real(capacity))
@@ -280,7 +280,7 @@ struct AttachmentNow {
     state: &'static str,
 }
 
-/// All data of one answer.
+/// All data of one scrape.
 #[derive(Debug, Default)]
 struct Snapshot {
     volumes: Vec<VolumeNow>,
@@ -290,7 +290,7 @@ struct Snapshot {
     states: BTreeMap<&'static str, u64>,
     /// The number of snapshots of volumes in each state.
     volume_snapshots: BTreeMap<&'static str, u64>,
-    /// The data of all of them.
+    /// The data of all of them, in bytes.
     volume_snapshot_bytes: u64,
     /// `None` if it is unknown.
     space: Option<SpaceNow>,
@@ -302,9 +302,9 @@ struct Snapshot {
     /// Refused signatures, by the code of the error.
     refused: BTreeMap<&'static str, u64>,
     journal: JournalNow,
-    /// How far the wall clock was set within the last hour; 0 if it was not.
+    /// Time by which the wall clock was set within the last hour; 0 if it was not.
     clock_step_ms: i64,
-    /// `None` if no events are kept.
+    /// `None` if no events are stored.
     events: Option<EventsNow>,
     /// `None` if volumes are not recorded.
     recording: Option<RecordingNow>,
@@ -316,7 +316,7 @@ struct Snapshot {
 #[derive(Clone, Debug)]
 struct ClusterNow {
     nodes: Vec<NodeNow>,
-    /// Since this process leads.
+    /// Counts since this process leads.
     counts: Counts,
     etcd: Vec<MemberSeen>,
 }
@@ -328,18 +328,18 @@ struct NodeNow {
     status: &'static str,
     volumes: usize,
     leads: bool,
-    /// The part of the device's window that is its own now, in millionths.
+    /// The part of the device's window that the node has now, in millionths.
     part_ppm: Option<u32>,
 }
 
-/// What was recorded of volumes since the server's start.
+/// The recording of volumes since the server's start.
 #[derive(Debug)]
 struct RecordingNow {
     written_bytes: u64,
     lost: u64,
 }
 
-/// The events that are told, since the server's start.
+/// The events since the server's start.
 #[derive(Debug)]
 struct EventsNow {
     written: u64,

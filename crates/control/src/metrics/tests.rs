@@ -1,4 +1,4 @@
-//! The answers, parsed by a parser that is as strict as the standard.
+//! Tests the answers with a parser that is as strict as the standard.
 
 use super::*;
 use crate::journal::etcd::upkeep::MemberAnswer;
@@ -15,7 +15,7 @@ mod names;
 
 const REFERENCE: &str = include_str!("../../../../docs/reference/metrics.md");
 
-/// The gp2 volume of the tests: 300 IOPS, 3,000 while its credits last.
+/// Returns the gp2 volume of the tests: 300 IOPS, and 3,000 while it has credits.
 fn volume(bits: u128, balance: u64) -> VolumeNow {
     let id = VolumeId::from_bits(bits);
     let credit = Some(CreditLimit { refill_per_second: 300, capacity: 1_000 });
@@ -122,7 +122,7 @@ fn snapshot() -> Snapshot {
         device: "/dev/\"sd\\f\n".into(),
         state: "attached",
     };
-    // Throughput is what it has credits for.
+    // Its credits are for throughput.
     let mut st1 = volume(3, 0);
     st1.volume_type = "st1".into();
     (st1.pacing.operations, st1.pacing.bytes) = (None, st1.pacing.operations);
@@ -168,7 +168,7 @@ struct Read {
 }
 
 impl Read {
-    /// Panics at whatever the standard does not allow.
+    /// Parses a text. Panics at anything that the standard does not allow.
     fn of(text: &str) -> Self {
         let text = text.strip_suffix("# EOF\n").expect("ends with EOF");
         let (mut kinds, mut samples) = (BTreeMap::new(), BTreeMap::new());
@@ -212,7 +212,7 @@ impl Read {
     }
 }
 
-/// The labels' names, each with a value in which quotes, backslashes and line ends are escaped.
+/// Returns the labels' names. Checks that quotes, backslashes and line ends in values are escaped.
 fn labels(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let Some(mut rest) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
@@ -337,7 +337,7 @@ fn a_balance_that_does_not_fall_never_ends() {
     assert_eq!(read.get(&eta), f64::INFINITY);
 }
 
-/// What the reference's tables say of each metric: its kind, and the labels of its samples.
+/// Returns the kind of each metric, and the labels of its samples, by the reference's tables.
 fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let rows = REFERENCE.lines().filter(|line| line.starts_with("| `evenkeel_"));
     let cells = rows.map(|row| row.split('|').map(|c| c.trim().replace('`', "")).collect());

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use super::{Decision, Event, Model, Refusal, Settings};
 
-/// The alias under which EC2 knows the key that encrypts volumes unless another is named.
+/// EC2's alias of the key that encrypts volumes unless a request names another.
 const ALIAS: &str = "alias/aws/ebs";
 
-/// What clients set for all volumes and snapshots.
+/// Settings that clients make for all volumes and snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise; `None` as
-    /// long as no client has set it: then they are if the store has a key.
+    /// Whether new volumes and copies of snapshots are encrypted unless a request asks otherwise.
+    /// `None` until a client sets it; then they are encrypted if the store has a key.
     pub encrypt_by_default: Option<bool>,
     /// Whether snapshots can be shared with all accounts.
     pub public_access: PublicAccess,
@@ -76,14 +76,14 @@ pub struct StoreKey {
 }
 
 impl StoreKey {
-    /// Its name in the form of AWS's resource names.
+    /// Returns its name in the form of AWS's resource names.
     #[must_use]
     pub fn arn(&self, settings: &Settings) -> String {
         let Settings { region, account, .. } = settings;
         format!("arn:aws:kms:{region}:{account}:key/{}", self.id)
     }
 
-    /// Whether a client means it: by its id, its ARN, or the alias of EBS's own key.
+    /// Returns whether `name` is this key's: its id, its ARN, or the alias of EBS's own key.
     #[must_use]
     pub fn is_named(&self, name: &str, settings: &Settings) -> bool {
         let Settings { region, account, .. } = settings;
@@ -93,13 +93,14 @@ impl StoreKey {
 }
 
 impl Settings {
-    /// The region that requests must be signed for; empty if any will do.
+    /// Returns the region that requests must be signed for; empty if any is accepted.
     #[must_use]
     pub fn signed_region(&self) -> &str {
         if self.any_region { "" } else { &self.region }
     }
 
-    /// Whether new volumes and copies of snapshots are encrypted unless asked otherwise.
+    /// Returns whether new volumes and copies of snapshots are encrypted unless a request asks
+    /// otherwise.
     #[must_use]
     pub fn encrypts_by_default(&self, account: Account) -> bool {
         account.encrypt_by_default.unwrap_or(self.key.is_some())
@@ -107,9 +108,9 @@ impl Settings {
 }
 
 impl Model {
-    /// Whether something new is encrypted, by what its origin is and what was asked for. As on EC2,
-    /// what comes from something encrypted is encrypted, and the account's default wins over a
-    /// request to leave it out.
+    /// Returns whether a new volume or snapshot is encrypted. `origin` is whether its origin is,
+    /// and `asked` is the request's wish. As on EC2, a copy of encrypted bytes is encrypted, and
+    /// the account's default overrides a request for no encryption.
     ///
     /// # Errors
     /// [`Refusal::NoKey`].

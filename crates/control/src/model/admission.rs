@@ -1,4 +1,5 @@
-//! Admission: what may be sold, what is sold, and whether one more volume fits.
+//! Admission: the capacity that may be sold, the capacity that is sold, and whether one more volume
+//! fits.
 //!
 //! A volume has its reservation from its creation to its deletion, attached or not, as on EBS. So
 //! CreateVolume and ModifyVolume sell. AttachVolume sells nothing new, and an instance's limits are
@@ -31,21 +32,21 @@ pub enum Source {
     Operator,
 }
 
-/// What must carry what is sold. One server has the first row alone.
+/// The part of the system that must carry the sold volumes. One server has only the first row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Row {
-    /// What is there.
+    /// The capacity that is present.
     Present,
     /// The other nodes of the cluster, should the largest one be lost.
     WithoutNode,
-    /// Any one node: it serves all of a volume. Nothing is added up in this row.
+    /// Any one node, which serves all of a volume's requests. No amounts are summed in this row.
     OneNode,
     /// The device in a state in which it delivers less. Machines are not counted in this row.
     Strained(Strain),
 }
 
 impl Row {
-    /// The row in words that follow a resource; nothing if it is what is there.
+    /// Returns the row's name in words that follow a resource; `None` for [`Row::Present`].
     #[must_use]
     pub const fn words(self) -> Option<&'static str> {
         match self {
@@ -57,7 +58,7 @@ impl Row {
         }
     }
 
-    /// How much of what was measured may be sold.
+    /// Returns the part of the measured capacity that may be sold, in millionths.
     const fn sold_share_ppm(self) -> u32 {
         match self {
             Self::Present | Self::WithoutNode | Self::OneNode => SOLD_SHARE_PPM,
@@ -72,7 +73,7 @@ impl Row {
 pub struct Line {
     /// The source of the amount.
     pub source: Source,
-    /// What must carry it.
+    /// The part of the system that must carry it.
     pub row: Row,
     /// The resource.
     pub resource: Resource,
@@ -83,7 +84,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The amount by which more is sold than may be.
+    /// Returns the amount by which more is sold than may be.
     #[must_use]
     pub const fn short_by(&self) -> u64 {
         self.sold.saturating_sub(self.for_sale)
@@ -101,13 +102,13 @@ pub struct Shortfall {
     pub oversell: Oversell,
     /// The source of the amount.
     pub source: Source,
-    /// What cannot carry it.
+    /// The part of the system that cannot carry it.
     pub row: Row,
     /// The short resource; amounts as in [`Line`].
     pub resource: Resource,
     /// The amount that the volume needs of it, rounded up.
     pub needed: u64,
-    /// The amount left for it (including what it has already), rounded down.
+    /// The amount left for it (including the amount that it has already), rounded down.
     pub left: u64,
     /// The largest volume of the type that would fit: fewer IOPS, less throughput, or smaller;
     /// `None` if none does.
@@ -159,14 +160,14 @@ pub(super) struct KeptBooks {
 }
 
 impl Settings {
-    /// How many times over a type is sold.
+    /// Returns how many times over a type is sold.
     #[must_use]
     pub fn oversell(&self, volume_type: VolumeType) -> Oversell {
         self.oversell.get(&volume_type).copied().unwrap_or(Oversell::NONE)
     }
 
-    /// The reservation of `volume`, and how many times over it is sold. During a modification it
-    /// covers the volume before and after.
+    /// Returns the reservation of `volume`, and how many times over it is sold. During a
+    /// modification it covers the volume before and after.
     fn reserved(&self, volume: &Volume) -> (Reserved, Oversell) {
         let reserved = |spec: &VolumeSpec| self.rules.reserved(spec);
         let (now, oversell) = (reserved(&volume.spec), self.oversell(volume.spec.volume_type));
@@ -179,7 +180,7 @@ impl Settings {
 }
 
 impl Model {
-    /// The sold amounts of the existing volumes. If the terms are those of the last
+    /// Returns the sold amounts of the existing volumes. If the terms are those of the last
     /// [`Self::keep_books`], the cost does not depend on the number of volumes; otherwise all of
     /// them are added up.
     #[must_use]
@@ -190,7 +191,7 @@ impl Model {
         }
     }
 
-    /// Whether the kept books have these terms.
+    /// Returns whether the kept books have these terms.
     #[must_use]
     pub fn keeps_books(&self, settings: &Settings, capacity: &Capacity) -> bool {
         self.books.as_ref().is_some_and(|kept| kept.is_for(settings, capacity))
@@ -245,7 +246,7 @@ impl Model {
 }
 
 impl KeptBooks {
-    /// Whether the books have these terms.
+    /// Returns whether the books have these terms.
     fn is_for(&self, settings: &Settings, capacity: &Capacity) -> bool {
         self.is_under(settings) && self.capacity == *capacity
     }
@@ -272,8 +273,8 @@ impl KeptBooks {
 }
 
 impl Books {
-    /// Books of what may be sold, with nothing sold. The operator's figure is a ledger beside the
-    /// measured one: a volume must fit into both.
+    /// Creates books with nothing sold. The operator's figure is a ledger beside the measured one:
+    /// a volume must fit into both.
     fn empty(figure: Option<Figure>, capacity: &Capacity) -> Self {
         let measured = match capacity {
             Capacity::Unknown => Vec::new(),
@@ -286,7 +287,8 @@ impl Books {
         Self { books: measured.chain(figure.map(Book::figure)).collect(), types: BTreeMap::new() }
     }
 
-    /// The same volumes with another capacity; `None` if the kind of limits changes.
+    /// Adapts the books to another capacity. Returns `None` if the rows of the measured capacity
+    /// differ.
     fn following(mut self, capacity: &Capacity) -> Option<Self> {
         let rows = match capacity {
             Capacity::Unknown => Vec::new(),
@@ -303,7 +305,7 @@ impl Books {
         Some(self)
     }
 
-    /// The reservations of the volumes of a type together.
+    /// Returns the sum of the reservations of a type's volumes.
     #[must_use]
     pub fn of_type(&self, volume_type: VolumeType) -> TypeSold {
         let sum = self.types.get(&volume_type).copied().unwrap_or_default();
@@ -314,7 +316,7 @@ impl Books {
         }
     }
 
-    /// Whether anything limits what is sold.
+    /// Returns whether anything limits what is sold.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         !self.books.is_empty()
@@ -322,7 +324,7 @@ impl Books {
 
     /// Updates the books for a volume that was `before` and is `after`; `None` means no volume.
     fn replace(&mut self, settings: &Settings, before: Option<&Volume>, after: Option<&Volume>) {
-        // One in the recycle bin is served to nobody.
+        // A volume in the recycle bin is not served, so it reserves nothing.
         let before = before.filter(|volume| volume.is_shown());
         let after = after.filter(|volume| volume.is_shown());
         if let Some(before) = before {
@@ -353,7 +355,7 @@ impl Books {
         }
     }
 
-    /// All limited resources: first the measured ones, then the operator's figure.
+    /// Returns all limited resources: first the measured ones, then the operator's figure.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let lines = self
@@ -388,7 +390,7 @@ impl Books {
         })
     }
 
-    /// The first resource that is short if `volume` has this reservation.
+    /// Returns the first resource that is short if `volume` has this reservation.
     fn shortage(
         &self,
         volume: &Volume,
@@ -403,8 +405,8 @@ impl Books {
         })
     }
 
-    /// The largest volume like `asked` that fits, as a proposal for the client. An existing volume
-    /// does not become smaller.
+    /// Returns the largest volume like `asked` that fits, as a proposal for the client. An existing
+    /// volume does not become smaller.
     fn largest(
         &self,
         settings: &Settings,
@@ -469,8 +471,8 @@ fn largest<T>(least: u32, most: u32, gives: impl Fn(u32) -> Option<T>) -> Option
 #[path = "kept_tests.rs"]
 mod kept_tests;
 
-/// What is measured, row by row. What the device can do is in all of them; those of nodes count
-/// what the machines can do.
+/// Returns the measured capacity, row by row. Every row has the device's capacity; those of nodes
+/// also have the capacity of the machines.
 fn rows(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
     let device = measured.device_now();
     let mut rows = vec![(Row::Present, device, measured.domain)];
@@ -478,7 +480,7 @@ fn rows(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
         rows.push((Row::WithoutNode, device, others));
         rows.push((Row::OneNode, device, largest_of(&measured.domain, &measured.nodes)));
     }
-    // Not less by what the device has lost now: it may have lost it by being in that very state.
+    // The present loss of the device is not subtracted: the strained state may be its cause.
     rows.extend(
         measured
             .strained
@@ -488,7 +490,7 @@ fn rows(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
     rows
 }
 
-/// What all nodes but the largest have together, each resource by itself; `None` for one node.
+/// Returns the sum of all nodes but the largest, for each resource by itself; `None` for one node.
 fn without_largest(all: &DomainFloor, nodes: &[DomainFloor]) -> Option<DomainFloor> {
     (nodes.len() > 1).then(|| {
         let largest = largest_of(all, nodes);
@@ -508,7 +510,8 @@ fn without_largest(all: &DomainFloor, nodes: &[DomainFloor]) -> Option<DomainFlo
     })
 }
 
-/// The most that a node has of each resource. A resource that is not known of all has no limit.
+/// Returns the largest amount of each resource on a node. A resource that is not known of all nodes
+/// has no limit.
 fn largest_of(all: &DomainFloor, nodes: &[DomainFloor]) -> DomainFloor {
     let largest = |of: fn(&DomainFloor) -> Option<u64>| {
         of(all).and_then(|_| nodes.iter().filter_map(of).max())
@@ -527,7 +530,7 @@ impl Book {
         Self { source: Source::Operator, row: Row::Present, ledger }
     }
 
-    /// A resource in this row, unless it has no limit, or another row has it.
+    /// Returns a resource in this row; `None` if it has no limit or another row has it.
     fn line(&self, resource: Resource) -> Option<Line> {
         let is_shown = match self.row {
             Row::Present => true,
@@ -548,7 +551,7 @@ impl Book {
         })
     }
 
-    /// An amount in the unit of its [`Line`], rounded down.
+    /// Returns an amount in the unit of its [`Line`], rounded down.
     fn shown(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
             Resource::DeviceTime => self.ledger.device().reference_operations(amount),
@@ -556,7 +559,7 @@ impl Book {
         }
     }
 
-    /// The same, rounded up.
+    /// Returns an amount in the unit of its [`Line`], rounded up.
     fn shown_up(&self, resource: Resource, amount: u128) -> u64 {
         match resource {
             Resource::DeviceTime => self.ledger.device().reference_operations_up(amount),

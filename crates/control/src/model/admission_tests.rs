@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A device on which a byte takes 1 ns and a request nothing else: 16 KiB a second cost 16,384 ns.
-/// 80 % of `iops` x 1.25 of them are for sale.
+/// A device on which a byte takes 1 ns and a request nothing more: 16 KiB take 16,384 ns. 80 % of
+/// `iops` x 1.25 of them are for sale.
 fn measured(iops: u64) -> Capacity {
     let cost = LinearCost { base: Duration::ZERO, byte_ps: 1_000 };
     let costs = Costs { read: cost, write: cost };
@@ -160,8 +160,8 @@ fn the_last_volume_fits_to_the_io_and_the_next_hears_what_would() {
     assert_eq!(world.line().sold, 5_000);
 }
 
-/// Nodes with so many nanoseconds of processors a second, of which an I/O of any length takes one,
-/// and a device that has time for ten times what all of them do.
+/// Nodes with this number of nanoseconds of processor time per second, of which an I/O of any
+/// length takes one, and a device with ten times the time that all of them can use.
 fn cluster(nodes: &[u64]) -> Capacity {
     let Capacity::Measured(measured) = measured(100_000) else { unreachable!() };
     let cost = LinearCost { base: Duration::from_ns(1), byte_ps: 0 };
@@ -200,12 +200,12 @@ fn what_the_largest_node_carries_must_fit_the_others() {
             (Row::WithoutNode, cpu, 8_000, 8_000)
         ]
     );
-    // A node that is gone for good: less may be sold than is.
+    // The largest node is lost permanently: less may be sold than is.
     world.capacity = cluster(&[10_000, 5_000]);
     world.keep_books();
     let lines = world.model.books(&world.settings, &world.capacity).lines();
     assert_eq!((lines[2].row, lines[2].short_by()), (Row::WithoutNode, 4_000));
-    // Alone there is nothing to be taken over.
+    // A single node has no takeover.
     world.capacity = cluster(&[10_000]);
     world.keep_books();
     assert_eq!(world.model.books(&world.settings, &world.capacity).lines().len(), 2);
@@ -225,8 +225,8 @@ fn a_volume_must_fit_one_node_whatever_the_others_have() {
 #[test]
 fn states_of_a_pool_have_rows() {
     let io2 = |number, iops| create(number, VolumeType::Io2, 1_000, Some(iops));
-    // 10,000 for sale when all is well. Degraded, a request takes twice the time, and of what is
-    // there then 95 of 100 parts are for sale: 7,600. While it recovers 8,550.
+    // 10,000 are for sale when all is well. Degraded, a request takes twice the time, and 95 of 100
+    // parts of the present capacity are for sale: 7,600. During recovery it is 8,550.
     let Capacity::Measured(whole) = measured(10_000) else { unreachable!() };
     let slow = LinearCost { base: Duration::ZERO, byte_ps: 2_000 };
     let degraded = DeviceFloor {
@@ -257,7 +257,7 @@ fn states_of_a_pool_have_rows() {
             (Row::Strained(Strain::Recovering), 7_600, 8_550),
         ]
     );
-    // When it is degraded, the device is found slower: that is not lost twice.
+    // The device is degraded and measured slower: that is not subtracted twice.
     world.capacity = strained(700_000);
     world.keep_books();
     let lines = world.model.books(&world.settings, &world.capacity).lines();
@@ -279,14 +279,14 @@ fn what_fits_is_told_in_what_the_type_sells() {
     let bought = |shortfall: Shortfall| {
         shortfall.fits.map(|spec| (spec.iops.unwrap(), spec.throughput_mibps.unwrap()))
     };
-    // Only bytes cost device time here: 156.25 MiB/s are for sale, and IOPS are free.
+    // Only bytes cost device time here: 156.25 MiB/s are for sale, and IOPS cost nothing.
     assert_eq!(bought(short(world.run(&gp3(4_000, 1_000)))), Some((3_000, 156)));
     world.run(&create(1, VolumeType::Gp2, 700, None)).unwrap();
     assert_eq!(bought(short(world.run(&gp3(3_000, 125)))), None, "it takes 8,000, 7,900 are left");
     // gp2: the largest size.
     let shortfall = short(world.run(&create(2, VolumeType::Gp2, 4_000, None)));
     assert_eq!(shortfall.fits.map(|spec| spec.size_gib), Some(7_900 / 3));
-    // st1: the same, by its base throughput.
+    // st1: the largest size, too, by its base throughput.
     let fits = short(world.run(&create(2, VolumeType::St1, 16_000, None))).fits.unwrap();
     let base = |size_gib: u32| u64::from(size_gib) * 40 * 1_024;
     assert!((7_897 * 16_384..=7_900 * 16_384).contains(&base(fits.size_gib)), "{fits:?}");
@@ -308,7 +308,7 @@ fn a_type_that_is_oversold_counts_so_many_times_less() {
     let shortfall = short(world.run(&create(1, VolumeType::Io1, 100, Some(100))));
     assert_eq!(shortfall.oversell, Oversell::from_ppm(2_500_000).unwrap());
     assert_eq!((shortfall.needed, shortfall.left), (40, 0));
-    // Changed into a type that is sold once, it needs all of it.
+    // Changed to a type that is sold once, it needs all of it.
     let change = VolumeChange {
         volume_type: Some(VolumeType::Io2),
         iops: Some(10_001),
@@ -413,8 +413,8 @@ impl SaleStep {
     }
 }
 
-/// The reservation of a volume in bytes per second, by the published rules only: on this device
-/// only bytes cost device time.
+/// Returns the reservation of a volume in bytes per second, by the published rules only: on this
+/// device only bytes cost device time.
 fn bytes_reserved(spec: &VolumeSpec) -> u64 {
     let (iops, size) = (u64::from(spec.iops.unwrap_or(0)), u64::from(spec.size_gib));
     let mib = 1 << 20;
@@ -428,7 +428,8 @@ fn bytes_reserved(spec: &VolumeSpec) -> u64 {
     }
 }
 
-/// The same for all, rounded up to whole requests as admission must: by less than a byte for each.
+/// Returns the least and the largest sum of all reservations. Admission rounds each up to whole
+/// requests, which adds less than a byte for each.
 fn bounds(world: &World) -> (u64, u64) {
     world.model.volumes.values().fold((0, 0), |(low, high), volume| {
         let bytes = bytes_reserved(&volume.spec);
@@ -438,9 +439,9 @@ fn bounds(world: &World) -> (u64, u64) {
 }
 
 proptest! {
-    /// After any history: an admitted volume fits into what is for sale at that moment, a volume
-    /// refused for capacity does not, no volume loses its reservation, and when all volumes are
-    /// deleted everything can be sold again.
+    /// After any history: an admitted volume fits into the capacity for sale at that moment, a
+    /// volume refused for capacity does not, no volume loses its reservation, and when all volumes
+    /// are deleted everything can be sold again.
     #[test]
     fn no_history_sells_more_than_there_is(
         steps in prop::collection::vec((step(), prop::bool::weighted(0.9)), 1..60),

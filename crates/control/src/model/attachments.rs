@@ -94,7 +94,7 @@ impl Model {
         let place =
             volume.attachments.iter_mut().find(|a| instance.is_none_or(|i| i == a.instance));
         let Some(attachment) = place else {
-            // Without a host's id the first attachment was found.
+            // Without a host's id the first attachment was chosen.
             return match instance {
                 Some(instance) => Err(Refusal::NotAttachedTo(id, instance)),
                 None => Err(Refusal::InstanceMustBeNamed(id)),
@@ -136,8 +136,8 @@ impl Model {
     }
 }
 
-/// Whether EC2 accepts the device name: `/dev/sdf`, `/dev/sdf1`, `/dev/xvdba`, and the same without
-/// `/dev/`.
+/// Returns whether EC2 accepts the device name: `/dev/sdf`, `/dev/sdf1`, `/dev/xvdba`, and the same
+/// without `/dev/`.
 fn is_device_name(name: &str) -> bool {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let Some(rest) = name.strip_prefix("sd").or_else(|| name.strip_prefix("xvd")) else {

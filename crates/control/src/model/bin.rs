@@ -1,8 +1,8 @@
 //! The recycle bin: deleted volumes and snapshots that can be restored for some days.
 //!
-//! What is in the bin is shown by the actions of the bin only. Its bytes stay, and count as sold. A
-//! volume in the bin is not attached, so it reserves no performance; whether there is some left is
-//! decided when it is restored.
+//! Only the actions of the bin show its volumes and snapshots. Their bytes stay, and count as sold.
+//! A volume in the bin is not attached, so it reserves no performance; a restore is refused if none
+//! is left.
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::units::ByteCount;
@@ -14,7 +14,8 @@ use super::{
 const DAY_MS: u64 = 24 * 3_600_000;
 
 impl Settings {
-    /// Until when something stays in the bin that is deleted now; `None` if there is no bin.
+    /// Returns the time until which an object that is deleted now stays in the bin; `None` if there
+    /// is no bin.
     pub(super) fn binned_until(&self, now: UnixMs) -> Option<UnixMs> {
         match self.recycle_bin_days {
             0 => None,
@@ -24,7 +25,7 @@ impl Settings {
 }
 
 impl Model {
-    /// A volume in the bin, or the refusal that it is not there.
+    /// Returns a volume in the bin, or the refusal that it is not there.
     ///
     /// # Errors
     /// [`Refusal::VolumesNotFound`].
@@ -33,7 +34,7 @@ impl Model {
         found.ok_or_else(|| Refusal::VolumesNotFound(vec![id]))
     }
 
-    /// A snapshot in the bin, or the refusal that it is not there.
+    /// Returns a snapshot in the bin, or the refusal that it is not there.
     ///
     /// # Errors
     /// [`Refusal::SnapshotsNotFound`].
@@ -45,11 +46,11 @@ impl Model {
 
     pub(super) fn restore_volume(&self, id: VolumeId, now: UnixMs) -> Result<Decision, Refusal> {
         let volume = self.binned_volume(id)?;
-        // Once its time is over, its bytes may be gone.
+        // After its time in the bin, its bytes may be deleted.
         if matches!(volume.phase, Phase::Binned { until, .. } if now >= until) {
             return Err(Refusal::VolumesNotFound(vec![id]));
         }
-        // What has become of its bytes meanwhile, the data plane knows.
+        // The data plane reports whether its bytes are intact.
         let restored = Volume { phase: Phase::Ready, ..volume.clone() };
         Ok(Decision::reopening(restored))
     }
@@ -69,7 +70,7 @@ impl Model {
         Ok(Decision::changing_snapshot(Snapshot { phase, ..snapshot.clone() }))
     }
 
-    /// The event that ends a volume's time in the bin now; `None` if it is over.
+    /// Returns the event that ends a volume's time in the bin now; `None` if it has ended.
     ///
     /// # Errors
     /// [`Refusal::VolumesNotFound`].
@@ -78,12 +79,12 @@ impl Model {
         let Phase::Binned { entered, until } = volume.phase else {
             return Err(Refusal::VolumesNotFound(vec![id]));
         };
-        // Not `now`: the next start may count a little less time, and would restore it.
+        // Not `now`: the next start may count slightly less time, and would restore it.
         let phase = Phase::Binned { entered, until: UnixMs::default() };
         Ok((until > now).then(|| Event::Volume(Volume { phase, ..volume.clone() })))
     }
 
-    /// Volumes and snapshots whose time in the bin is over.
+    /// Returns volumes and snapshots whose time in the bin has ended.
     #[must_use]
     pub fn outdated(&self, now: UnixMs) -> (Vec<VolumeId>, Vec<SnapshotId>) {
         let (volumes, snapshots) = self.index.binned();

@@ -1,8 +1,8 @@
-//! What a new volume begins as, and copies of volumes and snapshots.
+//! Origins of new volumes, and copies of volumes and snapshots.
 //!
-//! A copy of a volume begins as a snapshot that is made for it alone. So does a volume that is
-//! encrypted though its snapshot or its source is not: the bytes are copied into a snapshot first.
-//! Such a snapshot is never shown, and it is deleted as soon as the volume is made or given up.
+//! A copy of a volume begins as a snapshot that is made only for it. So does an encrypted volume
+//! whose snapshot or source is not encrypted: the bytes are first copied into a snapshot. Such a
+//! snapshot is never shown, and it is deleted as soon as the volume is complete or has failed.
 
 use evenkeel_core::ids::{SnapshotId, VolumeId};
 use evenkeel_core::quota;
@@ -15,21 +15,21 @@ use super::{
     Volume,
 };
 
-/// The most copies of volumes in progress.
+/// Maximum number of copies of volumes in progress.
 const VOLUME_COPIES_MAX: usize = quota::EC2.volume_copies;
-/// The most copies of snapshots in progress.
+/// Maximum number of copies of snapshots in progress.
 const SNAPSHOT_COPIES_MAX: usize = quota::EC2.snapshot_copies;
 
-/// What a new volume begins as, and whether it is encrypted.
+/// Origin of a new volume, and whether it is encrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Begins {
-    /// As this snapshot is. Without it and a source it begins empty.
+    /// The snapshot with which it begins. Without it and a source it begins empty.
     pub snapshot: Option<SnapshotId>,
-    /// As this volume is now.
+    /// The volume of which it is a copy.
     pub source: Option<VolumeId>,
-    /// Whether encryption was asked for; `None` leaves it to its origin and the account.
+    /// Whether encryption was requested; `None` leaves it to its origin and the account.
     pub is_encrypted: Option<bool>,
-    /// Ids for snapshots that are made for it alone.
+    /// Ids for snapshots that are made only for it.
     pub spares: [SnapshotId; 2],
 }
 
@@ -54,12 +54,12 @@ pub(super) struct Beginning {
     pub is_encrypted: bool,
     pub is_fast_restored: bool,
     pub through: Option<SnapshotId>,
-    /// Snapshots that are made for it, and the one of which a credit is taken.
+    /// Creations of snapshots for it, and the snapshot from which a credit is taken.
     pub events: Vec<Event>,
 }
 
 impl Model {
-    /// Checks what a new volume is to begin as, and decides which snapshots are made for it.
+    /// Checks a new volume's origin, and decides which snapshots are made for it.
     pub(super) fn beginning(
         &self,
         settings: &Settings,
@@ -174,7 +174,7 @@ impl Model {
         })
     }
 
-    /// Checks that one more snapshot may be copied: for a client, or for a volume alone.
+    /// Checks that one more snapshot may be copied, for a client or for a volume.
     fn check_copies(&self, is_own: bool) -> Result<(), Refusal> {
         let alike = self.copying().filter(|copy| copy.for_volume.is_some() == is_own).count();
         match alike {
@@ -183,23 +183,23 @@ impl Model {
         }
     }
 
-    /// The bytes of a snapshot; of one that is not there yet, as many as it may have.
+    /// Returns the bytes of data in a snapshot. If it does not exist, returns its size.
     fn data_of(&self, id: SnapshotId, size_gib: u32) -> ByteCount {
         let known = self.snapshots.get(&id).map(|it| ByteCount(it.taken()));
         known.unwrap_or(ByteCount::from_gib(size_gib))
     }
 
-    /// The snapshots that are being copied, by id.
+    /// Returns the snapshots that are being copied, by id.
     pub fn copying(&self) -> impl Iterator<Item = &Snapshot> {
         self.index.copying().iter().filter_map(|id| self.snapshots.get(id))
     }
 
-    /// The snapshots that were made for a volume alone, by id.
+    /// Returns the snapshots that were made only for a volume, by id.
     pub fn made_for(&self, volume: VolumeId) -> impl Iterator<Item = &Snapshot> {
         self.index.made_for(volume).filter_map(|id| self.snapshots.get(&id))
     }
 
-    /// The events that delete the snapshots that were made for a volume alone.
+    /// Returns the events that delete the snapshots that were made only for a volume.
     pub(super) fn without_own(&self, volume: VolumeId) -> Vec<Event> {
         let deleting = |own: &Snapshot| {
             let phase = SnapshotPhase::Deleting { data: ByteCount(own.taken()) };
@@ -225,7 +225,7 @@ impl Model {
 }
 
 impl Snapshot {
-    /// A pending snapshot without any properties.
+    /// Creates a pending snapshot without any properties.
     #[must_use]
     pub fn new(id: SnapshotId, volume: VolumeId, size_gib: u32, now: UnixMs) -> Self {
         Self {

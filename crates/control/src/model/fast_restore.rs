@@ -1,9 +1,9 @@
 //! Fast restore of snapshots, and its credits.
 //!
 //! A volume of a snapshot is as fast as any other at once, so nothing has to be prepared: fast
-//! restore is on as soon as it is asked for and the snapshot is completed. Its credits are counted
-//! by EC2's rule, so that what reads them finds what it finds there: a bucket of max(1, min(10,
-//! 1,024 / GiB)) credits that is empty at first and gets min(10, 1,024 / GiB) each hour; a volume
+//! restore is on as soon as it is requested and the snapshot is completed. Its credits are counted
+//! by EC2's rule, so that programs that read them find EC2's values: a bucket of max(1, min(10,
+//! 1,024 / GiB)) credits that is empty at first and gets min(10, 1,024 / GiB) each hour. A volume
 //! takes one, or is made without.
 
 use evenkeel_core::ids::SnapshotId;
@@ -11,38 +11,38 @@ use evenkeel_core::quota;
 
 use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
-/// Millionths in a credit.
+/// Number of millionths in a credit.
 pub const MICRO: u64 = 1_000_000;
 const HOUR_MS: u64 = 3_600_000;
-/// The most snapshots with fast restore: EC2's quota.
+/// Maximum number of snapshots with fast restore: EC2's quota.
 const FAST_MAX: usize = quota::EC2.fast_restores;
-/// The most GiB of a snapshot with fast restore.
+/// Maximum size of a snapshot with fast restore, in GiB.
 const SIZE_GIB_MAX: u32 = 16_384;
 
-/// Fast restore of a snapshot that is turned on.
+/// Fast restore of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastRestore {
     /// When it was turned on.
     pub since: UnixMs,
-    /// Millionths of credits that there were when one was taken last.
+    /// Credits when one was taken last, in millionths.
     pub credits: u64,
-    /// When that was.
+    /// When one was taken last.
     pub counted: UnixMs,
 }
 
 impl FastRestore {
-    /// The credits of the bucket in millionths, for a snapshot of this size.
+    /// Returns the maximum of credits in millionths, for a snapshot of this size.
     #[must_use]
     pub fn bucket(size_gib: u32) -> u64 {
         Self::per_hour(size_gib).max(MICRO)
     }
 
-    /// Millionths of credits that are added in an hour.
+    /// Returns the credits that are added in an hour, in millionths.
     fn per_hour(size_gib: u32) -> u64 {
         (1_024 * MICRO / u64::from(size_gib.max(1))).min(10 * MICRO)
     }
 
-    /// Millionths of credits that there are now.
+    /// Returns the present credits in millionths.
     #[must_use]
     pub fn balance(&self, size_gib: u32, now: UnixMs) -> u64 {
         let added = u128::from(now.ms_since(self.counted)) * u128::from(Self::per_hour(size_gib));
@@ -52,7 +52,7 @@ impl FastRestore {
 }
 
 impl Snapshot {
-    /// The state of its fast restore, if it is turned on.
+    /// Returns the state of its fast restore, if it is turned on.
     #[must_use]
     pub const fn fast_restore_state(&self) -> &'static str {
         match self.phase {
@@ -62,12 +62,12 @@ impl Snapshot {
         }
     }
 
-    /// It with one credit less, if it has one.
+    /// Returns the fast restore with one credit less; `None` if it has no credit.
     #[must_use]
     pub fn less_a_credit(&self, now: UnixMs) -> Option<Self> {
         let SnapshotPhase::Completed { ended, .. } = self.phase else { return None };
         let fast = self.fast_restore?;
-        // It may have been asked for while the snapshot was being made.
+        // Fast restore may have been requested while the snapshot was being made.
         let fast = FastRestore { counted: fast.counted.max(ended), ..fast };
         let credits = fast.balance(self.size_gib, now).checked_sub(MICRO)?;
         let fast_restore = Some(FastRestore { credits, counted: now, ..fast });
@@ -109,7 +109,7 @@ impl Model {
         Ok(Decision { events, ..Decision::default() })
     }
 
-    /// The snapshots with fast restore, by id.
+    /// Returns the snapshots with fast restore, by id.
     pub fn fast_restored(&self) -> impl Iterator<Item = &Snapshot> {
         self.index.fast().iter().filter_map(|id| self.snapshots.get(id))
     }

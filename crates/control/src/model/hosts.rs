@@ -6,7 +6,7 @@ use evenkeel_wire::agent::HostAddress;
 
 use super::{Decision, Event, HOSTS_MAX, Host, Model, Refusal, Settings, TAGS_MAX, Tags, UnixMs};
 
-/// How long a terminated host is shown, in milliseconds: an hour, as on EC2.
+/// Time for which a terminated host is shown, in milliseconds: an hour, as on EC2.
 pub const TERMINATED_SHOWN_MS: u64 = 3_600_000;
 
 /// The state of a host, as EC2 calls it.
@@ -24,7 +24,7 @@ pub enum HostState {
 }
 
 impl HostState {
-    /// The name and the number in the EC2 API.
+    /// Returns the name and the number in the EC2 API.
     #[must_use]
     pub const fn name(self) -> (&'static str, u32) {
         match self {
@@ -48,7 +48,7 @@ pub(super) struct NewHost<'a> {
 }
 
 impl Model {
-    /// The server's own machine: the first host registered with its type and address.
+    /// Returns the server's own machine: the first host registered with its type and address.
     #[must_use]
     pub fn local_host(&self) -> Option<&Host> {
         self.hosts.values().filter(|h| h.is_local()).min_by_key(|h| (h.registered, h.id))
@@ -77,7 +77,7 @@ impl Model {
         let state = HostState::Running;
         let (tags, zone) = (tags.clone(), zone.clone());
         let host = Host { id, instance_type, address, registered: now, state, tags, zone };
-        // Those that are no longer shown give their place to it.
+        // Hosts that are no longer shown are removed to make room.
         let mut events: Vec<Event> = self
             .hosts
             .values()
@@ -161,14 +161,15 @@ impl Model {
 }
 
 impl Host {
-    /// The most volumes that may be attached to it; `None` if its type sets no limit.
+    /// Returns the maximum number of volumes that may be attached to it; `None` if its type has no
+    /// limit.
     #[must_use]
     pub fn attachments_max(&self) -> Option<usize> {
         let known = instance::by_name(&self.instance_type)?;
         usize::try_from(known.attachments_max).ok()
     }
 
-    /// Whether it is shown to clients.
+    /// Returns whether it is shown to clients.
     #[must_use]
     pub const fn is_shown(&self, now: UnixMs) -> bool {
         match self.state {
@@ -177,7 +178,7 @@ impl Host {
         }
     }
 
-    /// Whether it has the local machine's type and address.
+    /// Returns whether it has the local machine's type and address.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.instance_type == LOCAL_TYPE && self.address == HostAddress::Local

@@ -1,9 +1,8 @@
-//! An index over all volumes, tokens and snapshots, so that no decision looks at all of them:
-//! attachments by host, unsettled volumes, the oldest tokens, sold bytes,
-//! tags, states.
+//! An index over all volumes, tokens and snapshots, so that no decision must read all of them:
+//! attachments by host, unsettled volumes, the oldest tokens, sold bytes, tags, states.
 //!
-//! It is given each volume, token and snapshot before and after a change. Its answers equal a
-//! recomputation over all of them. Nothing here can fail.
+//! It receives each volume, token and snapshot before and after a change. Its answers equal a
+//! recomputation over all of them. No function here can fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -36,11 +35,11 @@ pub(super) struct Index {
     pending_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
     /// Snapshots that are being copied.
     copying: BTreeSet<SnapshotId>,
-    /// Snapshots that were made for a volume alone, by that volume.
+    /// Snapshots that were made only for a volume, by that volume.
     own_snapshots: BTreeSet<(VolumeId, SnapshotId)>,
     /// Copies of volumes in progress, by their source.
     volume_copies: BTreeSet<(VolumeId, VolumeId)>,
-    /// What is in the recycle bin.
+    /// The volumes and the snapshots in the recycle bin.
     binned: (BTreeSet<VolumeId>, BTreeSet<SnapshotId>),
     /// Snapshots with fast restore that are shown.
     fast: BTreeSet<SnapshotId>,
@@ -48,10 +47,10 @@ pub(super) struct Index {
     restored: BTreeSet<SnapshotId>,
     /// Client tokens of snapshots that are shown.
     snapshot_tokens: BTreeMap<String, SnapshotId>,
-    /// Volumes by the hashes of their tags and of their state. A hash takes less memory than what
-    /// it stands for; whoever asks compares the tags and the states themselves.
+    /// Volumes by the hashes of their tags and of their state. A hash takes less memory than the
+    /// text, and may have several; the caller compares the tags and the states themselves.
     found: BTreeSet<(u64, VolumeId)>,
-    /// The same of snapshots.
+    /// Snapshots by the hashes of their tags and of their state.
     found_snapshots: BTreeSet<(u64, SnapshotId)>,
 }
 
@@ -68,7 +67,8 @@ impl Index {
         for snapshot in model.snapshots.values() {
             index.snapshot_but_found(None, Some(snapshot));
         }
-        // All at once: they are sorted first, which takes a fraction of the time and the memory.
+        // Inserted together: they are sorted first, which takes a fraction of the time and the
+        // memory.
         index.found = model.volumes.values().flat_map(hashes_of_volume).collect();
         index.found_snapshots = model.snapshots.values().flat_map(hashes_of_snapshot).collect();
         index
@@ -179,7 +179,7 @@ impl Index {
         }
     }
 
-    /// Volumes that may have one of these values of a property, by id, after an id.
+    /// Returns volumes that may have one of these values of a property, by id, after an id.
     pub fn found(
         &self,
         property: &Property<'_>,
@@ -190,7 +190,7 @@ impl Index {
         merged(property.hashes().map(|hash| of_hash(found, hash, begin).peekable()).collect())
     }
 
-    /// The same of snapshots.
+    /// Returns snapshots that may have one of these values of a property, by id, after an id.
     pub fn found_snapshots(
         &self,
         property: &Property<'_>,
@@ -201,76 +201,76 @@ impl Index {
         merged(property.hashes().map(|hash| of_hash(found, hash, begin).peekable()).collect())
     }
 
-    /// Snapshots that are pending or being deleted, by id.
+    /// Returns snapshots that are pending or being deleted, by id.
     pub const fn unsettled_snapshots(&self) -> &BTreeSet<SnapshotId> {
         &self.unsettled_snapshots
     }
 
-    /// The number of pending snapshots of a volume.
+    /// Returns the number of pending snapshots of a volume.
     pub fn pending_snapshots_of(&self, volume: VolumeId) -> usize {
         self.pending_of(volume).count()
     }
 
-    /// The pending snapshots of a volume, by id.
+    /// Returns the pending snapshots of a volume, by id.
     pub fn pending_of(&self, volume: VolumeId) -> impl Iterator<Item = SnapshotId> {
         let all = self.pending_snapshots.range((volume, SnapshotId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, id)| *id)
     }
 
-    /// Snapshots that are being copied, by id.
+    /// Returns snapshots that are being copied, by id.
     pub const fn copying(&self) -> &BTreeSet<SnapshotId> {
         &self.copying
     }
 
-    /// Snapshots that were made for a volume alone, by id.
+    /// Returns snapshots that were made only for a volume, by id.
     pub fn made_for(&self, volume: VolumeId) -> impl Iterator<Item = SnapshotId> {
         let all = self.own_snapshots.range((volume, SnapshotId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, id)| *id)
     }
 
-    /// The copies of a volume that are in progress, by id.
+    /// Returns the copies of a volume that are in progress, by id.
     pub fn copies_of(&self, source: VolumeId) -> impl Iterator<Item = VolumeId> {
         let all = self.volume_copies.range((source, VolumeId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == source).map(|(_, id)| *id)
     }
 
-    /// The number of copies of volumes that are in progress.
+    /// Returns the number of copies of volumes that are in progress.
     pub fn volume_copies(&self) -> usize {
         self.volume_copies.len()
     }
 
-    /// The volumes and the snapshots in the recycle bin, by id.
+    /// Returns the volumes and the snapshots in the recycle bin, by id.
     pub const fn binned(&self) -> &(BTreeSet<VolumeId>, BTreeSet<SnapshotId>) {
         &self.binned
     }
 
-    /// Snapshots with fast restore, by id.
+    /// Returns snapshots with fast restore, by id.
     pub const fn fast(&self) -> &BTreeSet<SnapshotId> {
         &self.fast
     }
 
-    /// Snapshots that are restored from the archive for some days, by id.
+    /// Returns snapshots that are restored from the archive for some days, by id.
     pub const fn restored(&self) -> &BTreeSet<SnapshotId> {
         &self.restored
     }
 
-    /// The snapshot that was started with a client token.
+    /// Returns the snapshot that was started with a client token.
     pub fn filled_with(&self, token: &str) -> Option<SnapshotId> {
         self.snapshot_tokens.get(token).copied()
     }
 
-    /// Bytes of all volumes and snapshots.
+    /// Returns the bytes of all volumes and snapshots.
     pub const fn bytes_sold(&self) -> u128 {
         self.bytes_sold
     }
 
-    /// The volumes attached to a host, by id.
+    /// Returns the volumes attached to a host, by id.
     pub fn attached_to(&self, host: InstanceId) -> impl Iterator<Item = VolumeId> {
         let all = self.attached.range((host, VolumeId::from_bits(0))..);
         all.take_while(move |(of, _)| *of == host).map(|(_, id)| *id)
     }
 
-    /// Whether a host has a volume under this device name.
+    /// Returns whether a host has a volume under this device name.
     pub fn has_device(&self, host: InstanceId, device: &str) -> bool {
         let first = (host, device.to_owned(), VolumeId::from_bits(0));
         self.devices
@@ -279,35 +279,35 @@ impl Index {
             .is_some_and(|(of, name, _)| *of == host && name == device)
     }
 
-    /// Unsettled volumes without those in error, by id.
+    /// Returns unsettled volumes without those in error, by id.
     pub const fn unsettled(&self) -> &BTreeSet<VolumeId> {
         &self.unsettled
     }
 
-    /// Volumes in error, by id.
+    /// Returns volumes in error, by id.
     pub const fn in_error(&self) -> &BTreeSet<VolumeId> {
         &self.in_error
     }
 
-    /// Names of tokens with their time of use, oldest first.
+    /// Returns names of tokens with their time of use, oldest first.
     pub fn tokens_by_age(&self) -> impl Iterator<Item = (UnixMs, &String)> {
         self.token_ages.iter().map(|(used, name)| (*used, name))
     }
 
-    /// Names of the tokens that created this volume.
+    /// Returns names of the tokens that created this volume.
     pub fn tokens_of(&self, volume: VolumeId) -> impl Iterator<Item = &String> {
         let all = self.token_volumes.range((volume, String::new())..);
         all.take_while(move |(of, _)| *of == volume).map(|(_, name)| name)
     }
 }
 
-/// The client token with which a snapshot that is shown was started.
+/// Returns the client token with which a shown snapshot was started.
 fn token_of(snapshot: &Snapshot) -> Option<&String> {
     let filled = snapshot.filled.as_ref().filter(|_| snapshot.is_shown())?;
     filled.token.as_ref().map(|(name, _)| name)
 }
 
-/// A property by which volumes and snapshots are found without looking at all of them.
+/// A property by which volumes and snapshots are found without reading all of them.
 pub enum Property<'a> {
     /// A tag of this key with one of these values.
     Tag(&'a str, Vec<&'a str>),
@@ -325,14 +325,14 @@ impl Property<'_> {
     }
 }
 
-/// The hash of a tag, or of a state, which has no key: the same in every index.
+/// Returns the hash of a tag, or of a state, which has no key. It is equal in every index.
 fn hash_of(key: Option<&str>, value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (key, value).hash(&mut hasher);
     hasher.finish()
 }
 
-/// By what an object is found.
+/// Returns the hashes of an object's tags and state, with its id.
 fn hashes<K: Copy>(id: K, tags: &Tags, state: &str) -> Vec<(u64, K)> {
     let of_tags = tags.iter().map(|(key, value)| hash_of(Some(key), value));
     of_tags.chain([hash_of(None, state)]).map(|hash| (hash, id)).collect()
@@ -357,7 +357,7 @@ fn change<K: Ord + Copy>(
     }
 }
 
-/// What has this hash, by id.
+/// Returns the ids with this hash, in order.
 fn of_hash<'a, K: Ord + Copy>(
     found: &'a BTreeSet<(u64, K)>,
     hash: u64,
@@ -367,7 +367,7 @@ fn of_hash<'a, K: Ord + Copy>(
     found.range((begin, Bound::Unbounded)).map_while(move |(of, id)| (*of == hash).then_some(*id))
 }
 
-/// Sorted iterators as one that has each of their items once.
+/// Merges sorted iterators into one that has each of their items once.
 fn merged<K: Ord + Copy, I: Iterator<Item = K>>(
     mut all: Vec<Peekable<I>>,
 ) -> impl Iterator<Item = K> {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is found by a property, in pages, is what a look at all volumes finds.
+        /// The volumes found by a property, in pages, are those that a scan of all volumes finds.
         #[test]
         fn what_is_found_is_what_a_look_at_all_finds(
             changes in prop::collection::vec((0..8_u8, 0..4_u8, 0..4_u8, 0..4_usize), 1..60),

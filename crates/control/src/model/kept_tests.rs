@@ -56,7 +56,7 @@ fn modification() -> impl Strategy<Value = Option<Modification>> {
     }))
 }
 
-/// Each host at most once, as the model has it.
+/// Returns attachments to each host at most once, as in the model.
 fn attachments() -> impl Strategy<Value = Vec<Attachment>> {
     let state = prop_oneof![
         Just(AttachmentState::Attached),
@@ -159,7 +159,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Costs and floors that change independently of each other.
+/// Returns costs and floors that change independently of each other.
 fn capacity() -> impl Strategy<Value = Capacity> {
     let cost = || {
         (0_u64..3, 0_u32..3).prop_map(|(us, byte_ns)| LinearCost {
@@ -187,7 +187,7 @@ fn capacity() -> impl Strategy<Value = Capacity> {
                 strained: [Strain::Degraded, Strain::Recovering][..strains]
                     .iter()
                     .map(|strain| {
-                        // A request takes more there, and not only of what there is less.
+                        // In these states requests have other costs, too, not only less time.
                         let costs = Costs { read: costs.write, write: costs.read };
                         let time_ns_per_second = seconds * 500_000_000;
                         (*strain, DeviceFloor { time_ns_per_second, costs })
@@ -232,7 +232,8 @@ fn step() -> impl Strategy<Value = BooksStep> {
     ]
 }
 
-/// What a volume has sold of a time, by the definition: half of its requests are writes.
+/// Returns a volume's sold part of a resource's time, by the definition: half of its requests are
+/// writes.
 fn time(settings: &Settings, volume: &Volume, costs: Costs) -> u128 {
     let (reserved, oversell) = settings.reserved(volume);
     let length = u128::from(reserved.io_bytes());
@@ -243,7 +244,7 @@ fn time(settings: &Settings, volume: &Volume, costs: Costs) -> u128 {
     (pairs * 500_000).div_ceil(u128::from(oversell.ppm()))
 }
 
-/// The rows by their definition.
+/// Returns the rows by their definition.
 fn floors(measured: &Measured) -> Vec<(Row, DeviceFloor, DomainFloor)> {
     let device = measured.device_now();
     let mut rows = vec![(Row::Present, device, measured.domain)];

@@ -6,17 +6,17 @@ use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
-/// The most days of a lock: EC2's.
+/// Maximum number of days of a lock: EC2's.
 pub const LOCK_DAYS_MAX: u32 = 36_500;
-/// The most hours of a cooling-off period: EC2's.
+/// Maximum number of hours of a cooling-off period: EC2's.
 pub const COOL_OFF_HOURS_MAX: u32 = 72;
 
-/// Who may end a lock.
+/// The clients that may end a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockMode {
     /// Any client may unlock it.
     Governance,
-    /// Nobody may, once it has cooled off; its time may be made longer.
+    /// No client may unlock it after its cooling-off period; its time may be extended.
     Compliance,
 }
 
@@ -34,20 +34,20 @@ impl LockMode {
 /// A snapshot's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lock {
-    /// Who may end it.
+    /// The clients that may end it.
     pub mode: LockMode,
     /// When it was set.
     pub created: UnixMs,
-    /// How long a compliance lock may still be changed, in hours.
+    /// Time in which a compliance lock may still be changed, in hours.
     pub cool_off_hours: u32,
     /// Its time in days, from when it was set, or from the snapshot's completion if that is later.
-    /// If it was set to a date, the days until then, rounded up.
+    /// If it was set to a date, the days until the date, rounded up.
     pub days: u32,
     /// The date, if it was set to one.
     pub until: Option<UnixMs>,
 }
 
-/// A lock as of some moment.
+/// A lock at a point in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockView {
     /// The name of its state in the EC2 API.
@@ -56,12 +56,12 @@ pub struct LockView {
     pub starts: Option<UnixMs>,
     /// When it ends.
     pub expires: Option<UnixMs>,
-    /// When it cannot be changed any more.
+    /// When it can no longer be changed.
     pub cools_off: Option<UnixMs>,
 }
 
 impl Lock {
-    /// How it is now, of a snapshot in this phase.
+    /// Returns the lock at `now`, of a snapshot in this phase.
     #[must_use]
     pub fn view(&self, phase: &SnapshotPhase, now: UnixMs) -> LockView {
         let starts = match phase {
@@ -85,13 +85,13 @@ impl Lock {
 }
 
 impl Snapshot {
-    /// Its lock as of `now`, if it has one.
+    /// Returns its lock at `now`, if it has one.
     #[must_use]
     pub fn lock_view(&self, now: UnixMs) -> Option<(Lock, LockView)> {
         self.lock.map(|lock| (lock, lock.view(&self.phase, now)))
     }
 
-    /// The state of the lock that keeps it from being deleted.
+    /// Returns the state of the lock that keeps it from being deleted, if there is one.
     #[must_use]
     pub fn locked(&self, now: UnixMs) -> Option<&'static str> {
         self.lock_view(now).map(|(_, view)| view.state).filter(|state| *state != "expired")
@@ -139,7 +139,7 @@ impl Model {
     }
 }
 
-/// A decision that sets properties of a snapshot of which the data plane knows nothing.
+/// Returns a decision that sets properties of a snapshot that the data plane does not have.
 pub(super) fn changed(snapshot: Snapshot) -> Decision {
     Decision { events: vec![Event::Snapshot(snapshot)], ..Decision::default() }
 }

@@ -86,17 +86,19 @@ pub use tags::{TAGS_MAX, Tagged, Tags};
 pub use tiers::{TierOperation, Tiering};
 use volumes::NewVolume;
 
-/// The most volumes of one control plane: as many as the schedulers of two cores. 100,000 are
-/// measured (`cargo bench -p evenkeel-control --bench mutations`); this leaves room.
+/// Maximum number of volumes of one control plane: as many as the schedulers of two cores. 100,000
+/// are measured (`cargo bench -p evenkeel-control --bench mutations`); this leaves room.
 pub const VOLUMES_MAX: usize = 2 * evenkeel_core::limits::VOLUMES_PER_CORE_MAX;
 const _: () = assert!(VOLUMES_MAX <= evenkeel_core::qos::admission::VOLUMES_MAX);
-/// The most hosts of one control plane. A host is a row and a name; this only bounds memory.
+/// Maximum number of hosts of one control plane. A host is a row and a name; this only bounds
+/// memory.
 pub const HOSTS_MAX: usize = 4_096;
-/// The most instances to which a Multi-Attach volume may be attached.
+/// Maximum number of instances to which a Multi-Attach volume may be attached.
 pub const ATTACHMENTS_MAX: usize = 16;
-/// The most client tokens that are stored; beyond that the oldest is dropped, whatever its age.
+/// Maximum number of client tokens that are stored; beyond it the oldest is removed, whatever its
+/// age.
 const TOKENS_MAX: usize = 100_000;
-/// How long a client token is stored, in milliseconds: a day.
+/// Time for which a client token is stored, in milliseconds: a day.
 pub(crate) const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
 
 /// A point in time: milliseconds of Unix time.
@@ -104,14 +106,14 @@ pub(crate) const TOKEN_LIFETIME_MS: u64 = 24 * 3_600_000;
 pub struct UnixMs(pub u64);
 
 impl UnixMs {
-    /// `ms` milliseconds later; saturates.
+    /// Returns the time `ms` milliseconds later; saturates.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds since `earlier`; zero if `earlier` is later, since a wall clock may be set
-    /// back.
+    /// Returns the milliseconds since `earlier`; zero if `earlier` is later, since a wall clock may
+    /// be set back.
     #[must_use]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -155,7 +157,7 @@ pub enum VolumeState {
 }
 
 impl VolumeState {
-    /// The name in the EC2 API.
+    /// Returns the name in the EC2 API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -180,7 +182,7 @@ pub enum AttachmentState {
 }
 
 impl AttachmentState {
-    /// The name in the EC2 API.
+    /// Returns the name in the EC2 API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -254,17 +256,17 @@ pub struct Volume {
     pub zone: String,
     /// When it was created.
     pub created: UnixMs,
-    /// The snapshot that it was made of, which may be deleted.
+    /// The snapshot from which it was created; the snapshot may have been deleted.
     pub snapshot: Option<SnapshotId>,
-    /// The volume that it is a copy of, which may be deleted.
+    /// The volume of which it is a copy; that volume may have been deleted.
     pub source: Option<VolumeId>,
-    /// While it is created: the snapshot that was made for it alone, as which it begins.
+    /// While it is created: the snapshot that was made only for it, with which it begins.
     pub through: Option<SnapshotId>,
     /// Whether its bytes are encrypted.
     pub is_encrypted: bool,
     /// Whether a credit of its snapshot's fast restore was taken for it.
     pub is_fast_restored: bool,
-    /// A label of EC2's: whether I/O goes on by itself after a possible inconsistency.
+    /// A label of EC2's: whether I/O continues automatically after a possible inconsistency.
     pub auto_enable_io: bool,
     /// Type, size and limits; already the target's while a modification is in progress.
     pub spec: VolumeSpec,
@@ -282,7 +284,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// A volume that is being created: empty, in a zone, attached to nothing.
+    /// Creates a volume in phase `Creating`: empty, in a zone, without attachments.
     #[must_use]
     pub fn new(id: VolumeId, zone: impl Into<String>, spec: VolumeSpec, now: UnixMs) -> Self {
         Self {
@@ -304,7 +306,7 @@ impl Volume {
         }
     }
 
-    /// Its state, as the EC2 API names it.
+    /// Returns its state, as the EC2 API names it.
     #[must_use]
     pub fn state(&self) -> VolumeState {
         match self.phase {
@@ -316,19 +318,19 @@ impl Volume {
         }
     }
 
-    /// Whether it is shown to clients.
+    /// Returns whether it is shown to clients.
     #[must_use]
     pub const fn is_shown(&self) -> bool {
         !matches!(self.phase, Phase::Binned { .. })
     }
 
-    /// Whether the data plane must still confirm new limits.
+    /// Returns whether the data plane must still confirm new limits.
     #[must_use]
     pub fn is_being_modified(&self) -> bool {
         self.modification.as_ref().is_some_and(|m| m.phase == ModificationPhase::Modifying)
     }
 
-    /// Whether the data plane has confirmed everything.
+    /// Returns whether the data plane has confirmed everything.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let attached = |a: &Attachment| a.state == AttachmentState::Attached;
@@ -349,7 +351,7 @@ pub struct Host {
     pub address: HostAddress,
     /// When it was registered.
     pub registered: UnixMs,
-    /// Its state. Nothing but a label: its volumes are served in all but the last.
+    /// Its state, which is only a label: its volumes are served in all states but the last.
     pub state: HostState,
     /// Its tags.
     pub tags: Tags,
@@ -377,7 +379,7 @@ pub enum Command {
         id: VolumeId,
         /// Type, size and limits.
         request: VolumeRequest,
-        /// What it begins as, and whether it is encrypted.
+        /// Its origin, and whether it is encrypted.
         begins: Begins,
         /// The availability zone.
         zone: String,
@@ -404,9 +406,9 @@ pub enum Command {
         /// The volume.
         id: VolumeId,
     },
-    /// Release a volume from a host that ends: if it is marked to go with that host, and no other
-    /// has it, delete it as [`Self::DeleteVolume`] does; else detach it. In one step, so that it
-    /// does not stay when the server ends in between.
+    /// Release a volume from a host that is terminated. If it is marked for deletion with that
+    /// host, and no other host has it, delete it as [`Self::DeleteVolume`] does; else detach it.
+    /// This is one step, so that the volume does not stay when the server ends in between.
     DeleteWithHost {
         /// The volume.
         id: VolumeId,
@@ -463,7 +465,7 @@ pub enum Command {
         id: SnapshotId,
         /// The volume.
         volume: VolumeId,
-        /// What the client says about it.
+        /// The client's description of it.
         description: String,
         /// Its initial tags.
         tags: Tags,
@@ -474,20 +476,20 @@ pub enum Command {
         instance: InstanceId,
         /// The snapshots.
         set: Vec<SnapshotOfSet>,
-        /// What the client says about them.
+        /// The client's description of them.
         description: String,
     },
     /// Begin a snapshot that is filled by a client.
     StartSnapshot {
         /// Id of the new snapshot.
         id: SnapshotId,
-        /// The size of volumes that are made of it, at least.
+        /// The least size of volumes that are made of it, in GiB.
         size_gib: u32,
-        /// What it begins as, and how long it may be idle.
+        /// Its parent, and how long it may be idle.
         filled: Filled,
-        /// Whether encryption was asked for; `None` leaves it to its parent and the account.
+        /// Whether encryption was requested; `None` leaves it to its parent and the account.
         is_encrypted: Option<bool>,
-        /// What the client says about it.
+        /// The client's description of it.
         description: String,
         /// Its initial tags.
         tags: Tags,
@@ -498,9 +500,9 @@ pub enum Command {
         id: SnapshotId,
         /// The snapshot that is copied.
         of: SnapshotId,
-        /// Whether encryption was asked for; `None` leaves it to the source and the account.
+        /// Whether encryption was requested; `None` leaves it to the source and the account.
         is_encrypted: Option<bool>,
-        /// What the client says about it.
+        /// The client's description of it.
         description: String,
         /// Its initial tags.
         tags: Tags,
@@ -541,7 +543,7 @@ pub enum Command {
     RestoreTier {
         /// The snapshot.
         id: SnapshotId,
-        /// For how many days; `None` for good.
+        /// For how many days; `None` permanently.
         days: Option<u32>,
     },
     /// Change the accounts that a snapshot is shared with.
@@ -614,7 +616,7 @@ pub enum Command {
 }
 
 /// A change of the model. Each event has the complete state of its object, so applying one twice
-/// does no harm.
+/// has no further effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The volume has this state.
@@ -642,43 +644,43 @@ pub enum Event {
 pub struct Decision {
     /// The events to store and apply.
     pub events: Vec<Event>,
-    /// What the data plane is called with once they are stored.
+    /// The calls of the data plane after they are stored.
     pub calls: Calls,
 }
 
-/// What the data plane is called with after a decision, beside hosts.
+/// The calls of the data plane after a decision, beside those for hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Calls {
-    /// Nothing.
+    /// None.
     #[default]
     Nothing,
-    /// A volume, unless it is settled.
+    /// Apply a volume, unless it is settled.
     Volume(VolumeId),
-    /// A volume, even if it is settled: the data plane may not hold it.
+    /// Apply a volume even if it is settled, since the data plane may not hold it.
     Reopened(VolumeId),
-    /// A snapshot, which is made or deleted.
+    /// Make or delete a snapshot.
     Snapshot(SnapshotId),
-    /// Snapshots that are made of one moment, each with its volume.
+    /// Make snapshots of one moment, each with its volume.
     Set(Vec<(VolumeId, SnapshotId)>),
 }
 
-/// What is fixed while the server runs.
+/// Settings that are fixed while the server runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The region, for example `local-1`.
     pub region: String,
-    /// The availability zones; the first is that of what names none.
+    /// The availability zones; requests that name none use the first.
     pub zones: Vec<String>,
     /// The account that owns everything: twelve digits.
     pub account: String,
     /// Whether requests may be signed for any region.
     pub any_region: bool,
-    /// Names of this server that clients send in `Host`, beside its addresses. Empty: any, except
-    /// on loopback, where only names of this machine are.
+    /// Names of this server that clients send in `Host`, beside its addresses. Empty: any name,
+    /// except on loopback, where only names of this machine are accepted.
     pub api_hosts: Vec<String>,
-    /// How many requests a second the API answers in the long run; `None` without a limit.
+    /// Maximum rate of requests to the API in the long run, per second; `None` without a limit.
     pub api_rate: Option<u32>,
-    /// The key of the store, with which volumes can be encrypted; `None` if it has none.
+    /// The key of the store, with which volumes can be encrypted; `None` if the store has none.
     pub key: Option<StoreKey>,
     /// How many days deleted volumes and snapshots stay in the recycle bin; 0 if there is none.
     pub recycle_bin_days: u32,
@@ -688,9 +690,9 @@ pub struct Settings {
     pub rules: &'static Rules,
     /// How often a volume may be modified.
     pub modify_policy: ModifyPolicy,
-    /// What the account may have; `None` if only capacity counts.
+    /// The account's quotas; `None` if only capacity limits it.
     pub quotas: Option<&'static Quotas>,
-    /// The operator's figure of what may be sold; never more than was measured.
+    /// The operator's figure of the capacity that may be sold; never more than was measured.
     pub figure: Option<Figure>,
     /// Types that the operator sells more than once, and how many times over.
     pub oversell: BTreeMap<VolumeType, Oversell>,
@@ -699,7 +701,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Those of a server that is told nothing, by the newest rules.
+    /// Returns the settings of a server without options, with the newest rules.
     fn default() -> Self {
         Self {
             region: "local-1".into(),
@@ -914,7 +916,7 @@ impl Model {
         }
     }
 
-    /// The volume, or the refusal that there is none. One in the recycle bin counts as none.
+    /// Returns the volume. Returns a refusal if it does not exist or is in the recycle bin.
     ///
     /// # Errors
     /// [`Refusal::VolumesNotFound`].
@@ -942,7 +944,7 @@ impl Model {
         if absent.is_empty() { Ok(()) } else { Err(Refusal::InstancesNotFound(absent)) }
     }
 
-    /// The host, or the refusal that there is none.
+    /// Returns the host, or the refusal that it does not exist.
     ///
     /// # Errors
     /// [`Refusal::InstancesNotFound`].
@@ -950,7 +952,7 @@ impl Model {
         self.hosts.get(&id).ok_or_else(|| Refusal::InstancesNotFound(vec![id]))
     }
 
-    /// All attachments of one host with their volumes, by volume id.
+    /// Returns all attachments of one host with their volumes, by volume id.
     pub fn attachments_of(
         &self,
         instance: InstanceId,
@@ -960,8 +962,8 @@ impl Model {
         all.filter(move |(_, attachment)| attachment.instance == instance)
     }
 
-    /// Volumes that may have a property, by id, after an id. Others may be among them, so the
-    /// caller compares.
+    /// Returns volumes that may have a property, by id, after an id. Some may not have it, so the
+    /// caller must compare.
     pub fn volumes_with(
         &self,
         property: &Property<'_>,
@@ -970,7 +972,8 @@ impl Model {
         self.index.found(property, after).filter_map(|id| self.volumes.get(&id))
     }
 
-    /// The same of snapshots.
+    /// Returns snapshots that may have a property, by id, after an id. Some may not have it, so the
+    /// caller must compare.
     pub fn snapshots_with(
         &self,
         property: &Property<'_>,
@@ -979,39 +982,39 @@ impl Model {
         self.index.found_snapshots(property, after).filter_map(|id| self.snapshots.get(&id))
     }
 
-    /// Volumes for which the data plane must still be called, without those [`Self::in_error`], by
-    /// id.
+    /// Returns volumes for which the data plane must still be called, without those
+    /// [`Self::in_error`], by id.
     pub fn unsettled(&self) -> impl Iterator<Item = VolumeId> {
         self.index.unsettled().iter().copied()
     }
 
-    /// Volumes in error, by id.
+    /// Returns volumes in error, by id.
     pub fn in_error(&self) -> impl Iterator<Item = VolumeId> {
         self.index.in_error().iter().copied()
     }
 }
 
 impl Decision {
-    /// A decision that sets the state of one snapshot, and in which the data plane takes part.
+    /// Returns a decision that sets the state of one snapshot, and calls the data plane for it.
     fn changing_snapshot(snapshot: Snapshot) -> Self {
         let calls = Calls::Snapshot(snapshot.id);
         Self { events: vec![Event::Snapshot(snapshot)], calls }
     }
 
-    /// A decision that sets the state of one volume.
+    /// Returns a decision that sets the state of one volume, and calls the data plane for it.
     fn changing(volume: Volume) -> Self {
         let calls = Calls::Volume(volume.id);
         Self { events: vec![Event::Volume(volume)], calls }
     }
 
-    /// A decision that sets the state of one volume, of which the data plane is called even if it
-    /// is settled.
+    /// Returns a decision that sets the state of one volume, and calls the data plane for it even
+    /// if it is settled.
     fn reopening(volume: Volume) -> Self {
         let calls = Calls::Reopened(volume.id);
         Self { events: vec![Event::Volume(volume)], calls }
     }
 
-    /// The volume with which the data plane is called.
+    /// Returns the volume with which the data plane is called.
     #[must_use]
     pub const fn volume(&self) -> Option<VolumeId> {
         match self.calls {

@@ -12,7 +12,7 @@ const HOUR_MS: u64 = 3_600_000;
 /// a full 1 TiB volume), so 21,093 ms per GiB, and at most a day.
 const OPTIMIZING_MS_PER_GIB: u64 = 6 * HOUR_MS / 1_024;
 const OPTIMIZING_MS_MAX: u64 = 24 * HOUR_MS;
-/// The most starts of modifications that are stored per volume: more than any rules count.
+/// Maximum number of a volume's stored starts of modifications: more than any rules count.
 pub(super) const STARTS_KEPT: usize = 16;
 
 /// How often a volume may be modified. Every modification takes effect at once.
@@ -25,14 +25,14 @@ pub enum ModifyPolicy {
     /// By the rule of AWS at the date of the volume rules: a waiting time or a number per day, and
     /// a state `optimizing` that takes hours.
     Aws,
-    /// The same, by AWS's rule since 2026-01-15: four modifications in 24 hours.
+    /// By AWS's rule since 2026-01-15: four modifications in 24 hours.
     Aws2026,
-    /// The same, by AWS's rule before: one in six hours.
+    /// By AWS's rule before 2026-01-15: one modification in six hours.
     AwsClassic,
 }
 
 impl ModifyPolicy {
-    /// How often a volume may be modified; `None` if any number of times.
+    /// Returns how often a volume may be modified; `None` without a limit.
     fn rationing(self, rules: &Rules) -> Option<Rationing> {
         match self {
             Self::Immediate => None,
@@ -42,7 +42,7 @@ impl ModifyPolicy {
         }
     }
 
-    /// The phase of a modification once it is in force.
+    /// Returns the phase of a modification once it is in force.
     pub(super) fn settled(self, target: &VolumeSpec, now: UnixMs) -> ModificationPhase {
         match self {
             Self::Immediate => ModificationPhase::Completed { ended: now },
@@ -56,7 +56,8 @@ impl ModifyPolicy {
 }
 
 impl Modification {
-    /// Its state as the EC2 API names it, its progress in percent, and when it ended, as of `now`.
+    /// Returns its state as the EC2 API names it, its progress in percent, and when it ended, at
+    /// `now`.
     #[must_use]
     pub fn progress(&self, now: UnixMs) -> (&'static str, u64, Option<UnixMs>) {
         match self.phase {
@@ -114,7 +115,7 @@ impl Model {
     }
 }
 
-/// Whether this allows one more modification now.
+/// Checks that one more modification is allowed now.
 fn check_rate(rationing: Rationing, volume: &Volume, now: UnixMs) -> Result<(), Refusal> {
     let (modifications_max, hours) = match rationing {
         Rationing::Cooldown { hours } => (1, hours),

@@ -22,9 +22,9 @@ pub enum Settled<'a> {
 }
 
 impl Model {
-    /// The events for volume `id` after the data plane was called with its desired state (or, while
-    /// it is being deleted, with its deletion). They complete everything that was unsettled, or
-    /// roll it back.
+    /// Returns the events for volume `id` after the data plane was called with its desired state,
+    /// or with its deletion if it is being deleted. They complete all unsettled changes, or roll
+    /// them back.
     #[must_use]
     pub fn settle(
         &self,
@@ -62,8 +62,8 @@ impl Model {
         }
     }
 
-    /// The event for a settled volume that could not be brought up; `None` if it is in error for
-    /// that reason already.
+    /// Returns the event for a settled volume that could not be opened; `None` if it is in error
+    /// for that reason already.
     #[must_use]
     pub fn fail(&self, id: VolumeId, reason: &str) -> Option<Event> {
         let phase = Phase::Error(reason.into());
@@ -99,7 +99,7 @@ fn confirmed(settings: &Settings, volume: &Volume, now: UnixMs) -> Option<Volume
     match after.phase {
         Phase::Deleting => return None,
         Phase::Creating | Phase::Error(_) | Phase::Ready => after.phase = Phase::Ready,
-        // It is served to nobody, and stays where it is.
+        // The data plane does not serve it, and it stays in the bin.
         Phase::Binned { .. } => {}
     }
     after.through = None;

@@ -1,15 +1,15 @@
-//! Quotas of the account, for who wants to be refused as on EC2.
+//! Quotas of the account, for servers that refuse requests as EC2 does.
 
 use evenkeel_core::quota::Quotas;
 
 use super::{Event, Model, NO_VOLUME, Refusal, Snapshot, TierOperation, Volume};
 
-/// GiB of a TiB.
+/// GiB in a TiB.
 const TIB: u64 = 1_024;
 
 impl Model {
-    /// Refuses changes after which there is more than the quotas allow. What there was before, and
-    /// what becomes less, is never refused.
+    /// Returns a refusal for changes that exceed a quota. A change that does not increase an amount
+    /// is never refused.
     pub(super) fn check_quotas(
         &self,
         quotas: Option<&Quotas>,
@@ -34,7 +34,7 @@ impl Model {
         }
     }
 
-    /// Checks how many snapshots of a volume are archived. A temporary restore leaves one archived.
+    /// Checks the number of a volume's archived snapshots. A temporarily restored one counts.
     fn check_archived(
         &self,
         quotas: &Quotas,
@@ -60,7 +60,7 @@ impl Model {
         let size = |volume: &Volume| u64::from(volume.spec.size_gib);
         let iops = |volume: &Volume| u64::from(volume.spec.iops.unwrap_or_default());
         let is_more = |of: fn(&Volume) -> u64| of(after) > before.map_or(0, of);
-        // Only what grows is added up: all volumes are looked at for that.
+        // Amounts are added up only if they grow, since that reads all volumes.
         let sum = |of: fn(&Volume) -> u64| {
             let shown = self.volumes.values().filter(|volume| volume.is_shown());
             let others = shown.filter(same).filter(|it| it.id != after.id);

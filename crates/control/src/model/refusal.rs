@@ -33,7 +33,7 @@ pub enum Refusal {
     DeviceMalformed(String),
     /// The host has another volume under this device name.
     DeviceTaken(String),
-    /// The Multi-Attach volume has the most attachments that are allowed.
+    /// The Multi-Attach volume has the maximum of attachments.
     AttachmentLimit(VolumeId),
     /// The volume is attached to a host with the same address: the data plane could not distinguish
     /// the requests of the two hosts.
@@ -72,17 +72,18 @@ pub enum Refusal {
     TooManyTags(String),
     /// The client token was used for another request.
     TokenReused(String),
-    /// The most signatures are stored that were made ahead of the server's clock: this many.
+    /// The maximum number of signatures that were made ahead of the server's clock is stored: this
+    /// many.
     TooManySignatures(usize),
-    /// The control plane has the most volumes that are allowed.
+    /// The control plane has the maximum number of volumes.
     TooManyVolumes,
-    /// The control plane has the most hosts that are allowed.
+    /// The control plane has the maximum number of hosts.
     TooManyHosts,
     /// A new random id exists already: a chance of one in 2^68.
     IdTaken(String),
     /// Not enough space is left for its bytes.
     Space(Box<SpaceShort>),
-    /// There are no such bytes without a volume: they do not exist, or belong to a volume.
+    /// The store has no such bytes without a volume: they do not exist, or belong to a volume.
     NotUnowned(VolumeId),
     /// Bytes without a volume that a data plane has open.
     UnownedServed(VolumeId),
@@ -121,9 +122,9 @@ pub enum Refusal {
         /// The copy.
         copy: VolumeId,
     },
-    /// The most copies of volumes are in progress: so many.
+    /// This number of copies of volumes, the maximum, is in progress.
     TooManyVolumeCopies(usize),
-    /// The most copies of snapshots are in progress: so many.
+    /// This number of copies of snapshots, the maximum, is in progress.
     TooManySnapshotCopies(usize),
     /// The snapshot is being copied, so it cannot be deleted.
     SnapshotBeingCopied {
@@ -132,17 +133,18 @@ pub enum Refusal {
         /// The copy, or the volume that begins as one.
         copy: String,
     },
-    /// Encryption was asked for, by the request or by the account, and the store has no key.
+    /// The request or the account demands encryption, and the store has no key.
     NoKey,
     /// The snapshot has a lock in this state.
     SnapshotLocked(SnapshotId, &'static str),
-    /// The lock can only be made longer; it ends then.
+    /// The lock ends at this time, and can only be extended.
     LockedForGood(SnapshotId, Option<UnixMs>),
     /// The snapshot is not locked.
     NotLocked(SnapshotId),
     /// The snapshot is archived, and must be restored first.
     SnapshotArchived(SnapshotId),
-    /// The snapshot is restored from the archive until then, and counts as archived afterwards.
+    /// The snapshot is restored from the archive until this time, and counts as archived
+    /// afterwards.
     SnapshotRestored(SnapshotId, UnixMs),
     /// The snapshot is not archived.
     NotArchived(SnapshotId),
@@ -152,15 +154,15 @@ pub enum Refusal {
     ArchiveQuota(VolumeId, usize),
     /// The account's setting forbids to share the snapshot with all accounts.
     PublicAccessBlocked(SnapshotId, PublicAccess),
-    /// The snapshot is shared with the most accounts that are allowed.
+    /// The snapshot is shared with the maximum number of accounts.
     TooManyShares(SnapshotId),
-    /// The snapshot has more GiB than this, which is the most for fast restore.
+    /// The snapshot has more GiB than this limit of fast restore.
     TooLargeForFastRestore(SnapshotId, u32),
-    /// The most snapshots have fast restore: so many.
+    /// This number of snapshots, the maximum, has fast restore.
     TooManyFast(usize),
     /// The host is terminated.
     HostTerminated(InstanceId),
-    /// There are as many snapshots as the quota allows.
+    /// The number of snapshots has reached this quota.
     SnapshotQuota(usize),
     /// Volumes of a type would have more bytes than the quota allows.
     StorageQuota {
@@ -194,16 +196,16 @@ pub enum Refusal {
         instance: InstanceId,
         /// Its type, or the one that was wanted.
         instance_type: String,
-        /// The most volumes of that type.
+        /// Maximum number of volumes of that type.
         most: usize,
     },
     /// The host has no volume under this device name.
     NoDevice(InstanceId, String),
     /// No snapshot can be made of a volume in this state.
     NotForSnapshot(VolumeId, VolumeState),
-    /// The volume has the most pending snapshots that are allowed.
+    /// The volume has the maximum number of pending snapshots.
     TooManyPending(VolumeId),
-    /// The control plane has the most snapshots that are allowed.
+    /// The control plane has the maximum number of snapshots.
     TooManySnapshots,
     /// The snapshot is in this state, and not being filled.
     NotFilling(SnapshotId, &'static str),
@@ -216,9 +218,9 @@ pub enum Refusal {
         /// Its units; the last has the number before this one.
         units: u64,
     },
-    /// The control plane has the most snapshots in filling that are allowed.
+    /// The control plane has the maximum number of snapshots that are being filled.
     TooManyFilling,
-    /// There are no such bytes without a snapshot: they do not exist, or belong to a snapshot.
+    /// The store has no such bytes without a snapshot: they do not exist, or belong to a snapshot.
     SnapshotNotUnowned(SnapshotId),
     /// No space is left to sell, and a snapshot takes some.
     SpaceForSnapshot {

@@ -1,6 +1,6 @@
-//! Random sequences of every command, with a store that answers, fails, loses things or stays
-//! silent. A naive oracle scans the whole model for what each command needs, and after every step
-//! rules are checked that hold whatever was asked.
+//! Random sequences of every command, with a store that succeeds, fails, loses bytes or does not
+//! answer. A naive oracle scans the whole model for what each command needs. After every step,
+//! rules that hold for all sequences are checked.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn snap(number: u8) -> SnapshotId {
     SnapshotId::from_bits((number % SNAPSHOTS).into())
 }
 
-/// A command, or something that happens, and three numbers that say to what.
+/// A command or another event, and three numbers that select its parameters.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     kind: u8,
@@ -46,7 +46,7 @@ struct Step {
     answer: Answer,
 }
 
-/// What the store makes of it.
+/// The store's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Done,
@@ -77,7 +77,7 @@ struct World {
     model: Model,
     journals: Vec<Box<dyn Journal>>,
     stored: BTreeMap<SnapshotId, StoredSnapshot>,
-    /// Every event since the beginning.
+    /// All events of the sequence.
     history: Vec<Event>,
     now: UnixMs,
 }
@@ -105,8 +105,8 @@ impl World {
         world
     }
 
-    /// Two volumes, the first of them attached and with a snapshot, so that there is something to
-    /// copy and to delete from the first step on.
+    /// Creates two volumes, the first of them attached and with a snapshot, so that the first step
+    /// can copy and delete something.
     fn furnish(&mut self) {
         for number in 0..2 {
             let command = of_volumes(4, [number, 3, 1]);
@@ -134,7 +134,8 @@ impl World {
         }
     }
 
-    /// Decides and commits, and has the store answer. Returns whether it was accepted.
+    /// Decides and commits a command, and applies the store's answer. Returns whether it was
+    /// accepted.
     fn run(&mut self, command: &Command, answer: Answer) -> bool {
         let decided = self.model.decide(&self.settings, &Capacity::Unknown, command, self.now);
         let Ok(decision) = decided else { return false };
@@ -154,8 +155,7 @@ impl World {
         true
     }
 
-    /// The snapshots that a new volume begins as are asked for at once. Without one of them it is
-    /// given up.
+    /// Requests the snapshots with which a new volume begins. If one fails, the volume fails.
     fn make_own(&mut self, id: VolumeId, answer: Answer) {
         let own: Vec<SnapshotId> = self.model.made_for(id).map(|own| own.id).collect();
         for own in own {
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// What the plane does with a volume when the store has answered.
+    /// Settles a volume with the store's answer, as the plane does.
     fn settle(&mut self, id: VolumeId, answer: Answer) {
         let Some(volume) = self.model.volumes.get(&id) else { return };
         let own = volume.through.filter(|_| volume.phase == Phase::Creating);
@@ -186,7 +186,7 @@ impl World {
         self.commit(self.model.settle(&self.settings, id, settled, self.now));
     }
 
-    /// What the plane does with a snapshot when the store has answered.
+    /// Settles a snapshot with the store's answer, as the plane does.
     fn settle_snapshot(&mut self, id: SnapshotId, answer: Answer) {
         let Some(snapshot) = self.model.snapshots.get(&id).cloned() else { return };
         let is_new = matches!(snapshot.phase, SnapshotPhase::Pending | SnapshotPhase::Filling);
@@ -220,7 +220,7 @@ impl World {
             }
             (Some(SnapshotPhase::Completed { .. }), Answer::Lost | Answer::Unreachable) => {}
             (Some(SnapshotPhase::Completed { .. }), Answer::Silent) => {}
-            // It was refused, or what it copies is lost.
+            // The copy was refused, or its source is lost.
             _ => {
                 let phase = SnapshotPhase::Error("no".into());
                 self.commit(vec![Event::Snapshot(Snapshot { phase, ..copy })]);
@@ -241,7 +241,7 @@ impl World {
         self.commit(vec![Event::Snapshot(Snapshot { phase, ..snapshot })]);
     }
 
-    /// The server's tick: everything that is unsettled is asked for again, and the bin is emptied.
+    /// Runs the server's tick: calls the store again for everything unsettled, and empties the bin.
     fn tick(&mut self, answer: Answer) {
         for id in self.model.snapshots.keys().copied().collect::<Vec<_>>() {
             if self.model.snapshots[&id].phase != SnapshotPhase::Filling {
@@ -264,7 +264,7 @@ impl World {
         assert!(self.model.restores_ended(self.now).is_empty());
     }
 
-    /// A restart: the store is listed, and what it does not have is in error.
+    /// Restarts the server: the store is listed, and a snapshot that it does not have is in error.
     fn restart(&mut self, loses: Option<SnapshotId>) {
         if let Some(id) = loses {
             self.stored.remove(&id);
@@ -278,7 +278,7 @@ impl World {
         self.model = self.journals[0].load().unwrap().model;
     }
 
-    /// What happens without a command. `false` if the step is a command.
+    /// Executes a step that is not a command. Returns `false` if the step is a command.
     fn happens(&mut self, step: &Step) -> bool {
         let [a, b, c] = step.numbers;
         match step.kind {
@@ -286,7 +286,7 @@ impl World {
             1 => self.now = self.now.plus_ms(u64::from(a) * HOUR_MS / 4),
             2 => self.restart((b % 4 == 0).then(|| snap(c))),
             3 => {
-                // A client says that it has put everything.
+                // A client completes a snapshot that it has filled.
                 let filling = self.model.filling().nth(usize::from(a % 3)).cloned();
                 if let Some(filling) = filling {
                     self.store(&filling, true);
@@ -299,7 +299,7 @@ impl World {
     }
 }
 
-/// The commands of volumes.
+/// Returns a command of volumes.
 fn of_volumes(kind: u8, [a, b, c]: [u8; 3]) -> Command {
     let (zone, tags) = (ZONES[usize::from(a % 2)].into(), Tags::new());
     match kind {
@@ -353,7 +353,7 @@ fn request(number: u8) -> VolumeRequest {
     VolumeRequest { volume_type, size_gib, iops, throughput_mibps: None, multi_attach }
 }
 
-/// The commands of snapshots.
+/// Returns a command of snapshots.
 fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     let (description, tags) = (String::new(), Tags::new());
     let id = snap(a);
@@ -399,7 +399,7 @@ fn of_snapshots(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     }
 }
 
-/// The commands of storage tiers.
+/// Returns a command of storage tiers.
 fn of_tiers(kind: u8, [a, b, c]: [u8; 3]) -> Command {
     let id = snap(a);
     match kind {
@@ -408,7 +408,7 @@ fn of_tiers(kind: u8, [a, b, c]: [u8; 3]) -> Command {
     }
 }
 
-/// The other commands.
+/// Returns another command.
 fn of_others(world: &World, kind: u8, [a, b, c]: [u8; 3]) -> Command {
     match kind {
         28 if b % 2 == 0 => {
@@ -483,14 +483,14 @@ proptest! {
             rules::check(&world);
             world.model.invariants();
         }
-        // The history alone, and both journals, give the same model again.
+        // Replaying all events, and loading both journals, give the same model.
         let mut replayed = Model::default();
         world.history.iter().cloned().for_each(|event| replayed.apply(event));
         prop_assert_eq!(&replayed, &world.model);
         world.restart(None);
     }
 
-    /// What waits for the store has an end as soon as the store answers.
+    /// Everything that waits for the store ends as soon as the store answers.
     #[test]
     fn once_the_store_answers_nothing_stays_halfway(
         steps in steps(), has_key: bool, bin_days in 0..2_u32,
@@ -502,8 +502,8 @@ proptest! {
                 world.run(&command, step.answer);
             }
         }
-        // One for what is copied, one for its copy, one for the volume of that, one for what is
-        // left of it.
+        // One tick for a source, one for its copy, one for the copy's volume, and one for the
+        // snapshots that were made for that volume.
         for _ in 0..4 {
             world.tick(Answer::Done);
         }

@@ -1,7 +1,7 @@
 //! Signatures of changes that were made ahead of the server's clock.
 //!
 //! A server refuses changes that were signed before it started, because an earlier server may have
-//! executed them. That does not cover a client whose clock is ahead: what it signed for a later
+//! executed them. That does not cover a client whose clock is ahead: its signature for a later
 //! second may be used before the start as well. So such signatures are stored in the journal before
 //! the change is executed, and every later server knows them. They are stored as client tokens,
 //! which a journal accepts once, under names that are too long for a token of a client.
@@ -12,14 +12,14 @@ use evenkeel_core::ids::VolumeId;
 /// The first part of their names. The rest is the second of signing in twelve digits, which puts
 /// them in order, and the signature.
 const PREFIX: &str = "signature/";
-/// The digits of a second in a name.
+/// Number of digits of a second in a name.
 const SECOND_DIGITS: usize = 12;
-/// The most that are stored at once, each for some minutes.
+/// Maximum number that is stored at once, each for some minutes.
 const KEPT_MAX: usize = 4_096;
-/// The most that are dropped with one change.
+/// Maximum number that is removed with one change.
 const DROPPED_MAX: usize = 256;
-/// A signature is stored for this long after its second: the clocks of two servers of a cluster
-/// may differ by this much.
+/// Time for which a signature is stored after its second, in seconds: the clocks of two servers of
+/// a cluster may differ by this much.
 const AFTER_S: u64 = 300;
 
 /// A signature that was used.
@@ -50,14 +50,14 @@ impl UsedSignature {
 }
 
 impl Model {
-    /// The stored signatures, in the order in which they were signed.
+    /// Returns the stored signatures, in the order in which they were signed.
     pub fn used_signatures(&self) -> impl Iterator<Item = UsedSignature> {
         let all = self.tokens.range(PREFIX.to_owned()..);
         let all = all.take_while(|(name, _)| name.starts_with(PREFIX));
         all.filter_map(|(name, token)| UsedSignature::of(name, token))
     }
 
-    /// The events that store a signature; none if it is stored already.
+    /// Returns the events that store a signature; none if it is stored already.
     ///
     /// # Errors
     /// [`Refusal::TooManySignatures`].

@@ -25,7 +25,7 @@ struct World {
 }
 
 impl World {
-    /// With one volume of 10 GiB.
+    /// Creates a model with one volume of 10 GiB.
     fn new(volume_type: VolumeType) -> Self {
         let settings = Settings { zones: vec!["z".into()], ..Settings::default() };
         let journals: Vec<Box<dyn Journal>> =
@@ -55,7 +55,7 @@ impl World {
         self.run(&Command::DeleteSnapshot { id: snap(number) })
     }
 
-    /// The store has a snapshot.
+    /// Stores a snapshot.
     fn store(&mut self, number: u32, is_complete: bool) {
         let (volume, size, data) = (Some(VOLUME), ByteCount(200 * GIB), ByteCount(3 * GIB));
         let id = snap(number);
@@ -117,7 +117,8 @@ fn a_snapshot_is_what_the_store_says_and_nothing_else() {
     let completed = world.model.snapshots[&snap(1)].clone();
     world.look_up();
     assert_eq!(world.model.snapshots[&snap(1)], completed, "nothing new is nothing new");
-    // What was complete and is gone says so, and is back when its bytes are.
+    // A completed snapshot that is missing goes into error, and is completed again when its bytes
+    // are back.
     let stored = std::mem::take(&mut world.stored);
     world.look_up();
     assert!(world.states().iter().all(|(_, state)| *state == "error"));
@@ -159,7 +160,7 @@ fn volumes_are_made_of_completed_snapshots_no_smaller_than_they_are() {
     assert_eq!(world.run(&of(1, 199)), Err(below));
     world.run(&of(1, 300)).unwrap();
     assert_eq!(world.model.volumes[&VolumeId::from_bits(2)].snapshot, Some(snap(1)));
-    // Neither needs the other any more.
+    // Volume and snapshot are independent now.
     world.run(&Command::DeleteVolume { id: VOLUME }).unwrap();
     assert_eq!(world.model.snapshots[&snap(1)].volume, VOLUME);
     world.delete(1).unwrap();
@@ -208,7 +209,8 @@ fn a_snapshot_takes_space_and_is_refused_when_none_is_left() {
         world.model.admit_bytes(&world.settings, room(gib), &kept, &new(world)).map_err(drop)
     };
     assert_eq!((admit(&world, 200), admit(&world, 201)), (Err(()), Ok(())));
-    // If the data of its volume is known, all of it must fit, beside what is promised to others.
+    // If the data of its volume is known, there must be space for all of it, beside the space
+    // promised to others.
     let with = |filled: u64, pending: u64, gib| {
         let of = BTreeMap::from([(VOLUME, ByteCount(filled * GIB))]);
         let kept = ToBeKept { of, pending: ByteCount(pending * GIB) };

@@ -1,4 +1,4 @@
-//! Snapshots: what they are, and how they are made and deleted.
+//! Snapshots, and how they are made and deleted.
 //!
 //! ```text
 //!             decide                settle: done or found in the store      settle: failed
@@ -9,11 +9,11 @@
 //! delete    any -> deleting         gone                                    deleting
 //! ```
 //!
-//! A snapshot holds a volume at one moment, so a call that was not answered is never repeated:
-//! whether there is a snapshot is found out from the store ([`Model::settle_snapshots`]).
+//! A snapshot holds a volume at one moment, so a call without an answer is never repeated: the
+//! store's list shows whether the snapshot exists ([`Model::settle_snapshots`]).
 //!
-//! A snapshot that is *filled* is made of no volume: a client starts it, puts its units, and
-//! completes it, or it goes into error when nothing was put for a while.
+//! A snapshot that is *filled* is not made of a volume: a client starts it, puts its units, and
+//! completes it. It goes into error when nothing was put for a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,25 +27,25 @@ use super::{
     TAGS_MAX, Tags, Tiering, UnixMs,
 };
 
-/// The most snapshots of one control plane: two of every volume. EC2's quota is 100,000, and it
-/// raises that for who asks. 200,000 are measured (`cargo bench -p evenkeel-control --bench
-/// scale`); this leaves room. All of them in one message of the data plane take a fifth of what a
-/// frame may have.
+/// Maximum number of snapshots of one control plane: two of every volume. EC2's quota is 100,000,
+/// and is raised on request. 200,000 are measured (`cargo bench -p evenkeel-control --bench
+/// scale`); this leaves room. All of them in one message of the data plane take a fifth of a
+/// frame's maximum.
 pub const SNAPSHOTS_MAX: usize = 2 * super::VOLUMES_MAX;
 const _: () = assert!(SNAPSHOTS_MAX >= 250_000);
-/// The most snapshots that are being filled: EC2's quota.
+/// Maximum number of snapshots that are being filled: EC2's quota.
 pub const FILLING_MAX: usize = quota::EC2.filling;
-/// The most accounts that a snapshot is shared with.
+/// Maximum number of accounts that a snapshot is shared with.
 pub(super) const SHARED_MAX: usize = 1_000;
 /// The name under which a snapshot is shared with all accounts.
 pub const EVERYONE: &str = "all";
-/// The volume that a filled snapshot and a copy name: they were made of none.
+/// The volume id of a snapshot that was filled or copied, since it was not made of a volume.
 pub const NO_VOLUME: VolumeId = VolumeId::from_bits(u128::MAX);
 
-/// Why a snapshot of which the store knows nothing is in error.
+/// Reason of the error of a snapshot that the store does not have.
 const NOT_STORED: &str =
     "the store does not have it: the server ended before it was durable; delete it";
-/// The same of one that was complete before.
+/// Reason of the error of a snapshot that was complete before, and that the store does not have.
 const LOST: &str = "its bytes are missing: the store does not have it; delete it";
 
 /// The phase of a snapshot's life.
@@ -57,14 +57,14 @@ pub enum SnapshotPhase {
     Filling,
     /// It is being made as a copy of another.
     Copying {
-        /// The bytes of data that it will have, at most.
+        /// Maximum of the bytes of data that it will have.
         data: ByteCount,
     },
     /// Volumes can be made of it.
     Completed {
         /// The bytes of data in it.
         data: ByteCount,
-        /// When this was noticed.
+        /// When this was detected.
         ended: UnixMs,
     },
     /// The store does not have it; the text has the reason.
@@ -88,7 +88,7 @@ pub enum SnapshotPhase {
 }
 
 impl SnapshotPhase {
-    /// Whether it is being made, filled or copied.
+    /// Returns whether it is being made, filled or copied.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         matches!(self, Self::Pending | Self::Filling | Self::Copying { .. })
@@ -104,9 +104,9 @@ pub struct Snapshot {
     pub volume: VolumeId,
     /// The size of that volume when it was made.
     pub size_gib: u32,
-    /// What the client says about it.
+    /// The client's description of it.
     pub description: String,
-    /// When it was asked for.
+    /// When it was requested.
     pub started: UnixMs,
     /// Its phase.
     pub phase: SnapshotPhase,
@@ -116,13 +116,14 @@ pub struct Snapshot {
     pub filled: Option<Filled>,
     /// The snapshot that it is a copy of, which may be deleted.
     pub copy_of: Option<SnapshotId>,
-    /// The new volume that it was made for, and for nothing else: it is never shown.
+    /// The new volume for which alone it was made; such a snapshot is never shown.
     pub for_volume: Option<VolumeId>,
     /// Whether it is encrypted.
     pub is_encrypted: bool,
-    /// What keeps it from being deleted.
+    /// The lock that keeps it from being deleted.
     pub lock: Option<Lock>,
-    /// Accounts that it is shared with, and `all` for everybody: a label, for there is one account.
+    /// Accounts that it is shared with, and `all` for every account. A label, since there is one
+    /// account.
     pub shared_with: BTreeSet<String>,
     /// Its fast restore, if that is turned on.
     pub fast_restore: Option<FastRestore>,
@@ -133,16 +134,16 @@ pub struct Snapshot {
 /// How a snapshot that is filled by a client was started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filled {
-    /// The snapshot that it begins as.
+    /// The snapshot with whose content it begins.
     pub parent: Option<SnapshotId>,
-    /// After so many minutes without a unit it goes into error.
+    /// Minutes without a unit after which it goes into error.
     pub timeout_min: u32,
     /// Client token and fingerprint of the request.
     pub token: Option<(String, String)>,
 }
 
 impl Snapshot {
-    /// Its state, as the EC2 API names it.
+    /// Returns its state, as the EC2 API names it.
     #[must_use]
     pub const fn state(&self) -> &'static str {
         match self.phase {
@@ -154,7 +155,7 @@ impl Snapshot {
         }
     }
 
-    /// How much of it is made, in percent.
+    /// Returns its progress in percent.
     #[must_use]
     pub const fn percent(&self) -> u32 {
         match self.phase {
@@ -163,28 +164,28 @@ impl Snapshot {
         }
     }
 
-    /// Whether it is shown to clients.
+    /// Returns whether it is shown to clients.
     #[must_use]
     pub const fn is_shown(&self) -> bool {
         self.for_volume.is_none()
             && !matches!(self.phase, SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. })
     }
 
-    /// Whether it is being made, filled or copied.
+    /// Returns whether it is being made, filled or copied.
     #[must_use]
     pub const fn is_pending(&self) -> bool {
         self.phase.is_pending()
     }
 
-    /// Whether the data plane must still be called, or asked.
+    /// Returns whether the data plane must still be called for it.
     #[must_use]
     pub const fn is_unsettled(&self) -> bool {
         matches!(self.phase, SnapshotPhase::Pending | SnapshotPhase::Deleting { .. })
     }
 
-    /// The bytes that it counts with, of those for sale: all its data, though it may share most of
-    /// it with its volume and with other snapshots. Before it is completed nothing is known, except
-    /// of a copy.
+    /// Returns its part of the sold bytes: all its data, even if it shares most of it with its
+    /// volume and with other snapshots. Before it is completed the data is unknown, except of a
+    /// copy.
     #[must_use]
     pub const fn taken(&self) -> u64 {
         match self.phase {
@@ -227,7 +228,7 @@ pub(super) struct NewFilled<'a> {
 }
 
 impl Model {
-    /// The snapshot, or the refusal that there is none.
+    /// Returns the snapshot, or the refusal that it does not exist.
     ///
     /// # Errors
     /// [`Refusal::SnapshotsNotFound`].
@@ -270,7 +271,7 @@ impl Model {
         })
     }
 
-    /// The decision that there are new snapshots of volumes that this host has attached.
+    /// Decides on new snapshots of volumes that this host has attached.
     pub(super) fn create_snapshots(
         &self,
         instance: InstanceId,
@@ -282,7 +283,7 @@ impl Model {
         self.check_room_for_snapshots(set.len())?;
         let (mut events, mut ids) = (Vec::new(), Vec::new());
         for SnapshotOfSet { id, volume, tags } in set {
-            // It may have been detached since the request came.
+            // It may have been detached since the request arrived.
             let attached = &self.volume(*volume)?.attachments;
             if !attached.iter().any(|attachment| attachment.instance == instance) {
                 return Err(Refusal::NotAttachedTo(*volume, instance));
@@ -294,7 +295,7 @@ impl Model {
         Ok(Decision { events, calls: Calls::Set(ids) })
     }
 
-    /// Checks that there may be so many more snapshots.
+    /// Checks that there is room for `more` snapshots.
     pub(super) fn check_room_for_snapshots(&self, more: usize) -> Result<(), Refusal> {
         match self.snapshots.len() + more {
             ..=SNAPSHOTS_MAX => Ok(()),
@@ -302,7 +303,7 @@ impl Model {
         }
     }
 
-    /// The decision that a new snapshot exists, if there may be one more.
+    /// Decides on a new snapshot, if there is room for one more.
     pub(super) fn add_snapshot(&self, snapshot: Snapshot) -> Result<Decision, Refusal> {
         self.check_room_for_snapshots(1)?;
         if self.snapshots.contains_key(&snapshot.id) {
@@ -311,7 +312,7 @@ impl Model {
         Ok(Decision::changing_snapshot(snapshot))
     }
 
-    /// The snapshot that was started with a client token.
+    /// Returns the snapshot that was started with a client token.
     #[must_use]
     pub fn started_with(&self, token: &str) -> Option<&Snapshot> {
         let id = self.index.filled_with(token)?;
@@ -337,7 +338,7 @@ impl Model {
         let is_encrypted = match filled.parent {
             Some(parent) => {
                 self.check_snapshot_for_volume(parent, size_gib, now)?;
-                // It shares the blocks of its parent, and so their key.
+                // It shares the blocks of its parent, and therefore their key.
                 self.snapshot(parent)?.is_encrypted
             }
             None => self.encryption(settings, false, is_encrypted)?,
@@ -358,7 +359,7 @@ impl Model {
         })
     }
 
-    /// The snapshots that are being filled, by id.
+    /// Returns the snapshots that are being filled, by id.
     pub fn filling(&self) -> impl Iterator<Item = &Snapshot> {
         let pending = self.index.pending_of(NO_VOLUME).filter_map(|id| self.snapshots.get(&id));
         pending.filter(|snapshot| snapshot.phase == SnapshotPhase::Filling)
@@ -382,7 +383,7 @@ impl Model {
             }
             _ => SnapshotPhase::Deleting { data: ByteCount(snapshot.taken()) },
         };
-        // Its client token is free, also if it comes back.
+        // Its client token may be used again, even if the snapshot is restored.
         if let Some(filled) = &mut snapshot.filled {
             filled.token = None;
         }
@@ -434,9 +435,9 @@ impl Model {
         Ok(())
     }
 
-    /// The events for `ids` after the store has listed all its snapshots. One that the store has
-    /// becomes completed when it is complete there; one that the store does not have is in error.
-    /// Snapshots that are being deleted stay so.
+    /// Returns the events for `ids` after the store has listed all its snapshots. A snapshot
+    /// becomes completed if it is complete in the store, and goes into error if the store does not
+    /// have it. Snapshots that are being deleted stay so.
     #[must_use]
     pub fn settle_snapshots(
         &self,
@@ -448,9 +449,9 @@ impl Model {
             let snapshot = self.snapshots.get(&id)?;
             let phase = match (&snapshot.phase, stored.get(&id)) {
                 (SnapshotPhase::Deleting { .. } | SnapshotPhase::Binned { .. }, _) => return None,
-                // The copier knows whether all of it is there.
+                // The copier decides whether the copy is complete.
                 (SnapshotPhase::Copying { .. }, _) => return None,
-                // That its bytes are complete is not enough: its client has to say so.
+                // Complete bytes are not enough: the client must complete the snapshot.
                 (SnapshotPhase::Filling, Some(_)) => return None,
                 (SnapshotPhase::Error(_), _) if snapshot.filled.is_some() => return None,
                 (SnapshotPhase::Completed { .. }, Some(_)) => return None,
@@ -468,7 +469,7 @@ impl Model {
         ids.into_iter().filter_map(settled).collect()
     }
 
-    /// Snapshots for which the data plane must still be called or asked, by id.
+    /// Returns snapshots for which the data plane must still be called, by id.
     pub fn unsettled_snapshots(&self) -> impl Iterator<Item = SnapshotId> {
         self.index.unsettled_snapshots().iter().copied()
     }

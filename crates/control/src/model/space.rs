@@ -54,7 +54,8 @@ impl FromStr for SpaceOversell {
 }
 
 impl SpaceOversell {
-    /// The bytes that may be sold if the store holds `total` bytes; `None` means any number.
+    /// Returns the bytes that may be sold if the store holds `total` bytes; `None` means any
+    /// number.
     #[must_use]
     pub fn for_sale(self, total: ByteCount) -> Option<ByteCount> {
         let Self::Times(times) = self else { return None };
@@ -75,13 +76,12 @@ pub struct Room {
     pub unowned_snapshots: Vec<(SnapshotId, ByteCount)>,
 }
 
-/// What snapshots that are being made may come to count with: nothing is known of one itself before
-/// it is completed.
+/// Space that pending snapshots may take. The data of a snapshot is unknown before it is completed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ToBeKept {
-    /// Data of the volumes that are asked for one, if the data plane knows.
+    /// Data of each volume of which a snapshot is requested, if the data plane knows it.
     pub of: BTreeMap<VolumeId, ByteCount>,
-    /// What was promised to those that are pending.
+    /// Bytes that pending snapshots may take.
     pub pending: ByteCount,
 }
 
@@ -101,7 +101,7 @@ pub struct SpaceShort {
 }
 
 impl ToBeKept {
-    /// What a new snapshot may come to count with.
+    /// Returns the bytes that a new snapshot may take.
     #[must_use]
     pub fn by(&self, new: &Snapshot) -> ByteCount {
         match new.phase {
@@ -111,7 +111,7 @@ impl ToBeKept {
     }
 }
 
-/// The bytes that a volume counts with; during a modification, the larger of before and after.
+/// Returns the bytes that a volume takes; during a modification, the larger of before and after.
 pub(super) fn taken(volume: &Volume) -> u64 {
     let before = volume.modification.as_ref().filter(|_| volume.is_being_modified());
     let before = before.map_or(0, |modification| modification.original.size_gib);
@@ -119,14 +119,14 @@ pub(super) fn taken(volume: &Volume) -> u64 {
 }
 
 impl Model {
-    /// Bytes sold to the existing volumes and snapshots.
+    /// Returns the bytes sold to the existing volumes and snapshots.
     #[must_use]
     pub fn bytes_sold(&self) -> ByteCount {
         ByteCount(u64::try_from(self.index.bytes_sold()).unwrap_or(u64::MAX))
     }
 
-    /// Bytes in use of those for sale: by the volumes and snapshots, and by stored bytes that
-    /// belong to none.
+    /// Returns the sold bytes that are in use: by the volumes and snapshots, and by stored bytes
+    /// that belong to none.
     #[must_use]
     pub fn taken_of(&self, room: &Room) -> ByteCount {
         let unowned = room.unowned.iter().filter(|(id, _)| !self.volumes.contains_key(id));

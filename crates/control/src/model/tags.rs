@@ -11,7 +11,7 @@ use super::{Decision, Event, Model, Refusal};
 /// The tags of one resource, by key.
 pub type Tags = BTreeMap<String, String>;
 
-/// The most tags of one resource.
+/// Maximum number of tags of one resource.
 pub const TAGS_MAX: usize = 50;
 
 /// A resource that can be tagged.

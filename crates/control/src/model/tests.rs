@@ -1,4 +1,5 @@
-//! The model against an oracle that knows only the rules, and against its own copy in the database.
+//! Tests the model against an oracle that knows only the rules, and against its copy in the
+//! database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +60,7 @@ fn modify(volume: u8, change: VolumeChange) -> Command {
 struct World {
     settings: Settings,
     model: Model,
-    /// Every kind of journal, each with all decisions.
+    /// Each kind of journal, with all decisions.
     journals: Vec<Box<dyn Journal>>,
     now: UnixMs,
 }
@@ -117,7 +118,7 @@ impl World {
         change.events.into_iter().for_each(|event| self.model.apply(event));
     }
 
-    /// The content of all journals.
+    /// Returns the content of all journals.
     fn loaded(&mut self) -> Model {
         let mut loaded = self.journals.iter_mut().map(|journal| journal.load().unwrap().model);
         let first = loaded.next().unwrap();
@@ -168,7 +169,7 @@ impl ModelStep {
 }
 
 impl Oracle {
-    /// Whether the step is allowed; executes it if `done`.
+    /// Returns whether the step is allowed; executes it if `done`.
     fn step(&mut self, step: &ModelStep, done: bool) -> bool {
         let device_taken = |h: u8, d: usize| {
             self.volumes.values().any(|(_, _, attached)| attached.get(&h) == Some(&d))
@@ -541,7 +542,7 @@ fn quotas_bound_what_becomes_more() {
     let grow =
         |size_gib| modify(3, VolumeChange { size_gib: Some(size_gib), ..VolumeChange::default() });
     assert_eq!(world.run(&grow(2_049), true), Err(quota(49_152, 2_049)));
-    // What is beyond the quota since before can still be changed, attached and deleted.
+    // Volumes that exceeded the quota before can still be changed, attached and deleted.
     world.settings.quotas = None;
     world.run(&grow(4_096), true).unwrap();
     world.settings.quotas = Some(&evenkeel_core::quota::EC2);
@@ -573,11 +574,11 @@ fn a_host_that_ends_takes_what_is_its_own_and_marked_at_that_moment() {
         world.run(&mark(1, device, true), true).unwrap();
     }
     world.run(&attach(3, 2, "/dev/sdf"), true).unwrap();
-    // Detached since: it is nobody's, and stays.
+    // Detached since: it has no host, and stays.
     world.run(&detach(0, Some(1)), true).unwrap();
     let refused = world.run(&release(0, 1), true);
     assert_eq!(refused, Err(Refusal::NotAttachedTo(vol(0), host(1))));
-    // No longer marked: it is detached. Marked: it goes. Of two hosts the last one decides.
+    // No longer marked: it is detached. Marked: it is deleted, unless another host has it.
     world.run(&mark(1, "/dev/sdg", false), true).unwrap();
     for volume in 1..4 {
         world.run(&release(volume, 1), true).unwrap();

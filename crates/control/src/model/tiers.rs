@@ -1,9 +1,8 @@
-//! Storage tiers of snapshots: archived, restored for some days, restored for good.
+//! Storage tiers of snapshots: archived, restored for some days, restored permanently.
 //!
-//! The tier is a state of EC2's API and nothing else: the bytes of an archived snapshot stay where
-//! they are, and only what may be done with it changes. So each operation is completed as soon as
-//! it is asked for. A temporary restore ends by the server's time, whether the tick has noted its
-//! end or not.
+//! The tier is only a state of EC2's API: the bytes of an archived snapshot stay where they are,
+//! and only the allowed operations change. So each operation is completed at once. A temporary
+//! restore ends by the server's time, even if the tick has not recorded its end.
 
 use evenkeel_core::ids::SnapshotId;
 
@@ -11,10 +10,10 @@ use super::locks::changed;
 use super::{Decision, Event, Model, Refusal, Snapshot, SnapshotPhase, UnixMs};
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// The most days of a temporary restore: EC2's.
+/// Maximum number of days of a temporary restore: EC2's.
 pub const RESTORE_DAYS_MAX: u32 = 180;
 
-/// What was done last with the tier of a snapshot.
+/// The last operation on the tier of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TierOperation {
     /// It was archived, or its temporary restore has ended.
@@ -24,14 +23,14 @@ pub enum TierOperation {
         /// When it counts as archived again.
         until: UnixMs,
     },
-    /// It was restored for good.
+    /// It was restored permanently.
     PermanentRestore,
 }
 
 /// The storage tier of a snapshot that was archived at least once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tiering {
-    /// What was done last.
+    /// The last operation.
     pub last: TierOperation,
     /// When that was.
     pub began: UnixMs,
@@ -40,7 +39,7 @@ pub struct Tiering {
 }
 
 impl Snapshot {
-    /// Its tiering as of `now`, if it was archived at least once.
+    /// Returns its tiering at `now`, if it was archived at least once.
     #[must_use]
     pub fn tiering_at(&self, now: UnixMs) -> Option<Tiering> {
         let tiering = self.tiering?;
@@ -52,13 +51,13 @@ impl Snapshot {
         }
     }
 
-    /// Whether it must be restored before it can be used.
+    /// Returns whether it must be restored before it can be used.
     #[must_use]
     pub fn is_archived(&self, now: UnixMs) -> bool {
         self.tiering_at(now).is_some_and(|it| it.last == TierOperation::Archive)
     }
 
-    /// When its temporary restore ends; `None` if it has none.
+    /// Returns when its temporary restore ends; `None` if it has none.
     #[must_use]
     pub fn restored_until(&self, now: UnixMs) -> Option<UnixMs> {
         match self.tiering_at(now)?.last {
@@ -67,7 +66,7 @@ impl Snapshot {
         }
     }
 
-    /// The name of its tier in the EC2 API.
+    /// Returns the name of its tier in the EC2 API.
     #[must_use]
     pub fn tier(&self, now: UnixMs) -> &'static str {
         if self.is_archived(now) { "archive" } else { "standard" }
@@ -130,7 +129,7 @@ impl Model {
         Ok(changed(Snapshot { tiering, ..snapshot.clone() }))
     }
 
-    /// The events after which no temporary restore that has ended counts as one.
+    /// Returns the events that record the end of temporary restores.
     #[must_use]
     pub fn restores_ended(&self, now: UnixMs) -> Vec<Event> {
         let ended = |id: &SnapshotId| {

@@ -21,14 +21,14 @@ pub(super) struct NewVolume<'a> {
     pub token: Option<&'a (String, String)>,
 }
 
-/// Whether a token that was used at `used` has expired by `now`.
+/// Returns whether a token that was used at `used` has expired by `now`.
 fn is_stale(used: UnixMs, now: UnixMs) -> bool {
     now.ms_since(used) > TOKEN_LIFETIME_MS
 }
 
 impl Model {
-    /// The token of this name, if it was used within the last day. A repeated token creates nothing
-    /// new.
+    /// Returns the token of this name, if it was used within the last day. A repeated token creates
+    /// nothing new.
     #[must_use]
     pub fn known_token(&self, name: &str, now: UnixMs) -> Option<&Token> {
         self.tokens.get(name).filter(|token| !is_stale(token.used, now))
@@ -105,7 +105,7 @@ impl Model {
         Ok(decision)
     }
 
-    /// As [`Self::create_volume`], of bytes that are there, encrypted or not.
+    /// Creates a volume as [`Self::create_volume`] does, but of existing bytes, encrypted or not.
     pub(super) fn adopt_volume(
         &self,
         settings: &Settings,
@@ -130,9 +130,9 @@ impl Model {
         self.delete(settings, id, None, now)
     }
 
-    /// What becomes of a volume when `host` ends: it is deleted if it is marked for that and no
+    /// Decides on a volume when `host` is terminated: it is deleted if it is marked for that and no
     /// other host has it, else detached. A client may have detached it, or removed the mark, since
-    /// the host's volumes were listed, so both are looked at here.
+    /// the host's volumes were listed, so both are checked here.
     pub(super) fn delete_with(
         &self,
         settings: &Settings,
@@ -172,14 +172,14 @@ impl Model {
             VolumeState::Available if !volume.is_settled() => Err(Refusal::Unsettled(id)),
             VolumeState::Available | VolumeState::Error => {
                 let phase = match (&volume.phase, settings.binned_until(now)) {
-                    // Its bytes may be there, and only be out of reach.
+                    // Its bytes may exist, and only be unreachable.
                     (Phase::Ready | Phase::Error(_), Some(until)) => {
                         Phase::Binned { entered: now, until }
                     }
                     _ => Phase::Deleting,
                 };
                 let volume = Volume { phase, ..volume.clone() };
-                // Its host may not reach it in the bin, so the data plane is called.
+                // No host may reach it in the bin, so the data plane is called.
                 Ok(if is_attached {
                     Decision::reopening(volume)
                 } else {
@@ -195,7 +195,7 @@ impl Model {
         }
     }
 
-    /// Whether a volume waits for the snapshot as which it begins.
+    /// Returns whether a volume waits for the snapshot with which it begins.
     fn waits(&self, volume: &Volume) -> bool {
         let own = volume.through.and_then(|own| self.snapshots.get(&own));
         own.is_some_and(|own| !matches!(own.phase, SnapshotPhase::Completed { .. }))

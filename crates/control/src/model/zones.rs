@@ -5,24 +5,24 @@
 
 use super::{Host, Settings};
 
-/// The most zones of a server.
+/// Maximum number of zones of a server.
 pub const ZONES_MAX: usize = 16;
 
 impl Settings {
-    /// The first zone: that of what names none.
+    /// Returns the first zone, which requests without a zone use.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.zones.first().map_or("", String::as_str)
     }
 
-    /// Whether there is a zone of this name.
+    /// Returns whether the zone exists.
     #[must_use]
     pub fn has_zone(&self, name: &str) -> bool {
         self.zones.iter().any(|zone| zone == name)
     }
 
-    /// The id of a zone, in EC2's form: `use1-az1` is the first one in the region us-east-1. `None`
-    /// if there is no such zone: it was one when a volume was made, and is not any more.
+    /// Returns the id of a zone, in EC2's form: `use1-az1` is the first one in the region
+    /// us-east-1. `None` if the zone no longer exists; a volume may have been made in it.
     #[must_use]
     pub fn zone_id(&self, name: &str) -> Option<String> {
         let number = 1 + self.zones.iter().position(|zone| zone == name)?;
@@ -30,7 +30,7 @@ impl Settings {
         Some(format!("{region}-az{number}"))
     }
 
-    /// The zone that has this id.
+    /// Returns the zone that has this id.
     #[must_use]
     pub fn zone_with_id(&self, id: &str) -> Option<&str> {
         let has_id = |zone: &&String| self.zone_id(zone).is_some_and(|its| its == id);
@@ -39,14 +39,14 @@ impl Settings {
 }
 
 impl Host {
-    /// Its zone: the one that it was registered in, or the first of the server.
+    /// Returns its zone: the one in which it was registered, or the first of the server.
     #[must_use]
     pub fn zone<'a>(&'a self, settings: &'a Settings) -> &'a str {
         self.zone.as_deref().unwrap_or(settings.zone())
     }
 }
 
-/// A part of a region's name as zone ids have it.
+/// Returns a part of a region's name in the form of zone ids.
 fn abbreviated(part: &str) -> &str {
     match part {
         "east" => "e",

@@ -17,7 +17,7 @@ use crate::events::notice::{VolumeNews, What};
 use crate::health::{Health, Now};
 
 impl Plane {
-    /// The state of all volumes and hosts, as the data plane reports it.
+    /// Returns the state of all volumes and hosts, as the data plane reports it.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -25,8 +25,8 @@ impl Plane {
         self.report_by(AgentCommand::Report)
     }
 
-    /// The state of some volumes. The data plane looks at no others, which would take time from
-    /// its clients.
+    /// Returns the state of some volumes. The data plane reads no others, which would take time
+    /// from its clients.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -46,7 +46,7 @@ impl Plane {
         }
     }
 
-    /// Where requests spent their time: of one volume, or of every volume that had requests.
+    /// Returns the time of requests by stage: of one volume, or of every volume that had requests.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -61,8 +61,8 @@ impl Plane {
         }
     }
 
-    /// Takes in what the data plane reports of all volumes, about once a second: their health, and
-    /// the events that are in it.
+    /// Processes the data plane's reports of all volumes, about once a second: updates their
+    /// health, and sends events.
     pub fn observe(&self, reports: &[VolumeReport]) {
         self.feed.look(self, reports);
         let now = Now { unix: clock::now(), since_boot: clock::since_boot() };
@@ -77,9 +77,9 @@ impl Plane {
         }
     }
 
-    /// How volumes perform, as they were looked at last.
+    /// Returns the health of volumes, by the last sample.
     pub fn health(&self) -> MutexGuard<'_, Health> {
-        // A look that was cut short forgets volumes, and the next one finds them again.
+        // A sample that was cut short by a panic may lose volumes; the next one adds them again.
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

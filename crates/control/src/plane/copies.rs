@@ -1,10 +1,11 @@
-//! Copies of snapshots, and the snapshots of which volumes begin.
+//! Copies of snapshots, and the snapshots with which volumes begin.
 //!
-//! A copy that is encrypted as its source is shares the source's blocks, so it is complete at once.
-//! Any other is made unit by unit: a second's worth at each tick, behind the permits of background
-//! work. How far it is, is in memory only. After a restart it begins anew, which does no harm.
+//! A copy with the same encryption as its source shares the source's blocks, so it is complete at
+//! once. Any other copy is made unit by unit: a second's worth at each tick, within the limit of
+//! background work. Its progress is only in memory. After a restart it begins again, which does no
+//! harm.
 //!
-//! A volume that begins as a snapshot of its own waits until that is complete.
+//! A volume that begins with a snapshot of its own waits until that is complete.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -24,39 +25,39 @@ use crate::journal::Credits;
 use crate::key_locks::Key;
 use crate::model::{Event, Phase, Settled, Snapshot, SnapshotPhase, Volume};
 
-/// How long one call copies: until the next tick.
+/// Time for which one call copies: until the next tick.
 const SLICE: Duration = Duration::from_millis(900);
-/// The most units that one call copies of one snapshot, whatever the clock says.
+/// Maximum number of units of one snapshot that one call copies, whatever the time.
 const UNITS_MAX: u32 = 4_096;
-/// The most units that are asked for at once.
+/// Maximum number of units that are requested at once.
 const PAGE: u32 = 256;
 
-/// How far copies are.
+/// Progress of copies.
 #[derive(Debug, Default)]
 pub(super) struct Copying {
-    /// The next unit of each copy that was begun since this server started.
+    /// The next unit of each copy that this server has begun since it started.
     next: BTreeMap<SnapshotId, u64>,
-    /// The copy that was served last: the others come first.
+    /// The copy that was served last; the others come first.
     last: Option<SnapshotId>,
 }
 
-/// What a volume that begins as a snapshot of its own has to do.
+/// State of the snapshot with which a volume begins.
 pub(super) enum Own {
-    /// The snapshot is complete, or there is none.
+    /// The snapshot is complete, or the volume has none.
     Ready,
     /// It is being made.
     Waits,
-    /// It was not made; the text has the reason.
+    /// It could not be made; the text has the reason.
     Failed(String),
 }
 
 impl Plane {
     fn copies(&self) -> MutexGuard<'_, Copying> {
-        // Every change of it is a single call.
+        // Every change of the value is a single call.
         self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much of a snapshot is made, in percent.
+    /// Returns the progress of a snapshot in percent.
     #[must_use]
     pub fn percent(&self, snapshot: &Snapshot) -> u32 {
         if !matches!(snapshot.phase, SnapshotPhase::Copying { .. }) {
@@ -67,7 +68,7 @@ impl Plane {
         u32::try_from(next.saturating_mul(100) / units.max(1)).unwrap_or(99).min(99)
     }
 
-    /// One tick of all copies.
+    /// Continues all copies for one tick.
     pub fn copy_on(&self) {
         let began = clock::since_boot();
         let ids: Vec<SnapshotId> = self.model().copying().map(|copy| copy.id).collect();
@@ -88,7 +89,7 @@ impl Plane {
         }
     }
 
-    /// Goes on with a copy whose key is locked.
+    /// Continues a copy whose key is locked.
     fn copy(&self, id: SnapshotId) -> Result<(), PlaneError> {
         let (copy, source) = {
             let model = self.model();
@@ -123,7 +124,7 @@ impl Plane {
     }
 
     /// Begins a copy in the store, once since this server started. Returns whether it is complete
-    /// there: an earlier server, or this one, may have come so far and not have stored it.
+    /// there: a server may have stopped before it could commit that.
     fn start_copy(&self, copy: &Snapshot, parent: Option<SnapshotId>) -> Result<bool, PlaneError> {
         let &Snapshot { id, size_gib, is_encrypted, .. } = copy;
         if self.copies().next.contains_key(&id) {
@@ -134,14 +135,15 @@ impl Plane {
         }
         let new = NewSnapshot { id, size: ByteCount::from_gib(size_gib), parent, is_encrypted };
         self.call(AgentCommand::StartSnapshot(new)).map_err(PlaneError::Agent)?;
-        // One that shares blocks is looked up again, should it not come to its end.
+        // A copy that shares blocks has no units to count; it is looked up again if it does not
+        // complete.
         if parent.is_none() {
             self.copies().next.insert(id, 0);
         }
         Ok(false)
     }
 
-    /// Copies units for a while. Returns whether all of them are copied.
+    /// Copies units until [`SLICE`] has passed. Returns whether all of them are copied.
     fn copy_units(&self, copy: &Snapshot, source: SnapshotId) -> Result<bool, PlaneError> {
         let began = clock::since_boot();
         let mut left = UNITS_MAX;
@@ -173,21 +175,21 @@ impl Plane {
         self.call(AgentCommand::DeleteSnapshot(copy.id)).map_err(PlaneError::Agent)
     }
 
-    /// Begins a copy as decided just now. One that shares its source's blocks is complete then.
+    /// Begins a copy that was just decided. One that shares its source's blocks is then complete.
     pub(super) fn begin_copy(&self, copy: &Snapshot) -> Result<(), PlaneError> {
         let of = copy.copy_of.and_then(|of| self.model().snapshots.get(&of).cloned());
         if of.is_none_or(|of| of.is_encrypted != copy.is_encrypted) {
             return Ok(());
         }
-        // It is decided and stored: the client gets it, and the tick goes on.
+        // The copy is decided and committed: the client gets it, and the tick continues it.
         if let Err(error) = self.copy(copy.id) {
             info!(snapshot = %copy.id, %error, "not copied yet");
         }
         Ok(())
     }
 
-    /// Makes the snapshot of which a new volume begins, if it begins so. If it cannot be made, the
-    /// volume is given up.
+    /// Makes the snapshot with which a new volume begins, if it has one. If that fails, the volume
+    /// fails.
     pub(super) fn begin_own(&self, id: VolumeId) -> Result<(), PlaneError> {
         let pending: Vec<Snapshot> = {
             let model = self.model();
@@ -203,7 +205,7 @@ impl Plane {
         Ok(())
     }
 
-    /// What a volume that is being created has to do for the snapshot of which it begins.
+    /// Returns the state of the snapshot with which a volume that is being created begins.
     pub(super) fn own_of(&self, id: VolumeId) -> Own {
         let model = self.model();
         let Some(Volume { phase: Phase::Creating, through: Some(own), .. }) =
@@ -214,7 +216,7 @@ impl Plane {
         match model.snapshots.get(own).map(|own| &own.phase) {
             Some(SnapshotPhase::Completed { .. }) => Own::Ready,
             Some(phase) if phase.is_pending() => {
-                // If what it is copied from has failed, the copier says so.
+                // If the copy's source has failed, the copier reports it.
                 Own::Waits
             }
             Some(SnapshotPhase::Error(reason)) => Own::Failed(reason.clone()),
@@ -222,7 +224,7 @@ impl Plane {
         }
     }
 
-    /// Ends the creation of a volume without success.
+    /// Ends the creation of a volume with a failure.
     pub(super) fn give_up(&self, id: VolumeId, reason: &str) -> Result<(), PlaneError> {
         let mut writer = self.writer()?;
         let settled = Settled::Failed(reason);
@@ -232,8 +234,8 @@ impl Plane {
     }
 }
 
-/// Whether it makes no sense to try again. A key may come back, and so may a device: what waits for
-/// them can be deleted.
+/// Returns whether a retry is useless. A missing key or device may come back; until then the
+/// waiting object can be deleted.
 fn is_final(failed: &Failed) -> bool {
     use FailedKind::{Damaged, Down, Internal, Unanswered};
     !matches!(failed.kind, Damaged | Down | Internal | Unanswered)

@@ -1,5 +1,6 @@
-//! What is encrypted is known to the store: it has wrapped the keys. The journal follows it at each
-//! start, so what was made before the journal knew of encryption is shown as it is, too.
+//! The store knows which volumes and snapshots are encrypted, since it has wrapped the keys. The
+//! journal is corrected by it at each start, so objects from before the journal recorded encryption
+//! are shown correctly, too.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::journal::Credits;
 use crate::model::{Event, Snapshot, Volume};
 
 impl Plane {
-    /// Notes what the store says is encrypted, where the journal says otherwise.
+    /// Commits the encryption that the store reports where the journal differs.
     pub(super) fn learn_encryption(&self) -> Result<(), PlaneError> {
         let (volumes, snapshots) = match (self.stored(), self.stored_snapshots()) {
             (Ok(volumes), Ok(snapshots)) => (volumes, snapshots),

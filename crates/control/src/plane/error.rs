@@ -28,7 +28,7 @@ pub enum PlaneError {
 }
 
 impl PlaneError {
-    /// Whether the data plane has not answered yet; the tick calls it again.
+    /// Returns whether the data plane has not answered yet; the tick calls it again.
     pub(super) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Agent(failed) if failed.kind == FailedKind::Unanswered)
     }

@@ -1,4 +1,4 @@
-//! What may be sold: device capacity and space; and deletion of stored bytes that belong to no
+//! Device capacity and space that may be sold, and deletion of stored bytes that belong to no
 //! volume.
 //!
 //! The figures come from the data plane. While it does not answer, its last answer stays in force.
@@ -21,8 +21,8 @@ use crate::space::KnownSpace;
 pub(super) type Filled = BTreeMap<VolumeId, ByteCount>;
 
 impl Plane {
-    /// What may be sold, as the data plane reports it now, or as it reported last if it does not
-    /// answer. Changes are logged.
+    /// Returns the capacity that may be sold, as the data plane reports it now, or as it reported
+    /// last if it does not answer. Logs changes.
     pub fn capacity(&self) -> Capacity {
         let answer = self.agent.call(AgentCommand::Capacity);
         let mut known = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,12 +41,13 @@ impl Plane {
         known.now().clone()
     }
 
-    /// Space for stored bytes, as the data plane reported last; `None` if it does not know.
+    /// Returns the space for stored bytes, as the data plane reported last; `None` if it does not
+    /// know.
     pub fn room(&self) -> Option<Room> {
         self.known_space().now()
     }
 
-    /// How the store itself is.
+    /// Returns the state of the store itself.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -58,7 +59,8 @@ impl Plane {
         }
     }
 
-    /// Data of the volumes of which a command makes snapshots, as far as the data plane knows it.
+    /// Returns the data of the volumes of which a command makes snapshots, as far as the data plane
+    /// knows it.
     pub(super) fn filled(&self, command: &Command) -> Filled {
         let ids: Vec<VolumeId> = match command {
             Command::CreateSnapshot { volume, .. } => vec![*volume],
@@ -75,7 +77,7 @@ impl Plane {
         }
     }
 
-    /// What snapshots may come to count with, beside those that are completed.
+    /// Returns the space that snapshots may take in addition to the completed ones.
     pub(super) fn to_be_kept(&self, filled: &Filled) -> ToBeKept {
         let model = self.model();
         let is_pending = |id: &SnapshotId| {
@@ -88,7 +90,7 @@ impl Plane {
         ToBeKept { of: filled.clone(), pending: ByteCount(pending) }
     }
 
-    /// Notes what was promised to new snapshots, until they are completed.
+    /// Records the space that was promised to new snapshots, until they are completed.
     pub(super) fn promise(&self, kept: &ToBeKept, events: &[Event]) {
         let mut space = self.known_space();
         for event in events {
@@ -104,8 +106,7 @@ impl Plane {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads from the data plane how much space there is for stored bytes. Logs a warning when it
-    /// becomes low.
+    /// Reads the space for stored bytes from the data plane. Logs a warning when it becomes low.
     pub(super) fn refresh_space(&self) {
         let Reply::Space(space) = self.agent.call(AgentCommand::Space) else { return };
         let unowned = match space.map(|_| self.unowned()) {
@@ -126,7 +127,7 @@ impl Plane {
         self.known_space().learn(room, sold, for_sale);
     }
 
-    /// Stored bytes that belong to no volume, by the volume that had them.
+    /// Returns stored bytes that belong to no volume, by the volume that had them.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -137,7 +138,7 @@ impl Plane {
         Ok(stored)
     }
 
-    /// All volumes that have stored bytes.
+    /// Returns all volumes that have stored bytes.
     pub(super) fn stored(&self) -> Result<Vec<StoredVolume>, PlaneError> {
         match self.agent.call(AgentCommand::Stored) {
             Reply::Stored(stored) => Ok(stored),
@@ -146,7 +147,7 @@ impl Plane {
         }
     }
 
-    /// What is known of the stored bytes of `id`, which belong to no volume and are not open.
+    /// Returns the stored bytes of `id`, which belong to no volume and are not open.
     ///
     /// # Errors
     /// [`Refusal::NotUnowned`] if there are none, [`Refusal::UnownedServed`] if a data plane serves
@@ -166,7 +167,7 @@ impl Plane {
     /// # Errors
     /// See [`PlaneError`].
     pub fn delete_unowned(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
-        // So that no volume is made of them in the meantime.
+        // Locked so that no volume is made of the bytes in the meantime.
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
         self.unowned_volume(id)?;
         match dry_run {

@@ -1,7 +1,7 @@
 //! Leases of credits: how much of each balance the data plane may spend without asking.
 //!
-//! The journal has the *unleased* part of each balance, which is never more than what is left. A
-//! renewal is given the reported balances. To lease less, it changes the data plane first and the
+//! The journal has the *unleased* part of each balance, which is never more than the credits left.
+//! A renewal gets the reported balances. To lease less, it changes the data plane first and the
 //! journal second; to lease more, the journal first. It fails if either fails. The next tick then
 //! requests all balances.
 
@@ -38,7 +38,7 @@ impl Plane {
         let pacing = reconcile::pacing(&self.settings, self.model().volume(id)?);
         let row_of_it = self.lower(id, &pacing, balances)?;
         self.call(AgentCommand::SetBalances(id, balances)).map_err(PlaneError::Agent)?;
-        // Where the balance was higher before, all that is left may be unleased.
+        // If the balance was higher before, all credits left may be unleased.
         self.lease(&row_of_it)?;
         let began = self.writer()?.revision;
         let report = self.report()?;
@@ -198,7 +198,7 @@ impl Plane {
     }
 }
 
-/// The balances in a report.
+/// Returns the balances in a report.
 pub(super) fn credits_of(report: Report) -> CreditReport {
     CreditReport {
         volumes: report.volumes.iter().map(|report| (report.id, report.balances)).collect(),
@@ -227,7 +227,7 @@ fn overlay(rows: &mut Credits, others: &Credits) {
 /// The leases to renew.
 #[derive(Default)]
 struct Renewal {
-    /// All rows that change, as the journal is to have them.
+    /// All rows that change, with their new values.
     rows: Credits,
     /// The parts of `rows` whose unleased amount rises, so that less is leased.
     less: Credits,

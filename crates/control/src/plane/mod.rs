@@ -4,8 +4,8 @@
 //! returns a [`PlaneError`] if the model refuses the command, or if the journal or the data plane
 //! fails. Each mutation takes these steps:
 //!
-//! 1. It locks the keys of what it touches ([`key_locks`]): changes of one volume or host run in
-//!    order, others run concurrently.
+//! 1. It locks the keys of the objects that it changes ([`key_locks`]): changes of one volume or
+//!   host run in order, others run concurrently.
 //! 2. The model decides. A refused request ends here and changes nothing.
 //! 3. The decision is committed to the journal and becomes visible (`creating`, `attaching`, ...).
 //! 4. The data plane is called with the volume's whole desired state. It answers when that state is
@@ -37,21 +37,21 @@
 //! the data plane confirms first, and a volume that it does not confirm keeps its row. To lease
 //! more, the row is committed first. So the journal holds a lower bound at every moment.
 //!
-//! | file | what it does |
+//! | file | contents |
 //! | --- | --- |
 //! | `start`, `stop` | bring everything up from the journal; save the final balances |
-//! | `settling` | call the data plane with a volume's desired state and commit the outcome |
+//! | `settle` | call the data plane with a volume's desired state and commit the outcome |
 //! | `leases` | renew the credits that the data plane may spend |
 //! | `snapshots` | make and delete snapshots, look up those that are pending |
-//! | `copies` | copy snapshots, and make the snapshots of which volumes begin |
-//! | `encryption` | learn from the store what is encrypted |
-//! | `scrub` | read everything that is stored, at a bounded rate |
-//! | `filling` | fill snapshots unit by unit, read them, compare them |
+//! | `copies` | copy snapshots, and make the snapshots with which volumes begin |
+//! | `encryption` | correct the journal by the store's encryption |
+//! | `scrub` | read all stored data, at a bounded rate |
+//! | `snapshot_upload` | fill snapshots unit by unit, read them, compare them |
 //! | `time` | follow the wall clock, move deadlines when it is set |
-//! | `upkeep` | the tick: retry what is unsettled or in error |
-//! | `room` | what may be sold, free space, stored bytes without a volume |
+//! | `tick` | periodic work: retry changes that are unsettled and volumes in error |
+//! | `for_sale` | capacity and space that may be sold, stored bytes without a volume |
 //! | `calls` | other calls to the data plane |
-//! | `vitals` | what `/healthz` and `/readyz` answer by |
+//! | `vitals` | the state behind `/healthz` and `/readyz` |
 //! | `writer` | commit to the journal and apply to the model |
 //! | `error` | [`PlaneError`] |
 
@@ -123,7 +123,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The volume after the mutation; `None` if it no longer exists.
+    /// Returns the volume after the mutation; `None` if it no longer exists.
     #[must_use]
     pub fn settled(self) -> Option<Volume> {
         match self {
@@ -132,7 +132,7 @@ impl Outcome {
         }
     }
 
-    /// The snapshot that was made or deleted; `None` if it no longer exists.
+    /// Returns the snapshot that was made or deleted; `None` if it no longer exists.
     #[must_use]
     pub fn snapshot(self) -> Option<Snapshot> {
         match self {
@@ -144,7 +144,7 @@ impl Outcome {
 
 /// The control plane.
 pub struct Plane {
-    /// What is fixed while the server runs.
+    /// Settings that are fixed while the server runs.
     pub settings: Settings,
     agent: Arc<dyn Agent>,
     model: RwLock<Model>,
@@ -159,7 +159,7 @@ pub struct Plane {
     scrubbing: Mutex<Scrubbing>,
     fillings: Mutex<Fillings>,
     copying: Mutex<Copying>,
-    /// Held while a host is registered under an address that is looked for.
+    /// Held while a host is registered under an address that must be unused.
     addresses: Mutex<()>,
     feed: Arc<Feed>,
     health: Mutex<Health>,
@@ -168,36 +168,37 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Read access to the model. Callers must not hold it while they call the data plane.
+    /// Returns read access to the model. Callers must not hold it while they call the data plane.
     pub fn model(&self) -> RwLockReadGuard<'_, Model> {
         // Applying an event cannot leave the model half changed, so a poisoned lock is usable.
         self.model.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The nodes, if there are several.
+    /// Returns the nodes, if there are several.
     #[must_use]
     pub const fn fleet(&self) -> Option<&Arc<Fleet>> {
         self.fleet.as_ref()
     }
 
-    /// The same plane with what its volumes do, second by second.
+    /// Sets the recording of volumes, second by second.
     #[must_use]
     pub fn with_recording(self, recording: Option<Arc<Recording>>) -> Self {
         Self { recording, ..self }
     }
 
-    /// What its volumes do, second by second; `None` if that is not recorded.
+    /// Returns the recording of volumes, second by second; `None` if they are not recorded.
     #[must_use]
     pub const fn recording(&self) -> Option<&Arc<Recording>> {
         self.recording.as_ref()
     }
 
-    /// Held by who looks for an address that no host has, until the host has it.
+    /// Locks addresses. A caller that searches for an unused address holds this until a host has
+    /// it.
     pub fn one_address_at_a_time(&self) -> MutexGuard<'_, ()> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told of volumes, snapshots and the server.
+    /// Returns the feed of events.
     pub fn feed(&self) -> &Arc<Feed> {
         &self.feed
     }
@@ -221,7 +222,7 @@ impl Plane {
         let (capacity, filled) = (self.capacity(), self.filled(command));
         let decided = match self.decide(command, dry_run, &capacity, &filled) {
             Err(PlaneError::Refused(Refusal::Space(_) | Refusal::SpaceForSnapshot { .. })) => {
-                // Space may have been freed since the last look.
+                // Space may have been freed since it was read last.
                 self.refresh_space();
                 self.decide(command, dry_run, &capacity, &filled)
             }
@@ -242,8 +243,8 @@ impl Plane {
         self.carry_out(&decision, &opening)
     }
 
-    /// Makes a volume of stored bytes that belong to no volume. `command` is called with what is
-    /// known of these bytes and returns the command to execute.
+    /// Makes a volume of stored bytes that belong to no volume. `command` gets the properties of
+    /// these bytes and returns the command to execute.
     ///
     /// # Errors
     /// See [`PlaneError`], and the errors of `command`.
@@ -253,7 +254,7 @@ impl Plane {
         dry_run: bool,
         command: impl FnOnce(StoredVolume) -> Result<Command, E>,
     ) -> Result<Outcome, E> {
-        // So that the bytes are not deleted in the meantime.
+        // Locked so that the bytes are not deleted in the meantime.
         let keys = self.lock_keys(vec![Key::Volume(id)])?;
         let command = command(self.unowned_volume(id)?)?;
         Ok(self.execute_locked(keys, &command, dry_run)?)
@@ -263,7 +264,7 @@ impl Plane {
         self.keys.lock(keys).ok_or(PlaneError::Busy(key_locks::CHANGES_MAX))
     }
 
-    /// The keys of everything that a command touches.
+    /// Returns the keys of everything that a command changes.
     fn keys_of(&self, command: &Command) -> Vec<Key> {
         let model = self.model();
         match command {
@@ -290,7 +291,8 @@ impl Plane {
                 set.iter().flat_map(|it| [Key::Volume(it.volume), Key::Snapshot(it.id)]).collect()
             }
             Command::StartSnapshot { id, filled, .. } => {
-                // Its tokens are not those of volumes, whose names have no such character.
+                // Prefixed to distinguish its tokens from those of volumes, which have no such
+                // character.
                 let token = filled.token.iter().map(|(name, _)| Key::Token(format!("\n{name}")));
                 let parent = filled.parent.map(Key::Snapshot);
                 token.chain(parent).chain([Key::Snapshot(*id)]).collect()
@@ -303,7 +305,7 @@ impl Plane {
             | Command::UnlockSnapshot { id }
             | Command::ArchiveSnapshot { id }
             | Command::RestoreTier { id, .. } => vec![Key::Snapshot(*id)],
-            // What may be shared is a setting of the account.
+            // A setting of the account limits sharing.
             Command::ShareSnapshot { id, .. } => vec![Key::Snapshot(*id), Key::Account],
             Command::SetFastRestore { ids, .. } => ids.iter().copied().map(Key::Snapshot).collect(),
             Command::SetEncryptByDefault(_) | Command::SetPublicAccess(_) => vec![Key::Account],
@@ -324,7 +326,7 @@ impl Plane {
                 vec![Key::Host(*id)]
             }
             Command::DeregisterHost { id } => {
-                // Volumes that are being detached from it come first.
+                // Detachments of volumes from this host complete first.
                 let its = model.attachments_of(*id).map(|(volume, _)| Key::Volume(volume.id));
                 its.chain([Key::Host(*id)]).collect()
             }
@@ -430,10 +432,10 @@ impl Plane {
     }
 }
 
-/// The keys of a volume to create.
+/// Returns the keys of a volume to create.
 fn keys_of_new(id: VolumeId, token: Option<&String>, begins: &Begins) -> Vec<Key> {
     let Begins { snapshot, source, spares, .. } = *begins;
-    // Those that are made for it alone are needed only if it begins as something.
+    // The snapshots that are made only for it are needed only if it has an origin.
     let is_begun = snapshot.is_some() || source.is_some();
     let spares = spares.into_iter().filter(move |_| is_begun);
     let snapshots = snapshot.into_iter().chain(spares).map(Key::Snapshot);
@@ -442,7 +444,7 @@ fn keys_of_new(id: VolumeId, token: Option<&String>, begins: &Begins) -> Vec<Key
     token.into_iter().chain(snapshots).chain(source).chain([Key::Volume(id)]).collect()
 }
 
-/// Whether an event begins the deletion of bytes.
+/// Returns whether an event begins the deletion of bytes.
 fn is_deletion(event: &Event) -> bool {
     match event {
         Event::Volume(volume) => volume.phase == Phase::Deleting,
@@ -451,7 +453,7 @@ fn is_deletion(event: &Event) -> bool {
     }
 }
 
-/// The command for the data plane when a host is registered or removed.
+/// Returns the command for the data plane when a host is registered or removed.
 fn host_command(event: &Event, writer: &Writer, opening: &Credits) -> Option<AgentCommand> {
     match event {
         Event::Host(host) => {

@@ -1,8 +1,8 @@
-//! The scrub: reads everything that is stored, a second's worth at each tick.
+//! The scrub: reads all stored data, a second's worth at each tick.
 //!
-//! What the store needs beside the data comes first, then volumes, by id, then snapshots. What is
-//! made behind the place that was reached is read, what was deleted is passed over. The data plane
-//! reads, and lets volumes go first.
+//! The store's metadata comes first, then volumes by id, then snapshots. Objects created after the
+//! present place are read, and deleted ones are skipped. The data plane reads, and gives requests
+//! of volumes priority.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -23,19 +23,19 @@ use crate::scrub::{Scrub, ScrubState, Target};
 /// Ticks between two writes of the file.
 const SAVE_TICKS: u32 = 10;
 const MIB: i64 = 1 << 20;
-/// What a call counts for at least: one that finds nothing but holes reads what says so.
+/// Minimum that a call takes from the budget: one that finds only holes reads metadata.
 const CALL_BYTES_MIN: i64 = 256 << 10;
 
 /// State that lasts from tick to tick.
 #[derive(Default)]
 pub(super) struct Scrubbing {
     scrub: Option<Scrub>,
-    /// The data folder; without one nothing is kept.
+    /// The data folder; without one the progress is not stored.
     folder: Option<PathBuf>,
-    /// Bytes that may be read at once; what was read beyond that is less than zero.
+    /// Bytes that may be read now; negative if more were read.
     budget: i64,
     ticks_to_save: u32,
-    /// Of what the last event told that it is rotten.
+    /// The object of the last event about damage.
     told: Option<Target>,
 }
 
@@ -51,7 +51,8 @@ impl Scrubbing {
 }
 
 impl Plane {
-    /// Goes on with the scrub that the data folder tells of, and keeps it there from now on.
+    /// Loads the scrub of the data folder, which continues, and stores its progress there from now
+    /// on.
     #[must_use]
     pub fn with_scrub_in(self, folder: PathBuf) -> Self {
         {
@@ -65,13 +66,13 @@ impl Plane {
         self
     }
 
-    /// The scrub that runs, or the last one.
+    /// Returns the scrub that runs, or the last one.
     #[must_use]
     pub fn scrub(&self) -> Option<Scrub> {
         self.scrubbing().scrub.clone()
     }
 
-    /// Starts a scrub, goes on with one that was stopped, or changes the rate of one that runs.
+    /// Starts a scrub, resumes one that was stopped, or changes the rate of one that runs.
     pub fn start_scrub(&self, rate_mibps: u32) -> Scrub {
         let mut scrubbing = self.scrubbing();
         let before = scrubbing.scrub.take();
@@ -100,7 +101,7 @@ impl Plane {
         scrubbing.scrub.clone()
     }
 
-    /// One tick of the scrub: reads as much as its rate allows in a second.
+    /// Continues the scrub for one tick: reads as much as its rate allows in a second.
     pub fn scrub_on(&self) {
         let Some(mut left) = self.refill() else { return };
         while left > 0 {
@@ -130,7 +131,7 @@ impl Plane {
                         self.feed.tell(What::Rotten { target, by: "scrub", offset });
                     }
                 }
-                // It was deleted since.
+                // The object has been deleted.
                 Err(failed) if failed.kind == FailedKind::NotFound => scrub.next = u64::MAX,
                 Err(failed) if failed.kind == FailedKind::Unanswered => {
                     debug!(reason = failed.message, "the scrub waits");
@@ -146,7 +147,8 @@ impl Plane {
         }
     }
 
-    /// Gives the running scrub another second's worth; what may be read now.
+    /// Adds a second's worth to the budget of a running scrub. Returns the bytes that may be read
+    /// now.
     fn refill(&self) -> Option<i64> {
         let mut scrubbing = self.scrubbing();
         let rate = match &scrubbing.scrub {
@@ -161,7 +163,7 @@ impl Plane {
         Some(scrubbing.budget)
     }
 
-    /// What is to be read next; `None` at the end.
+    /// Returns the place to read next; `None` at the end.
     fn place(&self, scrub: &Scrub) -> Option<(Target, u64)> {
         let at = scrub.target();
         if let Some(target) = at
@@ -178,7 +180,7 @@ impl Plane {
         };
         let volume = after_volume.and_then(|after| {
             let range = (after, Bound::<VolumeId>::Unbounded);
-            // Others are not served.
+            // Volumes in other phases are not served.
             model.volumes.range(range).find(|(_, volume)| volume.phase == Phase::Ready)
         });
         if let Some((id, _)) = volume {
@@ -226,7 +228,7 @@ impl Plane {
         }
     }
 
-    /// What background work has done.
+    /// Returns the results of background work.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].

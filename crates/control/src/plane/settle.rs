@@ -21,7 +21,7 @@ use crate::reconcile;
 pub(super) enum Settling {
     /// A client requested a change.
     Asked,
-    /// The server repeats a call that was not answered, or sends what was decided while the
+    /// The server repeats a call without an answer, or sends a change that was decided while the
     /// volume was in error.
     Again,
     /// The server starts, and the data plane holds no state yet.
@@ -102,7 +102,8 @@ impl Plane {
         }
     }
 
-    /// Serves a volume that is in error with what can be read of it. Done if it is not in error.
+    /// Serves a volume that is in error with the data that can be read. Does nothing if it is not
+    /// in error.
     pub(crate) fn enable_io(&self, id: VolumeId, dry_run: bool) -> Result<(), PlaneError> {
         let _keys = self.lock_keys(vec![Key::Volume(id)])?;
         let found = self.model().volume(id).map(|volume| volume.phase.clone());
@@ -114,7 +115,7 @@ impl Plane {
         }
     }
 
-    /// Has the store make a damaged volume one that can be opened, and opens it.
+    /// Repairs a damaged volume in the store so that it can be opened, and opens it.
     pub(super) fn salvage(&self, id: VolumeId) -> Result<(), PlaneError> {
         self.call(AgentCommand::Salvage(id)).map_err(PlaneError::Agent)?;
         self.settle(id, Settling::Again, &Credits::default())
@@ -129,7 +130,7 @@ impl Plane {
     }
 }
 
-/// The outcome for a volume, by the data plane's answer to its desired state.
+/// Returns the outcome for a volume, from the data plane's answer to its desired state.
 fn settled<'a>(
     answer: &'a Result<(), Failed>,
     settling: Settling,
@@ -139,7 +140,7 @@ fn settled<'a>(
     match (kind, settling) {
         (FailedKind::Damaged, Settling::Asked) if !was_in_error => Settled::Lost(message),
         (FailedKind::Damaged, _) => Settled::Unreachable(message),
-        // The obstacle may pass, and clients may have seen the change that was under way.
+        // The cause may pass, and clients may have seen the change in progress.
         (FailedKind::Internal, Settling::Starting) => Settled::Unreachable(message),
         _ => Settled::Failed(message),
     }

@@ -1,11 +1,11 @@
 //! Snapshots that clients fill, read and compare unit by unit.
 //!
-//! A filled snapshot is decided and stored before the data plane is called, as any other. Then its
-//! units go to the data plane, several at a time, and each is durable when it is answered; the
-//! journal knows nothing of them. What is in memory only is when something was put last, and the
-//! digests of the units, with which a client's count and checksum are compared when it completes
-//! the snapshot. After a restart, or where there are too many of them, the store itself is asked:
-//! the units that differ from the parent are counted, and read back for the checksum.
+//! A filled snapshot is decided and committed before the data plane is called, as any other. Then
+//! its units go to the data plane, several at a time, and each is durable when it is answered; the
+//! journal does not have them. Memory has only the time of the last unit, and the digests of the
+//! units. They are compared with the client's count and checksum when it completes the snapshot.
+//! After a restart, or if there are too many of them, the units that differ from the parent are
+//! counted in the store, and read back for the checksum.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -26,18 +26,18 @@ use crate::events::During;
 use crate::key_locks::Key;
 use crate::model::{Event, Filled, Refusal, Snapshot, SnapshotPhase};
 
-/// The most units whose digests are in memory, of all snapshots together: 512 GiB of data, for some
-/// 60 MiB.
+/// Maximum number of units whose digests are in memory, of all snapshots together: 512 GiB of data,
+/// in about 60 MiB.
 pub const UNITS_KNOWN_MAX: usize = 1 << 20;
-/// The most units that are asked for at once.
+/// Maximum number of units that are requested at once.
 const PAGE: u32 = 10_000;
 
 /// Why a snapshot is not completed.
 #[derive(Debug)]
 pub enum NotComplete {
-    /// What the client says is not what was put.
+    /// The client's count or checksum differs from the units that were put.
     Differs(String),
-    /// As for any change.
+    /// The change failed as any other may.
     Failed(PlaneError),
 }
 
@@ -47,21 +47,21 @@ impl<T: Into<PlaneError>> From<T> for NotComplete {
     }
 }
 
-/// What is in memory of the snapshots that are being filled.
+/// State in memory of the snapshots that are being filled.
 #[derive(Debug)]
 pub(super) struct Fillings {
-    /// When this server started, since the machine's boot. Nothing is known of what was put before.
+    /// When this server started, since the machine's boot. Earlier units are unknown.
     began: Duration,
     all: BTreeMap<SnapshotId, Filling>,
-    /// The digests of all of them.
+    /// Number of digests of all snapshots.
     known: usize,
 }
 
 #[derive(Debug)]
 struct Filling {
-    /// When its client was heard of last, since the machine's boot.
+    /// When its client put a unit last, since the machine's boot.
     last: Duration,
-    /// Of its units; `None` if they are not all known.
+    /// Digests of its units; `None` if some are unknown.
     digests: Option<BTreeMap<u64, Digest>>,
     /// Units put since the server's start.
     units: u64,
@@ -77,7 +77,7 @@ impl Fillings {
         self.known -= gone.and_then(|gone| gone.digests).map_or(0, |digests| digests.len());
     }
 
-    /// Begins with nothing that was put before.
+    /// Adds a snapshot without units.
     fn begin(&mut self, id: SnapshotId, now: Duration) {
         let new = Filling { last: now, digests: Some(BTreeMap::new()), units: 0 };
         self.all.entry(id).or_insert(new).last = now;
@@ -108,7 +108,8 @@ impl Fillings {
         }
     }
 
-    /// Bytes that were put since the server's start into snapshots that are not complete.
+    /// Returns the bytes that were put since the server's start into snapshots that are not
+    /// complete.
     fn bytes(&self) -> u64 {
         self.all.values().map(|filling| filling.units * UNIT_BYTES).sum()
     }
@@ -120,7 +121,7 @@ impl Fillings {
 
 impl Plane {
     fn fillings(&self) -> MutexGuard<'_, Fillings> {
-        // Nothing that may panic is between two changes that belong together.
+        // No code between two related changes may panic, so the state is consistent.
         self.fillings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +129,7 @@ impl Plane {
         self.fillings().forget(id);
     }
 
-    /// Calls the data plane for a snapshot to fill, as decided just now or earlier.
+    /// Calls the data plane for a snapshot to fill that was decided now or earlier.
     pub(super) fn begin_filling(
         &self,
         snapshot: &Snapshot,
@@ -157,7 +158,7 @@ impl Plane {
         Ok(())
     }
 
-    /// The snapshot, if it is being filled.
+    /// Returns the snapshot, if it is being filled.
     fn filling(&self, id: SnapshotId) -> Result<Snapshot, Refusal> {
         let model = self.model();
         let snapshot = model.snapshot(id)?;
@@ -186,14 +187,14 @@ impl Plane {
         self.admit_unit()?;
         self.call(AgentCommand::PutSnapshot(id, unit, Bytes(bytes))).map_err(PlaneError::Agent)?;
         let mut fillings = self.fillings();
-        // It may have been deleted meanwhile, and is not remembered then.
+        // The snapshot may have been deleted meanwhile; then the unit is not recorded.
         if self.filling(id).is_ok() {
             fillings.put(id, unit, digest, clock::since_boot());
         }
         Ok(())
     }
 
-    /// Whether there is room for one more unit beside everything that is sold.
+    /// Checks that there is room for one more unit beside all sold space.
     fn admit_unit(&self) -> Result<(), Refusal> {
         let Some(room) = self.room() else { return Ok(()) };
         let for_sale = self.settings.space_oversell.for_sale(room.space.total);
@@ -209,8 +210,8 @@ impl Plane {
         }
     }
 
-    /// Completes a snapshot of which the client says that it has put `count` units, and that this
-    /// is the checksum of their checksums. Done if it is complete.
+    /// Completes a snapshot. The client reports that it has put `count` units, and the checksum of
+    /// their checksums. Does nothing if the snapshot is complete.
     ///
     /// # Errors
     /// See [`NotComplete`].
@@ -261,8 +262,8 @@ impl Plane {
         Ok(())
     }
 
-    /// The number of units in which a complete snapshot differs from its parent, and the checksum
-    /// of their checksums, if it is wanted.
+    /// Returns the number of units in which a complete snapshot differs from its parent and, on
+    /// request, the checksum of their checksums.
     fn read_back(
         &self,
         id: SnapshotId,
@@ -292,7 +293,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Snapshots into which nothing was put for too long go into error, and give their space back.
+    /// Puts snapshots that were idle for too long into error, which frees their space.
     pub(super) fn expire_fillings(&self) {
         let now = clock::since_boot();
         let is_idle = |snapshot: &&Snapshot| {
@@ -301,7 +302,7 @@ impl Plane {
             let minutes = filled.map_or(u64::MAX, |filled| filled.timeout_min.into());
             now.saturating_sub(last) > Duration::from_secs(minutes.saturating_mul(60))
         };
-        // The model is not held where these are locked.
+        // The model must not be held while their keys are locked.
         let all: Vec<Snapshot> = self.model().filling().cloned().collect();
         for Snapshot { id, .. } in all.iter().filter(is_idle) {
             let id = *id;
@@ -329,8 +330,8 @@ impl Plane {
         Ok(snapshot.clone())
     }
 
-    /// Some units of a completed snapshot that have data, or that differ from those of an older
-    /// one. Returns the snapshot, too.
+    /// Returns a completed snapshot, and some of its units that have data or differ from those of
+    /// an older snapshot.
     ///
     /// # Errors
     /// See [`PlaneError`].
@@ -342,7 +343,7 @@ impl Plane {
         Ok((snapshot, self.ask_units(wanted)?))
     }
 
-    /// The bytes of one unit of a completed snapshot; `None` if it has no data.
+    /// Returns the bytes of one unit of a completed snapshot; `None` if it has no data.
     ///
     /// # Errors
     /// See [`PlaneError`].
@@ -372,7 +373,7 @@ impl Plane {
     }
 }
 
-/// Whether what a client says is what there is.
+/// Compares the client's count and checksum with the store's.
 fn compare(
     count: u64,
     linear: Option<&Digest>,

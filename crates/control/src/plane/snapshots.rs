@@ -1,10 +1,10 @@
 //! Snapshots: made and deleted by the data plane, and looked up there while they are pending.
 //!
-//! A pending snapshot is decided and stored before the data plane is called, so a crash leaves no
-//! snapshot in the store that the journal does not know. The call is never repeated: a snapshot of
-//! a later moment would be another one. What has become of it is read from the store's list, by the
-//! call itself, by every tick, by DescribeSnapshots, and at a start. A deletion is repeated until
-//! the data plane confirms it.
+//! A pending snapshot is decided and committed before the data plane is called, so a crash leaves
+//! no snapshot in the store that the journal does not know. The call is never repeated: a snapshot
+//! of a later moment would be another one. Its outcome is read from the store's list, by the call
+//! itself, by every tick, by DescribeSnapshots, and at a start. A deletion is repeated until the
+//! data plane confirms it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::journal::Credits;
 use crate::key_locks::{Key, KeyGuard};
 use crate::model::{Event, Refusal, Snapshot, SnapshotPhase};
 
-/// The most unsettled snapshots that one tick looks at.
+/// Maximum number of unsettled snapshots that one tick settles.
 const SETTLED_MAX: usize = 64;
 
 impl Plane {
@@ -71,7 +71,7 @@ impl Plane {
     fn make_snapshots(&self, command: AgentCommand, ids: &[SnapshotId]) -> Result<(), PlaneError> {
         match self.call(command) {
             Ok(()) => {}
-            // They may still be made. The client sees that they are pending.
+            // They may still be made. The client gets them as pending.
             Err(failed) if failed.kind == FailedKind::Unanswered => {
                 warn!(snapshots = ?ids, reason = failed.message, "not made yet");
                 return Ok(());
@@ -82,7 +82,8 @@ impl Plane {
                 return Err(PlaneError::Agent(failed));
             }
         }
-        // Often they are complete already. If not, or if that cannot be stored, the tick goes on.
+        // Often they are complete already. If not, or if that cannot be committed, the tick
+        // continues.
         if let Err(error) = self.look_up(ids) {
             debug!(snapshots = ?ids, %error, "still pending");
         }
@@ -102,7 +103,7 @@ impl Plane {
         }
     }
 
-    /// Commits that a snapshot which the data plane has just completed is completed.
+    /// Commits the completion of a snapshot that the data plane has just completed.
     pub(super) fn note_complete(&self, snapshot: Snapshot) -> Result<(), PlaneError> {
         let stored = self.stored_of(&[snapshot.id])?;
         let data = stored.get(&snapshot.id).map(|found| found.data).ok_or_else(|| {
@@ -112,7 +113,7 @@ impl Plane {
         self.commit_snapshots(vec![Event::Snapshot(Snapshot { phase, ..snapshot })])
     }
 
-    /// Commits what the store says of these snapshots, whose keys are locked.
+    /// Commits the store's state of these snapshots, whose keys are locked.
     fn look_up(&self, ids: &[SnapshotId]) -> Result<(), PlaneError> {
         self.note_stored(ids, &self.stored_of(ids)?)
     }
@@ -132,8 +133,8 @@ impl Plane {
         self.commit_snapshots(events)
     }
 
-    /// Settles pending snapshots, and repeats deletions that were not confirmed. Snapshots whose
-    /// keys are locked are left to whoever holds them. Failures are logged.
+    /// Settles pending snapshots, and repeats deletions that were not confirmed. A snapshot whose
+    /// key is locked is left to the thread that holds the lock. Failures are logged.
     pub fn settle_snapshots(&self) {
         let ids: Vec<SnapshotId> = self.model().unsettled_snapshots().take(SETTLED_MAX).collect();
         let lock = |id| Some((id, self.keys.try_lock(vec![Key::Snapshot(id)])?));
@@ -189,14 +190,15 @@ impl Plane {
         Ok(())
     }
 
-    /// All snapshots of the store; none if it cannot have any.
+    /// Returns all snapshots of the store; none if it does not support them.
     pub(super) fn stored_snapshots(
         &self,
     ) -> Result<BTreeMap<SnapshotId, StoredSnapshot>, PlaneError> {
         self.snapshots_by(AgentCommand::Snapshots)
     }
 
-    /// Those of some snapshots that the store has. A call costs the same however many it has.
+    /// Returns those of some snapshots that the store has. The cost does not depend on its other
+    /// snapshots.
     pub(super) fn stored_of(
         &self,
         ids: &[SnapshotId],
@@ -218,7 +220,7 @@ impl Plane {
         }
     }
 
-    /// Stored snapshots that the database does not know, by id.
+    /// Returns stored snapshots that the database does not have, by id.
     ///
     /// # Errors
     /// [`PlaneError::Agent`].
@@ -229,8 +231,8 @@ impl Plane {
         Ok(stored.into_values().filter(unknown).collect())
     }
 
-    /// Deletes a stored snapshot that the database does not know; with `dry_run` only checks
-    /// whether there is one.
+    /// Deletes a stored snapshot that the database does not have; with `dry_run` only checks
+    /// whether it exists.
     ///
     /// # Errors
     /// See [`PlaneError`].

@@ -1,8 +1,8 @@
 //! Start: loads the journal and brings up every host and volume in the data plane.
 //!
-//! [`Plane::start`] is given the journal, the settings and the agent, and returns a running
-//! [`Plane`]. It fails if the journal cannot be loaded or the data plane does not run. A volume
-//! that cannot be brought up goes into the state `error`; the start goes on.
+//! [`Plane::start`] gets the journal, the settings and the agent, and returns a running [`Plane`].
+//! It fails if the journal cannot be loaded or the data plane does not run. A volume that cannot be
+//! brought up goes into the state `error`, and the start continues.
 //!
 //! Opening a volume takes reads of its disk that depend on each other, and flushes after a crash.
 //! So several volumes are opened at once, and attached volumes before the others.
@@ -34,14 +34,14 @@ use crate::model::{Command, Event, Host, LOCAL_TYPE, Model, Settings, Tags, Unix
 use crate::server_time::ServerTime;
 use crate::{clock, credits, reconcile};
 
-/// Volumes that are brought up at once at most: as many requests as keep a disk busy.
+/// Maximum number of volumes that are brought up at once: as many requests as keep a disk busy.
 const OPENED_AT_ONCE: usize = 16;
-/// Groups of volumes for which another thread is worth its while.
+/// Number of groups of volumes for each further thread.
 const GROUPS_PER_THREAD: usize = 8;
 
 impl Plane {
-    /// Loads the journal and brings up every volume in the data plane. `attached_up` is called when
-    /// those that are attached are up, before the others are.
+    /// Loads the journal and brings up every volume in the data plane. Calls `attached_up` when the
+    /// attached volumes are up, before it brings up the others.
     ///
     /// # Errors
     /// The journal cannot be used, or the data plane is not running. A single volume that cannot
@@ -56,10 +56,11 @@ impl Plane {
         Self::start_over(journal, settings, agent, None, attached_up)
     }
 
-    /// The same over several nodes. They may serve volumes already, as a former leader had them.
+    /// Loads the journal as [`Self::start`] does, over several nodes. They may serve volumes
+    /// already, as they did for a former leader.
     ///
     /// # Errors
-    /// As of [`Self::start`].
+    /// See [`Self::start`].
     pub fn lead(
         journal: Box<dyn Journal>,
         settings: Settings,
@@ -114,7 +115,7 @@ impl Plane {
         }
         change.events.into_iter().for_each(|event| model.apply(event));
         let (model, capacity, space) = (RwLock::new(model), Mutex::default(), Mutex::default());
-        // What a former leader has heard of credits is asked for once more.
+        // The changes of credits that a former leader received are requested once more.
         let (keys, leases) = (KeyLocks::default(), Mutex::new(Leases { behind: fleet.is_some() }));
         let upkeep = Mutex::new(Upkeep {
             ticks_to_retry: RETRY_TICKS,
@@ -133,13 +134,13 @@ impl Plane {
             settings, agent, model, keys, leases, writer, upkeep, following, capacity, space,
             vitals, fillings, scrubbing, copying, addresses, feed, health, recording: None, fleet,
         };
-        // Before anything is looked at that may be over.
+        // Deadlines that may have passed are checked only after this.
         plane.follow_clock();
         plane.bring_up(&opening, attached_up)?;
         Ok(plane)
     }
 
-    /// Tells the data plane all that it is to do, and asks it what it has.
+    /// Sends the data plane its whole state, and reads what it stores.
     fn bring_up(&self, opening: &Credits, attached_up: impl FnOnce()) -> Result<(), PlaneError> {
         self.expect_all();
         self.bring_up_hosts(opening)?;
@@ -158,7 +159,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Tells the fleet what its nodes may serve.
+    /// Reports to the fleet which volumes its nodes may serve.
     fn expect_all(&self) {
         let Some(fleet) = &self.fleet else { return };
         let model = self.model();
@@ -212,8 +213,7 @@ impl Plane {
             }
             Err(error) if error.is_unanswered() => warn!(volume = %id, %error, "not up yet"),
             Err(PlaneError::Agent(failed)) if failed.kind != FailedKind::Down => {
-                // The change that was under way at the stop has been rolled back: try again
-                // without it.
+                // The change in progress at the stop has been rolled back, so try again without it.
                 self.bring_up_or_fail(id, &failed, opening)?;
             }
             Err(error) => return Err(error),
@@ -250,7 +250,7 @@ fn warn_of_crash(stop: &credits::Stop, model: &Model) {
     }
 }
 
-/// Registers this machine as a host.
+/// Returns the registration of this machine as a host, if it is missing.
 fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Event>, PlaneError> {
     let id = clock::instance_id()?;
     let instance_type = LOCAL_TYPE.into();
@@ -259,8 +259,8 @@ fn local_host(model: &Model, settings: &Settings, now: UnixMs) -> Result<Vec<Eve
     Ok(model.decide(settings, &Capacity::Unknown, &command, now)?.events)
 }
 
-/// The balances of all volumes and hosts at a start, by the journal's balances and the time since
-/// the stop.
+/// Returns the balances of all volumes and hosts at a start, from the journal's balances and the
+/// time since the stop.
 fn balances_after(
     settings: &Settings,
     model: &Model,
@@ -283,7 +283,7 @@ fn balances_after(
     Credits { volumes: volumes.collect(), hosts: hosts.collect() }
 }
 
-/// The unleased part of the balances of all volumes and hosts.
+/// Returns the unleased part of the balances of all volumes and hosts.
 fn unleased(settings: &Settings, model: &Model, balances: &Credits) -> Credits {
     let volumes = model.volumes.values().map(|volume| {
         let pacing = reconcile::pacing(settings, volume);

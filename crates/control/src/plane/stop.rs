@@ -57,7 +57,8 @@ impl Plane {
     }
 }
 
-/// The reported balances that differ from the stored ones, of volumes and hosts that are stored.
+/// Returns the reported balances that differ from the stored ones, of volumes and hosts that are
+/// stored.
 fn changed(stored: &Credits, reported: CreditReport) -> Credits {
     let CreditReport { mut volumes, mut hosts } = reported;
     volumes.retain(|(id, new)| stored.volumes.get(id).is_some_and(|old| old != new));

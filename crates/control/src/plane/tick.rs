@@ -26,16 +26,16 @@ pub(super) struct Upkeep {
     pub(super) ticks_to_space_check: u32,
 }
 
-/// Ticks between two retries of volumes in error: how long an operator who has put a file back
-/// waits at most.
+/// Ticks between two retries of volumes in error. After a file is restored, its volume is served
+/// again after at most this time.
 pub(super) const RETRY_TICKS: u32 = 5;
-/// The most volumes retried at once: an unmounted disk may hold thousands.
+/// Maximum number of volumes retried at once: an unmounted disk may hold thousands.
 const RETRIES_MAX: usize = 64;
-/// The most volumes and snapshots of the recycle bin that are deleted at once.
+/// Maximum number of volumes and snapshots of the recycle bin that are deleted at once.
 const PURGED_MAX: usize = 64;
-/// The most temporary restores whose end is noted at once.
+/// Maximum number of temporary restores whose end is committed at once.
 const RESTORES_MAX: usize = 64;
-/// Ticks between two checks of free space, each of which looks at every volume's file.
+/// Ticks between two checks of free space, each of which reads the size of every volume's file.
 pub(super) const SPACE_TICKS: u32 = 10;
 
 impl Plane {
@@ -47,8 +47,8 @@ impl Plane {
         self.renew_leases();
     }
 
-    /// Settles what could not be settled before. Every few ticks it also retries volumes in error
-    /// and checks free space. May take as long as the device does.
+    /// Settles changes that could not be settled before. Every few ticks it also retries volumes in
+    /// error and checks free space. May take as long as the device does.
     pub fn maintain(&self) {
         let Ok(mut upkeep) = self.upkeep.try_lock() else { return };
         self.follow_clock();
@@ -79,7 +79,7 @@ impl Plane {
         }
     }
 
-    /// Deletes what has been in the recycle bin long enough.
+    /// Deletes objects whose time in the recycle bin has ended.
     fn empty_bin(&self) {
         let (volumes, snapshots) = self.model().outdated(self.now());
         for id in volumes.into_iter().take(PURGED_MAX) {
@@ -96,7 +96,7 @@ impl Plane {
         }
     }
 
-    /// Notes which temporary restores from the archive have ended.
+    /// Commits the end of temporary restores from the archive.
     fn end_restores(&self) {
         // Decided while no other change is committed, so no key is needed.
         let Ok(mut writer) = self.writer() else { return };
@@ -113,7 +113,7 @@ impl Plane {
     }
 
     /// Deletes a volume that is in the recycle bin, and its bytes. It stays there until the bytes
-    /// are gone, but cannot be restored any more: should this fail, or the server end in between,
+    /// are deleted, but cannot be restored any more: if this fails, or the server ends in between,
     /// the tick repeats it. With `dry_run` only checks whether it is there.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Plane {
         if let Some(end) = end {
             let mut writer = self.writer()?;
             match self.commit(&mut writer, vec![end.clone()], &Credits::default()) {
-                // The bytes make the room in which it is recorded that they are gone.
+                // Deleting the bytes makes room for the record of their deletion.
                 Err(PlaneError::Journal(error)) if error.is_no_room() => {
                     self.apply(&mut writer, vec![end]);
                 }
@@ -139,8 +139,8 @@ impl Plane {
         self.commit(&mut *self.writer()?, events, &Credits::default())
     }
 
-    /// Volumes for which the data plane must still be called. Only an event can make a volume
-    /// unsettled, so ten thousand volumes are not searched every second.
+    /// Returns volumes for which the data plane must still be called. Only an event can make a
+    /// volume unsettled, so volumes are not searched every second.
     fn unsettled(&self) -> BTreeSet<VolumeId> {
         let Ok(mut writer) = self.writer() else { return BTreeSet::new() };
         let mut unsettled: BTreeSet<VolumeId> = match writer.is_settled {

@@ -1,6 +1,6 @@
 //! Follows the wall clock: a step of it moves every deadline, so that nothing ends early.
 //!
-//! [`Plane::follow_clock`] runs at the start and before each look at what is over. A step forward
+//! [`Plane::follow_clock`] runs at the start and before each check of deadlines. A step forward
 //! moves the deadlines first and the server's time last, a step back the other way round. So at
 //! every moment, and after a crash in between, deadlines are at their right distance or later.
 
@@ -18,19 +18,19 @@ use crate::journal::{Change, Credits, Subject};
 use crate::model::{Event, UnixMs};
 use crate::server_time::{ServerTime, Step, moved};
 
-/// The server's time is stored with each commit, and at least as often as this: after a failure of
-/// the machine, that much of the time before it may not count. It also shows whether the journal
-/// takes changes.
+/// Maximum time between two stores of the server's time, which is also stored with each commit.
+/// After a failure of the machine, this much of the time before it may not count. Storing also
+/// shows whether the journal takes changes.
 const STORED_EVERY: Duration = Duration::from_mins(1);
-/// Time until the next attempt if it could not be stored.
+/// Time until the next attempt after a failed store.
 const STORED_AGAIN: Duration = Duration::from_secs(5);
-/// The most deadlines that one commit moves: etcd has a bound on the size of a transaction.
+/// Maximum number of deadlines that one commit moves: etcd limits the size of a transaction.
 const MOVED_MAX: usize = 64;
 
-/// The server's time, and what is being done about a step.
+/// The server's time, and a step whose deadlines are being moved.
 pub(super) struct Following {
     time: ServerTime,
-    /// When it is stored next, since the boot.
+    /// When the time is stored next, since the boot.
     due: Duration,
     /// A step whose deadlines are not all moved yet.
     moving: Option<Moving>,
@@ -38,7 +38,7 @@ pub(super) struct Following {
     before: Option<UnixMs>,
 }
 
-/// A step that is under way.
+/// A step that is in progress.
 struct Moving {
     step: Step,
     /// Subjects whose deadlines are moved already.
@@ -46,7 +46,8 @@ struct Moving {
 }
 
 impl Following {
-    /// Of a server whose start has stored this time. The one before it has stored `before`.
+    /// Creates the state of a server whose start has stored this time. The server before it has
+    /// stored `before`.
     pub(super) fn new(time: ServerTime, since_boot: Duration, before: Option<UnixMs>) -> Self {
         Self { time, due: since_boot.saturating_add(STORED_EVERY), moving: None, before }
     }
@@ -58,38 +59,39 @@ impl Plane {
         self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server's time, by which durations are counted. It does not jump with the wall clock.
+    /// Returns the server's time, by which durations are counted. It does not jump with the wall
+    /// clock.
     #[must_use]
     pub fn now(&self) -> UnixMs {
         self.following().time.now(clock::since_boot())
     }
 
-    /// The time that the server before this one has stored last, by its clock; `None` if there was
-    /// none. It is not older than the last change that was committed.
+    /// Returns the time that the server before this one has stored last, by its clock; `None` if
+    /// there was none. It is not older than the last change that was committed.
     #[must_use]
     pub fn time_before(&self) -> Option<UnixMs> {
         self.following().before
     }
 
-    /// The server's time as it is stored.
+    /// Returns the server's time in its stored form.
     pub(super) fn moment(&self) -> Moment {
         let boot = clock::moment().boot;
         Moment { unix: self.now(), boot }
     }
 
-    /// The last step of the wall clock, for as long as it is reported.
+    /// Returns the last step of the wall clock, for as long as it is reported.
     #[must_use]
     pub fn clock_step(&self) -> Option<Step> {
         self.following().time.reported(clock::since_boot())
     }
 
-    /// Moves every deadline if the wall clock was set, and stores the server's time now and then.
-    /// The log says if that fails; the next call tries again.
+    /// Moves every deadline if the wall clock was set, and stores the server's time regularly. A
+    /// failure is logged, and the next call tries again.
     pub fn follow_clock(&self) {
         self.follow_clock_at(clock::now());
     }
 
-    /// As [`Self::follow_clock`], for this reading of the wall clock.
+    /// Follows this reading of the wall clock, as [`Self::follow_clock`] does.
     pub fn follow_clock_at(&self, wall: UnixMs) {
         let was_failing = self.journal_now().is_failing;
         if let Err(error) = self.follow(wall)
@@ -136,7 +138,7 @@ impl Plane {
 
     /// Moves all deadlines that this step has not moved yet.
     fn move_deadlines(&self, writer: &mut Writer, step: Step) -> Result<(), PlaneError> {
-        // Before a step back is applied, the server's time is later by it.
+        // A step back has not been applied yet, so the server's time is still later by the step.
         let before = match step.0 {
             ..0 => Step(step.0.saturating_neg()).applied_to(self.now()),
             _ => self.now(),
@@ -169,8 +171,8 @@ impl Plane {
     }
 }
 
-/// The events by which a moved one is stored. A journal takes a client token once, so it is dropped
-/// in the same commit.
+/// Returns the events that store a moved event. A journal takes a client token once, so it is
+/// removed in the same commit.
 fn stored(event: &Event) -> Vec<Event> {
     let dropped = match event {
         Event::Token(name, _) => Some(Event::TokenGone(name.clone())),

@@ -1,4 +1,4 @@
-//! What `/healthz` and `/readyz` answer by: whether the journal takes changes, whether the data
+//! The state behind `/healthz` and `/readyz`: whether the journal takes changes, whether the data
 //! plane answers, and whether a lock is unusable. Nothing here waits for a lock that is held long.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use super::Plane;
 use crate::clock;
 use crate::journal::JournalError;
 
-/// The data plane is asked once a second; after this time without an answer the server is not
-/// ready.
+/// Time without an answer of the data plane after which the server is not ready. The data plane is
+/// called once a second.
 const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// The state of the journal and of the data plane, as the last calls found it.
@@ -18,15 +18,15 @@ const SILENT_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Vitals {
     commits: AtomicU64,
     failures: AtomicU64,
-    /// Why the last commit failed; `None` if it did not.
+    /// Why the last commit failed; `None` if it succeeded.
     error: Mutex<Option<String>>,
-    /// Whether another server has committed, after which this one can commit nothing.
+    /// Whether another server has committed. If so, this one can commit nothing any more.
     is_lost: AtomicBool,
-    /// When the data plane answered last, in milliseconds since the boot.
+    /// Time of the data plane's last answer, in milliseconds since the boot.
     answered_ms: AtomicU64,
 }
 
-/// The journal, as metrics report it.
+/// The journal's counts for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JournalNow {
     /// Commits since the start.
@@ -38,11 +38,11 @@ pub struct JournalNow {
 }
 
 impl Vitals {
-    /// Notes the result of a commit.
+    /// Records the result of a commit.
     pub(super) fn committed<T>(&self, result: &Result<T, JournalError>) {
         let error = match result {
             Ok(_) => None,
-            // That is the client's error.
+            // This is an error of the client.
             Err(JournalError::TokenTaken(_)) => return,
             Err(error) => Some(error),
         };
@@ -54,7 +54,7 @@ impl Vitals {
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error.map(ToString::to_string);
     }
 
-    /// Notes an answer of the data plane.
+    /// Records an answer of the data plane.
     pub(super) fn answered(&self) {
         self.answered_ms.store(since_boot_ms(), Ordering::Relaxed);
     }
@@ -69,10 +69,10 @@ fn since_boot_ms() -> u64 {
 }
 
 impl Plane {
-    /// Checks that the server can go on without a restart.
+    /// Checks that the server can continue without a restart.
     ///
     /// # Errors
-    /// The text says why it cannot.
+    /// The text has the reason.
     pub fn check_alive(&self) -> Result<(), String> {
         if self.writer.is_poisoned() || self.leases.is_poisoned() {
             return Err("a change panicked, and nothing can be changed any more: restart the \
@@ -90,7 +90,7 @@ impl Plane {
     /// Checks that changes can be made: the journal takes them, and the data plane answers.
     ///
     /// # Errors
-    /// The text says what is wrong.
+    /// The text has the reason.
     pub fn check_ready(&self) -> Result<(), String> {
         self.check_alive()?;
         if let Some(error) = self.vitals.error() {
@@ -104,7 +104,7 @@ impl Plane {
         }
     }
 
-    /// The journal, as metrics report it.
+    /// Returns the journal's counts for metrics.
     #[must_use]
     pub fn journal_now(&self) -> JournalNow {
         JournalNow {

@@ -1,8 +1,8 @@
-//! Committing decisions: the journal, and the state in memory that goes with it.
+//! Commits decisions: to the journal, and to the state in memory.
 //!
-//! [`Plane::commit`] is given events and balances. It stores them in the journal and then applies
-//! them to the model, so memory never holds what the journal does not. It returns the journal's
-//! error if they cannot be stored; then nothing has changed.
+//! [`Plane::commit`] gets events and balances. It stores them in the journal and then applies them
+//! to the model, so memory has only committed changes. It returns the journal's error if they
+//! cannot be stored; then nothing has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -61,7 +61,7 @@ impl Plane {
         self.writer.lock().map_err(|_| PlaneError::Poisoned)
     }
 
-    /// Stores that a signature was used, for later servers, unless that is stored already.
+    /// Stores for later servers that a signature was used, unless that is stored already.
     ///
     /// # Errors
     /// Too many are stored, or the journal fails.

@@ -1,29 +1,29 @@
-//! The bytes of a recording: intervals of one volume, in blocks that stand alone. Pure.
+//! The bytes of a recording: intervals of one volume, in independent blocks. Pure.
 //!
-//! docs/internals/disk_format.md describes them. An interval is written as its difference from what
-//! the one before it lets expect, so that a steady load takes few bytes; what happens in a volume
-//! at rest is one interval for as long as it rests. Each block begins with nothing to expect, and
-//! has a checksum: a damaged one is passed over, and the next one is found again.
+//! docs/internals/disk_format.md describes them. An interval is written as its difference from a
+//! prediction by the one before, so a steady load takes few bytes. A volume at rest has one
+//! interval for the whole rest. Each block begins with a fixed prediction, and has a checksum: a
+//! damaged block is skipped, and the next one is found.
 
 use crc32c::{crc32c, crc32c_append};
 
 use crate::varint::{self, put};
 
-/// What a volume did between two looks.
+/// Work of a volume between two samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Interval {
     /// Its beginning, in milliseconds of Unix time.
     pub start_ms: u64,
     /// Its length in milliseconds.
     pub length_ms: u64,
-    /// What was done in it; `None` if nothing was, and nothing was waiting.
+    /// Its work; `None` if no request was answered or waited.
     pub work: Option<Work>,
-    /// Credits that were left at its end, in millionths of what can be saved; `None` of a volume
-    /// without credits.
+    /// Credits that were left at its end, in millionths of the maximum; `None` for a volume without
+    /// credits.
     pub balance_ppm: Option<u32>,
 }
 
-/// What was done, and what was waited for.
+/// Requests that were answered, and their delays.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Work {
     /// Reads.
@@ -37,15 +37,15 @@ pub struct Work {
 /// Requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Requests {
-    /// How many were answered.
+    /// Number of answered requests.
     pub count: u64,
-    /// Bytes of those that were started.
+    /// Bytes of started requests.
     pub bytes: u64,
-    /// Microseconds from arrival to answer, of all that were answered together.
+    /// Microseconds from arrival to answer, of all answered requests together.
     pub us: u64,
 }
 
-/// Microseconds for which the first request that waited was delayed, by what delayed it.
+/// Microseconds for which the first waiting request was delayed, by the cause of the delay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Throttled {
     /// The volume's limit in I/Os, or the guard that bounds their burst.
@@ -54,39 +54,38 @@ pub struct Throttled {
     pub bytes_us: u64,
     /// The limits of its host.
     pub instance_us: u64,
-    /// The device, which is shared.
+    /// The shared device.
     pub device_us: u64,
 }
 
 impl Interval {
-    /// The first millisecond after it.
+    /// Returns the first millisecond after it.
     pub const fn end_ms(&self) -> u64 {
         self.start_ms.saturating_add(self.length_ms)
     }
 }
 
-/// The most bytes of a block's contents.
+/// Maximum of bytes of a block's contents.
 const CONTENTS_BYTES_MAX: usize = 4_096;
-/// The most bytes of a whole block.
+/// Maximum of bytes of a whole block.
 pub const BLOCK_BYTES_MAX: usize = HEAD_BYTES + CONTENTS_BYTES_MAX;
-/// The most bytes of an interval: its form, and twelve numbers of ten bytes each.
+/// Maximum of bytes of an interval: its form, and twelve numbers of ten bytes each.
 pub const INTERVAL_BYTES_MAX: usize = 1 + 12 * varint::BYTES_MAX;
-/// The length that an interval has if nothing else is said.
+/// The length of an interval without a written length.
 const USUAL_MS: u64 = 1_000;
-/// A volume at rest whose credits change has an interval of so many milliseconds at most, or of a
-/// look.
+/// Length in milliseconds at which an interval of a volume at rest ends if its credits change.
 const RESTING_MS_MAX: u64 = 60_000;
 
 const MAGIC: [u8; 4] = *b"EkR1";
 /// The magic, the length of the contents, the beginning, the checksum of both and the contents.
 pub const HEAD_BYTES: usize = 4 + 2 + 8 + 4;
 
-/// The unit in which bytes are counted, if all are multiples of it.
+/// The unit in which bytes are counted if all are multiples of it.
 const SECTOR: u64 = 512;
 
 /// The forms of an interval.
 mod form {
-    /// Something was done or waited; otherwise the length follows, and nothing else but credits.
+    /// A request was answered or waited. Otherwise the length follows, and at most credits.
     pub const WORKED: u8 = 1 << 7;
     /// The credits changed by a number that follows.
     pub const CREDITS: u8 = 1;
@@ -104,17 +103,18 @@ mod form {
     pub const ALL: u8 = WORKED | CREDITS | LENGTH | THROTTLED | BYTES | READS | WRITES;
 }
 
-/// What is expected of the next interval.
+/// The prediction for the next interval.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     reads: Requests,
     writes: Requests,
-    /// Credits and one, or zero without.
+    /// The credits plus one; zero for a volume without credits.
     balance: u64,
 }
 
 impl Expected {
-    /// At the beginning of a block: requests of 4 KiB, of half a millisecond.
+    /// Returns the prediction at the beginning of a block: requests of 4 KiB that take half a
+    /// millisecond.
     const fn first() -> Self {
         let one = Requests { count: 1, bytes: 4_096, us: 500 };
         Self { reads: one, writes: one, balance: 0 }
@@ -122,7 +122,7 @@ impl Expected {
 }
 
 impl Requests {
-    /// Such requests as these, but so many.
+    /// Scales these requests to `count` requests.
     fn scaled(&self, count: u64) -> Self {
         let scale = |amount: u64| {
             let scaled = u128::from(amount) * u128::from(count) / u128::from(self.count.max(1));
@@ -154,13 +154,13 @@ pub struct Block {
     end_ms: u64,
     contents: Vec<u8>,
     expected: Expected,
-    /// The last interval, of a volume at rest: it may become longer.
+    /// The last interval of a volume at rest, which may still be extended.
     resting: Option<Interval>,
     has_work: bool,
 }
 
 impl Block {
-    /// An empty one.
+    /// Creates an empty block.
     pub const fn new(start_ms: u64) -> Self {
         Self {
             start_ms,
@@ -172,20 +172,20 @@ impl Block {
         }
     }
 
-    /// Where it begins.
+    /// Returns its beginning.
     pub const fn start_ms(&self) -> u64 {
         self.start_ms
     }
 
-    /// Whether nothing was done in any of its intervals.
+    /// Returns whether the volume was at rest in all its intervals.
     pub const fn is_at_rest(&self) -> bool {
         !self.has_work
     }
 
-    /// Adds an interval that begins where the last one ended; whether it had room.
+    /// Adds an interval that begins where the last one ended. Returns whether there was room.
     #[must_use]
     pub fn push(&mut self, interval: &Interval) -> bool {
-        // What rests takes its room when it is over.
+        // Reserves room also for an interval at rest, which is written when the rest ends.
         let needed = 2 * INTERVAL_BYTES_MAX;
         if interval.start_ms != self.end_ms || self.contents.len() + needed > CONTENTS_BYTES_MAX {
             return false;
@@ -242,7 +242,7 @@ impl Block {
         }
     }
 
-    /// Its bytes; nothing if it has no interval.
+    /// Returns its bytes; empty if it has no interval.
     pub fn bytes(&self) -> Vec<u8> {
         let mut whole = self.clone();
         whole.end_rest();
@@ -251,7 +251,7 @@ impl Block {
         }
         let mut bytes = Vec::with_capacity(HEAD_BYTES + whole.contents.len());
         bytes.extend(MAGIC);
-        // Never longer than CONTENTS_BYTES_MAX.
+        // The length never exceeds CONTENTS_BYTES_MAX.
         bytes.extend((whole.contents.len() as u16).to_le_bytes());
         bytes.extend(self.start_ms.to_le_bytes());
         let sum = crc32c_append(crc32c(&bytes), &whole.contents);
@@ -261,7 +261,7 @@ impl Block {
     }
 }
 
-/// Writes what was done; returns its form.
+/// Writes the work of an interval. Returns its form.
 fn write_work(to: &mut Vec<u8>, expected: &mut Expected, length_ms: u64, work: &Work) -> u8 {
     let mut form = 0;
     if length_ms != USUAL_MS {
@@ -295,19 +295,19 @@ fn write_work(to: &mut Vec<u8>, expected: &mut Expected, length_ms: u64, work: &
     form
 }
 
-/// How a number differs from what was expected; small differences are small numbers.
+/// Returns the difference of a number from its prediction; small differences are small numbers.
 const fn difference(expected: u64, found: u64) -> u64 {
     let signed = found.wrapping_sub(expected) as i64;
     ((signed << 1) ^ (signed >> 63)) as u64
 }
 
-/// The number that differs so from what was expected.
+/// Returns the number with this difference from its prediction.
 const fn differing(expected: u64, difference: u64) -> u64 {
     let signed = (difference >> 1) as i64 ^ -((difference & 1) as i64);
     expected.wrapping_add(signed as u64)
 }
 
-/// What is left of the contents of a block.
+/// The unread contents of a block.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -322,21 +322,21 @@ impl Rest<'_> {
     }
 }
 
-/// What a file of blocks has.
+/// The content of a file of blocks.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Blocks {
-    /// All intervals of blocks that are whole, as they are in the file.
+    /// All intervals of complete blocks, in the file's order.
     pub intervals: Vec<Interval>,
-    /// Bytes that belong to no whole block.
+    /// Bytes that belong to no complete block.
     pub damaged_bytes: usize,
-    /// The bytes up to the end of the last whole block.
+    /// The bytes up to the end of the last complete block.
     pub whole_bytes: usize,
 }
 
-/// Places at which a block seems to begin and none does, that are tried in one file.
+/// Maximum number of places in one file that look like a block's beginning and are none.
 const TRIES_MAX: usize = 4_096;
 
-/// A whole block in a file.
+/// A complete block in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whole<'a> {
     /// Its beginning, in milliseconds of Unix time.
@@ -347,12 +347,12 @@ pub struct Whole<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Reads the blocks of a file, or of its end. What is damaged is passed over.
+/// Reads the blocks of a file, or of its end. Skips damaged bytes.
 pub fn read(file: &[u8]) -> Blocks {
     walk(file, |_| {})
 }
 
-/// The whole blocks of a file, or of its end, as they are in it.
+/// Returns the complete blocks of a file, or of its end, in order.
 pub fn whole(file: &[u8]) -> Vec<Whole<'_>> {
     let mut all = Vec::new();
     walk(file, |one| all.push(one));
@@ -390,7 +390,7 @@ fn walk<'a>(file: &'a [u8], mut each: impl FnMut(Whole<'a>)) -> Blocks {
     blocks
 }
 
-/// Reads the block at the beginning; returns its length, or adds nothing.
+/// Reads the block at the beginning. Returns its length, or adds nothing and returns `None`.
 fn block(bytes: &[u8], to: &mut Vec<Interval>) -> Option<usize> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let (summed, sum) = head.split_last_chunk::<4>()?;
@@ -430,7 +430,7 @@ fn intervals(start_ms: u64, contents: &[u8], to: &mut Vec<Interval>) -> Option<(
     Some(())
 }
 
-/// Reads what was done, after its form; also the length of the interval.
+/// Reads the work of an interval with this form, and its length.
 fn read_work(rest: &mut Rest<'_>, form: u8, expected: &mut Expected) -> Option<(u64, Work)> {
     let mut work = Work::default();
     let length_ms = match form & form::LENGTH > 0 {

@@ -1,4 +1,4 @@
-//! Blocks of recordings that one server has and another one is to have, too.
+//! Blocks of recordings that a server copies from another one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,19 +15,19 @@ use crate::model::UnixMs;
 pub struct Part {
     /// The day since 1970.
     pub day: u64,
-    /// Whose.
+    /// The volume.
     pub id: VolumeId,
-    /// Where the last block ends, in milliseconds of Unix time.
+    /// The end of the last block, in milliseconds of Unix time.
     pub end_ms: u64,
     /// Whole blocks.
     pub bytes: Vec<u8>,
 }
 
-/// Where a part ends that others follow: its day, its volume and its end.
+/// Place at which a page ends: the day, the volume and the end of its last part.
 pub type Place = (u64, VolumeId, u64);
 
-/// The blocks between two moments that end after the first one, by day and volume, behind this
-/// place: at most so many bytes and a block, and one part at least if there is any.
+/// Returns the blocks that end after the first moment and lie before the second, by day and volume,
+/// after this place. Returns at most `bytes_max` and a block; at least one part if there is any.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -68,14 +68,15 @@ pub fn parts(
     Ok(parts)
 }
 
-/// The recordings of a data folder in which nobody records now: they are taken from who does.
+/// The recordings in a data folder whose server does not record: they are copied from the one that
+/// does.
 #[derive(Debug)]
 pub struct Copies {
     files: Files,
     writer: Writer,
-    /// The last day of each volume that something was taken of.
+    /// The last day of each volume of which blocks were copied.
     known: BTreeMap<VolumeId, Known>,
-    /// The day on which what is too old was deleted last.
+    /// The day on which old days were deleted last.
     cleaned: Option<u64>,
 }
 
@@ -83,21 +84,21 @@ pub struct Copies {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     day: u64,
-    /// Where its last block ends; 0 without one.
+    /// The end of its last block; 0 without one.
     end_ms: u64,
-    /// What was there when it was looked at first ends here: before it something may be missing.
+    /// The end of the blocks that were there at first: before it some may be missing.
     whole_from_ms: u64,
 }
 
 impl Copies {
-    /// Those of a data folder.
+    /// Opens the recordings of a data folder.
     #[must_use]
     pub fn new(files: Files) -> Self {
         let writer = Writer::new(files.clone());
         Self { files, writer, known: BTreeMap::new(), cleaned: None }
     }
 
-    /// Deletes the oldest days, so that `days` are left besides today. Does so once a day.
+    /// Deletes the oldest days until `days` are left besides today. Does so once a day.
     pub fn clean(&mut self, now: UnixMs, days: u64) {
         let today = now.0 / DAY_MS;
         if self.cleaned.replace(today) == Some(today) {
@@ -107,12 +108,12 @@ impl Copies {
             warn!("{error}; this recording is not deleted");
         }
         let oldest = today.saturating_sub(days);
-        // What is forgotten here is read from its file again.
+        // Days that are forgotten here are read from their files again.
         self.known.retain(|_, known| (oldest..=today).contains(&known.day));
         self.writer.keep(|id| self.known.contains_key(&id));
     }
 
-    /// What is known of a day of a volume.
+    /// Returns the state of a day of a volume.
     fn known(&mut self, id: VolumeId, day: u64) -> io::Result<Known> {
         if let Some(known) = self.known.get(&id).filter(|known| known.day == day) {
             return Ok(*known);
@@ -124,10 +125,10 @@ impl Copies {
         Ok(known)
     }
 
-    /// Takes blocks that are not there: those of times of which there is nothing.
+    /// Adds blocks for times of which there is none.
     ///
     /// # Errors
-    /// The first that occurs; what others can be written are nevertheless.
+    /// Returns the first error; other blocks are written anyway.
     pub fn merge(&mut self, parts: &[Part]) -> io::Result<()> {
         if parts.is_empty() {
             return Ok(());
@@ -147,7 +148,8 @@ impl Copies {
             if block.start_ms / DAY_MS != day {
                 continue;
             }
-            // A clock that was set back has some twice; readers go by what begins first.
+            // If a clock was set back, some times occur twice; readers take the block that begins
+            // first.
             if block.start_ms >= end_ms {
                 later.extend(block.bytes);
                 end_ms = block.end_ms;
@@ -165,7 +167,7 @@ impl Copies {
         Ok(())
     }
 
-    /// Adds blocks to the middle of a day, if there is nothing of their times.
+    /// Inserts blocks into a day if there is none of their times.
     fn fill(&mut self, part: &Part, blocks: &[Whole<'_>]) -> io::Result<()> {
         let file = self.files.end(part.id, part.day, 0)?;
         let mut all = codec::whole(&file);
@@ -200,7 +202,7 @@ mod tests {
         VolumeId::from_bits(bits)
     }
 
-    /// A block of one interval, which tells by its count who wrote it when.
+    /// Returns a block of one interval, whose count identifies its writer and time.
     fn block(at_s: u64, count: u64) -> Vec<u8> {
         let start_ms = at_s * 1_000;
         let mut block = Block::new(start_ms);
@@ -210,7 +212,7 @@ mod tests {
         block.bytes()
     }
 
-    /// Who records into a folder.
+    /// A server that records into a folder.
     struct Recorder(Files, Writer);
 
     impl Recorder {
@@ -223,14 +225,14 @@ mod tests {
             self.1.append(id(bits), at_s * 1_000 / DAY_MS, &block(at_s, count)).unwrap();
         }
 
-        /// Beginnings in seconds and counts of all that was recorded.
+        /// Returns the beginnings in seconds and the counts of all recorded intervals.
         fn all(&self, bits: u128) -> Vec<(u64, u64)> {
             let days = self.0.days(id(bits), 0, u64::MAX).unwrap();
             let all = days.into_iter().flat_map(|day| self.0.read(id(bits), day).unwrap());
             all.map(|it| (it.start_ms / 1_000, it.work.unwrap().reads.count)).collect()
         }
 
-        /// Has another one take over, page by page, what there is since a moment.
+        /// Copies everything since a moment to another server, page by page.
         fn give(&self, to: &mut Copies, from_ms: u64, bytes_max: usize) {
             let mut after = None;
             loop {
@@ -257,18 +259,19 @@ mod tests {
         one.give(&mut copies, 0, 1_000_000);
         assert_eq!((one.all(1), one.all(2)), (other.all(1), other.all(2)));
         assert_eq!(other.all(1).len(), 40);
-        // Asked again after a restart it has the same.
+        // Opened again after a restart, the copies have the same content.
         let mut copies = Copies::new(Files::of(folders[1].path()));
         one.give(&mut copies, 0, 1_000_000);
         assert_eq!(other.all(1).len(), 40);
-        // Only of the day it says it is of.
+        // Only blocks of the part's own day are taken.
         let bytes = [block(at(90_000), 1), b"EkR1 torn".to_vec(), block(at(1_000), 2)].concat();
         copies.merge(&[Part { day: DAY, id: id(1), end_ms: 0, bytes }]).unwrap();
         assert_eq!(other.all(1).last(), Some(&(at(1_000), 2)));
         assert_eq!(other.all(1).len(), 41);
     }
 
-    /// A server that was away leads for a moment: it has more than what is before and after that.
+    /// A server that was away leads for a short time: it has blocks that others lack, in the
+    /// middle.
     #[test]
     fn a_hole_in_the_middle_of_a_day_is_filled() {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -278,7 +281,7 @@ mod tests {
             one.write(1, at(second * 10), second);
         }
         (0..10).for_each(|second| other.write(1, at(second * 10), second));
-        // Its own blocks are of other moments than the other server's would be.
+        // Its own blocks begin at other moments than the other server's would.
         [503, 508, 513].into_iter().for_each(|second| other.write(1, at(second), 7_000 + second));
         let mut copies = Copies::new(Files::of(folders[1].path()));
         one.give(&mut copies, 0, 300);
@@ -288,9 +291,9 @@ mod tests {
         assert_eq!(found.iter().filter(|it| own(it)).count(), 3);
         let taken: Vec<_> = found.into_iter().filter(|it| !own(it)).collect();
         let all = one.all(1);
-        // What begins within one of its own is of a time that it has.
+        // A block that begins within one of its own is of a time that it has.
         assert_eq!(taken, all);
-        // The same again changes nothing.
+        // Copying again changes nothing.
         one.give(&mut copies, 0, 1_000_000);
         assert_eq!(other.all(1).len(), 103);
     }
@@ -305,7 +308,7 @@ mod tests {
         copies.clean(UnixMs((DAY + 5) * DAY_MS), 3);
         let days = |bits| one.0.days(id(bits), 0, u64::MAX).unwrap();
         assert_eq!((days(1), days(2)), (vec![DAY + 2, DAY + 3, DAY + 4], vec![]));
-        // Once a day is enough.
+        // Days are deleted only once a day.
         one.write(2, DAY * 86_400, 9);
         copies.clean(UnixMs((DAY + 6) * DAY_MS - 1), 3);
         assert!(one.0.has(id(2)));
@@ -325,7 +328,7 @@ mod tests {
             copies.clean(UnixMs(wrong * DAY_MS), 4);
             assert_eq!(days(&one), there, "{wrong}");
         }
-        // What a wrong clock has recorded goes before what is older by the right one.
+        // Days recorded with a wrong clock are deleted before older ones.
         one.write(1, (DAY + 33) * 86_400, 9);
         copies.clean(UnixMs((DAY + 33) * DAY_MS), 4);
         assert_eq!(days(&one).len(), 5);
@@ -352,8 +355,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Two servers record in turn, and who does not takes over what the other one has. The
-        /// oracle is what both have written.
+        /// Two servers record in turn, and the other one copies. The oracle is everything that both
+        /// have written.
         #[test]
         fn who_takes_over_has_what_was_recorded(
             terms in proptest::collection::vec((any::<bool>(), 1..40_u64, 1..40_000_u64), 1..10),

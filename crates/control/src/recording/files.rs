@@ -1,8 +1,8 @@
 //! The files of recordings: one for each volume and day (UTC), in a folder for each volume.
 //!
-//! Blocks are appended. What a crash has left of a last block is cut off before the next one is
+//! Blocks are appended. A partial last block after a crash is cut off before the next one is
 //! appended. Files are deleted as a whole when they are too old. Nothing is synced: a power failure
-//! may cost what the kernel had not written yet.
+//! may lose bytes that the kernel had not written yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -21,17 +21,18 @@ use crate::{clock, private};
 
 /// The folder in the data folder.
 pub const FOLDER_NAME: &str = "recordings";
-/// The most bytes of a file: more than a day of the worst seconds.
+/// Maximum size of a file in bytes: more than a day of the worst seconds.
 pub const FILE_BYTES_MAX: usize = 11 << 20;
 pub const DAY_MS: u64 = 86_400_000;
-/// Days to come that lie further behind others than this are deleted first, see [`first_deleted`].
+/// Future days with a larger gap before them than this are deleted first; see [`first_deleted`].
 const GAP_DAYS_MAX: u64 = 2;
 
-/// Nothing is written if less than this is free on the disk, or one of so many parts of it.
+/// Nothing is written if the disk's free space is below this number of bytes and below one in
+/// [`FREE_PART`] of its size.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 const FREE_PART: u64 = 20;
 
-/// A block is in its file so many milliseconds after its end at most.
+/// Maximum time from a block's end until it is in its file, in milliseconds.
 const CHANGED_MS: u64 = 600_000;
 
 const EXTENSION: &str = ".rec";
@@ -43,15 +44,15 @@ pub struct Files {
     folder: PathBuf,
 }
 
-/// Who appends to them; there is one.
+/// Appends to the files. There is one writer.
 #[derive(Debug)]
 pub struct Writer {
     files: Files,
-    /// The day and the length of the files that end with a whole block.
+    /// The day and the length of each volume's file that ends with a complete block.
     whole: BTreeMap<VolumeId, (u64, u64)>,
 }
 
-/// The name of the file of a day.
+/// Returns the name of the file of a day.
 fn name(day: u64) -> String {
     let time = timestamp::extended(day.saturating_mul(DAY_MS));
     format!("{}{EXTENSION}", time.get(..DATE_BYTES).unwrap_or(&time))
@@ -66,13 +67,13 @@ impl Files {
         self.folder.join(id.to_string()).join(name(day))
     }
 
-    /// Whether there is a recording of a volume.
+    /// Returns whether there is a recording of a volume.
     pub fn has(&self, id: VolumeId) -> bool {
         self.folder.join(id.to_string()).is_dir()
     }
 
-    /// What was recorded on a day, as it was written. What is damaged is left out, and the log says
-    /// so.
+    /// Returns the intervals of a day, as they were written. Damaged blocks are left out and
+    /// logged.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -86,7 +87,7 @@ impl Files {
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes).map_err(at(&path))?;
         let blocks = codec::read(&bytes);
-        // The last block may be on its way to the file.
+        // The last block may be only partly written.
         if blocks.damaged_bytes > BLOCK_BYTES_MAX {
             let damaged = blocks.damaged_bytes;
             warn!("{}: {damaged} bytes are damaged, what they recorded is a gap", path.display());
@@ -94,7 +95,7 @@ impl Files {
         Ok(blocks.intervals)
     }
 
-    /// The volumes of which there is a recording.
+    /// Returns the volumes that have a recording.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -102,8 +103,8 @@ impl Files {
         Ok(names(&self.folder)?.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// The bytes at the end of a day's file that have all whole blocks which end after this moment,
-    /// and some before. Empty if there is no such file.
+    /// Returns the bytes at the end of a day's file with all complete blocks that end after this
+    /// moment, and perhaps some before. Empty if there is no such file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -117,7 +118,7 @@ impl Files {
         let metadata = file.metadata().map_err(at(&path))?;
         let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let changed_ms = changed.map_or(u64::MAX, |at| at.as_millis() as u64);
-        // Most volumes of a page have nothing new.
+        // Most volumes of a page have no new blocks.
         if changed_ms.saturating_add(CHANGED_MS) < after_ms && after_ms <= clock::now().0 {
             return Ok(Vec::new());
         }
@@ -135,7 +136,7 @@ impl Files {
         }
     }
 
-    /// The days between these two, inclusive, on which a volume was recorded.
+    /// Returns the days between these two, inclusive, on which a volume was recorded.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -153,7 +154,7 @@ impl Files {
     /// been set: see [`first_deleted`].
     ///
     /// # Errors
-    /// The first that occurs; other files are deleted nevertheless.
+    /// Returns the first error; other files are deleted anyway.
     pub fn keep(&self, today: u64, days: u64) -> io::Result<()> {
         let volumes = names(&self.folder)?;
         let mut kept = BTreeSet::from([today]);
@@ -178,7 +179,7 @@ impl Files {
             for name in files.iter().filter(|name| is_old(name)) {
                 result = result.and(fs::remove_file(folder.join(name)).map_err(at(&folder)));
             }
-            // Fails if there are other files.
+            // Fails if the folder has other files.
             let _ = fs::remove_dir(&folder);
         }
         result
@@ -187,7 +188,7 @@ impl Files {
     /// Deletes all recordings.
     ///
     /// # Errors
-    /// The first that occurs.
+    /// Returns the first error.
     pub fn delete_all(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&self.folder)(error)),
@@ -196,7 +197,7 @@ impl Files {
     }
 }
 
-/// The names in a folder; none if there is no such folder.
+/// Returns the names in a folder; none if the folder does not exist.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -207,13 +208,13 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(entries.filter_map(name).collect())
 }
 
-/// The day in the name of a file of ours.
+/// Returns the day in the name of a recording's file.
 fn day_of(name: &str) -> Option<u64> {
     let date = name.strip_suffix(EXTENSION).filter(|date| date.len() == DATE_BYTES)?;
     timestamp::parse_extended(&format!("{date}T00:00:00Z")).map(|ms| ms / DAY_MS)
 }
 
-/// An error with its path.
+/// Adds the path to an error.
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -223,10 +224,10 @@ impl Writer {
         Self { files, whole: BTreeMap::new() }
     }
 
-    /// Whether the disk has room that others do not need more.
+    /// Checks that the disk has room that other data does not need.
     ///
     /// # Errors
-    /// It has not, or cannot be asked.
+    /// There is too little room, or the disk cannot be checked.
     pub fn check_room(&self) -> io::Result<()> {
         let folder = &self.files.folder;
         private_folder(folder).map_err(at(folder))?;
@@ -240,7 +241,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a block to the file of its day. If that fails, the file is as it was.
+    /// Appends a block to the file of its day. If that fails, the file is unchanged.
     ///
     /// # Errors
     /// The file cannot be written, or is full.
@@ -265,7 +266,7 @@ impl Writer {
         if after > FILE_BYTES_MAX as u64 {
             return Err(io::Error::other(format!("it is full at {FILE_BYTES_MAX} bytes")));
         }
-        // In append mode: behind what is there.
+        // In append mode: after the present content.
         if let Err(error) = (&file).write_all(block) {
             let _ = file.set_len(length);
             return Err(error);
@@ -274,10 +275,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts other blocks in the place of a day's file.
+    /// Replaces the blocks of a day's file.
     ///
     /// # Errors
-    /// The file cannot be written, or would be too long; it is as it was.
+    /// The file cannot be written, or would be too long; it is unchanged.
     pub fn replace(&mut self, id: VolumeId, day: u64, blocks: &[u8]) -> io::Result<()> {
         let path = self.files.path(id, day);
         if blocks.len() > FILE_BYTES_MAX {
@@ -304,9 +305,10 @@ fn private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Cuts off what follows the last whole block; returns the length.
+/// Cuts off the bytes after the last complete block. Returns the length.
 fn mend(file: &File, length: u64, path: &Path) -> io::Result<u64> {
-    // The last whole block is in here, unless much is damaged: then it stays, and is passed over.
+    // The last complete block is in this window, unless much is damaged. Then the bytes stay, and
+    // are skipped.
     let window = length.min(2 * BLOCK_BYTES_MAX as u64);
     let mut end = vec![0; window as usize];
     file.read_exact_at(&mut end, length - window)?;
@@ -364,7 +366,7 @@ mod tests {
                 whole.len() + block(3, 3).len()
             );
         }
-        // Another program wrote to the file meanwhile: it is looked at again.
+        // Another program wrote to the file meanwhile, so it is read again.
         let mut bytes = whole.clone();
         bytes[block(0, 0).len() + 20] ^= 1;
         fs::write(&path, &bytes).unwrap();

@@ -1,16 +1,16 @@
-//! What each volume was asked for, second by second, for some days.
+//! Recordings: the requests to each volume, second by second, for some days.
 //!
-//! The thread that looks at the data plane for the metrics passes its looks on ([`Inbox`]). A
-//! thread of its own ([`Recorder`]) makes intervals of them and writes these to files. Neither a
-//! slow nor a full disk holds up anyone else: looks that it cannot take are dropped, and so are
-//! blocks that cannot be written. What is dropped is a gap.
+//! The thread that samples the data plane for the metrics passes its samples on ([`Inbox`]). A
+//! separate thread ([`Recorder`]) makes intervals of them and writes these to files. A slow or full
+//! disk delays no other thread: samples that it cannot take are dropped, and so are blocks that
+//! cannot be written. Each leaves a gap.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `track` | intervals of the differences between looks; pure |
+//! | `track` | intervals of the differences between samples; pure |
 //! | `codec` | intervals, and their bytes; pure |
 //! | `files` | the files, of bounded size and age |
-//! | `copies` | blocks that other servers take over |
+//! | `copies` | blocks that other servers copy |
 
 mod codec;
 pub(crate) mod copies;
@@ -35,34 +35,35 @@ pub use self::track::Sample;
 use self::track::{INTERVAL_MS_MAX, Tracker};
 use crate::model::UnixMs;
 
-/// Days that are kept unless the operator says otherwise.
+/// Number of days that are kept unless the operator sets another.
 pub const RECORD_DAYS: u32 = 15;
 
-/// Looks that wait for the recorder. With ten thousand volumes each has some 2 MiB.
+/// Maximum number of samples that wait for the recorder. With ten thousand volumes each has some 2
+/// MiB.
 const LOOKS_MAX: usize = 4;
-/// A block is written at least once in so many milliseconds, and in so many of a volume at rest.
+/// Maximum time covered by a block, in milliseconds; the second is that of a volume at rest.
 const BLOCK_MS: u64 = 10_000;
 const RESTING_BLOCK_MS: u64 = 600_000;
-/// Old files are deleted once in so many milliseconds.
+/// Time between two deletions of old files, in milliseconds.
 const CLEAN_MS: u64 = 3_600_000;
 
 /// All volumes at one moment.
 #[derive(Debug)]
 pub struct Look {
-    /// When.
+    /// Time of the sample.
     pub now: UnixMs,
-    /// How they are.
+    /// The state of each volume.
     pub samples: Vec<Sample>,
 }
 
-/// What is not in a file yet, of one volume.
+/// State of one volume that is not in a file yet.
 #[derive(Debug, Default)]
 struct Open {
-    /// The block that is being filled: at most [`codec::BLOCK_BYTES_MAX`].
+    /// The block that is being filled: at most [`codec::BLOCK_BYTES_MAX`] bytes.
     block: Option<Block>,
-    /// The one that is being written; readers would not find it otherwise.
+    /// The block that is being written, with its day; readers would miss it otherwise.
     closed: Option<(u64, Vec<u8>)>,
-    /// Whether the volume was in the last look.
+    /// Whether the volume was in the last sample.
     is_known: bool,
 }
 
@@ -76,28 +77,28 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Bytes that were written since the server's start.
+    /// Returns the bytes that were written since the server's start.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Looks and blocks that were dropped since the server's start.
+    /// Returns the number of samples and blocks that were dropped since the server's start.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The files that have what is not open any more.
+    /// Returns the files with all blocks that are not open.
     pub(crate) const fn files(&self) -> &Files {
         &self.files
     }
 
-    /// Whether something was recorded of a volume.
+    /// Returns whether there is a recording of a volume.
     pub fn has(&self, id: VolumeId) -> bool {
         self.open().contains_key(&id) || self.files.has(id)
     }
 
-    /// At most `max` intervals of a volume that lie between these moments, in order. One at rest is
-    /// cut to what lies between; another one belongs to the time in which it begins.
+    /// Returns at most `max` intervals of a volume between these moments, in order. An interval at
+    /// rest is cut at the moments; another one belongs to the time in which it begins.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -108,7 +109,8 @@ impl Recording {
         until: UnixMs,
         max: usize,
     ) -> io::Result<Vec<Interval>> {
-        // Before the files: what is written meanwhile is found twice, and not missed.
+        // Read before the files: a block that is written meanwhile is then found twice, and not
+        // missed.
         let mut last: Vec<Interval> = {
             let open = self.open();
             let open = open.get(&id);
@@ -136,11 +138,11 @@ impl Recording {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Open>> {
-        // Each block is whole after each of its changes.
+        // Each block is consistent after each of its changes.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a look; returns the volumes with a block to write.
+    /// Processes a sample. Returns the volumes with a block to write.
     fn take(&self, tracker: &mut Tracker, look: &Look) -> Vec<VolumeId> {
         let mut open = self.open();
         open.values_mut().for_each(|it| it.is_known = false);
@@ -187,7 +189,7 @@ impl Open {
     }
 }
 
-/// Whether a block is over. Volumes take turns, so that they are not all written at once.
+/// Returns whether a block is over. Volumes take turns, so that they are not all written at once.
 fn ends(id: VolumeId, block: &Block, now: UnixMs) -> bool {
     let length_ms = if block.is_at_rest() { RESTING_BLOCK_MS } else { BLOCK_MS };
     let shift_ms = u64::try_from(id.bits() % u128::from(length_ms)).unwrap_or_default();
@@ -195,7 +197,7 @@ fn ends(id: VolumeId, block: &Block, now: UnixMs) -> bool {
     part(block.start_ms()) != part(now.0) || block.start_ms() / DAY_MS != now.0 / DAY_MS
 }
 
-/// What was found, by time.
+/// The intervals found, by time.
 struct Found {
     from: u64,
     until: u64,
@@ -203,8 +205,8 @@ struct Found {
 }
 
 impl Found {
-    /// Adds what is between the two moments. The clock may have been set back: of time that is
-    /// there twice, what begins first is taken.
+    /// Adds the intervals between the two moments. The clock may have been set back: if intervals
+    /// overlap, takes the one that begins first.
     fn add(&mut self, mut intervals: Vec<Interval>) {
         intervals.sort_by_key(|interval| interval.start_ms);
         for interval in intervals {
@@ -230,7 +232,7 @@ impl Found {
     }
 }
 
-/// Where looks are passed to.
+/// Receives samples.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     looks: SyncSender<Look>,
@@ -238,7 +240,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Passes a look on, or drops it if the recorder has not taken the last ones.
+    /// Passes a sample on, or drops it if the recorder has not taken the last ones.
     pub fn offer(&self, look: Look) {
         if let Err(TrySendError::Full(_)) = self.looks.try_send(look) {
             self.recording.lost.fetch_add(1, Ordering::Relaxed);
@@ -246,16 +248,16 @@ impl Inbox {
     }
 }
 
-/// The thread that records. Dropping it, after all copies of its inbox, ends the thread, which
-/// writes what is left.
+/// The thread that records. Dropping it, after all copies of its inbox, ends the thread after it
+/// has written the rest.
 pub struct Recorder {
     inbox: Option<Inbox>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Recorder {
-    /// Records in a data folder, and keeps so many days. With none, what was recorded is deleted.
-    /// Without a thread nothing is recorded, and the log says so.
+    /// Starts to record in a data folder, and keeps `days` days. With none, deletes all recordings.
+    /// If the thread cannot be started, nothing is recorded, and a log line reports it.
     #[must_use]
     pub fn start(data_dir: &Path, days: u32) -> Self {
         let files = Files::of(data_dir);
@@ -281,13 +283,13 @@ impl Recorder {
         Self { inbox, thread }
     }
 
-    /// Where looks are passed to; `None` if nothing is recorded.
+    /// Returns the inbox for samples; `None` if nothing is recorded.
     #[must_use]
     pub fn inbox(&self) -> Option<Inbox> {
         self.inbox.clone()
     }
 
-    /// What is recorded; `None` if nothing is.
+    /// Returns the recording; `None` if nothing is recorded.
     #[must_use]
     pub fn recording(&self) -> Option<Arc<Recording>> {
         self.inbox.as_ref().map(|inbox| Arc::clone(&inbox.recording))
@@ -303,7 +305,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Takes looks until nobody passes any.
+/// Processes samples until all inboxes are dropped.
 fn record(recording: &Recording, days: u32, looks: &Receiver<Look>) {
     let mut tracker = Tracker::default();
     let mut keeper = Keeper::new(recording);
@@ -323,7 +325,7 @@ fn record(recording: &Recording, days: u32, looks: &Receiver<Look>) {
     keeper.write(&recording.close_all());
 }
 
-/// Writes blocks; says once that it cannot.
+/// Writes blocks. Logs once that it cannot.
 struct Keeper<'a> {
     recording: &'a Recording,
     writer: Writer,

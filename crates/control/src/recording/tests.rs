@@ -1,4 +1,4 @@
-//! Tests of recordings: what is read is what was done, while it is written and after it.
+//! Tests of recordings: reading returns the work that was done, during and after the recording.
 
 use std::fs;
 
@@ -75,7 +75,7 @@ fn what_is_read_is_what_was_done_before_and_after_it_is_written() {
     let idle = still.recording.read(id(2), UnixMs(0), UnixMs(u64::MAX), usize::MAX).unwrap();
     assert!(idle.len() <= 3, "{idle:?}");
     assert_eq!(idle.iter().map(|it| it.length_ms).sum::<u64>(), 199_000);
-    // After a stop without warning, a new server finds what was written.
+    // After a stop without warning, a new server finds the written blocks.
     let written = still.recording.written_bytes();
     let sizes = [20_782, 20_783].map(|day| {
         [1, 2].map(|bits| {
@@ -169,7 +169,7 @@ fn the_thread_writes_what_is_left_and_deletes_what_is_old() {
         let recorder = Recorder::start(folder.path(), days);
         let inbox = recorder.inbox().unwrap();
         for second in 0..2 {
-            // Waits for its turn, because a test has no beat.
+            // The test waits for room, since it has no clock.
             inbox.looks.send(look(from_ms + second * 1_000, vec![sample(1, second)])).unwrap();
         }
         let recording = recorder.recording().unwrap();
@@ -202,7 +202,7 @@ fn looks_that_nobody_takes_are_dropped() {
     assert_eq!(recording.lost(), 9 - LOOKS_MAX as u64);
 }
 
-/// What the documentation states.
+/// The documentation states this size.
 #[test]
 fn a_volume_takes_a_bounded_amount_of_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn a_volume_takes_a_bounded_amount_of_memory() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The oracle has every second. Some looks are missing, and the server is restarted.
+    /// The oracle has every second. Some samples are missing, and the server is restarted.
     #[test]
     fn sums_are_those_of_the_counters(
         seconds in prop::collection::vec((0..40_u64, 0..10_u8), 1..150),

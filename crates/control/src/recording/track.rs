@@ -1,4 +1,4 @@
-//! Intervals of the differences between looks. Pure.
+//! Intervals of the differences between samples. Pure.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::Exceeded;
@@ -7,18 +7,18 @@ use super::codec::{Interval, Requests, Throttled, Work};
 use crate::counters::{self, Counters, Looks};
 use crate::model::UnixMs;
 
-/// Looks that are further apart than this, in milliseconds, are not compared: what is between them
-/// is a gap. With many volumes there is a look every ten seconds.
+/// Maximum time between two samples that are compared, in milliseconds; a longer time is a gap.
+/// With many volumes there is a sample every ten seconds.
 pub const INTERVAL_MS_MAX: u64 = 15_000;
 
 const NS_PER_US: u64 = 1_000;
 
-/// A volume at a look.
+/// A sample of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// Its counters.
     pub volume: counters::Sample,
-    /// Credits, in millionths of what it may save; `None` without credits.
+    /// Credits, in millionths of its maximum; `None` without credits.
     pub balance_ppm: Option<u32>,
 }
 
@@ -46,12 +46,12 @@ impl From<&Exceeded> for Throttled {
     }
 }
 
-/// The nearest number of microseconds, so that the sum over many intervals is right.
+/// Returns the nearest number of microseconds, so that the sum over many intervals is right.
 const fn us(ns: u64) -> u64 {
     ns.saturating_add(NS_PER_US / 2) / NS_PER_US
 }
 
-/// All volumes at the last look.
+/// All volumes at the last sample.
 #[derive(Debug)]
 pub struct Tracker {
     looks: Looks,
@@ -64,8 +64,8 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Takes a look. `each` is called with what each volume has done since the last one, if that is
-    /// known.
+    /// Processes a sample. Calls `each` with each volume's interval since the last sample, if that
+    /// is known.
     pub fn look(
         &mut self,
         now: UnixMs,
@@ -100,7 +100,7 @@ mod tests {
     const ID: VolumeId = VolumeId::from_bits(7);
     const T0: u64 = 1_795_633_200_000;
 
-    /// After so many requests of 4 KiB and a millisecond.
+    /// Returns a sample after `count` requests of 4 KiB and a millisecond each.
     fn sample(count: u64, queued: u32, created: u64) -> Sample {
         let answered = Answered { reads: count, read_ns: count * 1_000_000, ..Answered::default() };
         let total = Counters { read_bytes: count * 4_096, answered, ..Counters::default() };
@@ -109,7 +109,8 @@ mod tests {
         Sample { volume, balance_ppm: None }
     }
 
-    /// `(start, length, reads)` after looks at `(time, reads since the start, requests that wait)`.
+    /// Returns `(start, length, reads)` after samples at `(time, reads since the start, waiting
+    /// requests)`.
     fn found(looks: &[(u64, u64, u32)], created: u64) -> Vec<(u64, u64, Option<u64>)> {
         let (mut tracker, mut found) = (Tracker::default(), Vec::new());
         for (at, count, queued) in looks {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is missed, no request is told twice, and no time.
+        /// Whatever samples are missing, no request and no time is counted twice.
         #[test]
         fn intervals_add_up(steps in prop::collection::vec((1..20_000_u64, 0..1_000_u64), 1..50)) {
             let (mut at, mut count) = (0, 0);

@@ -46,7 +46,7 @@ pub struct FakeAgent {
     script: Option<Script>,
 }
 
-/// Answers a command in place of the agent. What it passes to [`FakeAgent::execute`] is executed.
+/// Answers a command in place of the agent. It may pass commands to [`FakeAgent::execute`].
 type Script = Box<dyn Fn(&FakeAgent, Command) -> Reply + Send + Sync>;
 
 #[derive(Default)]
@@ -63,31 +63,31 @@ pub struct FakeState {
     pub units: BTreeMap<SnapshotId, BTreeMap<u64, Vec<u8>>>,
     /// Stored snapshots.
     pub snapshots: BTreeMap<SnapshotId, StoredSnapshot>,
-    /// What was verified, and from where.
+    /// Verified objects, with the place at which each call began.
     pub verified: Vec<(String, u64)>,
-    /// What is found to have rotted: an id, and a part of it.
+    /// Damaged data: an id, and a part of it.
     pub rotten: Option<(String, u64)>,
     /// Whether new snapshots stay incomplete.
     pub snapshots_pend: bool,
-    /// Whether the store can have no snapshots.
+    /// Whether the store does not support snapshots.
     pub no_snapshots: bool,
-    /// Data of each volume, where that is known.
+    /// Data of each volume, if it is known.
     pub filled: BTreeMap<VolumeId, ByteCount>,
     /// Space for stored bytes.
     pub space: Option<Space>,
-    /// What may be sold.
+    /// The capacity that may be sold.
     pub capacity: Capacity,
     /// All commands except reports and capacity.
     pub log: Vec<Command>,
     /// Volumes with unreachable bytes.
     pub damaged: BTreeSet<VolumeId>,
-    /// What the next commands (not reports) are answered with.
+    /// Failure of the next command that is not a report.
     pub fail_next: Option<FailedKind>,
-    /// What everything is answered with.
+    /// Failure of all commands.
     pub fail_always: Option<FailedKind>,
     /// Volumes of which a flush failed.
     pub flush_failed: BTreeSet<VolumeId>,
-    /// Seconds in which volumes did not get what was sold with them.
+    /// Seconds in which volumes did not get their provisioned performance.
     pub missed: BTreeMap<VolumeId, u64>,
     /// Whether volumes execute commands without an answer.
     pub silent: bool,
@@ -256,7 +256,7 @@ impl FakeState {
         after
     }
 
-    /// The answer to what is not logged.
+    /// Returns the answer to a command that is not logged.
     fn question(&mut self, command: &Command) -> Option<Reply> {
         Some(match *command {
             Command::Report => Reply::Report(self.report()),
@@ -286,7 +286,7 @@ impl FakeState {
         })
     }
 
-    /// Parts of 10 MiB, of which each thing has three.
+    /// Verifies a part of 10 MiB; each object has three.
     fn verified(&mut self, id: &str, at: u64) -> Reply {
         self.verified.push((id.to_owned(), at));
         let is_rotten = self.rotten.as_ref() == Some(&(id.to_owned(), at));
@@ -297,7 +297,7 @@ impl FakeState {
         })
     }
 
-    /// Of volumes only what has moved since the last time.
+    /// Returns the balances of volumes that have changed since the last call.
     fn credit_report(&mut self) -> CreditReport {
         let volumes: BTreeMap<_, _> =
             self.volumes.values().map(|held| (held.id, held.balances)).collect();
@@ -315,7 +315,7 @@ impl FakeAgent {
         work(&mut self.state.lock().unwrap())
     }
 
-    /// An agent that has a script answer every command.
+    /// Creates an agent whose script answers every command.
     pub fn scripted(script: impl Fn(&Self, Command) -> Reply + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { script: Some(Box::new(script)), ..Self::default() })
     }
@@ -325,7 +325,7 @@ fn failed(kind: FailedKind) -> Reply {
     Reply::Failed(Failed { kind, message: format!("simulated failure: {kind:?}") })
 }
 
-/// What is unleased once so much was asked for, of such balances.
+/// Returns the unleased part of these balances after a lease that leaves `asked` unleased.
 fn leased(asked: Balances, before: Balances, balances: Balances) -> Balances {
     let one = |asked: Option<u64>, before: Option<u64>, balance: Option<u64>| {
         asked.map(|asked| asked.min(balance.unwrap_or(0))).or(before)
@@ -336,7 +336,8 @@ fn leased(asked: Balances, before: Balances, balances: Balances) -> Balances {
     }
 }
 
-/// Balances kept by a volume whose limits change: never more than before, never above the capacity.
+/// Returns the balances of a volume whose limits change: never more than before, never above the
+/// capacity.
 fn clamped(balances: Balances, pacing: &Pacing, unnamed: u64) -> Balances {
     let one = |limit: Option<Limit>, balance: Option<u64>| {
         let capacity = limit?.credit?.capacity;
@@ -443,24 +444,24 @@ pub fn config(data_dir: &Path) -> ControlConfig {
     }
 }
 
-/// The same with other settings.
+/// Returns the configuration with other settings.
 pub fn config_with(data_dir: &Path, settings: Settings) -> ControlConfig {
     ControlConfig { settings, ..config(data_dir) }
 }
 
-/// A control plane without its HTTP side.
+/// Creates a control plane without its HTTP side.
 pub fn plane(folder: &Path, agent: &Arc<FakeAgent>) -> Plane {
     let journal = SqliteJournal::open(&folder.join(DATABASE_FILE_NAME)).unwrap();
     let agent = Arc::clone(agent) as Arc<dyn Agent>;
     Plane::start(Box::new(journal), Settings::default(), agent, || {}).unwrap()
 }
 
-/// A gp2 volume of 200 GiB: 600 IOPS, 3,000 while its credits last.
+/// Creates a gp2 volume of 200 GiB: 600 IOPS, and 3,000 while it has credits.
 pub fn gp2(plane: &Plane) -> VolumeId {
     planned(plane, 7, VolumeType::Gp2, 200)
 }
 
-/// A volume of what its type has without asking for more.
+/// Creates a volume with the default limits of its type.
 pub fn planned(plane: &Plane, bits: u128, volume_type: VolumeType, size_gib: u32) -> VolumeId {
     let id = VolumeId::from_bits(bits);
     let request = VolumeRequest {
@@ -499,7 +500,7 @@ impl Server {
         Ok(Self { address, agent, credentials, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Stops as SIGTERM does.
+    /// Stops the server as SIGTERM does.
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.stop.take().unwrap().send(()).unwrap();
         self.thread.take().unwrap().join().unwrap()
@@ -519,7 +520,7 @@ impl Drop for Server {
     }
 }
 
-/// Speaks the query protocol without any SDK.
+/// A client of the query protocol without an SDK.
 #[derive(Clone)]
 pub struct Client {
     pub address: SocketAddr,
@@ -565,12 +566,12 @@ impl Client {
         })
     }
 
-    /// Signs anew and tries again where the server says so, as SDKs do.
+    /// Repeats a request with a new signature while the server asks for it, as SDKs do.
     pub fn post_until_taken(&self, body: &str) -> Answer {
         const TRIES_MAX: u32 = 10;
         static CALLS: AtomicU64 = AtomicU64::new(0);
         for _ in 0..TRIES_MAX {
-            // As many SDKs do, so that no two calls within a second are signed alike.
+            // As many SDKs do, so that no two calls within a second have the same signature.
             let call = CALLS.fetch_add(1, Ordering::Relaxed).to_string();
             let headers = self.signed(body, unix_s(), &[("amz-sdk-invocation-id", &call)]);
             let answer = self.send("POST", "/", &headers, body.as_bytes());
@@ -605,13 +606,13 @@ impl Client {
         self.signed_with("ec2", ("POST", "/"), &headers, body, signed_at)
     }
 
-    /// A request of the EC2 API for a server under another name.
+    /// Returns the headers of a request to the EC2 API of a server with another name.
     pub fn signed_for(&self, host: &str, body: &str) -> Vec<(String, String)> {
         let headers = [("host", host), ("content-type", "application/x-www-form-urlencoded")];
         self.signed_with("ec2", ("POST", "/"), &headers, body, unix_s())
     }
 
-    /// A request of another API.
+    /// Returns the headers of a request to another API.
     pub fn signed_as(
         &self,
         service: &str,
@@ -669,10 +670,10 @@ impl Client {
     }
 }
 
-/// Has a request of this body executed as the server does, without a connection.
+/// Executes a request with this body as the server does, without a connection.
 pub fn execute(api: &Api, keys: &Credentials, body: &str) -> Result<String, ApiError> {
     static CALLS: AtomicU64 = AtomicU64::new(0);
-    // No two requests are signed alike.
+    // No two requests have the same signature.
     let call = CALLS.fetch_add(1, Ordering::Relaxed).to_string();
     let headers = [("host", "h"), ("amz-sdk-invocation-id", call.as_str())];
     let body = body.as_bytes();
@@ -689,12 +690,13 @@ pub fn execute(api: &Api, keys: &Credentials, body: &str) -> Result<String, ApiE
     api.run(prepared, "request")
 }
 
-/// Sends bytes, and returns all that comes back until the server closes.
+/// Sends bytes, and returns all bytes received until the server closes.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     exchange(address, bytes, false)
 }
 
-/// The same, and nothing more will be sent: what is half a request must not be waited for.
+/// Sends bytes and ends the sending side, so that the server does not wait for the rest of a
+/// request. Returns all bytes received.
 pub fn raw_and_end(address: SocketAddr, bytes: &[u8]) -> String {
     exchange(address, bytes, true)
 }
@@ -716,7 +718,7 @@ pub fn text<'a>(element: &'a Element, name: &str) -> &'a str {
     element.child_text(name).unwrap_or_else(|| panic!("no {name} in {element:?}"))
 }
 
-/// A new gp3 volume (or what `params` say): its id.
+/// Creates a gp3 volume, or one with these parameters. Returns its id.
 pub fn create(client: &Client, params: &[(&str, &str)]) -> String {
     let mut all = vec![("AvailabilityZone", "local-1a"), ("Size", "10")];
     all.retain(|(name, _)| !params.iter().any(|(n, _)| n == name));
@@ -724,15 +726,15 @@ pub fn create(client: &Client, params: &[(&str, &str)]) -> String {
     text(&client.call("CreateVolume", &all).unwrap(), "volumeId").into()
 }
 
-/// The id of the local machine.
+/// Returns the id of the local machine.
 pub fn local_instance(client: &Client) -> String {
     let local = [("Filter.1.Name", "instance-type"), ("Filter.1.Value.1", "evenkeel.local")];
     let reply = client.call("DescribeInstances", &local).unwrap();
     text(&reply.items("reservationSet")[0].items("instancesSet")[0], "instanceId").into()
 }
 
-/// Asks again until there is an answer, for a minute at most. Another thread brings it about, and
-/// there is nothing to wait for here.
+/// Calls `ask` until it has an answer, for a minute at most. Another thread causes the answer, and
+/// gives no notification.
 pub fn until<T>(ask: impl Fn() -> Option<T>) -> Option<T> {
     (0..1_200).find_map(|_| {
         ask().or_else(|| {

@@ -1,4 +1,4 @@
-//! Numbers from a seed, and what a test repeats with it.
+//! Random numbers from a seed, and the seeds of a test.
 
 /// Choices of a test.
 pub struct Random(evenkeel_core::random::Random);
@@ -25,13 +25,13 @@ impl Random {
     }
 }
 
-/// A number that the environment names.
+/// Returns the number in an environment variable.
 pub fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
-/// Runs `case` with each seed: so many as a plain run has, or `EVENKEEL_FUZZ_CASES`, or the one of
+/// Runs `case` with `cases` seeds, with `EVENKEEL_FUZZ_CASES` of them, or with the one in
 /// `EVENKEEL_SEED`, which a failure prints.
 pub fn seeds(cases: u64, mut case: impl FnMut(u64)) {
     struct Failing(u64);

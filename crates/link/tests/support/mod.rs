@@ -1,4 +1,4 @@
-//! Both ends of a link on this machine, a relay between them, and a data plane that does nothing.
+//! Both ends of a link on this machine, a relay between them, and a data plane without effects.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use evenkeel_core::fencing::NodeId;
@@ -17,10 +17,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub const CLUSTER: u128 = 0xc1;
-/// What all nodes know.
+/// The secret that all nodes know.
 pub const SECRET: ClusterSecret = ClusterSecret::new([7; SECRET_BYTES]);
 pub const NODE: NodeId = NodeId(7);
-/// No test waits longer, on the slowest machine.
+/// Maximum time that a test waits, on the slowest machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// Short pauses between attempts, long patience with a slow machine.
@@ -111,7 +111,7 @@ impl Agent for Linked {
     }
 }
 
-/// A data plane that notes its commands and answers with what it is given; a command can be held.
+/// A data plane that records its commands and sends given replies. A command can be held.
 #[derive(Default)]
 pub struct Fake {
     state: Mutex<FakeState>,
@@ -131,7 +131,7 @@ impl Fake {
         Arc::default()
     }
 
-    /// What the next commands are answered with, the last of them first.
+    /// Sets the replies to the next commands, in order.
     pub fn reply_with(&self, mut replies: Vec<Reply>) {
         replies.reverse();
         self.state.lock().unwrap().replies = replies;
@@ -194,8 +194,8 @@ pub fn kind(reply: Reply) -> FailedKind {
     failed(reply).kind
 }
 
-/// How a relay treats a connection: how many bytes it passes in each direction before it cuts it,
-/// and the sizes of the pieces in which it passes them.
+/// Behaviour of a relay for a connection: the bytes that it passes in each direction before it cuts
+/// it, and the sizes of the pieces.
 #[derive(Clone, Debug)]
 pub struct Passage {
     pub forth_max: usize,
@@ -207,7 +207,7 @@ impl Passage {
     pub const OPEN: Self = Self { forth_max: usize::MAX, back_max: usize::MAX, pieces: vec![] };
 }
 
-/// Something between the two ends that passes bytes on, in pieces, and cuts connections.
+/// A relay between the two ends, which passes bytes on in pieces and cuts connections.
 pub struct Relay {
     pub address: SocketAddr,
     passages: Arc<Mutex<Vec<Passage>>>,
@@ -216,7 +216,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The first connections are treated so, the last of them first; any other is open.
+    /// Starts a relay. Treats the first connections as `passages` says, beginning with the last
+    /// one, and any other as open.
     pub fn to(target: SocketAddr, passages: Vec<Passage>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -271,7 +272,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut left: usize, pieces: &[usize
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// The text of an error.
+/// Returns the text of an error.
 pub fn told<T>(result: Result<T, LinkError>) -> String {
     result.err().expect("an error").to_string()
 }

@@ -1,11 +1,11 @@
-//! A front says in a handshake what the data plane says, wherever the volume is.
+//! A front's handshake offers the same as the data plane's, wherever the volume is.
 
 use crate::cluster::{Cluster, ID, stream};
 use evenkeel_wire::nbd::handshake::{Client, ClientGoal, ClientPlan, ClientStep};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-/// How a handshake ends; `None` if the connection does.
+/// Returns the result of a handshake; `None` if the connection ends.
 pub fn shake(address: SocketAddr, plan: &ClientPlan) -> Option<ClientStep> {
     let mut stream = stream(address);
     stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();

@@ -1,4 +1,4 @@
-//! Nodes of one test: engines over one pool, each behind a front, and who is home to what.
+//! A cluster for tests: engines over one pool, each behind a front, and a map of homes.
 
 use crate::support::{Nbd, Served, unlimited};
 use evenkeel_core::fencing::NodeId;
@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
-/// What all nodes know.
+/// The secret that all nodes know.
 pub const SECRET: ClusterSecret = ClusterSecret::new([7; SECRET_BYTES]);
 pub const CLUSTER: u128 = 0xc1;
 pub const SIZE: u64 = 1 << 20;
@@ -45,13 +45,13 @@ pub const TIMING: Timing = Timing {
     silence: Duration::from_secs(20),
 };
 
-/// Waits a little where nothing can be waited for.
+/// Waits a little where there is no event to wait for.
 pub fn pause() {
     let nothing = (Mutex::new(()), Condvar::new());
     drop(nothing.1.wait_timeout(nothing.0.lock().unwrap(), Duration::from_millis(2)).unwrap());
 }
 
-/// Waits until something is so, for longer than it takes on the slowest machine.
+/// Waits until a condition holds, for longer than it takes on the slowest machine.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..30_000 {
         if is_so() {
@@ -62,7 +62,7 @@ pub fn until(what: &str, is_so: impl Fn() -> bool) {
     panic!("never: {what}");
 }
 
-/// Memory whose volumes several engines may have open, as those of a cluster's storage.
+/// A memory pool whose volumes several engines may have open, as in a cluster's storage.
 #[derive(Default)]
 struct Common {
     memory: MemoryPool,
@@ -124,7 +124,7 @@ impl Store for Opened {
     }
 }
 
-/// Where volumes are, for all nodes.
+/// The homes of volumes, for all nodes.
 #[derive(Default)]
 pub struct Map {
     homes: Mutex<BTreeMap<VolumeId, Place>>,
@@ -143,7 +143,7 @@ impl Map {
         self.homes.lock().unwrap().insert(id, place);
     }
 
-    /// Has a node be found at another address than its front's.
+    /// Replaces the address at which a node is found.
     pub fn divert(&self, node: NodeId, address: SocketAddr) {
         self.addresses.lock().unwrap().insert(node, address);
     }
@@ -167,7 +167,7 @@ impl Homes for View {
     }
 }
 
-/// An engine's entrance, and all that came through it.
+/// An engine's entrance, and all connections that came through it.
 pub struct Own {
     entrance: Entrance,
     held: Mutex<Vec<Weak<()>>>,
@@ -187,7 +187,7 @@ impl Local for Own {
     }
 }
 
-/// Hands clients over to the data plane, in its own words.
+/// Lends clients to the data plane, in the engine's types.
 struct ToEngine(engine::Lender);
 
 impl Lender for ToEngine {
@@ -217,7 +217,7 @@ impl Node {
         self.front.as_ref().unwrap().client_addresses()[0]
     }
 
-    /// Waits until nothing of the connections that there are now is under way.
+    /// Waits until none of the present connections has requests under way.
     pub fn drain(&self) {
         let held = std::mem::take(&mut *self.own.held.lock().unwrap());
         until("the connections are over", || held.iter().all(|held| held.strong_count() == 0));
@@ -247,22 +247,22 @@ pub fn config(id: NodeId, map: &Arc<Map>, local: Arc<dyn Local>) -> FrontConfig 
 }
 
 impl Cluster {
-    /// So many nodes, the first of them with number 1, and a volume that the first one serves.
+    /// Creates `nodes` nodes, numbered from 1, and a volume that the first one serves.
     pub fn new(nodes: u32) -> Self {
         Self::with(nodes, "", |config| config)
     }
 
-    /// The same on a device like this, with fronts as they are changed to be.
+    /// Creates a cluster on this device. `change` adapts the fronts' configurations.
     pub fn with(nodes: u32, device: &str, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
         Self::made((nodes, IoMode::Auto, true), device, change)
     }
 
-    /// The same with engines that call the kernel in this way.
+    /// Creates a cluster whose engines call the kernel in this way.
     pub fn on(io: IoMode, nodes: u32, device: &str) -> Self {
         Self::made((nodes, io, true), device, |config| config)
     }
 
-    /// The same where all clients are relayed, those at home too.
+    /// Creates a cluster whose fronts relay all clients, even those at home.
     pub fn relayed(nodes: u32, change: impl Fn(FrontConfig) -> FrontConfig) -> Self {
         Self::made((nodes, IoMode::Auto, false), "", change)
     }
@@ -294,8 +294,8 @@ impl Cluster {
         Self { map, nodes, state: Mutex::new(state) }
     }
 
-    /// What a node is told when it gives the volume up: its connections are closed, and what it had
-    /// begun is finished.
+    /// Detaches the volume from a node: its connections are closed, and requests that it had begun
+    /// are completed.
     pub fn release(&self, from: usize) {
         self.map.set(ID, Place::Unsettled);
         let state = self.state.lock().unwrap().clone();
@@ -304,8 +304,8 @@ impl Cluster {
         self.nodes[from].drain();
     }
 
-    /// What a node is told when the volume moves: what it had begun is answered, and its clients
-    /// are to ask elsewhere for the rest.
+    /// Releases the volume for a move: requests that the node had begun are answered, and clients
+    /// send the rest elsewhere.
     pub fn give_up(&self, from: usize) {
         self.map.set(ID, Place::Unsettled);
         let told = self.nodes[from].served.call(Command::Release(ID));
@@ -313,7 +313,7 @@ impl Cluster {
         self.nodes[from].drain();
     }
 
-    /// A node serves the volume from now on.
+    /// Makes a node the volume's home.
     pub fn settle(&self, at: usize) {
         let state = self.state.lock().unwrap().clone();
         assert_eq!(self.nodes[at].served.call(Command::Apply(state)), Reply::Done);

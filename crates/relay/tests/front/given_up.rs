@@ -1,5 +1,5 @@
-//! Clients that give a connection up, and send again elsewhere what they have sent over it: none of
-//! it is passed on afterwards, wherever it was.
+//! Clients that drop a connection, and send the same requests again elsewhere: none of the first
+//! ones is passed on afterwards, wherever it was.
 
 use crate::cluster::{Cluster, ID, Map, Place, SECRET, config, connect, pause, until};
 use crate::late::Late;
@@ -23,9 +23,10 @@ use std::time::Duration;
 const WRITE: Operation = Operation::Write { fua: false };
 const BYTES: u32 = 4_096;
 const LENGTH: usize = BYTES as usize;
-/// Tells a process of this test's binary to be a front, and where the home's front is.
+/// Environment variable with the address of the home's front; a process of this test's binary that
+/// has it is a front.
 const HOME: &str = "EVENKEEL_TEST_HOME";
-/// As above, for a front whose node serves the volume itself.
+/// Value of `HOME` for a front whose node serves the volume itself.
 const ITSELF: &str = "itself";
 const SAID: &str = "clients connect to ";
 
@@ -33,7 +34,7 @@ fn write(client: &mut Nbd, fill: u8) {
     assert_eq!(client.ask(WRITE, 0, BYTES, &[fill; LENGTH]), Answer::Done(Vec::new()));
 }
 
-/// What a client does elsewhere: it writes the same again, then something else, and flushes.
+/// Acts as the client elsewhere: repeats the write, writes something else, and flushes.
 fn go_on_at(cluster: &Cluster, node: usize) -> Nbd {
     let mut client = cluster.connect(node, true);
     write(&mut client, 1);
@@ -47,7 +48,7 @@ fn holds_the_last(client: &mut Nbd) {
     assert!(read == Answer::Done(vec![2; LENGTH]), "what was flushed is overwritten");
 }
 
-/// Its connection ends, after replies to what was done.
+/// Checks that the connection ends after replies to completed requests.
 fn ends(client: &mut Nbd) {
     while client.receive().is_some() {}
     let end = client.stream.read(&mut [0]).map_err(|error| error.kind());
@@ -63,7 +64,7 @@ fn outlast_a_gap() {
     });
 }
 
-/// A front that serves nothing itself.
+/// A data plane that serves nothing.
 struct Nothing;
 
 impl Local for Nothing {
@@ -90,7 +91,7 @@ fn front_of_another_process() {
     let timing = Timing { silence, ..config.timing };
     let front = Front::start(FrontConfig { timing, ..config }).unwrap();
     println!("{SAID}{}", front.client_addresses()[0]);
-    // Until the test ends.
+    // Serves until the test ends.
     let _ = io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -190,13 +191,13 @@ fn a_front_sends_nothing_of_a_client_that_has_gone() {
     client.send(WRITE, 0, BYTES, &[1; LENGTH]);
     drop(client);
     other.go_on();
-    // Of this client, and of the one that has only come and gone.
+    // From this client, and from the one that only connects and disconnects.
     let told = (0..2).map(|_| requests.recv_timeout(ANSWER_MAX).unwrap()).sum::<usize>();
     assert_eq!(told, 0, "bytes of requests");
 }
 
-/// A home that answers no request; for each connection on which a client's handshake was whole, the
-/// bytes of requests that came before it ended.
+/// A home that answers no request. It reports, for each connection with a complete handshake, the
+/// number of bytes of requests that came before its end.
 fn silent_home() -> (SocketAddr, Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -238,7 +239,7 @@ fn a_home_that_was_stopped_for_long_drops_clients_that_are_lent() {
     ends(&mut client);
 }
 
-/// The front's client has gone, which its home hears of at once; what comes late is not taken.
+/// The front reports its client's end to the home at once, so late requests are not taken.
 #[test]
 fn a_home_takes_nothing_late_of_a_client_that_has_gone() {
     let cluster = patient(Duration::from_secs(3_600));
@@ -246,7 +247,7 @@ fn a_home_takes_nothing_late_of_a_client_that_has_gone() {
     comes_late(&cluster, &late, 1);
 }
 
-/// Neither the front nor its home hears of the other.
+/// Front and home are cut off from each other.
 #[test]
 fn a_home_takes_nothing_late_of_a_front_that_was_silent() {
     let cluster = patient(Duration::from_nanos(GAP_MAX.ns));
@@ -281,7 +282,7 @@ fn comes_late(cluster: &Cluster, late: &Late, from: usize) {
     until("it was reset", || late.resets() >= 1);
 }
 
-/// The client goes elsewhere at once: neither its end nor what it has sent is known at the home.
+/// The client moves elsewhere at once: the home knows neither its end nor the bytes that it sent.
 #[test]
 fn a_home_lets_a_client_in_after_the_fronts_of_its_former_connections_have_answered() {
     let (home, former, other) = (0, 1, 2);
@@ -314,8 +315,8 @@ fn a_home_lets_a_client_in_after_the_fronts_of_its_former_connections_have_answe
     }
 }
 
-/// What waits at the home for room in its data plane is not passed on once its front has reset the
-/// connection.
+/// Bytes that wait at the home for room in its data plane are not passed on once the client's front
+/// has reset the connection.
 #[test]
 fn a_home_drops_what_waits_for_room_when_its_front_is_gone() {
     let fake = Arc::new(Fake::default());
@@ -327,7 +328,7 @@ fn a_home_drops_what_waits_for_room_when_its_front_is_gone() {
     stream.set_nonblocking(true).unwrap();
     let (inside, _kept) = fake.held.lock().unwrap().pop().unwrap();
     let unread = || rustix::io::ioctl_fionread(&inside).unwrap();
-    // Until nothing moves any more: the data plane takes nothing.
+    // Sends until nothing moves any more, since the data plane takes nothing.
     let (mut sent, mut still, mut before) = (0, 0, 0);
     while still < 200 {
         sent += stream.write(&[7; LENGTH]).unwrap_or(0);
@@ -337,7 +338,7 @@ fn a_home_drops_what_waits_for_room_when_its_front_is_gone() {
     }
     let passed = unread();
     assert!(passed > 0 && sent as u64 > passed, "{sent} {passed}");
-    // As a front does: nothing that is not sent yet is sent any more.
+    // Resets the connection as a front does, so that unsent bytes are never sent.
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);
     let mut read = Vec::new();

@@ -1,4 +1,4 @@
-//! What a client is told while nobody serves its volume, and when nobody will.
+//! Answers to a client while no node serves its volume, and when none will.
 
 use crate::cluster::{Cluster, ID, Place, SIZE, connect, pause, until};
 use crate::support::{Answer, Nbd};
@@ -28,7 +28,7 @@ fn who_comes_while_the_volume_moves_waits_for_its_home() {
     });
 }
 
-/// A client that was told of a new volume may be faster than the word of it to its node.
+/// A client may hear of a new volume before its node does.
 #[test]
 fn who_comes_before_the_word_of_a_volume_waits_for_it() {
     let patient = |config: FrontConfig| FrontConfig {
@@ -70,7 +70,7 @@ fn requests_wait_while_nobody_serves_and_are_done_in_order() {
     let cluster = Cluster::new(2);
     let mut client = cluster.connect(0, true);
     cluster.release(0);
-    // The same block three times: the last one counts.
+    // Three writes to the same block: the last one counts.
     let cookies = [1, 2, 3].map(|fill| client.send(WRITE, 0, 4_096, &[fill; 4_096]));
     cluster.settle(1);
     for cookie in cookies {
@@ -87,7 +87,7 @@ fn a_client_of_a_deleted_or_detached_volume_is_closed() {
     cluster.map.set(ID, Place::Nowhere);
     ends(&mut near);
     ends(&mut far);
-    // Detached: the home says that there is no such export, again and again.
+    // The volume is detached, so the home answers each time that there is no such export.
     cluster.settle(0);
     let (mut near, mut far) = (cluster.connect(0, true), cluster.connect(1, false));
     cluster.release(0);
@@ -110,7 +110,7 @@ fn a_client_goes_on_where_the_volume_is_larger_and_not_where_it_is_smaller() {
     cluster.map.set(ID, Place::Node(node.id));
     assert_eq!(client.ask(Operation::Read, last, 512, &[]), Answer::Done(vec![9; 512]));
     assert_eq!(client.ask(WRITE, 2 * SIZE - 512, 512, &[8; 512]), Answer::Done(Vec::new()));
-    // A client that was told of the larger size does not fit a smaller one.
+    // A client that got the larger size in its handshake does not fit a smaller one.
     let mut other = cluster.connect(1, true);
     let third = Cluster::new(1);
     let small = third.nodes[0].front.as_ref().unwrap().node_address();

@@ -1,4 +1,4 @@
-//! A network that can keep what it is given, and pass it on later.
+//! A network that can keep bytes, and pass them on later.
 
 use crate::cluster::pause;
 use std::io::{ErrorKind, Read, Write};
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct State {
-    /// The connections of which bytes are kept; the first one has number 0.
+    /// The connections whose bytes are kept; the first one has number 0.
     kept: Mutex<Range<usize>>,
     connections: AtomicUsize,
-    /// Bytes on their way to the target that are kept.
+    /// Number of kept bytes on their way to the target.
     kept_bytes: AtomicUsize,
-    /// How many of the kept bytes have been passed on since.
+    /// Number of the kept bytes that have been passed on since.
     passed_bytes: AtomicUsize,
     keeps_ends: AtomicBool,
     resets: AtomicUsize,
@@ -28,7 +28,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Passes everything on at first.
+    /// Starts a network to this target. It passes all bytes on at first.
     pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,18 +48,18 @@ impl Late {
         Self { address, state }
     }
 
-    /// Keeps from now on what comes over connections with these numbers, in both directions, and
-    /// passes on what was kept of others.
+    /// Keeps the bytes of connections with these numbers from now on, in both directions, and
+    /// passes on the kept bytes of others.
     pub fn keep(&self, numbers: Range<usize>) {
         *self.state.kept.lock().unwrap() = numbers;
     }
 
-    /// Keeps the ends of connections of which bytes were kept, until all is let go.
+    /// Keeps the ends of connections with kept bytes until [`Self::let_go`].
     pub fn keep_ends(&self) {
         self.state.keeps_ends.store(true, Ordering::SeqCst);
     }
 
-    /// Passes on what was kept, and everything after it.
+    /// Passes on the kept bytes, and all later ones.
     pub fn let_go(&self) {
         self.state.keeps_ends.store(false, Ordering::SeqCst);
         self.keep(0..0);
@@ -73,17 +73,17 @@ impl Late {
         self.state.kept_bytes.load(Ordering::SeqCst)
     }
 
-    /// Bytes to the target that were kept and are passed on.
+    /// Returns the number of bytes to the target that were kept and then passed on.
     pub fn passed_bytes(&self) -> usize {
         self.state.passed_bytes.load(Ordering::SeqCst)
     }
 
-    /// Connections of which bytes were kept, and that their maker has reset.
+    /// Returns the number of connections with kept bytes that their client has reset.
     pub fn resets(&self) -> usize {
         self.state.resets.load(Ordering::SeqCst)
     }
 
-    /// Connections to the target that have ended, with all that was kept of them.
+    /// Returns the number of connections to the target that have ended after all their kept bytes.
     pub fn ended(&self) -> usize {
         self.state.ended.load(Ordering::SeqCst)
     }
@@ -112,7 +112,7 @@ fn pass(state: &State, number: usize, (mut from, mut to): (TcpStream, TcpStream)
             pause();
         }
         let Ok(bytes @ 1..) = read else { break };
-        // How it ends is seen also if the target has ended it before.
+        // Reads on to see the connection's end, even if the target has ended it before.
         is_taken = is_taken && to.write_all(&buffer[..bytes]).is_ok();
         if forth && was_kept {
             state.passed_bytes.fetch_add(bytes, Ordering::SeqCst);

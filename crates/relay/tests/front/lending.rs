@@ -1,5 +1,5 @@
-//! Clients at their volume's home, whom the data plane serves itself, and what becomes of them when
-//! the volume moves.
+//! Clients at their volume's home, which the data plane serves itself, and the moves of such
+//! volumes.
 //!
 //! A case is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names.
 
@@ -54,7 +54,7 @@ fn a_client_is_lent_where_its_volume_is_at_home_and_nowhere_else() {
             assert_eq!(lent(&cluster, other), 0);
             cluster.give_up(home);
             until("it is back", || lent(&cluster, home) == 0);
-            // What is asked meanwhile waits.
+            // These requests wait during the move.
             let cookies = [&mut near, &mut far].map(|it| it.send(WRITE, 512, 512, &[9; 512]));
             cluster.settle(other);
             assert_eq!(near.receive(), Some((cookies[0], Answer::Done(Vec::new()))));
@@ -78,7 +78,7 @@ fn a_volume_goes_and_comes_home_two_hundred_times_under_deep_queues() {
         for number in 0..200 {
             let (from, to) = (number % 2, (number + 1) % 2);
             if random.below(4) > 0 {
-                // Long enough for its client to be lent.
+                // Enough answers for its client to be lent.
                 more(answers, 33 + random.below(60));
             }
             cluster.give_up(from);
@@ -105,7 +105,7 @@ fn a_bit_of_all(round: u64) -> (Vec<(Request, Vec<u8>)>, u64) {
     let requests = vec![
         (request(WRITE, 4_096, 512), vec![fill; 512]),
         (request(READ, 8_192, 512), Vec::new()),
-        // Beyond the end: refused, and its payload is nobody's.
+        // Beyond the end: refused, and its payload is skipped.
         (request(WRITE, SIZE, 512), vec![0x55; 512]),
         (request(Operation::Flush, 0, 0), Vec::new()),
         (request(WRITE, 4_608, 512), vec![!fill; 512]),
@@ -113,7 +113,7 @@ fn a_bit_of_all(round: u64) -> (Vec<(Request, Vec<u8>)>, u64) {
     (requests, 2)
 }
 
-/// Whether a place of such a stream is in a head, or near one, or one of some in a payload.
+/// Returns whether a place of such a stream is in a head, near one, or a sampled one in a payload.
 fn is_telling(cut: usize, requests: &[(Request, Vec<u8>)]) -> bool {
     let mut begin = 0;
     for (_, payload) in requests {
@@ -126,7 +126,7 @@ fn is_telling(cut: usize, requests: &[(Request, Vec<u8>)]) -> bool {
     false
 }
 
-/// Wherever the stream is cut when the volume goes, and when it comes home.
+/// The stream is cut at such a place when the volume leaves, and when it comes home.
 #[test]
 fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
     for io in MODES {
@@ -135,7 +135,7 @@ fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
         let (requests, _) = a_bit_of_all(0);
         let length: usize = requests.iter().map(|(_, payload)| 28 + payload.len()).sum();
         let mut cookies = 1_000_000;
-        // Of a payload's inner bytes one is as good as another.
+        // Inner bytes of a payload are equivalent, so only some are cut at.
         let cuts = (0..=length).filter(|cut| is_telling(*cut, &requests));
         for (moves, cut) in cuts.enumerate() {
             let (home, next) = (moves % 2, (moves + 1) % 2);
@@ -148,7 +148,7 @@ fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
             }
             client.stream.write_all(&bytes[..cut]).unwrap();
             if cut % 3 > 0 {
-                // What was sent before has been looked at by then.
+                // The data plane has read the bytes that were sent before.
                 other.ask(READ, 0, 512, &[]);
             }
             cluster.give_up(home);
@@ -178,11 +178,11 @@ fn a_stream_that_is_cut_at_any_byte_goes_on_elsewhere() {
     }
 }
 
-/// Requests of one client, with sizes up to several quanta, and what must be read back.
+/// Requests of one client, with sizes up to several quanta, and the content that it must read.
 struct Piped {
     client: Nbd,
     random: Random,
-    /// By block of 4 KiB: what it holds.
+    /// The content of each block of 4 KiB.
     holds: Vec<u8>,
     under_way: BTreeMap<u64, (Operation, usize, usize, u8)>,
 }
@@ -340,7 +340,7 @@ fn clients_that_die_while_their_volume_goes_leave_nothing_behind() {
     }
 }
 
-/// The data plane is not told: the map alone says that the volume is elsewhere.
+/// The data plane gets no command: only the map shows that the volume is elsewhere.
 #[test]
 fn a_client_leaves_a_data_plane_that_does_not_know_that_it_is_not_the_home() {
     let cluster = Cluster::on(IoMode::Auto, 2, DEVICE);

@@ -1,4 +1,4 @@
-//! A client with several requests under way, which knows what it must read.
+//! A client with several requests under way that checks its reads.
 
 use crate::cluster::SIZE;
 use crate::support::{Answer, Nbd};
@@ -12,7 +12,7 @@ pub const BLOCK: u32 = 4_096;
 const DEPTH: usize = 8;
 const BLOCKS: u64 = SIZE / BLOCK as u64;
 
-/// What a block holds after so many writes to it.
+/// Returns the content of a block after `writes` writes to it.
 fn content(block: u64, writes: u64) -> Vec<u8> {
     if writes == 0 {
         return vec![0; BLOCK as usize];
@@ -26,7 +26,7 @@ pub struct Load {
     pub client: Nbd,
     blocks: Vec<u64>,
     writes: BTreeMap<u64, u64>,
-    /// By cookie: the block, and the number of the write, if it is one.
+    /// By cookie: the block, and the number of the write if it is one.
     under_way: BTreeMap<u64, (u64, Option<u64>)>,
     random: Random,
     has_extents: bool,
@@ -41,12 +41,12 @@ impl Load {
         Self { client, blocks, writes, under_way, random, has_extents, depth: DEPTH }
     }
 
-    /// The same with so many requests under way.
+    /// Sets the number of requests under way.
     pub fn deep(self, depth: usize) -> Self {
         Self { depth, ..self }
     }
 
-    /// Requests, until it is told to stop. Each answer is counted.
+    /// Sends requests until `stop` is set. Counts each answer.
     pub fn run(&mut self, stop: &AtomicBool, answers: &AtomicU64) {
         while !stop.load(Ordering::SeqCst) {
             while self.under_way.len() < self.depth {
@@ -97,7 +97,7 @@ impl Load {
         }
     }
 
-    /// Reads everything back.
+    /// Reads all blocks and checks their content.
     pub fn check(&mut self) {
         for block in self.blocks.clone() {
             let written = self.writes.get(&block).copied().unwrap_or(0);
@@ -107,12 +107,12 @@ impl Load {
     }
 }
 
-/// Runs these clients while something happens, which is given the count of answers of each, and
-/// checks what they have written.
+/// Runs these clients during `happens`, which gets the number of answers of each, and checks the
+/// data that they have written.
 pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&[AtomicU64])) {
     let stop = AtomicBool::new(false);
     let answers: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
-    /// So that no client runs on when something fails.
+    /// Stops the clients if `happens` panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -132,8 +132,8 @@ pub fn under_load(loads: Vec<Load>, happens: impl FnOnce(&[AtomicU64])) {
     });
 }
 
-/// Waits until each client has so many more answers. As many as it has requests under way may have
-/// been sent to it before: one more has come since.
+/// Waits until each client has `count` more answers. Up to `DEPTH` of them may have been sent to it
+/// before this call, so at least one was sent after it.
 pub fn more(answers: &[AtomicU64], count: u64) {
     assert!(count > DEPTH as u64);
     let now = |answers: &AtomicU64| answers.load(Ordering::SeqCst);

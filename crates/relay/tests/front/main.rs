@@ -1,5 +1,5 @@
-//! Fronts before real data planes: volumes that move, nodes that die, clients and nodes that send
-//! what they should not.
+//! Tests fronts before real data planes: volumes that move, nodes that fail, clients and nodes that
+//! send invalid bytes.
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
 mod agreed;

@@ -1,5 +1,5 @@
-//! Homes that change under load: no request fails, none is answered twice, and what was answered is
-//! there.
+//! Homes that change under load: no request fails, none is answered twice, and acknowledged writes
+//! are kept.
 
 use crate::cluster::{Cluster, ID, SIZE, connect};
 use crate::link::Relay;
@@ -57,13 +57,14 @@ fn a_home_that_stops_refuses_nothing_that_its_clients_hear_of() {
         Load::new(cluster.connect(1, true), (0, 2), true),
         Load::new(cluster.connect(1, false), (1, 2), false),
     ];
-    // So slow that most of what is under way waits for tokens, and is refused.
+    // So slow that most requests under way wait for tokens, and are refused.
     let slow = paced(ID, SIZE, 400);
     assert_eq!(cluster.nodes[0].served.call(Command::Apply(slow)), Reply::Done);
     let engine = cluster.nodes[0].served.engine.take().unwrap();
     under_load(loads, |answers| {
         more(answers, 100);
-        // It finishes what it has begun and refuses the rest; nobody has told the map.
+        // The engine finishes the requests that it has begun and refuses the rest. The map does not
+        // know.
         drop(engine);
         cluster.settle(1);
         more(answers, 100);
@@ -81,7 +82,7 @@ fn a_home_that_dies_without_a_word_is_replaced() {
     under_load(loads, |answers| {
         more(answers, 100);
         front.stop();
-        // What is under way there is never heard of again; then it is fenced.
+        // Requests under way there get no reply; then the node is fenced.
         cluster.nodes[0].drain();
         cluster.settle(1);
         more(answers, 100);
@@ -105,7 +106,7 @@ fn a_network_that_cuts_connections_between_nodes_costs_no_request() {
         }
         more(answers, 30);
     });
-    // Nothing is left behind.
+    // No connection is left behind.
     drop(connect(cluster.nodes[1].address(), true));
     crate::cluster::until("all are gone", || {
         cluster.nodes.iter().all(|node| {

@@ -1,4 +1,4 @@
-//! Between nodes: who is let in, and when.
+//! Connections between nodes: which are accepted, and when.
 
 use crate::cluster::{CLUSTER, Cluster, ID, Map, Place, SECRET, config, connect, pause, until};
 use crate::support::Answer;
@@ -28,7 +28,7 @@ pub fn preamble(session: u128) -> Preamble {
     Preamble { cluster: CLUSTER, node: NODE, lease: LEASE, session, peer }
 }
 
-/// The connection of a lease, whose probes are answered until it ends.
+/// Opens a lease, whose probes a thread answers until the connection ends.
 pub fn lease(address: SocketAddr) -> TcpStream {
     let mut stream = relayed(address, &Preamble { session: None, ..preamble(0) });
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
@@ -53,7 +53,7 @@ pub fn dial(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Proves that it knows a secret, and sends these bytes behind the proof.
+/// Proves the knowledge of `secret`, and sends `bytes` after the proof.
 fn prove(address: SocketAddr, secret: &ClusterSecret, bytes: &[u8]) -> TcpStream {
     let nonce = [1; NONCE_BYTES];
     let mut stream = dial(address, &opening(&nonce));
@@ -71,7 +71,7 @@ fn prove(address: SocketAddr, secret: &ClusterSecret, bytes: &[u8]) -> TcpStream
     stream
 }
 
-/// A node of the cluster that relays this client, or opens its lease.
+/// Connects as a node of the cluster that relays this client or opens its lease.
 pub fn relayed(address: SocketAddr, preamble: &Preamble) -> TcpStream {
     prove(address, &SECRET, &preamble.encode())
 }
@@ -107,7 +107,7 @@ fn a_node_lets_in_whom_it_is_meant_for() {
             assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "and is closed");
         }
     }
-    // A home is not asked for here: the data plane answers, whatever the map says.
+    // The front does not relay further: the data plane answers, whatever the map says.
     cluster.map.set(ID, Place::Node(NodeId(9)));
     let mut stream = relayed(address, &preamble(2));
     assert_eq!(verdict(&mut stream), Some(Verdict::Welcome));
@@ -116,7 +116,7 @@ fn a_node_lets_in_whom_it_is_meant_for() {
     assert_eq!(&greeting, b"NBDMAGIC");
 }
 
-/// Any local user reaches the address: it may be no node.
+/// Any local user can connect to the address, and need not be a node.
 #[test]
 fn a_front_without_the_secret_names_no_client_and_learns_nothing() {
     let cluster = Cluster::new(1);
@@ -126,7 +126,7 @@ fn a_front_without_the_secret_names_no_client_and_learns_nothing() {
         let mut stream = prove(address, secret, &preamble(1).encode());
         assert_eq!(verdict(&mut stream).is_some(), is_let_in);
     }
-    // What is not proven, and what is no opening, ends without a word about the cluster.
+    // Bytes that are not proven or no opening end the connection without a word about the cluster.
     let version_2 = [b"evkrelay\0\x02", &[0; 53][..]].concat();
     for (bytes, told) in [(version_2, Some(Verdict::Version)), (vec![0x55; 63], None)] {
         let mut stream = dial(address, &bytes);
@@ -150,11 +150,11 @@ fn a_home_without_the_secret_gets_no_client() {
     assert!(connect(stranger.nodes[0].address(), true).is_none());
 }
 
-/// A data plane of which the test decides when it is done with a connection.
+/// A data plane for which the test decides when a connection has no requests left.
 #[derive(Default)]
 pub struct Fake {
     pub held: Mutex<Vec<(UnixStream, Arc<()>)>>,
-    /// Whether the storage does not answer, and how many questions it got.
+    /// Whether the storage gives no answer, and the number of questions that it got.
     is_silent: AtomicBool,
     questions: AtomicU64,
 }
@@ -204,7 +204,7 @@ fn a_client_is_let_in_when_the_storage_has_confirmed_the_node() {
     assert_eq!(verdict(&mut let_in), Some(Verdict::Welcome));
     until("both are let in", || opened() >= 2);
     drop(front);
-    // No data plane shakes hands.
+    // The fake data plane does not complete the handshake.
     let _ = direct.join();
 }
 
@@ -219,9 +219,9 @@ fn a_session_is_let_in_again_when_nothing_of_it_is_under_way() {
     let mut first = relayed(front.node_address(), &preamble(1));
     assert_eq!(verdict(&mut first), Some(Verdict::Welcome));
     let mut second = relayed(front.node_address(), &preamble(1));
-    // The first one is put out, though it has not ended.
+    // The first connection is ended by the front.
     assert_eq!(first.read(&mut [0]).unwrap_or(0), 0);
-    // Another session is not concerned.
+    // Another session is not affected.
     let mut other = relayed(front.node_address(), &preamble(2));
     assert_eq!(verdict(&mut other), Some(Verdict::Welcome));
     (0..20).for_each(|_| pause());
@@ -250,7 +250,7 @@ fn nodes_know_each_other_by_their_certificates() {
     let named = |files: TlsFiles| {
         move |config: FrontConfig| FrontConfig { tls: Some(files.clone()), ..config }
     };
-    // The home has node 7's certificate, and it is found under that number and no other.
+    // The home has node 7's certificate, so it is accepted under that number and no other.
     let home = Cluster::with(1, "", |config| {
         let node = NodeId(7);
         FrontConfig { node, ..named(tls("node-7", "ca"))(config) }
@@ -275,7 +275,7 @@ fn nodes_know_each_other_by_their_certificates() {
     let data: Vec<u8> = (0..SIZE_OF_WRITE).map(|at| at as u8).collect();
     assert_eq!(client.ask(write, 0, SIZE_OF_WRITE, &data), Answer::Done(Vec::new()));
     assert_eq!(client.ask(Operation::Read, 0, SIZE_OF_WRITE, &[]), Answer::Done(data));
-    // A stranger's certificate, none, and no TLS at all.
+    // Refused: another authority's certificate, no certificate, and no TLS.
     let stranger = Cluster::with(1, "", |config| FrontConfig {
         tls: Some(TlsFiles { authority: tls("leader", "ca").authority, ..tls("stranger", "ca") }),
         ..impatient(config)

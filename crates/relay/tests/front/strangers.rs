@@ -1,4 +1,4 @@
-//! Clients and data planes that send what they should not, or nothing, or take nothing.
+//! Clients and data planes that send invalid bytes, or nothing, or read nothing.
 
 use crate::cluster::{Cluster, ID, Place, SECRET, SIZE, connect, pause, stream, until};
 use crate::support::Answer;
@@ -57,7 +57,7 @@ fn noise_in_a_handshake_is_the_end_of_that_client_only() {
             }
             _ => {}
         }
-        // It may be closed before all of it is sent.
+        // The connection may be closed before all of it is sent.
         let _ = stream.write_all(&noise);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         stream.set_read_timeout(Some(crate::support::ANSWER_MAX)).unwrap();
@@ -78,7 +78,7 @@ fn noise_instead_of_requests_is_the_end_of_that_client_only() {
         client.send(READ, 0, 512, &[]);
         client.stream.write_all(&[0x55; 100]).unwrap();
         while client.receive().is_some() {}
-        // More payload than anybody takes.
+        // A payload above the limit.
         let mut client = cluster.connect(node, true);
         let huge = Request { operation: WRITE, offset: 0, length: u32::MAX };
         client.stream.write_all(&RequestHeader::new(1, &huge, false).encode()).unwrap();
@@ -105,20 +105,20 @@ fn requests_that_make_no_sense_get_the_data_planes_answer() {
     }
 }
 
-/// The node that impostors pass for.
+/// The node whose place impostors take.
 const IMPOSTOR: NodeId = NodeId(9);
 
 /// Whether an impostor without the secret was sent a proof or a client.
 static HAS_LEARNT: AtomicBool = AtomicBool::new(false);
 
-/// What somebody does who passes for a home.
+/// Behaviour of an impostor of a home.
 #[derive(Clone, Copy)]
 enum Plays {
-    /// Says nothing after the connection.
+    /// Sends nothing after the connection.
     Dead,
     /// Does not know the secret of the cluster.
     Unproven,
-    /// Lets clients in and never speaks NBD.
+    /// Lets clients in and sends no NBD.
     Silent,
     /// Lets clients in and answers with noise.
     Noise,
@@ -130,14 +130,14 @@ enum Plays {
     Closes,
 }
 
-/// The nonce of the opening that a front sends.
+/// Reads the opening that a front sends, and returns its nonce.
 pub fn opening_of(stream: &mut TcpStream) -> std::io::Result<Nonce> {
     let mut opening = [0; OPENING_BYTES];
     stream.read_exact(&mut opening)?;
     Ok(opened(&opening).expect("an opening"))
 }
 
-/// Plays this node that knows this secret, and asks for the front's proof.
+/// Proves the node with this secret, and asks for the front's proof.
 pub fn challenge(
     stream: &mut TcpStream,
     secret: &ClusterSecret,
@@ -149,7 +149,7 @@ pub fn challenge(
     stream.write_all(&secret.challenge(&meeting))
 }
 
-/// Lets a front in, whatever it proves; its preamble.
+/// Lets a front in, whatever it proves. Returns its preamble.
 pub fn welcome(stream: &mut TcpStream) -> std::io::Result<Preamble> {
     let (mut proof, mut preamble) = ([0; PROOF_BYTES], [0; PREAMBLE_BYTES]);
     stream.read_exact(&mut proof)?;
@@ -174,7 +174,7 @@ fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
         return Ok(());
     }
     if welcome(&mut stream)?.session.is_none() {
-        // A lease, which it grants for good.
+        // A lease that does not end.
         return wait_for_end(&mut stream);
     }
     match plays {
@@ -195,7 +195,7 @@ fn play(mut stream: TcpStream, plays: Plays) -> std::io::Result<()> {
     wait_for_end(&mut stream)
 }
 
-/// A home's side of a handshake; whether the client has chosen an export.
+/// Runs a home's side of a handshake. Returns whether the client has chosen an export.
 pub fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
     let (mut server, mut byte) = (Server::new(), [0]);
     loop {
@@ -212,7 +212,7 @@ pub fn shake_hands(stream: &mut TcpStream) -> std::io::Result<bool> {
     }
 }
 
-/// Somebody who passes for a home, and how many connections it got.
+/// Starts an impostor of a home. Returns its address, and the count of its connections.
 fn impostor(plays: Plays) -> (SocketAddr, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -268,7 +268,7 @@ fn a_home_that_does_not_speak_is_left_for_another() {
     assert!(!HAS_LEARNT.load(Ordering::SeqCst));
 }
 
-/// However long it rests after a failure, it does not rest while there is another home to ask.
+/// A front does not wait after a failure while there is another home to ask.
 #[test]
 fn who_rests_after_a_failure_goes_on_at_once_when_the_volume_has_another_home() {
     let patient = |config: FrontConfig| {
@@ -307,7 +307,7 @@ fn a_client_that_takes_nothing_is_bounded_and_ends() {
         client.stream.set_nonblocking(true).unwrap();
         let request = Request { operation: READ, offset: 0, length: SIZE as u32 };
         let requests = RequestHeader::new(1, &request, false).encode().repeat(1_000);
-        // As much as it can; the rest finds no room.
+        // Writes as much as it can; the rest finds no room.
         let mut stream = &client.stream;
         let mut sent = 0;
         while let Ok(count) = stream.write(&requests)
@@ -335,7 +335,7 @@ fn half_a_request_and_half_a_handshake_end() {
         },
         ..config
     };
-    // Where the data plane serves the client itself, it is that one's patience that ends.
+    // If the data plane serves the client itself, its patience ends first.
     let cluster = Cluster::relayed(1, short);
     let mut client = cluster.connect(0, true);
     let request = Request { operation: WRITE, offset: 0, length: 4_096 };

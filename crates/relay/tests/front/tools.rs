@@ -1,9 +1,9 @@
-//! Clients that are not ours, through a front that relays to another node.
+//! NBD clients of other projects, through a front that relays to another node.
 
 use crate::cluster::{Cluster, ID, SIZE};
 use std::process::Command;
 
-/// Runs a program; what it has printed, or `None` if it is not installed.
+/// Runs a program. Returns its output, or `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
     // fio leaves a file behind.
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The keys of what a command changes.
+//! Keys that identify the things that a command changes.
 //!
-//! Commands with a common key must be executed in the order in which control sends them. Whoever
-//! loses the answer to one uses the keys to find what is uncertain.
+//! Commands with a common key must be executed in the order in which control sends them. If the
+//! reply to a command is lost, its keys identify the state that is uncertain.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use evenkeel_core::ids::{InstanceId, SnapshotId, VolumeId};
 
 use super::Command;
 
-/// Something that a command changes.
+/// A thing that a command changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Touched {
     /// A volume: its state, its bytes.
@@ -20,15 +20,16 @@ pub enum Touched {
     Snapshot(SnapshotId),
     /// The credits of volumes and hosts.
     Credits,
-    /// What is known of the device.
+    /// The properties of the device.
     Device,
     /// The limit of background work.
     Background,
 }
 
 impl Command {
-    /// What it changes; nothing if it only asks. [`Command::Balances`] asks, and yet a lost answer
-    /// cannot be had again: the next one tells what has moved since.
+    /// Returns the keys of the things that it changes; none if it only reads. [`Command::Balances`]
+    /// has none, although its reply cannot be had again if it is lost: the next one has only later
+    /// changes.
     #[must_use]
     pub fn touched(&self) -> Vec<Touched> {
         let mut all = Vec::new();

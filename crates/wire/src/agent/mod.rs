@@ -132,25 +132,27 @@ pub enum Command {
     /// does everything that [`Command::Apply`] does. Existing bytes of the same number stay as they
     /// are.
     Create(VolumeState),
-    /// As [`Command::Create`], but the volume begins as a snapshot is, which is no larger than it.
+    /// Creates a volume as [`Command::Create`] does, with the content of a snapshot, which must not
+    /// be larger than the volume.
     CreateFrom(VolumeState, SnapshotId),
     /// Applies a volume's state: opens its existing bytes, changes limits, grants or removes
     /// access. When it returns, the change is in force, and connections of hosts no longer listed
     /// are closed.
     Apply(VolumeState),
     /// Applies a volume's state with a larger size than before; the new bytes read as zeroes. A
-    /// repeated call leaves what has been written since.
+    /// repeated call keeps later writes.
     Grow(VolumeState, ByteCount),
     /// Removes the volume and deletes its bytes. Succeeds if there is none.
     Delete(VolumeId),
-    /// Makes the stored bytes of a volume that cannot be opened because they are damaged such that
-    /// it can be, with what can be read of them. Done if it can be opened; fails if it is held.
+    /// Repairs the stored bytes of a volume that cannot be opened because they are damaged, so that
+    /// it can be opened with the bytes that can still be read. Does nothing if it can be opened.
+    /// Fails if the volume is held.
     Salvage(VolumeId),
-    /// Gives a volume up, so that another data plane can serve it. No request of it is begun any
-    /// more. What the store works on is waited for and answered; other requests are not answered.
-    /// Then its connections and its store are closed, the store to the end: another one can open
-    /// it. Its bytes stay, and it is forgotten here until it is applied again. Succeeds if it is
-    /// not held; then nothing is reported of it.
+    /// Gives a volume up, so that another data plane can serve it. No further request of it is
+    /// begun. Requests in the store are completed and answered; other requests get no reply. Then
+    /// its connections and its store are closed, so that another data plane can open it. Its bytes
+    /// stay. It is unknown here until it is applied again. Succeeds if it is not held; then the
+    /// reply has no balances of it.
     Release(VolumeId),
     /// Applies a host's state. Sent before volumes are attached to it.
     ApplyHost(HostState),
@@ -159,8 +161,9 @@ pub enum Command {
     /// Sets the properties of the device below the store: from now on volumes share it by their
     /// reservations.
     Calibrated(DeviceModel),
-    /// Sets which part of the device is this node's, or leaves it as it is; returns its use of the
-    /// device since the last call. Until the first one the whole device is its own.
+    /// Sets which part of the device is this node's; `None` leaves it as it is. Returns the node's
+    /// use of the device since the last call. Before the first part is set, the node has the whole
+    /// device.
     Divide(Option<NodePart>),
     /// Sets credit balances; a dimension that is `None` stays. Values above the capacity are
     /// reduced to it.
@@ -176,24 +179,26 @@ pub enum Command {
     /// Returns the credit balances that may have changed since the last call; an idle volume with
     /// full balances costs nothing. A volume that was just applied is included.
     Balances,
-    /// Returns where requests spent their time, of all volumes or of one.
+    /// Returns the time that requests spent, by place, of all volumes or of one.
     Latencies(Option<VolumeId>),
     /// Returns the volumes that have stored bytes, applied or not.
     Stored,
-    /// Returns the space for stored bytes. Looks at every volume's file.
+    /// Returns the space for stored bytes. Reads the size of every volume's file.
     Space,
-    /// Returns what may be sold. Called before every decision about it, so answered from memory.
+    /// Returns the capacity that may be sold. Called before every decision about it, so answered
+    /// from memory.
     Capacity,
     /// Makes a snapshot of a volume under an id that was never used: it holds at least everything
     /// that was answered to clients before the call. When it is answered, the snapshot survives a
-    /// crash; it is complete when [`Command::Snapshots`] says so. Not idempotent: a second call
-    /// fails, because a snapshot of a later moment would be another one.
+    /// crash; it is complete when [`Command::Snapshots`] returns it as complete. Not idempotent: a
+    /// second call fails, because a snapshot of a later moment would be another one.
     Snapshot(VolumeId, SnapshotId),
     /// Deletes a snapshot. Succeeds if there is none. Volumes made of it keep their bytes.
     DeleteSnapshot(SnapshotId),
     /// Returns all snapshots that are stored.
     Snapshots,
-    /// Returns those of these snapshots that are stored. Costs nothing for any other.
+    /// Returns those of these snapshots that are stored. Its cost does not depend on other
+    /// snapshots.
     SnapshotsOf(Vec<SnapshotId>),
     /// Makes snapshots of several volumes at one moment, each under an id that was never used: none
     /// holds a write that began after one was answered that another of them lacks. Otherwise as
@@ -210,31 +215,31 @@ pub enum Command {
     /// Ends the filling of a snapshot. Succeeds if it is complete.
     CompleteSnapshot(SnapshotId),
     /// Limits the bytes that background work may move in a second: verification, and copies of
-    /// snapshots. Where the device is calibrated, it gets what volumes leave of it, and no more
-    /// than this.
+    /// snapshots. If the device is calibrated, it gets the time that volumes leave, within this
+    /// limit.
     SetBackground(ByteCount),
-    /// Returns what background work has done.
+    /// Returns the results of background work.
     Background,
-    /// Reads a part of a volume from a byte on, and holds it to its checksums. The volume must have
-    /// been applied.
+    /// Reads a part of a volume from this byte on, and compares it with its checksums. The volume
+    /// must have been applied.
     Verify(VolumeId, u64),
-    /// The same of a snapshot, from a unit on.
+    /// Reads a part of a snapshot from this unit on, and compares it with its checksums.
     VerifySnapshot(SnapshotId, u64),
-    /// The same of what the store needs beside the data: tables, logs, maps. From a place on, which
-    /// is 0 or one that the last answer has told. What can be put right is.
+    /// Verifies a part of the store's metadata: tables, logs, maps. Begins at this place, which is
+    /// 0 or [`Verified::next`] of the last reply. Repairs the damage that it can.
     VerifyStore(u64),
-    /// Returns how much data volumes have: what snapshots of them would hold.
+    /// Returns the bytes of data in volumes, which is the size of a full snapshot of each.
     Filled(Vec<VolumeId>),
-    /// Returns how the store itself is, beside its volumes. Answered from memory.
+    /// Returns the state of the store itself, beside its volumes. Answered from memory.
     StoreHealth,
 }
 
-/// How the store itself is, beside its volumes. Counts begin as the data plane starts.
+/// State of the store itself, beside its volumes. Counts begin when the data plane starts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StoreHealth {
-    /// Copies of what the store has twice that were damaged, and were written anew.
+    /// Copies of data that the store has twice that were damaged and were rewritten.
     pub copies_mended: u64,
-    /// Volumes that were salvaged and lost something.
+    /// Volumes that were salvaged and lost data.
     pub volumes_salvaged: u64,
     /// Volumes that are not open, most of them deleted, with work that fails.
     pub unfinished: u64,
@@ -245,7 +250,8 @@ pub struct StoreHealth {
 }
 
 impl StoreHealth {
-    /// What the store cannot do or read at present, by the names that metrics and events have.
+    /// Returns the numbers of things that the store cannot do or read at present, by the names in
+    /// metrics and events.
     #[must_use]
     pub const fn troubles(&self) -> [(&'static str, u64); 3] {
         [
@@ -256,7 +262,7 @@ impl StoreHealth {
     }
 }
 
-/// What background work has done since the data plane was started.
+/// Results of background work since the data plane was started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BackgroundReport {
     /// Its limit.
@@ -271,15 +277,15 @@ pub struct BackgroundReport {
     pub filled: ByteCount,
 }
 
-/// What a verification has found.
+/// Result of a verification.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Verified {
-    /// Where to go on: a byte of a volume, a unit of a snapshot. `None` at its end.
+    /// Place at which the next call must begin: a byte of a volume, a unit of a snapshot. `None` at
+    /// the end.
     pub next: Option<u64>,
     /// Bytes that were read.
     pub bytes: ByteCount,
-    /// Bytes at which something begins that is not as it was written: a block of a volume, a unit
-    /// of a snapshot.
+    /// Offsets in bytes of the damaged parts: of a block of a volume, or of a unit of a snapshot.
     pub rotten: Vec<u64>,
 }
 
@@ -310,9 +316,9 @@ pub struct UnitsWanted {
     pub id: SnapshotId,
     /// The snapshot that it is compared with; without one, with zeroes.
     pub older: Option<SnapshotId>,
-    /// The first unit that is wanted.
+    /// The first unit that may be returned.
     pub first: u64,
-    /// The most units.
+    /// Maximum number of units.
     pub max: u32,
 }
 
@@ -321,7 +327,7 @@ pub struct UnitsWanted {
 pub struct Units {
     /// Their numbers: unit 0 begins at byte 0.
     pub units: Vec<u64>,
-    /// The first one that has not been looked at, if there is one.
+    /// The first unit that was not examined; `None` at the end.
     pub next: Option<u64>,
 }
 
@@ -334,7 +340,7 @@ pub struct StoredSnapshot {
     pub volume: Option<VolumeId>,
     /// The size of that volume when the snapshot was made.
     pub size: ByteCount,
-    /// The bytes of data in it, in whole blocks: what a full copy of it holds. Known when it is
+    /// The bytes of data in it, in whole blocks: the size of a full copy of it. Known when it is
     /// complete.
     pub data: ByteCount,
     /// Whether it is complete, so that volumes can be made of it.
@@ -356,7 +362,7 @@ pub struct Space {
 /// runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Capacity {
-    /// Nothing was measured. No volume is refused then, and every list of what is sold says so.
+    /// Nothing was measured. No volume is refused then, and every list of sold amounts shows that.
     #[default]
     Unknown,
     /// A calibration is in force.
@@ -374,11 +380,11 @@ pub struct Measured {
     pub device: DeviceFloor,
     /// The capacity that all devices of this data plane share, as measured.
     pub domain: DomainFloor,
-    /// What each of the machines has that share the device, whose sum is `domain`; empty if one
-    /// machine has it alone.
+    /// Capacity of each machine that shares the device; their sum is `domain`. Empty if one machine
+    /// has the device alone.
     pub nodes: Vec<DomainFloor>,
-    /// The device as measured in states that it may be in and must carry what is sold, each at
-    /// most once; empty for one that was measured whole only.
+    /// The device as measured in degraded states in which it must still carry the sold volumes,
+    /// each at most once. Empty if it was measured only in its whole state.
     pub strained: Vec<(Strain, DeviceFloor)>,
     /// The part of the device's measured capacity that is available now, in millionths: all of it,
     /// unless the device has become slower.
@@ -386,7 +392,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The device's present capacity.
+    /// Returns the device's present capacity.
     #[must_use]
     pub fn device_now(&self) -> DeviceFloor {
         self.device.part(self.left_ppm)
@@ -404,7 +410,7 @@ pub struct VolumeReport {
     pub connections: u32,
     /// Requests waiting or in flight.
     pub queued: u32,
-    /// Those of them that the store works on.
+    /// Requests that the store works on; `queued` includes them.
     pub in_store: u32,
     /// Counted I/Os dispatched since the server started.
     pub operations: u64,
@@ -420,7 +426,8 @@ pub struct VolumeReport {
     pub exceeded: Exceeded,
     /// Its failed requests.
     pub errors: IoErrors,
-    /// The number of seconds with requests in which it got what was sold with it, and their total.
+    /// Seconds in which it had requests, and those of them in which it did not get its provisioned
+    /// performance.
     pub contract: Contract,
 }
 
@@ -433,7 +440,7 @@ pub struct Answered {
     pub writes: u64,
     /// Nanoseconds from arrival to answer, of all reads together.
     pub read_ns: u64,
-    /// The same of all writes.
+    /// Nanoseconds from arrival to answer, of all writes together.
     pub write_ns: u64,
 }
 
@@ -501,10 +508,10 @@ pub enum Reply {
     Done,
     /// Answer to [`Command::Report`].
     Report(Report),
-    /// Answer to [`Command::Balances`]; to [`Command::Lease`], with the present unleased amounts
-    /// of all volumes and hosts that were named and are known; and to [`Command::Release`], with
-    /// the balances that the volume has left when nothing of it is dispatched any more, and those
-    /// of its hosts with limits to which no other volume here is attached.
+    /// Answer to [`Command::Balances`]; to [`Command::Lease`], with the present unleased amounts of
+    /// all volumes and hosts that were named and are known; and to [`Command::Release`], with the
+    /// volume's final balances, and those of its hosts with limits to which no other volume here is
+    /// attached.
     Balances(CreditReport),
     /// Answer to [`Command::Latencies`], by id; volumes without requests since the server's start
     /// are omitted.

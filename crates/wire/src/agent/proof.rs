@@ -1,19 +1,19 @@
-//! How two nodes of a cluster prove to each other that they know its secret, before anything else
-//! is said over a connection.
+//! Proofs by which two nodes of a cluster show each other that they know its secret, before
+//! anything else is sent over a connection.
 //!
 //! ```text
-//!  who connects                            who listens
+//!  connecting side                         listening side
 //!  opening: a nonce                  ──▶
 //!                                    ◀──  challenge: a nonce, a proof
 //!  a proof                           ──▶
 //! ```
 //!
-//! A proof is HMAC-SHA-256 with the secret over the side, the protocol, the node that is meant and
-//! both nonces. So it is of use on one connection only, and neither side can send the other's proof
-//! back. A side that does not know the secret learns nothing of the cluster.
+//! A proof is HMAC-SHA-256 with the secret over the side, the protocol, the expected node and both
+//! nonces. So it is valid on one connection only, and neither side can send the other's proof back.
+//! A side without the secret learns nothing about the cluster.
 //!
-//! The bytes that are sent after the proofs are not authenticated: that is what TLS is for where
-//! others can change them.
+//! The bytes after the proofs are not authenticated. Where others can change them, TLS protects
+//! them.
 
 use core::fmt;
 
@@ -32,10 +32,10 @@ pub const CHALLENGE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
 
 /// A number that is used once, from the system's random numbers.
 pub type Nonce = [u8; NONCE_BYTES];
-/// That its sender knows the secret.
+/// A proof that its sender knows the secret.
 pub type Proof = [u8; PROOF_BYTES];
 
-/// What all nodes of a cluster know, and nothing else does. It is never sent.
+/// The secret that all nodes of a cluster know, and no other machine. It is never sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret([u8; SECRET_BYTES]);
 
@@ -61,7 +61,7 @@ enum Side {
     Listens,
 }
 
-/// One connection: what both proofs are about.
+/// One connection: the values that both proofs cover.
 #[derive(Clone, Copy, Debug)]
 pub struct Meeting {
     /// The protocol that follows.
@@ -75,25 +75,25 @@ pub struct Meeting {
 }
 
 impl ClusterSecret {
-    /// The secret of these bytes, which must come from the system's random numbers.
+    /// Creates a secret from bytes, which must come from the system's random numbers.
     #[must_use]
     pub const fn new(bytes: [u8; SECRET_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The proof of the side that connects.
+    /// Returns the proof of the side that connects.
     #[must_use]
     pub fn proof_of_connecting(&self, meeting: &Meeting) -> Proof {
         self.mac(Side::Connects, meeting).finalize().into_bytes().into()
     }
 
-    /// Whether a proof is that of the side that connects. Takes as long for any proof.
+    /// Returns whether a proof is that of the side that connects. Takes constant time.
     #[must_use]
     pub fn is_connecting(&self, meeting: &Meeting, proof: &Proof) -> bool {
         self.mac(Side::Connects, meeting).verify_slice(proof).is_ok()
     }
 
-    /// What the side that listens answers to an opening: its nonce and its proof.
+    /// Returns the listening side's answer to an opening: its nonce and its proof.
     #[must_use]
     pub fn challenge(&self, meeting: &Meeting) -> [u8; CHALLENGE_BYTES] {
         let proof: Proof = self.mac(Side::Listens, meeting).finalize().into_bytes().into();
@@ -104,8 +104,8 @@ impl ClusterSecret {
         bytes
     }
 
-    /// The meeting that a challenge belongs to, with `meeting.challenge` filled in; `None` if its
-    /// proof is not that of the node that is meant.
+    /// Returns the meeting that a challenge belongs to, with `meeting.challenge` filled in. Returns
+    /// `None` if the proof is not that of the expected node.
     #[must_use]
     pub fn answered(&self, meeting: &Meeting, bytes: &[u8; CHALLENGE_BYTES]) -> Option<Meeting> {
         let (challenge, proof) = bytes.split_first_chunk::<NONCE_BYTES>()?;
@@ -146,7 +146,7 @@ mod tests {
         challenge: [2; NONCE_BYTES],
     };
 
-    /// Meetings that differ in one thing each.
+    /// Returns meetings that each differ in one field.
     fn others() -> [Meeting; 4] {
         [
             Meeting { protocol: Protocol::Relay, ..MEETING },

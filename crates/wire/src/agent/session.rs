@@ -17,9 +17,9 @@
 //! ```
 //!
 //! The opening, the challenge, the hello and the head of its answer keep their first eight bytes in
-//! every version, so that two sides of different versions can tell each other so: an answer in
-//! place of a challenge says it, and has nothing of the cluster then. A message has exactly one
-//! form. The proofs are those of [`proof`](super::proof).
+//! every version. So two sides of different versions can report that: the node sends an answer in
+//! place of a challenge, without information about the cluster. A message has exactly one form. The
+//! proofs are those of [`proof`](super::proof).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ pub const SESSION_VERSION: u16 = 1;
 pub const OPENING_BYTES: usize = 48;
 /// The length of a challenge in bytes.
 pub const SESSION_CHALLENGE_BYTES: usize = 8 + CHALLENGE_BYTES;
-/// The length of what begins a challenge as well as an answer.
+/// The length of the common beginning of a challenge and an answer.
 pub const BEGINNING_BYTES: usize = 8;
 /// The length of a hello in bytes.
 pub const HELLO_BYTES: usize = 48;
@@ -52,8 +52,8 @@ const HELLO_MAGIC: [u8; 4] = *b"EVKH";
 const CHALLENGE_MAGIC: [u8; 4] = *b"EVKC";
 const ANSWER_MAGIC: [u8; 4] = *b"EVKW";
 
-/// Counts the leaders of a cluster: a later one has a higher number. A node that has heard one
-/// obeys no lower one.
+/// Number of a leader: a later leader has a higher one. A node that has received one refuses lower
+/// ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LeaderGeneration(pub u64);
 
@@ -68,7 +68,7 @@ impl fmt::Display for LeaderGeneration {
 pub struct Leader {
     /// Its node.
     pub node: NodeId,
-    /// Names the process: another one has another number.
+    /// Identifies the process; another process has another number.
     pub incarnation: u64,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Leader {
     }
 }
 
-/// The first message of control: nothing in it is of the cluster.
+/// The first message of control. It has no information about the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
     /// The version of the frames that it writes and reads.
@@ -87,7 +87,7 @@ pub struct Opening {
     pub nonce: Nonce,
 }
 
-/// What a node answers to an opening.
+/// A node's answer to an opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Challenge {
     /// The version of the frames that it writes and reads.
@@ -96,26 +96,26 @@ pub struct Challenge {
     pub challenge: [u8; CHALLENGE_BYTES],
 }
 
-/// What control says behind its proof.
+/// The message that control sends after its proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The version of the frames that it writes and reads.
     pub agent_version: u16,
     /// The cluster that both belong to.
     pub cluster: u128,
-    /// The node that it means to reach.
+    /// The expected node.
     pub node: NodeId,
-    /// Who it is.
+    /// The process that sends it.
     pub leader: Leader,
     /// Its generation.
     pub generation: LeaderGeneration,
 }
 
-/// Whether a node that has heard a leader lets another one in. Returns whether the other one's
-/// generation is new to the node.
+/// Decides whether a node that has received a leader's hello lets another leader in. Returns
+/// whether the other one's generation is new to the node.
 ///
 /// # Errors
-/// Why it does not: [`Verdict::LowerGeneration`] or [`Verdict::OtherLeader`].
+/// [`Verdict::LowerGeneration`] or [`Verdict::OtherLeader`].
 pub fn admit(
     heard: Option<(LeaderGeneration, Leader)>,
     (generation, leader): (LeaderGeneration, Leader),
@@ -127,49 +127,49 @@ pub fn admit(
     }
 }
 
-/// Why a node refuses a hello, or that it does not.
+/// A node's decision about a hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Commands may be sent.
     Welcome,
     /// The versions differ: one side must be updated.
     Version,
-    /// It belongs to another cluster.
+    /// The node belongs to another cluster.
     Cluster,
-    /// It is another node.
+    /// It is not the expected node.
     Node,
-    /// It has heard a leader with a higher generation.
+    /// The node has received a higher generation.
     LowerGeneration,
-    /// It has heard another leader with the same generation.
+    /// The node has received the hello of another leader with the same generation.
     OtherLeader,
-    /// It cannot take the session now. Trying again later may help.
+    /// The node cannot take the session now. A later attempt may succeed.
     Busy,
-    /// Its certificate is not that of its leader's node.
+    /// The certificate of control is not that of the leader's node.
     Certificate,
 }
 
-/// What a node says to a hello, or to an opening of another version.
+/// A node's answer to a hello, or to an opening of another version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// Whether commands may be sent.
     pub verdict: Verdict,
     /// The version of the frames that it writes and reads.
     pub agent_version: u16,
-    /// The highest generation that it has heard, this hello's included if it is welcome.
+    /// The highest generation that the node has received, including this hello's if it is welcome.
     pub generation: LeaderGeneration,
-    /// Names the node's process. Another one has lost what the former one was told: everything is
-    /// to be sent again.
+    /// Identifies the node's process. If it has changed, the state that control sent to the former
+    /// process is lost, and control must send it again.
     pub incarnation: u128,
-    /// The most commands that may be unanswered at once.
+    /// Maximum number of commands without a reply.
     pub commands_max: u32,
-    /// A side that hears nothing for so long gives the connection up. Each sends something at least
-    /// three times as often.
+    /// Milliseconds without a byte from the other side after which a side closes the connection.
+    /// Each side sends at least three times as often.
     pub silence_ms: u32,
-    /// What is wrong, in words; cut to [`ANSWER_TEXT_BYTES_MAX`].
+    /// The reason of a refusal; cut to [`ANSWER_TEXT_BYTES_MAX`].
     pub text: String,
 }
 
-/// What follows a packet's head, or what it means by itself.
+/// Meaning of a packet, and the content after its head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PacketKind {
     /// A command's frame follows.
@@ -178,22 +178,22 @@ pub enum PacketKind {
     Reply,
     /// Nothing follows: the sender is alive. The number is 0.
     Heartbeat,
-    /// Nothing follows: control no longer waits for the command of this number. It is answered all
-    /// the same.
+    /// Nothing follows: control no longer waits for the command of this number. The node replies
+    /// anyway.
     Abandon,
 }
 
 /// The head of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// What follows.
+    /// The packet's kind.
     pub kind: PacketKind,
     /// The command's number: 1, 2, 3 and so on within a session.
     pub number: u64,
 }
 
 impl Packet {
-    /// A sign of life.
+    /// A heartbeat.
     pub const HEARTBEAT: Self = Self { kind: PacketKind::Heartbeat, number: 0 };
 }
 
@@ -249,7 +249,7 @@ impl Wire for PacketKind {
     }
 }
 
-/// The bytes of a message that is far shorter than a frame may be.
+/// Encodes a message that is far below the limit of a frame.
 fn short(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut to = Writer::new();
     write(&mut to);
@@ -268,7 +268,7 @@ fn read_beginning(from: &mut Reader<'_>, magic: [u8; 4]) -> Result<(), Malformed
 }
 
 impl Opening {
-    /// Its bytes: [`OPENING_BYTES`].
+    /// Encodes it in [`OPENING_BYTES`] bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         short(|to| {
@@ -296,7 +296,7 @@ impl Opening {
 }
 
 impl Challenge {
-    /// Its bytes: [`SESSION_CHALLENGE_BYTES`].
+    /// Encodes it in [`SESSION_CHALLENGE_BYTES`] bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         short(|to| {
@@ -307,7 +307,7 @@ impl Challenge {
         })
     }
 
-    /// Whether a message that begins so is an [`Answer`] in place of a challenge.
+    /// Returns whether a message with this beginning is an [`Answer`] in place of a challenge.
     #[must_use]
     pub fn is_answer(beginning: &[u8; BEGINNING_BYTES]) -> bool {
         beginning.starts_with(&ANSWER_MAGIC)
@@ -326,7 +326,7 @@ impl Challenge {
 }
 
 impl Hello {
-    /// Its bytes: [`HELLO_BYTES`].
+    /// Encodes it in [`HELLO_BYTES`] bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         short(|to| {
@@ -362,7 +362,7 @@ impl Hello {
 }
 
 impl Answer {
-    /// Its bytes: [`ANSWER_BYTES`], and those of its text.
+    /// Encodes it in [`ANSWER_BYTES`] bytes and those of its text.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let text = cut(&self.text);
@@ -381,7 +381,7 @@ impl Answer {
         })
     }
 
-    /// The bytes of the text behind this head.
+    /// Returns the number of bytes of the text after this head.
     ///
     /// # Errors
     /// If it is no answer of this version.
@@ -432,14 +432,14 @@ impl Answer {
     }
 }
 
-/// As much of a text as an answer may have.
+/// Returns the beginning of `text` that fits into an answer.
 fn cut(text: &str) -> &str {
     let end = (0..=ANSWER_TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or_default().min(text.len())).unwrap_or(text)
 }
 
 impl Packet {
-    /// The bytes of the head: [`PACKET_BYTES`].
+    /// Encodes the head in [`PACKET_BYTES`] bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         short(|to| {
@@ -460,7 +460,7 @@ impl Packet {
         })?;
         let number = from.in_field("packet.number", |from| {
             let number = u64::read(from)?;
-            // A heartbeat is of no command, and anything else is of one.
+            // The number of a heartbeat is 0, and that of any other packet is not.
             match (number == 0) == (kind == PacketKind::Heartbeat) {
                 true => Ok(number),
                 false => Err(from.malformed(8, Problem::OutOfRange)),

@@ -13,8 +13,8 @@ use super::percent;
 
 /// The largest body or query string that is decoded, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
-/// The most parameters of one request: EC2's longest lists (1,000 ids), which the EBS CSI driver
-/// sends, and what stands beside them.
+/// Maximum number of parameters of one request: EC2's longest lists (1,000 ids), which the EBS CSI
+/// driver sends, and other parameters beside them.
 pub const PARAMETERS_MAX: usize = 1_100;
 /// The longest parameter name, in bytes, after decoding.
 pub const NAME_BYTES_MAX: usize = 256;

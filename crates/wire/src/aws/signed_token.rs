@@ -1,5 +1,4 @@
-//! Texts with a keyed signature: anyone can read them, and only the holder of the secret can make
-//! them.
+//! Texts with a keyed signature: they can be read without the secret, but not created.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -56,58 +56,58 @@ impl fmt::Display for XmlError {
 }
 
 impl Element {
-    /// An empty element.
+    /// Creates an empty element.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// An element with text.
+    /// Creates an element with text.
     #[must_use]
     pub fn text(name: &str, text: impl fmt::Display) -> Self {
         Self { name: name.into(), text: text.to_string(), ..Self::default() }
     }
 
-    /// An element with children.
+    /// Creates an element with children.
     #[must_use]
     pub fn list(name: &str, children: impl IntoIterator<Item = Self>) -> Self {
         Self { name: name.into(), children: children.into_iter().collect(), ..Self::default() }
     }
 
-    /// The same element with one more child.
+    /// Appends a child.
     #[must_use]
     pub fn with(mut self, child: Self) -> Self {
         self.children.push(child);
         self
     }
 
-    /// The same element with one more child, if there is one.
+    /// Appends a child, if there is one.
     #[must_use]
     pub fn with_some(mut self, child: Option<Self>) -> Self {
         self.children.extend(child);
         self
     }
 
-    /// The first child with this name.
+    /// Returns the first child with this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The text of the first child with this name.
+    /// Returns the text of the first child with this name.
     #[must_use]
     pub fn child_text(&self, name: &str) -> Option<&str> {
         self.child(name).map(|child| child.text.as_str())
     }
 
-    /// The children of the first child with this name, as in EC2's
+    /// Returns the children of the first child with this name, as in EC2's
     /// `<volumeSet><item/>...</volumeSet>`.
     #[must_use]
     pub fn items(&self, name: &str) -> &[Self] {
         self.child(name).map_or(&[], |child| child.children.as_slice())
     }
 
-    /// The whole document with its declaration.
+    /// Returns the whole document with its declaration.
     #[must_use]
     pub fn document(&self) -> String {
         let mut writer = Writer::new(Vec::new());

@@ -1,5 +1,5 @@
-//! What the NBD tests share: a tiny engine that answers the server's questions, and a notation for
-//! conversations in which a person can check every byte.
+//! Shared code of the NBD tests: a small engine that answers the server's questions, and a notation
+//! for conversations that shows every byte.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -16,13 +16,13 @@ pub fn export_info() -> ExportInfo {
     export
 }
 
-/// What a side of a handshake has said and asked, and how it ended.
+/// The bytes that a side of a handshake has sent, its questions, and how it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transcript<End> {
     pub sent: Vec<u8>,
     pub asked: Vec<String>,
     pub end: Option<End>,
-    /// Input taken; what is left of it belongs to the transmission phase.
+    /// Bytes of input taken; the rest belongs to the transmission phase.
     pub consumed: usize,
 }
 
@@ -32,7 +32,7 @@ impl<End> Default for Transcript<End> {
     }
 }
 
-/// Carries out what the server asks for.
+/// Executes the server's steps, and answers its questions.
 pub fn poll_server(server: &mut Server, transcript: &mut Transcript<ServerStep>) {
     while let Some(step) = server.poll_output() {
         match step {
@@ -54,7 +54,7 @@ pub fn poll_server(server: &mut Server, transcript: &mut Transcript<ServerStep>)
     }
 }
 
-/// Feeds one piece of input to the end of it, or to the end of the handshake.
+/// Feeds a piece of input until all is taken or the handshake ends.
 pub fn feed_server(server: &mut Server, mut input: &[u8], transcript: &mut Transcript<ServerStep>) {
     poll_server(server, transcript);
     while !input.is_empty() && transcript.end.is_none() {
@@ -90,8 +90,7 @@ pub fn feed_client(client: &mut Client, mut input: &[u8], transcript: &mut Trans
     }
 }
 
-/// Bytes from text: hexadecimal digits, `"text"`, `00*124` for a repeated byte; `;` starts a
-/// comment.
+/// Parses bytes: hexadecimal digits, `"text"`, `00*124` for a repeated byte; `;` starts a comment.
 pub fn bytes(text: &str) -> Vec<u8> {
     text.lines().flat_map(line_bytes).collect()
 }
@@ -118,7 +117,8 @@ fn line_bytes(line: &str) -> Vec<u8> {
     out
 }
 
-/// Turns of a conversation: lines that start with `C:` or `S:` begin one, others continue it.
+/// Returns the turns of a conversation: lines that start with `C:` or `S:` begin one, others
+/// continue it.
 pub fn turns(text: &str) -> Vec<(char, Vec<u8>)> {
     let mut turns: Vec<(char, Vec<u8>)> = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -140,8 +140,8 @@ pub fn turns(text: &str) -> Vec<(char, Vec<u8>)> {
     turns
 }
 
-/// The server says exactly what the conversation has it say, whatever the cuts of the client's
-/// turns.
+/// Checks that the server sends exactly the bytes of the conversation, however the client's turns
+/// are cut.
 pub fn play_server(conversation: &[&str]) -> Option<ServerStep> {
     let whole = serve_in_pieces(conversation, usize::MAX);
     assert_eq!(serve_in_pieces(conversation, 1), whole);
@@ -166,8 +166,8 @@ fn serve_in_pieces(conversation: &[&str], piece_bytes: usize) -> Option<ServerSt
     transcript.end
 }
 
-/// The client says exactly what the conversation has it say, whatever the cuts of the server's
-/// turns.
+/// Checks that the client sends exactly the bytes of the conversation, however the server's turns
+/// are cut.
 pub fn play_client(plan: &ClientPlan, conversation: &[&str]) -> Option<ClientStep> {
     let play = |piece_bytes: usize| {
         let mut client = Client::new(plan.clone());

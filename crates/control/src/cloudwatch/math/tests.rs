@@ -39,7 +39,7 @@ fn shape_of(value: &Operand) -> Shape {
     }
 }
 
-/// The result, or what is wrong; with it the data points that it cost.
+/// Evaluates an expression with at most `left` data points. Returns its value or the error.
 fn evaluate_within(text: &str, mut left: usize) -> Result<Operand, String> {
     let expression = parse(text)?;
     let values = known();
@@ -55,7 +55,7 @@ fn evaluate(text: &str) -> Result<Operand, String> {
     evaluate_within(text, 1_000)
 }
 
-/// Minutes and values of a result that is one time series.
+/// Returns minutes and values of a result that is one time series.
 fn points(text: &str) -> Vec<(u64, f64)> {
     match evaluate(text) {
         Ok(Operand::Series(series)) => {

@@ -1,8 +1,8 @@
 //! A blocking client of etcd's JSON gateway (`POST /v3/…`).
 //!
 //! It asks one endpoint after the other, each for a bounded time, until one answers or the caller's
-//! patience ends. So a request may reach etcd more than once, and **every request must be one that
-//! may be repeated**: a read, or a transaction whose conditions hold only once.
+//! time limit ends. So a request may reach etcd more than once, and **every request must be one
+//! that may be repeated**: a read, or a transaction whose conditions hold only once.
 //!
 //! A user's password becomes a token, which is renewed when etcd no longer knows it.
 
@@ -21,18 +21,18 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, parse
 use super::gateway::Refusal;
 use crate::clock;
 
-/// The most endpoints.
+/// Maximum number of endpoints.
 pub const ENDPOINTS_MAX: usize = 16;
-/// How long one endpoint may take to answer.
+/// Maximum time that one endpoint may take to answer.
 pub const ATTEMPT_MAX: Duration = Duration::from_millis(1_500);
-/// Pause after no endpoint has answered.
+/// Pause after a round in which no endpoint answered.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The most bytes of an answer.
+/// Maximum of bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// The most bytes of one message of a stream.
+/// Maximum of bytes of one message of a stream.
 pub const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// Which etcd, and as whom.
+/// Address and user of an etcd.
 #[derive(Clone, Default)]
 pub struct Options {
     /// `http://HOST:PORT` or `https://HOST:PORT`; at least one.
@@ -66,13 +66,13 @@ pub struct TlsFiles {
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EtcdError {
-    /// What was configured cannot be used.
+    /// The configuration cannot be used.
     Options(String),
-    /// This etcd has not the data of this cluster. Nothing was done.
+    /// This etcd does not have the data of this cluster. The request was not carried out.
     OtherCluster(String),
     /// No endpoint has answered.
     Unavailable {
-        /// What each has said, and what to do.
+        /// The answer or error of each endpoint, and the operator's next step.
         text: String,
         /// Whether etcd may have got the request.
         may_be_done: bool,
@@ -81,15 +81,15 @@ pub enum EtcdError {
     Refused {
         /// gRPC's code.
         code: u64,
-        /// What it says, and what to do.
+        /// etcd's message, and the operator's next step.
         text: String,
-        /// Whether it may have got, and done, the request in an earlier attempt.
+        /// Whether etcd may have carried out the request in an earlier attempt.
         may_be_done: bool,
     },
 }
 
 impl EtcdError {
-    /// Whether etcd may have done what was asked.
+    /// Returns whether etcd may have carried out the request.
     #[must_use]
     pub const fn may_be_done(&self) -> bool {
         match self {
@@ -100,29 +100,29 @@ impl EtcdError {
         }
     }
 
-    /// Whether etcd's quota is used up.
+    /// Returns whether etcd's quota is used up.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Refused { code: RESOURCE_EXHAUSTED, text, .. }
             if text.contains(NO_SPACE))
     }
 
-    /// Whether the revision that was asked for is no longer kept.
+    /// Returns whether the requested revision is compacted.
     #[must_use]
     pub fn is_compacted(&self) -> bool {
-        // The same code is that of a revision that is not there yet.
+        // A future revision has the same code.
         matches!(self, Self::Refused { code: OUT_OF_RANGE, text, .. }
             if text.contains("has been compacted"))
     }
 
-    /// Whether there is no such lease.
+    /// Returns whether the lease does not exist.
     #[must_use]
     pub fn is_no_lease(&self) -> bool {
-        // The gateway has the same code for a path that it does not know.
+        // The gateway uses the same code for an unknown path.
         matches!(self, Self::Refused { code: NOT_FOUND, text, .. } if text.contains("lease"))
     }
 
-    /// Whether a stream's refusal says that there is no such lease.
+    /// Returns whether a stream's refusal means that the lease does not exist.
     pub(super) fn is_no_lease_of(refusal: &Refusal) -> bool {
         refusal.code == NOT_FOUND
     }
@@ -153,15 +153,15 @@ const INTERNAL: u64 = 13;
 const UNAVAILABLE: u64 = 14;
 const UNAUTHENTICATED: u64 = 16;
 
-/// What an endpoint answered, and how long that took; or why it did not answer.
+/// An endpoint's answer and the time that it took, or the reason why there is none.
 pub type Answered<T> = Result<(T, Duration), String>;
 
-/// How long one endpoint may take.
+/// Limits of the time of one endpoint.
 #[derive(Clone, Copy)]
 struct Times {
-    /// Until it begins to answer.
+    /// Maximum time until the answer begins.
     first: Duration,
-    /// Until it has answered.
+    /// Maximum time until the answer is complete.
     whole: Duration,
 }
 
@@ -171,7 +171,7 @@ impl Times {
     }
 }
 
-/// What one endpoint made of a request.
+/// Result of a request to one endpoint.
 enum Attempt {
     /// It was not reached, so it has not got the request.
     NotSent(String),
@@ -205,7 +205,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client. Does not connect yet.
+    /// Creates a client. Does not connect yet.
     ///
     /// # Errors
     /// [`EtcdError::Options`].
@@ -236,8 +236,8 @@ impl Client {
         Ok(Self(Arc::new(Inner { agent, endpoints, user, first, token })))
     }
 
-    /// Asks until an endpoint answers or `patience` ends; at least once each, unless the answer is
-    /// a refusal.
+    /// Sends the request until an endpoint answers or `patience` ends. Asks each endpoint at least
+    /// once, unless one refuses the request.
     ///
     /// # Errors
     /// [`EtcdError::Unavailable`], [`EtcdError::Refused`].
@@ -250,7 +250,7 @@ impl Client {
         self.call_within(path, request, ATTEMPT_MAX, patience)
     }
 
-    /// The same; each endpoint may take as long as `attempt_max`.
+    /// Sends the request as [`Self::call`] does; each endpoint may take as long as `attempt_max`.
     ///
     /// # Errors
     /// See [`Self::call`].
@@ -265,7 +265,8 @@ impl Client {
         self.each(patience, |endpoint| self.read(endpoint, path, &body, Times::of(attempt_max)))
     }
 
-    /// Opens a stream of messages, one a line; it ends after `longest`, whatever comes.
+    /// Opens a stream of messages, one on each line. It ends after `longest`, even if messages
+    /// come.
     ///
     /// # Errors
     /// See [`Self::call`].
@@ -284,7 +285,7 @@ impl Client {
         })
     }
 
-    /// Asks each endpoint once, one after the other, each for at most so long.
+    /// Asks each endpoint once, one after the other, each for at most `attempt_max`.
     pub fn ask_each<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -313,7 +314,7 @@ impl Client {
         self.0.endpoints.iter().map(ask).collect()
     }
 
-    /// Asks an endpoint and reads its answer.
+    /// Sends a request to an endpoint and reads its answer.
     fn read<T: DeserializeOwned>(
         &self,
         endpoint: &str,
@@ -332,7 +333,7 @@ impl Client {
             .map_err(|error| Attempt::Unknown(format!("not an answer of etcd: {error}")))
     }
 
-    /// Lets the next request begin with another endpoint.
+    /// Makes the next request begin with another endpoint.
     pub fn turn_away(&self) {
         self.0.first.fetch_add(1, Ordering::Relaxed);
     }
@@ -370,7 +371,7 @@ impl Client {
                 }
             };
             said[index] = Some(reason);
-            // Only if nobody else has moved on meanwhile.
+            // Moves to the next endpoint, unless another thread has moved meanwhile.
             let next = index + 1;
             let first = &self.0.first;
             let same = |now: usize| (now % said.len() == index).then_some(next);
@@ -387,7 +388,7 @@ impl Client {
         Err(EtcdError::Unavailable { text: self.silence(&said, patience), may_be_done })
     }
 
-    /// Nobody has answered, in words.
+    /// Returns the message of a request that no endpoint has answered.
     fn silence(&self, said: &[Option<String>], patience: Duration) -> String {
         let each = self.0.endpoints.iter().zip(said).map(|(endpoint, said)| {
             format!("{endpoint}: {}", said.as_deref().unwrap_or("not asked"))
@@ -404,7 +405,7 @@ impl Client {
         *self.0.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The token of the user; asks for one if there is none yet.
+    /// Returns the user's token. Requests one if there is none yet.
     fn token(&self, endpoint: &str) -> Result<Option<String>, Attempt> {
         let Some((name, password)) = &self.0.user else { return Ok(None) };
         let mut token = self.0.token.lock().unwrap_or_else(PoisonError::into_inner);
@@ -417,7 +418,7 @@ impl Client {
             let answer =
                 self.post(endpoint, "auth/authenticate", &body, Times::of(ATTEMPT_MAX), None);
             let answer = answer.map_err(|attempt| match attempt {
-                // Asking for a token does not do what was asked for.
+                // A request for a token does not carry out the caller's request.
                 Attempt::Unknown(text) | Attempt::NotNow(text) => Attempt::NotSent(text),
                 other => other,
             })?;
@@ -480,7 +481,7 @@ impl Client {
     }
 }
 
-/// An endpoint without what need not be there.
+/// Returns the endpoint without trailing slashes, or an error if it is invalid.
 fn checked(endpoint: &str, has_tls: bool) -> Result<String, EtcdError> {
     let bad = |why: &str| {
         let form = "name it as http://HOST:PORT or https://HOST:PORT";
@@ -539,7 +540,7 @@ fn tls(files: &TlsFiles) -> Result<TlsConfig, EtcdError> {
         .build())
 }
 
-/// Whether the endpoint cannot have got the request.
+/// Returns whether the endpoint cannot have received the request.
 fn is_unsent(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Io(io) => io.kind() == std::io::ErrorKind::ConnectionRefused,
@@ -563,7 +564,7 @@ fn reason(error: &ureq::Error) -> String {
     }
 }
 
-/// What an answer that is no success means. Pure.
+/// Interprets an answer that is not a success. Pure.
 fn judged(status: u16, text: &str) -> Attempt {
     let Ok(Refusal { code, message }) = serde_json::from_str::<Refusal>(text) else {
         return Attempt::Unknown(format!("status {status}, and not an answer of etcd"));
@@ -581,7 +582,7 @@ fn judged(status: u16, text: &str) -> Attempt {
     }
 }
 
-/// What to do about a refusal. Pure.
+/// Returns the operator's next step after a refusal. Pure.
 fn next_step(code: u64, text: &str) -> &'static str {
     match code {
         PERMISSION_DENIED => "; grant the user's role read and write on this prefix",
@@ -641,7 +642,7 @@ mod tests {
 
     #[test]
     fn nobody_who_answers_is_an_error_with_names_and_a_next_step() {
-        // Port 1 of loopback: refused at once, so nothing can have been done.
+        // Port 1 of loopback refuses connections at once, so no request can have been carried out.
         let endpoints = vec!["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
         let client = Client::new(&Options { endpoints, ..Options::default() }).unwrap();
         let error = client.call::<Value>("kv/range", &json!({}), Duration::ZERO).unwrap_err();
@@ -652,7 +653,7 @@ mod tests {
         }
     }
 
-    /// A refusal as version 3.4 writes it, 3.5, 3.6 and 3.7.
+    /// Returns a refusal as versions 3.4, 3.5, 3.6 and 3.7 write it.
     fn bodies(code: u64, message: &str) -> [String; 4] {
         [
             format!(r#"{{"error":"{message}","message":"{message}","code":{code}}}"#),
@@ -662,7 +663,7 @@ mod tests {
         ]
     }
 
-    /// What a client makes of it.
+    /// Returns the client's error for an answer.
     fn refused(status: u16, body: &str) -> EtcdError {
         let Attempt::Refused(code, text) = judged(status, body) else { panic!("{body}") };
         let text = format!("etcd at http://a:1: {text}{}", next_step(code, &text));

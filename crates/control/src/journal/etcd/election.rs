@@ -1,13 +1,13 @@
-//! Who may commit: one elected leader.
+//! The election of the leader, the only server that may commit.
 //!
-//! A candidate takes a lease of etcd and creates the key `leader` with it, if there is none. A
-//! thread renews the lease. When it ends, because its holder died, hangs or cannot reach etcd, etcd
-//! removes the key, and another candidate may create it.
+//! A candidate takes a lease of etcd and creates the key `leader` with it, if the key does not
+//! exist. A thread renews the lease. When it ends, because its holder died, hangs or cannot reach
+//! etcd, etcd removes the key, and another candidate may create it.
 //!
-//! A candidate compares the cluster's number, too: see [`number`](super::number).
+//! A candidate also compares the cluster's number: see [`number`](super::number).
 //!
-//! A lease is a hint, not a lock: its holder may sleep past its end. What keeps a former leader
-//! from committing is that every commit compares the revision that created the key.
+//! A lease is a hint, not a lock: its holder may sleep past its end. A former leader cannot commit
+//! because every commit compares the revision that created the key.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -25,17 +25,17 @@ use super::listener::Listener;
 use super::number;
 use crate::clock;
 
-/// Seconds of a leader's lease, and of a node's. etcd's own elections make it longer, never
-/// shorter.
+/// Seconds of a leader's lease, and of a node's. During its own elections etcd may extend a lease,
+/// but never shortens one.
 pub const LEASE_TTL_S: u64 = 3;
 /// Time between two renewals.
 const RENEWAL: Duration = Duration::from_millis(1_000);
-/// Time between two looks of a candidate.
+/// Time between two attempts of a candidate.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long etcd may take to answer a candidate.
+/// Maximum time that etcd may take to answer a candidate.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who leads: the value of the leader's key.
+/// Value of the leader's key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leader {
@@ -43,11 +43,11 @@ pub struct Leader {
     pub node: String,
     /// A text that no other process has.
     pub incarnation: String,
-    /// Where its API is.
+    /// Address of its API.
     pub address: String,
 }
 
-/// What a campaign has led to.
+/// Result of a campaign.
 #[derive(Debug)]
 pub enum Standing {
     /// This candidate leads.
@@ -66,7 +66,7 @@ pub struct Election {
     candidate: Leader,
 }
 
-/// Until when a lease holds at least, by its holder's clock. Pure.
+/// Minimum time until which a lease holds, by its holder's clock. Pure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Held {
     until: Duration,
@@ -74,12 +74,12 @@ struct Held {
 }
 
 impl Held {
-    /// A lease that was granted or renewed by a request that was sent then.
+    /// Creates it for a lease that was granted or renewed by a request sent at `sent`.
     fn since(sent: Duration, ttl_s: u64) -> Self {
         Self { until: sent + Duration::from_secs(ttl_s), is_lost: ttl_s == 0 }
     }
 
-    /// After another answer; what is lost stays lost.
+    /// Updates it after another answer. A lost lease stays lost.
     fn renewed(self, sent: Duration, ttl_s: u64) -> Self {
         let new = Self::since(sent, ttl_s);
         Self { until: self.until.max(new.until), is_lost: self.is_lost || new.is_lost }
@@ -95,7 +95,7 @@ impl Held {
 #[derive(Clone, Debug)]
 pub struct Leadership(Arc<Inner>);
 
-/// What the thread that renews a lease knows of it.
+/// A lease's state, shared with the thread that renews it.
 #[derive(Debug)]
 struct Watched {
     held: Mutex<Held>,
@@ -104,7 +104,7 @@ struct Watched {
 
 impl Watched {
     fn held(&self) -> MutexGuard<'_, Held> {
-        // Each change of it is one assignment.
+        // Each change of the state is one assignment.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,47 +117,47 @@ struct Inner {
     watched: Arc<Watched>,
     /// Whether the leader must read etcd again before it decides anything.
     must_reload: AtomicBool,
-    /// Wakes the thread that renews the lease when it is dropped.
+    /// Wakes the thread that renews the lease when this is dropped.
     _stop: SyncSender<()>,
 }
 
 impl Leadership {
-    /// The revision that created the leader's key: what every commit compares.
+    /// Returns the revision that created the leader's key, which every commit compares.
     #[must_use]
     pub fn created(&self) -> u64 {
         self.0.created
     }
 
-    /// Whether the lease holds, as far as is known here. For replies that need not be exact;
-    /// commits do not go by it.
+    /// Returns whether the lease holds, by this server's clock. For replies that need not be exact;
+    /// commits do not depend on it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         let held = *self.0.watched.held();
         held.holds(clock::since_boot())
     }
 
-    /// How long the lease holds from now on at least, as far as is known here.
+    /// Returns the minimum time for which the lease still holds, by this server's clock.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.0.watched.held().until.saturating_sub(clock::since_boot())
     }
 
-    /// Calls `tell` now, and whenever one of [`Self::left`], [`Self::is_lost`] and
-    /// [`Self::must_reload`] has changed from then on. It must not block, and replaces what an
-    /// earlier call has passed.
+    /// Calls `tell` now, and each time when [`Self::left`], [`Self::is_lost`] or
+    /// [`Self::must_reload`] has changed. It must not block. Replaces the function of an earlier
+    /// call.
     pub fn when_changed(&self, tell: impl Fn() + Send + 'static) {
         self.0.watched.changed.set(Box::new(tell));
     }
 
-    /// Whether etcd has said that the lease is gone.
+    /// Returns whether etcd has answered that the lease has ended.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.watched.held().is_lost
     }
 
-    /// Whether etcd may have other data than this leader knows. No commit of this term succeeds
-    /// then: its process is to resign, and the next leader, which may be the same process, reads
-    /// everything again.
+    /// Returns whether etcd may have other data than this leader knows. If so, no commit of this
+    /// term succeeds: the process must resign, and the next leader, which may be the same process,
+    /// reads everything again.
     #[must_use]
     pub fn must_reload(&self) -> bool {
         self.0.must_reload.load(Ordering::Acquire)
@@ -169,13 +169,13 @@ impl Leadership {
         self.0.watched.changed.call();
     }
 
-    /// The lease, in the form of `etcdctl lease`.
+    /// Returns the lease in the form of `etcdctl lease`.
     #[must_use]
     pub fn lease(&self) -> String {
         format!("{:x}", self.0.lease)
     }
 
-    /// Gives the leadership up, so that another candidate need not wait for the lease's end.
+    /// Resigns, so that another candidate need not wait for the lease's end.
     ///
     /// # Errors
     /// etcd does not answer; then the lease ends by itself.
@@ -208,19 +208,19 @@ pub(crate) fn grant(client: &Client, ttl_s: u64, patience: Duration) -> Result<u
 }
 
 impl Election {
-    /// A candidate for the cluster of this number.
+    /// Creates a candidate for the cluster with this number.
     #[must_use]
     pub fn new(client: Client, keys: Keys, number: u128, candidate: Leader) -> Self {
         Self { client, keys, number, candidate }
     }
 
-    /// The leader; `None` if the cluster has none.
+    /// Returns the leader; `None` if the cluster has none.
     ///
     /// # Errors
     /// See [`Client::call`]; [`EtcdError::OtherCluster`].
     pub fn leader(&self) -> Result<Option<Leader>, EtcdError> {
         let key = self.keys.leader();
-        // Both as of one revision.
+        // Both are read at one revision.
         let looked = vec![Operation::Get(key.clone()), number::look(&self.keys)];
         let transaction = Transaction { then: looked, ..Transaction::default() };
         let answer: TransactionAnswer =
@@ -256,7 +256,7 @@ impl Election {
         }
         match stands? {
             Some(standing) => Ok(standing),
-            // The other one was there and is gone.
+            // The other leader's key has been removed meanwhile.
             None => self.campaign_again(),
         }
     }
@@ -287,7 +287,7 @@ impl Election {
         }
         let created = match answer.of(&key) {
             _ if answer.succeeded => answer.header.revision.0,
-            // The answer to an earlier attempt got lost.
+            // The answer to an earlier attempt was lost.
             Some(found) if found.lease.0 == lease => found.create_revision.0,
             Some(found) => return Ok(Some(Standing::Follows(self.read(&found.value.0)?))),
             None => return Ok(None),
@@ -319,7 +319,8 @@ impl Election {
         Ok(Leadership(Arc::new(inner)))
     }
 
-    /// Waits for the leadership, at most so long; `None` if another one leads all the time.
+    /// Waits for the leadership, for at most `patience`. Returns `None` if another candidate leads
+    /// all that time.
     ///
     /// # Errors
     /// See [`Client::call`].
@@ -337,7 +338,7 @@ impl Election {
     }
 }
 
-/// Asks for a lease to be renewed.
+/// Requests a lease's renewal.
 ///
 /// # Errors
 /// See [`Client::call`].
@@ -349,7 +350,7 @@ pub(crate) fn keep_alive(
     client.call("lease/keepalive", &json!({ "ID": lease.to_string() }), patience)
 }
 
-/// Renews a lease once. Returns whether there is something left to renew.
+/// Renews a lease once. Returns whether it may be renewed again.
 fn renew(client: &Client, lease: u64, held: &Mutex<Held>) -> bool {
     let sent = clock::since_boot();
     let answer = keep_alive(client, lease, Duration::from_secs(LEASE_TTL_S));
@@ -380,7 +381,7 @@ mod tests {
         assert!(held.holds(at(12)) && !held.holds(at(13)));
         let renewed = held.renewed(at(11), 3);
         assert!(renewed.holds(at(13)) && !renewed.holds(at(14)));
-        // An answer that says less does not take back what was granted.
+        // An answer with a shorter time does not revoke what was granted.
         assert!(renewed.renewed(at(11), 1).holds(at(13)));
         let lost = renewed.renewed(at(12), 0);
         assert!(lost.is_lost && !lost.holds(at(12)));

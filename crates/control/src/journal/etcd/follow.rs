@@ -1,8 +1,8 @@
 //! Watching the commits of another server: how a follower keeps its model up to date.
 //!
-//! A thread reads etcd's watch. A transaction's events come in one message; those of one commit
-//! become one change. What somebody has removed or written beside a commit (tokens whose lease has
-//! ended) goes with the next one.
+//! A thread reads etcd's watch. A transaction's events come in one message; the events of one
+//! commit become one change. Events outside of commits (of tokens whose lease has ended, or of
+//! another client of etcd) are added to the next change.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
@@ -21,11 +21,11 @@ use crate::journal::{Change, Committed, JournalError, Revision, Subject, format}
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Why a watch goes on with another stream, or not at all.
+/// Reason why a stream of the watch ends.
 enum Stop {
-    /// Its queue is closed, and the watcher has to load again.
+    /// The watcher's queue is closed, and the watcher must load again.
     Ended,
-    /// The member ends it.
+    /// The member ends the stream; the watch continues with another one.
     Canceled,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Follower {
     /// The revision with which the next stream begins.
     pub next: u64,
     pub queue: SyncSender<Arc<Committed>>,
-    /// Whether the watcher is still there.
+    /// Dead once the watcher is dropped.
     pub there: Weak<()>,
     pub commits: Commits,
 }
@@ -80,15 +80,15 @@ impl Follower {
     }
 }
 
-/// Makes changes of what has happened to keys. Pure.
+/// Groups the events of keys into commits. Pure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Commits {
-    /// What has happened since the last commit.
+    /// Events since the last commit.
     since: Change,
 }
 
 impl Commits {
-    /// The commits among some events, which have all events of their revisions.
+    /// Returns the commits in some events, which must contain all events of their revisions.
     fn take(&mut self, keys: &Keys, events: &[WatchEvent]) -> Result<Vec<Committed>, JournalError> {
         let mut all = Vec::new();
         for of_one in events.chunk_by(|a, b| a.kv.mod_revision == b.kv.mod_revision) {
@@ -129,7 +129,7 @@ impl Commits {
     }
 }
 
-/// The event that a key holds.
+/// Returns the event that a key stores.
 pub(super) fn event_of(
     subject: &Subject,
     key: &[u8],

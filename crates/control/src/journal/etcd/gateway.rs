@@ -1,7 +1,7 @@
 //! The messages of etcd's JSON gateway, as far as they are used here. Pure.
 //!
-//! The gateway writes 64-bit numbers as strings, bytes in base64, and leaves out what is zero or
-//! empty.
+//! The gateway writes 64-bit numbers as strings and bytes in base64, and leaves out zeroes and
+//! empty values.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-/// The most operations, and the most comparisons, of a transaction: etcd's default for
+/// Maximum number of operations, and of comparisons, in a transaction: etcd's default for
 /// `--max-txn-ops`.
 pub const OPERATIONS_MAX: usize = 128;
-/// The most bytes of a request: etcd's default for `--max-request-bytes`.
+/// Maximum of bytes of a request: etcd's default for `--max-request-bytes`.
 pub const REQUEST_BYTES_MAX: usize = 3 << 19;
-/// What a message adds to the bytes of a key and its value, rounded up.
+/// Bytes that a message adds to those of a key and its value, rounded up.
 const OVERHEAD_BYTES: usize = 48;
 
 /// A number that is written as a string.
@@ -62,11 +62,11 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-/// What every answer begins with.
+/// The header of every answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Header {
-    /// The revision of the whole store when it answered.
+    /// The revision of the whole store at the time of the answer.
     pub revision: Number,
 }
 
@@ -82,7 +82,7 @@ pub struct KeyValue {
     pub create_revision: Number,
     /// The revision that wrote its value.
     pub mod_revision: Number,
-    /// The lease with which it ends; zero if none.
+    /// The lease at whose end the key is removed; zero if none.
     pub lease: Number,
 }
 
@@ -92,9 +92,9 @@ pub struct KeyValue {
 pub struct RangeAnswer {
     /// See [`Header`].
     pub header: Header,
-    /// What was found, in the order of the keys.
+    /// The keys found, in order.
     pub kvs: Vec<KeyValue>,
-    /// Whether there is more.
+    /// Whether more keys follow.
     pub more: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct RangeAnswer {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OperationAnswer {
-    /// Of a read.
+    /// The answer to a read.
     pub response_range: Option<RangeAnswer>,
 }
 
@@ -114,17 +114,17 @@ pub struct TransactionAnswer {
     pub header: Header,
     /// Whether every comparison held.
     pub succeeded: bool,
-    /// What the operations answered.
+    /// The answers to the operations.
     pub responses: Vec<OperationAnswer>,
 }
 
 impl TransactionAnswer {
-    /// What the reads of the transaction found.
+    /// Returns the keys that the transaction's reads found.
     pub fn found(&self) -> impl Iterator<Item = &KeyValue> {
         self.responses.iter().filter_map(|one| one.response_range.as_ref()).flat_map(|r| &r.kvs)
     }
 
-    /// What was found of a key.
+    /// Returns the key with its value, if a read found it.
     pub fn of(&self, key: &[u8]) -> Option<&KeyValue> {
         self.found().find(|found| found.key.0 == key)
     }
@@ -148,7 +148,7 @@ pub struct LeaseAnswer {
 pub struct Streamed<T> {
     /// The message.
     pub result: Option<T>,
-    /// Why there is none.
+    /// Why there is no message.
     pub error: Option<Refusal>,
 }
 
@@ -162,13 +162,13 @@ pub struct WatchAnswer {
     pub canceled: bool,
     /// The earliest revision that is kept, if the watch began before it.
     pub compact_revision: Number,
-    /// Why it was ended.
+    /// Why the watch was ended.
     pub cancel_reason: String,
-    /// What has happened. All that one transaction did comes in one message.
+    /// The events. All events of one transaction come in one message.
     pub events: Vec<WatchEvent>,
 }
 
-/// One thing that happened to a key.
+/// A change of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WatchEvent {
@@ -179,7 +179,7 @@ pub struct WatchEvent {
     pub kv: KeyValue,
 }
 
-/// How a member is. The numbers are its own.
+/// State of a member. The numbers are its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StatusAnswer {
@@ -187,16 +187,16 @@ pub struct StatusAnswer {
     pub header: Header,
     /// The member that leads etcd; zero if none does.
     pub leader: Number,
-    /// The bytes of its file.
+    /// The size of its file in bytes.
     #[serde(rename = "dbSize")]
     pub bytes: Number,
     /// The bytes of its file that are in use.
     #[serde(rename = "dbSizeInUse")]
     pub in_use: Number,
-    /// The most bytes of its file; from 3.6 on.
+    /// The quota of its file in bytes; from 3.6 on.
     #[serde(rename = "dbSizeQuota")]
     pub quota: Number,
-    /// What is wrong with it, alarms among others.
+    /// Its problems, alarms included.
     pub errors: Vec<String>,
 }
 
@@ -212,7 +212,7 @@ pub struct AlarmAnswer {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Alarm {
-    /// Whose it is.
+    /// The member that raised it.
     #[serde(rename = "memberID")]
     pub member: Number,
     /// `NOSPACE` or `CORRUPT`.
@@ -227,17 +227,17 @@ pub struct Refusal {
     /// gRPC's code.
     #[serde(alias = "grpc_code")]
     pub code: u64,
-    /// In words.
+    /// The text.
     #[serde(default)]
     pub message: String,
 }
 
-/// A key in the form of the gateway.
+/// Returns a key in the form of the gateway.
 fn text(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The first key after all keys that begin with `prefix`.
+/// Returns the first key after all keys that begin with `prefix`.
 #[must_use]
 pub fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -300,7 +300,7 @@ impl Compare {
     }
 }
 
-/// What a transaction does.
+/// An operation of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Writes a value, with a lease unless it is zero.
@@ -309,12 +309,12 @@ pub enum Operation {
     Delete(Vec<u8>),
     /// Reads a key.
     Get(Vec<u8>),
-    /// Reads what there is of a key beside its value.
+    /// Reads a key without its value.
     Look(Vec<u8>),
 }
 
 impl Operation {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Put(key, ..) | Self::Delete(key) | Self::Get(key) | Self::Look(key) => key,
@@ -339,19 +339,19 @@ impl Operation {
     }
 }
 
-/// A transaction: if all comparisons hold, `then`, else `otherwise`.
+/// A transaction: if all comparisons hold, `then` is executed, else `otherwise`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transaction {
     /// The comparisons.
     pub when: Vec<Compare>,
-    /// What is done if all hold. No key may be written twice.
+    /// The operations if all comparisons hold. No key may be written twice.
     pub then: Vec<Operation>,
-    /// What is done otherwise.
+    /// The operations otherwise.
     pub otherwise: Vec<Operation>,
 }
 
 impl Transaction {
-    /// Its bytes as etcd counts them, rounded up.
+    /// Returns its size in bytes as etcd counts it, rounded up.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let compares = self.when.iter().map(Compare::bytes);
@@ -359,13 +359,13 @@ impl Transaction {
         compares.chain(operations).sum()
     }
 
-    /// The most operations or comparisons in one of its parts, which is what etcd limits.
+    /// Returns the number of operations or comparisons of its largest part, which etcd limits.
     #[must_use]
     pub fn operations(&self) -> usize {
         self.when.len().max(self.then.len()).max(self.otherwise.len())
     }
 
-    /// The request.
+    /// Returns the request.
     #[must_use]
     pub fn json(&self) -> Value {
         let all = |all: &[Operation]| all.iter().map(Operation::json).collect::<Vec<_>>();
@@ -377,8 +377,8 @@ impl Transaction {
     }
 }
 
-/// A request for the keys from `from` up to and not including `to`, at a revision (zero: the
-/// newest), at most so many.
+/// Returns a request for the keys from `from` up to and not including `to`, at a revision (zero:
+/// the newest), for at most `limit` keys.
 #[must_use]
 pub fn range(from: &[u8], to: &[u8], revision: u64, limit: usize) -> Value {
     json!({
@@ -387,13 +387,13 @@ pub fn range(from: &[u8], to: &[u8], revision: u64, limit: usize) -> Value {
     })
 }
 
-/// A request for one key.
+/// Returns a request for one key.
 #[must_use]
 pub fn get(key: &[u8]) -> Value {
     json!({ "key": text(key) })
 }
 
-/// A request for all that happens to keys with this prefix, beginning with a revision.
+/// Returns a request for all events of keys with this prefix, beginning with a revision.
 #[must_use]
 pub fn watch(prefix: &[u8], from: u64) -> Value {
     json!({ "create_request": {
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!((answer.header.revision, answer.more), (Number(7), false));
         assert_eq!(answer.kvs[0].key, Raw(b"k".to_vec()));
         assert_eq!(answer.kvs[0].mod_revision, Number(3));
-        // What is zero is left out: a lease that has ended has no TTL.
+        // Zeroes are left out: a lease that has ended has no TTL.
         let ended = r#"{"result":{"header":{"revision":"2"},"ID":"77"}}"#;
         let ended: Streamed<LeaseAnswer> = serde_json::from_str(ended).unwrap();
         assert_eq!(ended.result.unwrap().ttl_s, Number(0));

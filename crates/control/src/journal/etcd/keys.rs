@@ -4,13 +4,13 @@ use evenkeel_core::ids::InstanceId;
 
 use crate::journal::Subject;
 
-/// The most characters of a name that is part of a key.
+/// Maximum number of characters of a name that is part of a key.
 pub const NAME_MAX: usize = 63;
 
-/// Checks a name that is part of a key; `what` says of what it is.
+/// Checks a name that is part of a key. `what` names the thing that has the name.
 ///
 /// # Errors
-/// It cannot be one; the text says why.
+/// The name cannot be part of a key; the text has the reason.
 pub fn check_name(what: &str, name: &str) -> Result<(), String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     match !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(is_plain) {
@@ -26,7 +26,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys(String);
 
-/// What a key is of.
+/// The thing that a key stores.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Thing {
     /// The last event of an object.
@@ -44,41 +44,41 @@ pub enum Thing {
 }
 
 impl Keys {
-    /// The keys of a cluster of this name.
+    /// Creates the names for a cluster of this name.
     ///
     /// # Errors
-    /// The name is none; the text says why.
+    /// The name is invalid; the text has the reason.
     pub fn of(cluster: &str) -> Result<Self, String> {
         check_name("cluster", cluster)?;
         Ok(Self(format!("/evenkeel/{cluster}/")))
     }
 
-    /// What all of them begin with.
+    /// Returns the prefix of all keys.
     pub fn prefix(&self) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 
-    /// The prefix of one kind.
+    /// Returns the prefix of one kind.
     pub fn kind(&self, kind: char) -> Vec<u8> {
         format!("{}{kind}/", self.0).into_bytes()
     }
 
-    /// The key of the format's version.
+    /// Returns the key of the format's version.
     pub fn meta(&self) -> Vec<u8> {
         format!("{}meta", self.0).into_bytes()
     }
 
-    /// The key of the leader.
+    /// Returns the key of the leader.
     pub fn leader(&self) -> Vec<u8> {
         format!("{}leader", self.0).into_bytes()
     }
 
-    /// The key of the cluster's number, which the first node writes and nothing ever changes.
+    /// Returns the key of the cluster's number. The first node writes it, and it never changes.
     pub fn number(&self) -> Vec<u8> {
         format!("{}id", self.0).into_bytes()
     }
 
-    /// The key of a thing.
+    /// Returns the key of a thing.
     pub fn key(&self, thing: &Thing) -> Vec<u8> {
         let rest = match thing {
             Thing::Event(Subject::Volume(id)) => format!("v/{id}"),
@@ -95,7 +95,7 @@ impl Keys {
         format!("{}{rest}", self.0).into_bytes()
     }
 
-    /// What a key is of; `None` if it is none of the journal's.
+    /// Returns the thing that a key stores; `None` if the key is not one of the journal's.
     pub fn thing(&self, key: &[u8]) -> Option<Thing> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(self.0.as_str())?;
         match rest.split_once('/') {

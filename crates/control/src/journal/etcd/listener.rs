@@ -1,9 +1,9 @@
-//! A callback for news that a thread hears from etcd.
+//! A callback for news from etcd that a thread receives.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Is called when there is news; it must not block.
+/// Called when there is news; must not block.
 pub(crate) type Tell = Box<dyn Fn() + Send>;
 
 /// The place of a callback. Nothing is called before one is set.
@@ -13,7 +13,7 @@ pub(crate) struct Listener(Mutex<Option<Tell>>);
 impl Listener {
     /// Sets the callback, and calls it once for news from before.
     pub(crate) fn set(&self, tell: Tell) {
-        // Locked, so that news which come meanwhile are not lost.
+        // Locked, so that news that comes meanwhile is not lost.
         let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tell();
         *place = Some(tell);

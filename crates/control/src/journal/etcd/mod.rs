@@ -1,4 +1,4 @@
-//! The journal of several servers: keys in etcd, of which one elected leader writes.
+//! The journal of several servers: keys in etcd, which one elected leader writes.
 //!
 //! | file | contents |
 //! | --- | --- |
@@ -7,20 +7,20 @@
 //! | [`keys`] | names of keys |
 //! | [`number`] | which cluster an etcd is of |
 //! | `values` | values that are no events |
-//! | `plan` | a change as transactions, and what their answers mean |
-//! | [`election`] | who may write |
+//! | `plan` | a change as transactions, and the meaning of their answers |
+//! | [`election`] | the election of the leader |
 //! | `follow` | a watch of another server's commits |
-//! | [`upkeep`] | the size of etcd, its history, and what is done when it is full |
+//! | [`upkeep`] | the size of etcd, its history, and how a full etcd is cleared |
 //!
-//! A change is one transaction. It is stored if the leader's key is still ours *and* the last
-//! commit is the one on which the change is based *and* no key that it writes was written since it
-//! was read. So a leader that slept commits nothing.
+//! A change is one transaction. It is stored if the leader's key is still this server's *and* the
+//! last commit is the one on which the change is based *and* no key that it writes was written
+//! since it was read. So a leader that slept cannot commit.
 //!
-//! An answer that gets lost is not an answer: the transaction is sent again, which changes nothing
-//! if it was done, and the random id of the last commit says whether that was ours. If etcd is away
-//! for longer than [`COMMIT_PATIENCE`], the commit ends as [`JournalError::Unknown`]. A leader
-//! whose commit ends so, or is refused because etcd has other data than it knows, resigns; the next
-//! leader reads everything again: see [`Leadership::must_reload`].
+//! If an answer is lost, the transaction is sent again. That changes nothing if it was stored, and
+//! the random id of the last commit shows whether it was. If etcd does not answer for longer than
+//! [`COMMIT_PATIENCE`], the commit ends as [`JournalError::Unknown`]. A leader whose commit ends
+//! so, or is refused because etcd has other data than it knows, resigns; the next leader reads
+//! everything again: see [`Leadership::must_reload`].
 
 pub mod client;
 pub mod election;
@@ -54,51 +54,51 @@ use crate::clock;
 use crate::credits::{Moment, Stop};
 use crate::model::{Event, Model};
 
-/// How long a commit waits for etcd; its own elections take up to three seconds.
+/// Time that a commit waits for etcd, whose own elections take up to three seconds.
 pub const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a load waits for each page.
+/// Time that a load waits for each page.
 const LOAD_PATIENCE: Duration = Duration::from_secs(30);
-/// How long one endpoint may take for a page.
+/// Maximum time that one endpoint may take for a page.
 const PAGE_MAX: Duration = Duration::from_secs(10);
-/// Keys of one page.
+/// Number of keys of one page.
 const PAGE: usize = 4_000;
-/// Loads that begin anew because what they read was compacted meanwhile.
+/// Maximum number of loads that begin again because their revision was compacted meanwhile.
 const LOADS_MAX: usize = 3;
-/// Seconds of a lease for tokens: as long as a token is kept, the hour in which the lease is used,
-/// and one more.
+/// Seconds of a lease for tokens: as long as a token is kept, plus the hour in which the lease is
+/// used, plus one more.
 const TOKEN_TTL_S: u64 = 26 * 3_600;
-/// For how long a lease is given to new tokens.
+/// Time for which a lease is given to new tokens.
 const TOKEN_LEASE_AGE: Duration = Duration::from_secs(3_600);
 
-/// A journal in etcd. It commits if it was given a leadership, and follows otherwise.
+/// A journal in etcd. It commits if it has a leadership, and follows otherwise.
 #[derive(Debug)]
 pub struct EtcdJournal {
     client: Client,
     keys: Keys,
     leadership: Option<Leadership>,
-    /// `None` until something was read.
+    /// `None` before anything was read.
     known: Option<Known>,
-    /// Why nothing is committed any more.
+    /// Why this journal cannot commit any more.
     deposed: Option<String>,
     /// The lease of new tokens, and when it was taken.
     token_lease: Option<(u64, Duration)>,
     watchers: Watchers,
 }
 
-/// Everything, as of one revision.
+/// All data, at one revision.
 struct Read {
     loaded: Loaded,
     known: Known,
 }
 
 impl EtcdJournal {
-    /// The journal of the leader.
+    /// Creates the journal of the leader.
     #[must_use]
     pub fn lead(client: Client, keys: Keys, leadership: Leadership) -> Self {
         Self { leadership: Some(leadership), ..Self::follow(client, keys) }
     }
 
-    /// The journal of a follower, which commits nothing.
+    /// Creates the journal of a follower, which commits nothing.
     #[must_use]
     pub fn follow(client: Client, keys: Keys) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl EtcdJournal {
         }
     }
 
-    /// Reads everything as of one revision, page by page.
+    /// Reads all data at one revision, page by page.
     fn read(&self) -> Result<Read, JournalError> {
         for _ in 1..LOADS_MAX {
             match self.read_once() {
@@ -131,7 +131,7 @@ impl EtcdJournal {
             stop: Stop::Crash,
             clock: None,
         };
-        // The first one fixes the revision of all others.
+        // The first page fixes the revision of all others.
         let meta = self.pages(&self.keys.meta(), &after(&self.keys.meta()), 0)?;
         reading.known.read_at = meta.1;
         if let Some(found) = meta.0.first()
@@ -158,7 +158,7 @@ impl EtcdJournal {
         Ok(Ok(reading.done()))
     }
 
-    /// All keys of a range, and the revision as of which; zero: the newest.
+    /// Returns all keys of a range and their revision. A `revision` of zero means the newest.
     fn pages(
         &self,
         from: &[u8],
@@ -182,7 +182,7 @@ impl EtcdJournal {
         }
     }
 
-    /// Writes the form of the keys, if there is none.
+    /// Writes the version of the keys' form if it is missing.
     fn write_meta(&self, leadership: &Leadership) -> Result<(), JournalError> {
         let transaction = Transaction {
             when: vec![
@@ -192,7 +192,7 @@ impl EtcdJournal {
             then: vec![Operation::Put(self.keys.meta(), values::meta(), 0)],
             otherwise: vec![],
         };
-        // If it fails, it is there, or the first commit will say who leads.
+        // If this fails, the key exists, or the first commit will return the error.
         self.ask(&transaction).map(|_| ()).map_err(meaning)
     }
 
@@ -200,7 +200,7 @@ impl EtcdJournal {
         self.client.call("kv/txn", &transaction.json(), COMMIT_PATIENCE)
     }
 
-    /// The leadership, if this journal may commit.
+    /// Returns the leadership, if this journal may commit.
     fn leads(&self) -> Result<Leadership, JournalError> {
         match (&self.leadership, &self.deposed) {
             (Some(_), Some(text)) => Err(JournalError::Deposed(text.clone())),
@@ -211,7 +211,7 @@ impl EtcdJournal {
         }
     }
 
-    /// Makes sure that this revision is the one that is known.
+    /// Checks that the last commit has this revision. Reads etcd again if another one is known.
     fn know(&mut self, expected: Revision) -> Result<(), JournalError> {
         if self.known.as_ref().is_some_and(|known| known.revision == expected.0) {
             return Ok(());
@@ -225,7 +225,7 @@ impl EtcdJournal {
         }
     }
 
-    /// The lease for tokens of these events; zero if there are none.
+    /// Returns the lease for tokens of these events; zero if they have none.
     fn token_lease(&mut self, events: &[Event]) -> Result<u64, JournalError> {
         if !events.iter().any(|event| matches!(event, Event::Token(..))) {
             return Ok(0);
@@ -252,7 +252,7 @@ impl EtcdJournal {
             let written = self.write_planned(&mut known, change, terms);
             self.known = Some(known);
             match written {
-                // Somebody has revoked it; nothing is stored then.
+                // The lease was revoked; then nothing is stored.
                 Err(Failure::Etcd(error)) if error.is_no_lease() && attempt == 0 => {
                     self.token_lease = None;
                     token_lease = self.token_lease(&change.events)?;
@@ -296,7 +296,7 @@ impl EtcdJournal {
         Ok(outcome)
     }
 
-    /// The revision of the last commit, if it has this id.
+    /// Returns the revision of the last commit, if it has this id.
     fn last_commit(&self, id: &str) -> Result<Option<u64>, EtcdError> {
         let key = gateway::get(&self.keys.key(&Thing::Revision));
         let answer: RangeAnswer = self.client.call("kv/range", &key, COMMIT_PATIENCE)?;
@@ -304,7 +304,7 @@ impl EtcdJournal {
         Ok(last.map(|found| found.mod_revision.0))
     }
 
-    /// What a commit ends as that has got no answer, or a refusal after one got lost.
+    /// Returns the error of a commit that got no answer, or a refusal after an answer was lost.
     fn read_back(&self, error: EtcdError, expected: Revision, id: &str) -> JournalError {
         if !error.may_be_done() {
             return meaning(error);
@@ -346,7 +346,7 @@ impl EtcdJournal {
     }
 }
 
-/// Why a transaction was not judged.
+/// Why a transaction has no outcome.
 enum Failure {
     Etcd(EtcdError),
     Journal(JournalError),
@@ -364,12 +364,12 @@ impl From<JournalError> for Failure {
     }
 }
 
-/// The first key after a key.
+/// Returns the first key after a key.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// A text that no other commit has.
+/// Returns a text that no other commit has.
 fn commit_id() -> Result<String, JournalError> {
     let bits = clock::random_bits().map_err(|error| {
         JournalError::Failed(format!("the OS gives no random bytes for a commit: {error}"))
@@ -384,8 +384,8 @@ fn meaning(error: EtcdError) -> JournalError {
     }
 }
 
-/// Whether a commit has failed because etcd has, or may have, other data than this leader knows.
-/// The next commits fail as well then.
+/// Returns whether a commit has failed because etcd has, or may have, other data than this leader
+/// knows. If so, the next commits fail, too.
 const fn is_outdated(error: &JournalError) -> bool {
     matches!(
         error,
@@ -396,7 +396,7 @@ const fn is_outdated(error: &JournalError) -> bool {
     )
 }
 
-/// What was read so far.
+/// The data read so far.
 struct Reading {
     model: Model,
     credits: Vec<Credits>,
@@ -475,7 +475,7 @@ impl Journal for EtcdJournal {
         Ok(revision)
     }
 
-    /// The leader's journal shows its own commits, a follower's those of the leader.
+    /// A leader's journal delivers its own commits, a follower's those of the leader.
     fn watch(&mut self, after: Revision) -> Result<Watch, JournalError> {
         if self.leadership.is_none() {
             let (queue, watch, there) = watch::channel();

@@ -1,4 +1,4 @@
-//! The number of a cluster, by which nodes tell an etcd from another one.
+//! The number of a cluster, which identifies its etcd.
 //!
 //! The first node of a cluster writes the key `id`; nothing changes it later. A process compares it
 //! in each election and each time it writes its own key. So an etcd that has lost its data, or was
@@ -9,26 +9,26 @@ use super::client::EtcdError;
 use super::gateway::{Compare, KeyValue, Operation};
 use super::keys::Keys;
 
-/// The value of the key: 32 hexadecimal digits.
+/// Returns the value of the key: 32 hexadecimal digits.
 #[must_use]
 pub fn text_of(number: u128) -> String {
     format!("{number:032x}")
 }
 
-/// Reads a value of the key; `None` if it is not a number.
+/// Parses a value of the key; returns `None` if it is not a number.
 #[must_use]
 pub fn read(value: &[u8]) -> Option<u128> {
     let text = std::str::from_utf8(value).ok()?;
     u128::from_str_radix(text, 16).ok()
 }
 
-/// Holds if etcd has the data of this cluster.
+/// Returns the condition that etcd has the data of this cluster.
 #[must_use]
 pub fn is_of(keys: &Keys, number: u128) -> Compare {
     Compare::Holds(keys.number(), text_of(number).into_bytes())
 }
 
-/// Reads the key in the same transaction as [`is_of`], for [`check`].
+/// Returns a read of the key for the same transaction as [`is_of`], for [`check`].
 #[must_use]
 pub fn look(keys: &Keys) -> Operation {
     Operation::Get(keys.number())
@@ -37,7 +37,7 @@ pub fn look(keys: &Keys) -> Operation {
 /// Checks the key that a transaction has found.
 ///
 /// # Errors
-/// [`EtcdError::OtherCluster`]: there is none, or it has another number.
+/// [`EtcdError::OtherCluster`]: there is no number, or another one.
 pub fn check(keys: &Keys, number: u128, found: Option<&KeyValue>) -> Result<(), EtcdError> {
     let what = match found {
         Some(found) if found.value.0 == text_of(number).as_bytes() => return Ok(()),

@@ -1,13 +1,13 @@
-//! From a change to transactions of etcd, and from their answers to what has become of it. Pure.
+//! Plans a change as transactions of etcd, and determines its outcome from their answers. Pure.
 //!
-//! The last transaction of a change is the one that decides. It compares that the leader's key is
-//! ours, that the last commit is the one on which the change is based, and that no key that it
-//! writes was written since it was read. It writes a random id as the new commit, by which a commit
-//! is recognised whose answer got lost.
+//! The last transaction of a change decides. It compares that the leader's key is this server's,
+//! that the last commit is the one on which the change is based, and that no key that it writes was
+//! written since it was read. It writes a random id as the new commit, which identifies a commit
+//! whose answer was lost.
 //!
-//! Balances that do not fit beside the events go first, in transactions with the same comparisons
-//! that do not count as commits. Should the last one fail, they are stored nevertheless. That is
-//! safe, since each balance is a lower bound by itself: see [`crate::credits`].
+//! Balances for which there is no room beside the events are written first, in transactions with
+//! the same comparisons that do not count as commits. They stay stored if the last transaction
+//! fails. That is safe, since each balance is a lower bound by itself: see [`crate::credits`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,12 +27,12 @@ mod tests;
 /// Devices of hosts, each of which has one volume.
 pub type Devices = BTreeSet<(InstanceId, String)>;
 
-/// What a journal knows of etcd's content, to write the next change.
+/// The content of etcd that a journal needs to write the next change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known {
     /// The revision of the last commit.
     pub revision: u64,
-    /// The revision of the whole store as of which everything is known.
+    /// The revision of the whole store up to which everything is known.
     pub read_at: u64,
     /// The devices to which volumes are attached.
     pub devices: BTreeMap<VolumeId, Devices>,
@@ -54,7 +54,7 @@ impl Default for Known {
     }
 }
 
-/// Who commits, and as what.
+/// The leader and the ids of a commit.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     /// The revision that created the leader's key.
@@ -68,22 +68,22 @@ pub struct Terms<'a> {
 /// A change, as transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
-    /// Balances that go first.
+    /// Transactions of balances that come before `last`, with the parts of each.
     pub first: Vec<(Transaction, Vec<usize>)>,
-    /// What decides.
+    /// The transaction that decides.
     pub last: Transaction,
     devices: BTreeMap<VolumeId, Devices>,
     parts: BTreeMap<usize, Credits>,
     has_stop: bool,
 }
 
-/// What is written under a key.
+/// The new value of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Write {
     /// `None`: the key is removed.
     value: Option<Vec<u8>>,
     lease: u64,
-    /// Whether there must be no such key.
+    /// Whether the transaction requires that the key does not exist.
     is_new: bool,
 }
 
@@ -91,7 +91,7 @@ struct Write {
 struct Draft<'a> {
     known: &'a Known,
     writes: BTreeMap<Thing, Write>,
-    /// Tokens of this change, and whether they are there.
+    /// Tokens of this change, and whether each exists already.
     tokens: BTreeMap<String, bool>,
     devices: BTreeMap<VolumeId, Devices>,
     parts: BTreeMap<usize, Credits>,
@@ -155,7 +155,7 @@ impl Draft<'_> {
             if is_there && before == Some(true) {
                 return Err(JournalError::TokenTaken(name.clone()));
             }
-            // Only the first event of a token says whether it must be new.
+            // Only the first event of a token decides whether it must be new.
             let was_new = self.writes.get(&thing).is_some_and(|write| write.is_new);
             is_new = was_new || (is_there && before.is_none());
             lease = token_lease;
@@ -196,7 +196,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The keys of devices that volumes of this change have got or lost.
+    /// Adds the keys of devices that this change attaches or detaches.
     fn attachments(&mut self) -> Result<(), JournalError> {
         let none = Devices::new();
         let before = |id: &VolumeId| self.known.devices.get(id).unwrap_or(&none);
@@ -277,7 +277,7 @@ impl Draft<'_> {
     }
 }
 
-/// A transaction with what all of them compare.
+/// Begins a transaction with the comparisons that all of them have.
 fn begun(keys: &Keys, known: &Known, leader: u64) -> Transaction {
     let revision = keys.key(&Thing::Revision);
     Transaction {
@@ -296,7 +296,7 @@ fn add(to: &mut Transaction, keys: &Keys, known: &Known, thing: &Thing, write: W
         true => Compare::CreatedBy(key.clone(), 0),
         false => Compare::NotWrittenAfter(key.clone(), known.read_at),
     });
-    // Balances that go first have no id by which to recognise them but themselves.
+    // Balances that are written first have no id, so their values identify them.
     to.otherwise.push(match thing {
         Thing::Credits(_) => Operation::Get(key.clone()),
         _ => Operation::Look(key.clone()),
@@ -328,22 +328,22 @@ fn check(transaction: &Transaction) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// What has become of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It is stored, at this revision.
     Stored(u64),
-    /// Another one leads, or none; the value of the leader's key.
+    /// Another server leads, or none; the value of the leader's key.
     Deposed(Option<Vec<u8>>),
-    /// Another commit came first: this one.
+    /// Another commit came first, at this revision.
     Conflict(Revision),
-    /// A token is there already.
+    /// The token exists already.
     TokenTaken(String),
-    /// Somebody else has written this key, at this revision.
+    /// Another client of etcd has written this key, at this revision.
     Touched(String, u64),
 }
 
-/// Judges the answer to the transaction that decides.
+/// Determines the outcome from the answer to the transaction that decides.
 #[must_use]
 pub fn judge(
     keys: &Keys,
@@ -356,7 +356,7 @@ pub fn judge(
         return Outcome::Stored(answer.header.revision.0);
     }
     let last = answer.of(&keys.key(&Thing::Revision));
-    // The answer to an earlier attempt got lost.
+    // The answer to an earlier attempt was lost.
     if let Some(last) = last
         && last.value.0 == terms.id.as_bytes()
     {
@@ -365,7 +365,7 @@ pub fn judge(
     refused(keys, known, transaction, terms, answer)
 }
 
-/// Judges the answer to balances that go first.
+/// Determines the outcome from the answer to balances that are written first.
 #[must_use]
 pub fn judge_first(
     keys: &Keys,
@@ -423,7 +423,7 @@ fn refused(
             _ => {}
         }
     }
-    // Comparisons and reads are of one moment, so this does not happen.
+    // Comparisons and reads are of one revision, so this does not happen.
     Outcome::Conflict(Revision(found))
 }
 
@@ -432,7 +432,7 @@ fn touched(key: &[u8], revision: u64) -> Outcome {
 }
 
 impl Known {
-    /// Takes over what a transaction of balances has stored.
+    /// Records the stored balances of a transaction.
     pub fn take_first(&mut self, planned: &Planned, parts: &[usize], revision: u64) {
         for part in parts {
             if let (Some(known), Some(new)) = (self.credits.get_mut(*part), planned.parts.get(part))
@@ -443,7 +443,7 @@ impl Known {
         self.read_at = self.read_at.max(revision);
     }
 
-    /// Takes over a change that is stored.
+    /// Records a stored change.
     pub fn take(&mut self, planned: Planned, revision: u64) {
         for (id, devices) in planned.devices {
             match devices.is_empty() {

@@ -1,5 +1,5 @@
-//! The conformance tests on a real etcd. Skipped, aloud, where etcd is not installed. What etcd
-//! and leaders may do to a journal is tested in `crates/lab/tests/etcd.rs`.
+//! The conformance tests on a real etcd. Skipped with a message if etcd is not installed.
+//! `crates/lab/tests/etcd.rs` tests failures of etcd and changes of the leader.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use super::*;
 use crate::cluster::kv::Kv;
 use crate::journal::conformance;
 
-/// A running etcd; killed when dropped.
+/// A running etcd, which is killed when this is dropped.
 struct Etcd {
     child: Child,
     url: String,
@@ -26,7 +26,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Starts one, or says that the test is skipped.
+/// Starts an etcd, or prints that the test is skipped.
 fn etcd() -> Option<Etcd> {
     let free = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -57,13 +57,13 @@ fn etcd() -> Option<Etcd> {
 /// The number of each cluster of these tests.
 const NUMBER: u128 = 7;
 
-/// Founds a cluster, as its first node does.
+/// Writes the number of a cluster, as its first node does.
 fn found(client: &Client, keys: &Keys) -> Result<(), EtcdError> {
     let kv = Kv { client: client.clone(), keys: keys.clone() };
     kv.once("id", number::text_of(NUMBER).as_bytes()).map(drop)
 }
 
-/// Is elected in a cluster of this name.
+/// Wins the election in a cluster of this name.
 fn lead(client: &Client, cluster: &str) -> (Keys, Leadership) {
     let keys = Keys::of(cluster).unwrap();
     let candidate =

@@ -1,12 +1,12 @@
-//! Looks after etcd itself: measures it, gives up its history, and clears it when it is full.
+//! Maintains etcd: measures it, compacts its history, and clears it when it is full.
 //!
-//! An etcd whose quota is used up refuses whatever writes, and every lease: no node leads, nothing
-//! is taken over, no volume is detached. It stays so after keys are deleted. Room comes of three
-//! steps, which need no room themselves: old revisions are given up, each member's file is made
-//! smaller, and the alarm is cleared.
+//! An etcd whose quota is used up refuses all writes and leases: no node leads, no volume is taken
+//! over or detached. Deleting keys does not change that. Three steps make room, and need none
+//! themselves: old revisions are compacted, each member's file is defragmented, and the alarm is
+//! cleared.
 //!
-//! Each node of a cluster runs an [`Upkeep`], because without room there may be no leader. What the
-//! looks lead to is pure: [`Judge`].
+//! Each node of a cluster runs an [`Upkeep`], because without room there may be no leader. The
+//! decisions are pure: [`Judge`].
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,29 +20,30 @@ use super::client::{Client, EtcdError};
 use super::gateway::{AlarmAnswer, StatusAnswer};
 use crate::clock;
 
-/// Time between two looks.
+/// Time between two measurements.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long a member may take to answer a look.
+/// Maximum time that a member may take to answer a measurement.
 const ANSWER_MAX: Duration = Duration::from_millis(1_500);
-/// How long etcd may take to give up history or to clear an alarm.
+/// Maximum time that etcd may take to compact its history or to clear an alarm.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a member may take to make its file smaller. It answers nothing else meanwhile.
+/// Maximum time that a member may take to defragment its file. It answers no other request
+/// meanwhile.
 const DEFRAGMENT_MAX: Duration = Duration::from_secs(120);
-/// Age of history when the leader gives it up. Watches that are further behind load again.
+/// Age at which the leader compacts history. Watches that are further behind must load again.
 const HISTORY: Duration = Duration::from_secs(300);
-/// Time between two attempts to clear an etcd that is full.
+/// Time between two attempts to clear a full etcd.
 const CLEAR_AGAIN: Duration = Duration::from_secs(60);
-/// Time between two defragmentations of an etcd that has room.
+/// Minimum time between two defragmentations of an etcd that has room.
 const DEFRAGMENT_AGAIN: Duration = Duration::from_secs(3_600);
-/// The least size of a file that is worth to be made smaller.
+/// Minimum size of a file that is defragmented, in bytes.
 const DEFRAGMENT_BYTES_MIN: u64 = 256 << 20;
-/// The part of the quota, in percent, that may be in use when an alarm is cleared. With more, etcd
-/// would be full again at once.
+/// Part of the quota that may be in use when an alarm is cleared, in percent. With more, etcd would
+/// be full again at once.
 const CLEARED_PERCENT_MAX: u64 = 90;
-/// The most looks that a node leaves a full etcd to nodes with lower numbers.
+/// Maximum number of measurements for which a node leaves a full etcd to nodes with lower numbers.
 const TURNS: u32 = 8;
 
-/// A member of etcd, as it was seen last.
+/// The latest measurement of a member of etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSeen {
     /// Its endpoint.
@@ -51,18 +52,18 @@ pub struct MemberSeen {
     pub answer: Option<MemberAnswer>,
 }
 
-/// What a member answered.
+/// A member's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemberAnswer {
-    /// How long it took.
+    /// Time until the answer.
     pub took: Duration,
-    /// Whether it has a leader of etcd.
+    /// Whether the member knows a leader of etcd.
     pub has_leader: bool,
-    /// The bytes of its file.
+    /// The size of its file in bytes.
     pub bytes: u64,
-    /// The bytes of it that are in use.
+    /// The bytes of the file that are in use.
     pub in_use: u64,
-    /// Its quota; `None` if it does not say: 3.4 and 3.5 do not.
+    /// Its quota; `None` if it does not report it, as 3.4 and 3.5.
     pub quota: Option<u64>,
     /// Whether it refuses writes because its quota is used up.
     pub is_full: bool,
@@ -84,31 +85,31 @@ impl From<(StatusAnswer, Duration)> for MemberAnswer {
     }
 }
 
-/// What is to be done after a look.
+/// The action after a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// History up to this revision is given up.
+    /// Compact the history up to this revision.
     Compact(u64),
-    /// The members' files are made smaller.
+    /// Defragment the members' files.
     Defragment,
-    /// History is given up, files are made smaller, and the alarm is cleared.
+    /// Compact the history up to this revision, defragment files, and clear the alarm.
     Clear(u64),
 }
 
-/// Decides what is to be done. Pure.
+/// Decides on the action. Pure.
 #[derive(Debug, Default)]
 struct Judge {
-    /// The revision that is given up next, and since when it is known.
+    /// The revision that is compacted next, and when it was first seen.
     old: Option<(u64, Duration)>,
-    /// Looks since which etcd is full.
+    /// Number of measurements for which etcd has been full.
     full_looks: u32,
     cleared_at: Option<Duration>,
     defragmented_at: Option<Duration>,
 }
 
 impl Judge {
-    /// After a look. `turn` is how many looks other nodes have to clear a full etcd; `acts` is
-    /// whether no other node leads.
+    /// Decides after a measurement. `turn` is the number of measurements for which other nodes may
+    /// clear a full etcd first. `acts` is whether no other node leads.
     fn step(&mut self, now: Duration, seen: &[MemberSeen], turn: u32, acts: bool) -> Option<Step> {
         let answers: Vec<MemberAnswer> = seen.iter().filter_map(|member| member.answer).collect();
         let revision = answers.iter().map(|answer| answer.revision).max()?;
@@ -141,8 +142,8 @@ impl Judge {
     }
 }
 
-/// Whether a full etcd has room now. `before` is what its members had when it was full, which is
-/// about the quota where they do not say.
+/// Returns whether a full etcd has room now. `before` is the measurement when it was full; its
+/// sizes stand for the quota of members that do not report it.
 fn has_room(before: &[MemberSeen], after: &[MemberSeen]) -> bool {
     before.iter().zip(after).all(|(before, after)| {
         let (Some(before), Some(after)) = (before.answer, after.answer) else { return true };
@@ -151,7 +152,7 @@ fn has_room(before: &[MemberSeen], after: &[MemberSeen]) -> bool {
     })
 }
 
-/// A look at each member.
+/// Measures each member.
 #[must_use]
 pub fn look(client: &Client) -> Vec<MemberSeen> {
     client
@@ -161,13 +162,13 @@ pub fn look(client: &Client) -> Vec<MemberSeen> {
         .collect()
 }
 
-/// Gives up the history before a revision. What is there stays. That it was given up already is no
-/// failure.
+/// Compacts the history before a revision. Current values stay. Succeeds if it is compacted
+/// already.
 ///
 /// # Errors
 /// See [`Client::call`].
 pub fn compact(client: &Client, revision: u64) -> Result<(), EtcdError> {
-    // Physical: the space is free within the file when this returns.
+    // Physical: the space in the file is free when this returns.
     let request = json!({ "revision": revision.to_string(), "physical": true });
     match client.call_within::<Value>("kv/compaction", &request, PATIENCE, Duration::ZERO) {
         Err(error) if !error.is_compacted() => Err(error),
@@ -175,7 +176,7 @@ pub fn compact(client: &Client, revision: u64) -> Result<(), EtcdError> {
     }
 }
 
-/// Makes the file of each member smaller, one after the other. Returns why one was not.
+/// Defragments the file of each member, one after the other. Returns the reason if one failed.
 fn defragment(client: &Client) -> Option<String> {
     let mut failed = None;
     for (endpoint, answer) in
@@ -194,10 +195,10 @@ fn defragment(client: &Client) -> Option<String> {
     failed
 }
 
-/// Makes room in an etcd that is full, and clears its alarm if there is room then.
+/// Makes room in a full etcd, and clears its alarm if there is room then.
 ///
 /// # Errors
-/// In words: what was refused, or that there is still no room.
+/// The text has the refused step, or reports that there is still no room.
 pub fn clear(client: &Client, before: &[MemberSeen], revision: u64) -> Result<(), String> {
     compact(client, revision).map_err(|error| error.to_string())?;
     let failed = defragment(client);
@@ -248,7 +249,7 @@ impl Shared {
     }
 }
 
-/// The thread that looks after etcd; ends when dropped.
+/// The thread that maintains etcd. It ends when this is dropped.
 pub struct Upkeep {
     shared: Arc<Shared>,
     stop: Option<SyncSender<()>>,
@@ -256,11 +257,11 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Looks from now on, as the node of this number. `acts` is whether no other node leads: only
-    /// then anything is changed.
+    /// Starts to measure, as the node with this number. `acts` returns whether no other node leads;
+    /// only then anything is changed.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub fn start(
         client: Client,
         node: u32,
@@ -269,7 +270,7 @@ impl Upkeep {
         let shared = Arc::new(Shared { client, seen: Mutex::default() });
         let (stop, stopped) = sync_channel::<()>(0);
         let of_thread = Arc::clone(&shared);
-        // Nodes without a leader do not clear a full etcd all at once.
+        // Nodes without a leader must not clear a full etcd all at once.
         let turn = node.saturating_sub(1) % TURNS;
         let run = move || {
             let mut judge = Judge::default();
@@ -285,7 +286,7 @@ impl Upkeep {
         Ok(Self { shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The members, as they were seen last; empty before the first look has ended.
+    /// Returns the latest measurement of the members; empty before the first one has ended.
     #[must_use]
     pub fn seen(&self) -> Vec<MemberSeen> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -295,7 +296,7 @@ impl Upkeep {
 impl Drop for Upkeep {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // It is not waited for: a member that is being defragmented answers when it is done.
+        // The thread is not joined, since a member answers only after its defragmentation.
         drop(self.thread.take());
     }
 }
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(first.step(at(60), &full, 0, true), Some(Step::Clear(7)));
         let steps = [0, 5, 10].map(|now| third.step(at(now), &full, 2, true));
         assert_eq!(steps, [None, None, Some(Step::Clear(7))]);
-        // Another node leads: it does that.
+        // Another node leads, and compacts.
         let mut follower = Judge::default();
         let steps = [0, 5, 100].map(|now| follower.step(at(now), &full, 0, false));
         assert_eq!(steps, [None; 3]);
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(judge.step(at(299), &look(9), 0, true), None);
         assert_eq!(judge.step(at(300), &look(10), 0, true), Some(Step::Compact(5)));
         assert_eq!(judge.step(at(600), &look(20), 0, true), Some(Step::Compact(10)));
-        // What it knew before it followed is forgotten.
+        // The revision from the time before it followed is not used.
         assert_eq!(judge.step(at(700), &look(30), 0, false), None);
         assert_eq!(judge.step(at(1_000), &look(40), 0, true), None);
         assert_eq!(judge.step(at(2_000), &[], 0, true), None, "no member answers");
@@ -367,7 +368,7 @@ mod tests {
         let before = [member(100 * MIB, 90 * MIB, true, 1)];
         assert!(has_room(&before, &[member(50 * MIB, 50 * MIB, true, 1)]));
         assert!(!has_room(&before, &[member(95 * MIB, 95 * MIB, true, 1)]));
-        // A quota that was raised, as versions that say it do.
+        // A raised quota, in versions that report it.
         let mut raised = member(95 * MIB, 95 * MIB, true, 1);
         raised.answer.as_mut().unwrap().quota = Some(200 * MIB);
         assert!(has_room(&before, &[raised]));

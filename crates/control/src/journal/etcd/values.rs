@@ -11,13 +11,13 @@ use crate::credits::Moment;
 use crate::journal::format::{self, FORM, FormatError};
 use crate::journal::{Credits, JournalError};
 
-/// Balances are kept in so many values, so that a few that have changed are few bytes, and all of
-/// 100,000 volumes few operations.
+/// Number of values that hold balances: a few changed balances are few bytes, and those of 100,000
+/// volumes are few operations.
 pub const PARTS: usize = 32;
 
-/// The part of an id's balances. Ids are random, so all parts are about as large.
+/// Returns the part with an id's balances. Ids are random, so all parts have about the same size.
 pub fn part_of(bits: u128) -> usize {
-    // Below PARTS, so it fits.
+    // The result is below PARTS, so it fits.
     (bits % PARTS as u128) as usize
 }
 
@@ -28,12 +28,12 @@ struct MetaForm {
     _format: u64,
 }
 
-/// The value of `meta`.
+/// Returns the value of `meta`.
 pub fn meta() -> Vec<u8> {
     format!(r#"{{"format":{FORM}}}"#).into_bytes()
 }
 
-/// Whether keys of that form can be read.
+/// Checks that keys of that form can be read.
 pub fn check_meta(bytes: &[u8]) -> Result<(), JournalError> {
     #[derive(Deserialize)]
     struct Numbered {
@@ -49,7 +49,7 @@ pub fn check_meta(bytes: &[u8]) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Operations and bytes.
+/// Balances of operations and bytes.
 type Row = (Option<u64>, Option<u64>);
 
 #[derive(Serialize, Deserialize, Default)]
@@ -59,7 +59,7 @@ struct CreditsForm {
     hosts: BTreeMap<String, Row>,
 }
 
-/// The value of a part of the balances.
+/// Encodes a part of the balances.
 pub fn credits(credits: &Credits) -> Result<Vec<u8>, JournalError> {
     let row = |balances: &Balances| (balances.operations, balances.bytes);
     let volumes = credits.volumes.iter().map(|(id, b)| (id.to_string(), row(b))).collect();
@@ -67,7 +67,7 @@ pub fn credits(credits: &Credits) -> Result<Vec<u8>, JournalError> {
     serde_json::to_vec(&CreditsForm { volumes, hosts }).map_err(|error| malformed("c/", &error))
 }
 
-/// The balances of a value.
+/// Decodes a part of the balances.
 pub fn read_credits(bytes: &[u8]) -> Result<Credits, JournalError> {
     let form: CreditsForm =
         serde_json::from_slice(bytes).map_err(|error| malformed("c/", &error))?;
@@ -86,18 +86,18 @@ pub fn read_credits(bytes: &[u8]) -> Result<Credits, JournalError> {
     Ok(credits)
 }
 
-/// The value of a key that holds a point in time.
+/// Encodes a point in time.
 pub fn moment(key: &str, moment: &Moment) -> Result<Vec<u8>, JournalError> {
     let json = format::encode_moment(moment).map_err(|error| malformed(key, &error))?;
     Ok(json.into_bytes())
 }
 
-/// The point in time that a key holds.
+/// Decodes a point in time.
 pub fn read_moment(key: &str, bytes: &[u8]) -> Result<Moment, JournalError> {
     format::decode_moment(bytes).map_err(|error| malformed(key, &error))
 }
 
-/// A value that cannot be read, or written.
+/// Returns the error of a value that cannot be read or written.
 pub fn malformed(key: &str, why: &impl ToString) -> JournalError {
     let why = why.to_string();
     JournalError::Failed(format!("etcd's key '{key}': {why}; restore it from a backup of etcd"))

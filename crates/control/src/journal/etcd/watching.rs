@@ -1,7 +1,7 @@
 //! Reading etcd's watch, in spans of a few seconds.
 //!
-//! Each begins with a read that needs a majority, so a member that is cut off from the others is
-//! left for another one.
+//! Each span begins with a read that needs a majority, so a member that is cut off from the others
+//! is left for another one.
 
 use std::io::{BufRead, Read as _};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use std::time::Duration;
 use super::client::{Client, LINE_BYTES_MAX};
 use super::gateway::{self, RangeAnswer, Streamed, WatchAnswer};
 
-/// How long one stream is read.
+/// Time for which one stream is read.
 const SPAN: Duration = Duration::from_secs(5);
-/// How long etcd may take to answer.
+/// Maximum time that etcd may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a message that are told if it cannot be read.
+/// Maximum of bytes of an unreadable message that the error shows.
 const TOLD_BYTES: usize = 300;
 
-/// Why a span has ended before its time.
+/// Why a span ended early.
 pub enum Ended<E> {
-    /// The member is of no use now; in words.
+    /// The member cannot be used now; the text has the reason.
     Failed(String),
-    /// Whoever took its messages wants no more.
+    /// The function that takes the messages has returned this error.
     Stopped(E),
 }
 
-/// Reads what happens below a prefix from a revision on, until the span or the stream is over: the
-/// next one begins where this one ended. Returns whether there was a message.
+/// Reads the events of keys below a prefix from a revision on, until the span or the stream ends.
+/// Returns whether there was a message.
 ///
 /// # Errors
 /// See [`Ended`].

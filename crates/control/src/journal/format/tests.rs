@@ -5,7 +5,7 @@ use super::*;
 /// The bytes of [`events`], one event a line.
 const GOLDEN: &str = include_str!("golden.txt");
 
-/// Every kind of event, and every state of what is in it.
+/// Returns every kind of event, and every state of its parts.
 pub fn events() -> Vec<Event> {
     [of_volumes_and_hosts(), of_snapshots(), of_copies_and_states(), of_the_account(), of_tiers()]
         .concat()
@@ -214,7 +214,7 @@ fn every_event_has_its_bytes_and_the_bytes_their_event() {
     }
 }
 
-/// Fails to compile when there is a kind that [`events`] does not know.
+/// Fails to compile if there is a kind that [`events`] does not contain.
 #[test]
 fn every_kind_has_a_golden_form() {
     let mut missing =

@@ -22,7 +22,7 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// The ballast of a database. Removes the file if it exists.
+    /// Creates the ballast of a database. Removes the file if it exists.
     #[must_use]
     pub fn released(database: &Path) -> Self {
         let mut ballast = Self { path: database.with_extension("reserve"), kept: true };
@@ -32,7 +32,7 @@ impl Ballast {
 
     /// Removes the file. Returns whether that has freed space.
     pub fn release(&mut self) -> bool {
-        // If there is no file there is nothing to free; other errors will show in the database.
+        // Without a file there is nothing to free; other errors will occur in the database, too.
         std::mem::take(&mut self.kept) && std::fs::remove_file(&self.path).is_ok()
     }
 

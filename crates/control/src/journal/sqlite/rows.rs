@@ -46,7 +46,7 @@ fn store_moment(tx: &Transaction<'_>, kind: &str, moment: &Moment) -> Result<(),
     Ok(put(tx, kind, "", &json)?)
 }
 
-/// An update and no replacement: it leaves the index as it is.
+/// Writes a record. An update instead of a replacement leaves the index as it is.
 fn put(tx: &Transaction<'_>, kind: &str, id: &str, json: &str) -> rusqlite::Result<()> {
     let put = "INSERT INTO records VALUES (?, ?, ?)
         ON CONFLICT (kind, id) DO UPDATE SET json = excluded.json";
@@ -58,7 +58,7 @@ fn delete(tx: &Transaction<'_>, kind: &str, id: &str) -> rusqlite::Result<()> {
     tx.prepare_cached(delete)?.execute([kind, id]).map(drop)
 }
 
-/// Whether there is such a token.
+/// Returns whether the token exists.
 pub(super) fn is_taken(tx: &Transaction<'_>, token: &str) -> rusqlite::Result<bool> {
     let (kind, id) = Subject::Token(token.to_owned()).kind_and_id();
     let mut find = tx.prepare_cached("SELECT 1 FROM records WHERE kind = ? AND id = ?")?;
@@ -125,7 +125,7 @@ pub(super) fn load(db: &Connection) -> Result<Loaded, Fault> {
     Ok(Loaded { model, credits, stop, clock, revision })
 }
 
-/// The journal's revision.
+/// Returns the journal's revision.
 pub(super) fn revision(db: &Connection) -> rusqlite::Result<Revision> {
     let number = db.query_row("SELECT number FROM revision", [], |row| row.get::<_, i64>(0))?;
     Ok(Revision(to_u64(number)))

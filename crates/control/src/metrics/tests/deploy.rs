@@ -1,5 +1,5 @@
-//! The rules and the dashboard in `deploy/` ask for what `/metrics` reports, and for nothing else.
-//! Each alert has its runbook, and each runbook its alert.
+//! Tests that the rules and the dashboard in `deploy/` use only metrics that `/metrics` has. Each
+//! alert has its runbook, and each runbook its alert.
 
 use super::names::names;
 use super::*;
@@ -15,16 +15,16 @@ const MANIFEST: &str = include_str!("../../../../../Cargo.toml");
 
 /// Functions of a counter over a range.
 const OF_COUNTERS: [&str; 3] = ["increase", "rate", "resets"];
-/// Functions of anything else over a range.
+/// Functions of a gauge over a range.
 const OF_GAUGES: [&str; 4] = ["changes", "min_over_time", "predict_linear", "sum_over_time"];
 
-/// What Prometheus adds to each sample.
+/// Labels that Prometheus adds to each sample.
 const TARGET_LABELS: [&str; 2] = ["instance", "job"];
 
-/// The values of each label of each metric, as far as they are known.
+/// The known values of each label of each metric.
 type Known = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// All that an answer can have, and what Prometheus itself knows of a scrape.
+/// Returns all metrics and labels that an answer can have, and those that Prometheus adds.
 fn known() -> Known {
     let mut snapshot = snapshot();
     let latencies = snapshot.volumes[0].latencies.as_mut().expect("it is used");
@@ -59,12 +59,12 @@ fn known() -> Known {
     known
 }
 
-/// The name of the job in the sample configuration.
+/// Returns the name of the job in the sample configuration.
 fn job() -> &'static str {
     SCRAPE.lines().find_map(|line| line.trim().strip_prefix("- job_name: ")).expect("a job")
 }
 
-/// What is wrong with an expression.
+/// Returns the errors of an expression.
 fn faults(text: &str, known: &Known) -> Vec<String> {
     let query = names(text);
     let mut faults = Vec::new();
@@ -98,18 +98,18 @@ fn faults(text: &str, known: &Known) -> Vec<String> {
     faults
 }
 
-/// The labels that the result has.
+/// Returns the labels of an expression's result.
 fn labels_of_result(text: &str, known: &Known) -> BTreeSet<String> {
     let query = names(text);
     let first = &query.selectors[0];
-    // `absent` has the labels that it was asked for.
+    // The result of `absent` has the labels of its selector.
     if text.starts_with("absent(") {
         return first.matchers.iter().map(|(label, _)| label.clone()).collect();
     }
     query.grouped.unwrap_or_else(|| known[&first.name].keys().cloned().collect())
 }
 
-/// The labels that a text in Go's or Grafana's templates names.
+/// Returns the labels that a text in Go's or Grafana's templates names.
 fn named(text: &str, before: &str) -> Vec<String> {
     let after = text.split(before).skip(1);
     let is_in_word = |c: &char| c.is_ascii_lowercase() || *c == '_';
@@ -128,7 +128,7 @@ struct Rule {
 }
 
 /// Reads the YAML of the rules: each key on a line, with the expression as a literal block. A test
-/// in `tests/metrics.rs` compares this with what a full reader finds.
+/// in `tests/metrics.rs` compares this with the result of a full parser.
 fn rules() -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     let mut in_expression = false;
@@ -162,7 +162,7 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-/// What is known, and what the rules record of it.
+/// Returns the known metrics, and those that the rules record.
 fn known_with_records() -> Known {
     let mut known = known();
     for rule in rules().iter().filter(|rule| !rule.is_alert) {
@@ -230,7 +230,7 @@ fn panels_ask_for_what_is_reported() {
     assert!(queries > 40, "{queries}");
 }
 
-/// A section of the runbooks: its heading, the expression, and the line of severity and time.
+/// Returns the sections of the runbooks: heading, expression, and the line of severity and time.
 fn runbooks() -> Vec<(String, String, String)> {
     let sections = RUNBOOKS.split("\n### ").skip(1);
     let runbook = |section: &str| {
@@ -261,7 +261,7 @@ fn each_alert_has_its_runbook_and_each_runbook_its_alert() {
     }
 }
 
-/// A threshold that repeats a bound of the server changes with it.
+/// A threshold that repeats a limit of the server must be equal to it.
 #[test]
 fn alerts_repeat_the_bounds_of_the_server() {
     for (name, threshold) in [

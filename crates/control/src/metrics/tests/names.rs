@@ -1,4 +1,4 @@
-//! The metrics and labels that an expression of PromQL names. Its grammar is for promtool.
+//! The metrics and labels that an expression of PromQL names. promtool checks its grammar.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ const LISTS: [&str; 6] = ["by", "group_left", "group_right", "ignoring", "on", "
 /// Functions whose result has the labels of `by` and no others.
 const AGGREGATIONS: [&str; 6] = ["avg", "count", "max", "min", "sum", "topk"];
 
-/// A metric that an expression asks for.
+/// A metric that an expression selects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selector {
     pub name: String,
-    /// Label and value, which is several with `|` between them if they are a regular expression.
+    /// Label and value; a regular expression has several values with `|` between them.
     pub matchers: Vec<(String, String)>,
     /// The function that gets it as its first argument.
     pub function: Option<String>,
 }
 
-/// What an expression names.
+/// The metrics and labels that an expression names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
     pub selectors: Vec<Selector>,
-    /// Labels by which something is matched or grouped.
+    /// Labels by which metrics are matched or grouped.
     pub listed: BTreeSet<String>,
     /// Labels of the result, if it is grouped.
     pub grouped: Option<BTreeSet<String>>,
@@ -36,7 +36,7 @@ enum Token<'a> {
     Mark(char),
 }
 
-/// Words, texts in quotes and marks. Numbers and ranges are left out.
+/// Returns words, quoted texts and marks, without numbers and ranges.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -68,7 +68,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// What an expression names.
+/// Returns the metrics and labels that an expression names.
 pub fn names(text: &str) -> Names {
     let tokens = tokens(text);
     let mut names = Names::default();
@@ -120,7 +120,7 @@ pub fn names(text: &str) -> Names {
     names
 }
 
-/// Whether the word before is a function: its arguments follow, or the labels it groups by.
+/// Returns whether the word before is a function: its arguments or its labels follow.
 fn is_function(next: Option<&Token<'_>>) -> bool {
     match next {
         Some(Token::Mark('(')) => true,

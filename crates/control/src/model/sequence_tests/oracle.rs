@@ -1,8 +1,9 @@
-//! Whether a command is accepted, by a look at every volume, snapshot and host.
+//! Decides whether a command is accepted, by a scan of all volumes, snapshots and hosts.
 
 use super::*;
 
-/// `None` where the oracle does not know, because numbers of types and limits decide.
+/// Returns whether a command is accepted; `None` if types and limits decide, which the oracle does
+/// not know.
 pub(super) fn accepts(world: &World, command: &Command) -> Option<bool> {
     let World { model, settings, now, .. } = world;
     Some(match command {
@@ -105,7 +106,7 @@ fn is_completed(snapshot: &Snapshot) -> bool {
     matches!(snapshot.phase, SnapshotPhase::Completed { .. })
 }
 
-/// Whether it is archived, and not restored at this time.
+/// Returns whether it is archived, and not restored at this time.
 fn is_archived(snapshot: &Snapshot, now: UnixMs) -> bool {
     snapshot.tiering.is_some_and(|it| match it.last {
         TierOperation::Archive => true,
@@ -114,7 +115,7 @@ fn is_archived(snapshot: &Snapshot, now: UnixMs) -> bool {
     })
 }
 
-/// Whether it is archived, restored for some days or not.
+/// Returns whether it is archived, restored for some days or not.
 fn is_in_archive(snapshot: &Snapshot, now: UnixMs) -> bool {
     let is_restored = |it: Tiering| matches!(it.last, TierOperation::TemporaryRestore { .. });
     is_archived(snapshot, now) || snapshot.tiering.is_some_and(is_restored)
@@ -132,7 +133,7 @@ fn may_delete_with(volume: &Volume, host: InstanceId) -> bool {
     let is_its = |it: &Attachment| it.instance == host;
     let is_attached = |it: &Attachment| it.state == AttachmentState::Attached;
     let all = &volume.attachments;
-    // Detached or deleted, it must be the host's.
+    // Whether it will be detached or deleted, it must be attached to the host.
     let is_at_rest = match &volume.phase {
         Phase::Ready => !volume.is_being_modified() && all.iter().all(is_attached),
         Phase::Error(_) => true,
@@ -181,7 +182,7 @@ fn may_attach(world: &World, volume: &Volume, host: &Host, device: &str) -> bool
         && volume.attachments.iter().all(is_attached)
 }
 
-/// From when a lock counts.
+/// Returns the time at which a lock begins.
 fn begins(snapshot: &Snapshot, lock: &Lock) -> Option<UnixMs> {
     match snapshot.phase {
         SnapshotPhase::Completed { ended, .. } => Some(lock.created.max(ended)),

@@ -1,4 +1,4 @@
-//! What holds after every step, and of every change, whatever was asked before.
+//! Rules that hold after every step, and for every change, whatever the commands were.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use evenkeel_core::units::GIB;
 
 use super::*;
 
-/// Rules of the whole model.
+/// Checks the rules of the whole model.
 pub(super) fn check(world: &World) {
     let model = &world.model;
     places(model);
@@ -23,7 +23,7 @@ pub(super) fn check(world: &World) {
     }
 }
 
-/// Every attachment refers to a host that lives, and has a place of its own.
+/// Checks that every attachment has a host that is not terminated, and its own device name.
 fn places(model: &Model) {
     let mut devices = BTreeSet::new();
     for volume in model.volumes.values() {
@@ -46,7 +46,8 @@ fn places(model: &Model) {
     assert!(model.hosts.values().filter(|host| host.is_local()).count() == 1);
 }
 
-/// A snapshot that was made for a volume is gone with it, and is needed as long as it is created.
+/// Checks that a snapshot that was made for a volume exists only while that volume is being
+/// created.
 fn owners(model: &Model) {
     for snapshot in model.snapshots.values() {
         let Some(owner) = snapshot.for_volume else { continue };
@@ -58,7 +59,7 @@ fn owners(model: &Model) {
     for volume in model.volumes.values() {
         assert!(volume.through.is_none() || volume.phase == Phase::Creating, "{volume:?}");
     }
-    // What is being copied is there until it is copied.
+    // The source of a copy exists until the copy is complete.
     for copy in model.snapshots.values() {
         if matches!(copy.phase, SnapshotPhase::Copying { .. }) {
             let of = copy.copy_of.and_then(|of| model.snapshots.get(&of));
@@ -70,7 +71,7 @@ fn owners(model: &Model) {
     }
 }
 
-/// The space that is sold is that of everything that may have bytes, added up.
+/// Checks that the sold space is the sum of all bytes that may be stored.
 fn sums(model: &Model) {
     let of_volume = |volume: &Volume| {
         let growing = volume
@@ -104,7 +105,7 @@ fn quotas(model: &Model) {
         }
         assert!(snapshot.tags.len() <= TAGS_MAX);
     }
-    // One of them is the one of a copy of the volume, which is not counted.
+    // One may be the snapshot of a copy of the volume, which the limit does not count.
     assert!(pending.values().all(|count| *count <= 6), "{pending:?}");
     assert!(copies.iter().all(|count| *count <= 20), "{copies:?}");
     let making = |it: &&Volume| it.source.is_some() && it.phase == Phase::Creating;
@@ -113,7 +114,7 @@ fn quotas(model: &Model) {
     assert_eq!(sources.iter().collect::<BTreeSet<_>>().len(), sources.len(), "{sources:?}");
 }
 
-/// What clients see: everything is in one place.
+/// Checks that each volume and snapshot is shown to clients in exactly one place.
 fn views(model: &Model) {
     for id in model.volumes.keys() {
         assert!(model.volume(*id).is_ok() != model.binned_volume(*id).is_ok(), "{id}");
@@ -131,7 +132,7 @@ fn views(model: &Model) {
     }
 }
 
-/// What a change may do to one volume or snapshot.
+/// Checks that an event changes a volume or a snapshot only as the phases allow.
 pub(super) fn check_transition(model: &Model, event: &Event) {
     match event {
         Event::Volume(after) => {
@@ -179,7 +180,7 @@ pub(super) fn check_transition(model: &Model, event: &Event) {
     }
 }
 
-/// The phases of a volume that follow each other.
+/// Returns whether a volume's phase may follow another.
 fn becomes(before: &Phase, after: &Phase) -> bool {
     match before {
         Phase::Creating => matches!(after, Phase::Ready),

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 const T0: u64 = 1_795_633_200_000;
-/// The seconds of a block of a volume that is in use.
+/// Number of seconds in a block of a volume that is in use.
 const BLOCK_SECONDS: usize = (super::super::BLOCK_MS / 1_000) as usize;
 
 fn number() -> impl Strategy<Value = u64> {
@@ -15,7 +15,7 @@ fn requests() -> impl Strategy<Value = Requests> {
     (number(), number(), number()).prop_map(|(count, bytes, us)| Requests { count, bytes, us })
 }
 
-/// Intervals that follow each other; resting ones have a small length.
+/// Returns consecutive intervals; those at rest are short.
 fn looks() -> impl Strategy<Value = Vec<Interval>> {
     let throttled = prop::array::uniform4(number()).prop_map(|[a, b, c, d]| Throttled {
         operations_us: a,
@@ -40,7 +40,7 @@ fn looks() -> impl Strategy<Value = Vec<Interval>> {
     })
 }
 
-/// The blocks of intervals, and each interval as it is expected back: those at rest are joined.
+/// Returns the blocks of intervals, and each interval as it is read back: those at rest are joined.
 fn written(looks: &[Interval]) -> (Vec<u8>, Vec<Interval>) {
     let (mut bytes, mut expected) = (Vec::new(), Vec::<Interval>::new());
     let mut block = Block::new(T0);
@@ -69,7 +69,7 @@ fn written(looks: &[Interval]) -> (Vec<u8>, Vec<Interval>) {
     (bytes, expected)
 }
 
-/// A second of some load that goes up and down.
+/// Returns a second of a load that rises and falls.
 fn second(at: u64) -> Work {
     let wave = |step: u64| at * step % 97;
     let (reads, writes) = (2_000 + wave(31) * 3, 700 + wave(57) * 2);
@@ -106,7 +106,7 @@ fn a_busy_second_takes_some_bytes_and_a_day_at_rest_takes_few() {
     assert_eq!((bytes.len(), expected.len()), (HEAD_BYTES + 5, 1));
 }
 
-/// What the documentation states, and what the size of a file is bounded by.
+/// The documentation states this size, and a file's limit depends on it.
 #[test]
 fn a_day_of_the_worst_seconds_fits_into_its_file() {
     let worst = |at: u64| {
@@ -162,7 +162,7 @@ proptest! {
         prop_assert_eq!((found.damaged_bytes, found.whole_bytes), (0, bytes.len()));
     }
 
-    /// Cut anywhere, it is the intervals of the blocks that are whole, and of no other.
+    /// A file that is cut anywhere has the intervals of its complete blocks, and no others.
     #[test]
     fn a_file_that_is_cut_has_the_blocks_before(looks in looks()) {
         let (bytes, expected) = written(&looks);
@@ -174,7 +174,7 @@ proptest! {
         }
     }
 
-    /// One byte that is changed costs the block in which it is, and never makes up an interval.
+    /// One changed byte costs its block, and never makes up an interval.
     #[test]
     fn what_is_damaged_is_a_gap(
         looks in prop::collection::vec(looks(), 1..5),

@@ -23,7 +23,7 @@ use super::{percent, timestamp};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const TERMINATOR: &str = "aws4_request";
-/// What a client sends as the hash of a body that its signature does not cover.
+/// Value that a client sends as the hash of a body that its signature does not cover.
 const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 /// The largest difference between the clocks of client and server, in seconds: AWS's own five
 /// minutes.
@@ -158,8 +158,8 @@ pub fn verify(
     verify_hashed(request, Payload::Signed(&sha256_hex(request.body)), scope, secret, now_unix_s)
 }
 
-/// Checks what can be checked of a signature before the body has arrived: all but the signature
-/// itself. `is_known` says whether an access key exists; `request.body` is not looked at.
+/// Checks everything of a signature but the signature itself, before the body has arrived.
+/// `is_known` returns whether an access key exists; `request.body` is not used.
 ///
 /// # Errors
 /// As [`verify`], except [`SignatureError::Mismatch`].
@@ -179,7 +179,7 @@ pub fn verify_head(
     }
 }
 
-/// The claim of a request whose time, scope and signed headers are right, and when it was signed.
+/// Returns the claim of a request whose time, scope and signed headers are right, and its time.
 fn checked_claim<'a>(
     request: &Request<'a>,
     parsed_query: &'a [(String, String)],
@@ -193,7 +193,7 @@ fn checked_claim<'a>(
     Ok((claim, signed_at_unix_s))
 }
 
-/// As [`verify`], of a body whose hash the caller knows; `request.body` is not looked at.
+/// Verifies as [`verify`], with the hash of the body from the caller; `request.body` is not used.
 ///
 /// # Errors
 /// As [`verify`].
@@ -260,8 +260,8 @@ pub fn sign(
     sign_hashed(request, &sha256_hex(request.body), credentials, scope, now_unix_s)
 }
 
-/// As [`sign`], of a body whose hash the caller knows, in hexadecimal; `request.body` is not looked
-/// at.
+/// Signs as [`sign`], with the hexadecimal hash of the body from the caller; `request.body` is not
+/// used.
 #[must_use]
 pub fn sign_hashed(
     request: &Request<'_>,
@@ -530,7 +530,7 @@ fn signature(request: &Request<'_>, query: &[(String, String)], stamp: &Stamp<'_
     hex(&hmac(&key, to_sign.as_bytes()))
 }
 
-/// The HMAC of a message with SHA-256.
+/// Returns the HMAC of a message with SHA-256.
 #[must_use]
 pub fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut mac =
@@ -539,13 +539,13 @@ pub fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// The SHA-256 of `bytes` in lower-case hexadecimal.
+/// Returns the SHA-256 of `bytes` in lower-case hexadecimal.
 #[must_use]
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Bytes in lower-case hexadecimal.
+/// Returns bytes in lower-case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

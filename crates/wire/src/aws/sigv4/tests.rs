@@ -99,7 +99,7 @@ fn published_vectors_in_headers() {
             signature: expected.into(),
         };
         assert_eq!(verified, Ok(expected), "{name}");
-        // What is added afterwards is not authentic.
+        // A header added after signing is not authentic.
         if let Some(token) = vector.token.filter(|(_, is_signed)| !*is_signed).map(token) {
             all.push(token);
             let unsigned = verify(&Request { headers: &all, ..request }, SCOPE, secret, NOW);

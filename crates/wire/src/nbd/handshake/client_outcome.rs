@@ -24,7 +24,7 @@ pub struct ClientPlan {
 pub enum ClientGoal {
     /// Transmission, by `NBD_OPT_GO`, or by `NBD_OPT_EXPORT_NAME` if the server lacks it.
     Transmit,
-    /// The same without asking for the size constraints: any offset and length may be used.
+    /// Transmission without a request for the size constraints: any offset and length may be used.
     TransmitAnySize,
     /// Transmission, by `NBD_OPT_EXPORT_NAME`.
     TransmitOldWay,
@@ -34,7 +34,7 @@ pub enum ClientGoal {
     List,
 }
 
-/// What the caller must do next. All but `Send` are final.
+/// The next step of the caller. All but `Send` are final.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientStep {
     /// Send these bytes, then poll again.
@@ -75,16 +75,16 @@ pub struct RemoteBlockSizes {
     pub bytes_min: u32,
     /// Multiples of this are the most efficient.
     pub bytes_preferred: u32,
-    /// The most bytes of one request or reply.
+    /// Maximum of bytes of one request or reply.
     pub payload_bytes_max: u32,
 }
 
-/// One export of a list.
+/// An export of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteName {
     /// The canonical name.
     pub name: String,
-    /// The description for users, or nothing.
+    /// The description for users; may be empty.
     pub description: String,
 }
 

@@ -45,8 +45,8 @@ fn put_counted(out: &mut Vec<u8>, data: &[&[u8]]) {
     data.iter().for_each(|piece| out.extend_from_slice(piece));
 }
 
-/// "Option reply types": an error reply MAY carry a message. It is a string, so it is cut to what
-/// a string may have.
+/// "Option reply types": an error reply MAY carry a message. It is a string, so it is cut to the
+/// maximum length of a string.
 pub(super) fn put_error(out: &mut Vec<u8>, option: u32, kind: u32, message: &str) {
     let end = message.floor_char_boundary(STRING_BYTES_MAX);
     put_reply(out, option, kind, &[message.get(..end).unwrap_or_default().as_bytes()]);

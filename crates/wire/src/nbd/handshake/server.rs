@@ -86,7 +86,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A new session; the greeting is ready to be polled.
+    /// Creates a session; the greeting is ready to be polled.
     #[must_use]
     pub fn new() -> Self {
         // "Newstyle negotiation": NBDMAGIC, IHAVEOPT, 16 bits handshake flags.
@@ -124,8 +124,8 @@ impl Server {
         Some(ServerStep::Send(core::mem::take(&mut self.output)))
     }
 
-    /// How the export that [`ServerStep::WantExport`] asks for would be used from then on; `None`
-    /// if the client only asks about it.
+    /// Returns how the export that [`ServerStep::WantExport`] asks for would be used; `None` if the
+    /// client asks only for its description.
     #[must_use]
     pub fn choice(&self) -> Option<Choice> {
         let State::Export(purpose) = &self.state else { return None };
@@ -199,7 +199,7 @@ impl Server {
         self.ack(option::LIST);
     }
 
-    /// The number of bytes held, input and output.
+    /// Returns the number of bytes held, input and output.
     ///
     /// For tests.
     #[must_use]
@@ -281,7 +281,7 @@ impl Server {
         }
     }
 
-    /// The next state by an option's header alone.
+    /// Returns the next state, which depends on an option's header only.
     fn route(&self, option: u32, length: u32) -> State {
         let skip = |then| State::Skip { option, left: length, then };
         let refuse = |reply, message: String| skip(Verdict::Refuse(Refusal { reply, message }));
@@ -399,8 +399,7 @@ impl Server {
         put_info_export(&mut self.output, option, &export, flags);
         // "Size constraints": a server with other constraints than the default SHOULD advertise
         // them in response to INFO or GO, whether requested or not. A client that did not request
-        // them and goes on to transmission is not bound by them, and gets the sizes that apply to
-        // it.
+        // them and enters transmission is not bound by them, and gets the sizes that apply to it.
         let is_held = option == option::INFO || wanted.block_size;
         let block_bytes_min = if is_held { export.block_bytes_min } else { 1 };
         put_info_block_size(&mut self.output, option, &export, block_bytes_min);

@@ -9,7 +9,7 @@ use crate::nbd::ExportInfo;
 use crate::nbd::constants::{HANDSHAKE_BYTES_MAX, HANDSHAKE_OPTIONS_MAX, IHAVEOPT};
 use crate::nbd::transmission::Terms;
 
-/// What the caller must do next.
+/// The next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerStep {
     /// Send these bytes, then poll again.
@@ -41,7 +41,7 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
-    /// The limits of requests.
+    /// Returns the limits of requests.
     ///
     /// "Size constraints": if they were not agreed on, "a server SHOULD support a default minimum
     /// block size of 1". To insist on ours (`NBD_REP_ERR_BLOCK_SIZE_REQD`, or hanging up on
@@ -60,7 +60,7 @@ impl Negotiated {
     }
 }
 
-/// How a client that chooses an export is going to use it.
+/// How a client that chooses an export will use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// As in [`Negotiated`].

@@ -1,4 +1,5 @@
-//! Every kind of reply read back from the bytes our server writes, and what a client hangs up on.
+//! Every kind of reply, read back from the bytes of our server, and replies for which a client
+//! closes the connection.
 
 use super::*;
 use crate::nbd::transmission::reply;

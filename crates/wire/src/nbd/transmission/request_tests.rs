@@ -89,13 +89,13 @@ fn what_is_refused_and_with_which_error() {
         (&TERMS, header(WRITE_ZEROES, flag::REQ_ONE, 0, 512), Invalid),
         (&TERMS, header(BLOCK_STATUS, flag::DF, 0, 512), Invalid),
         (&TERMS, header(FLUSH, flag::NO_HOLE, 0, 0), Invalid),
-        // What needs an agreement that was not made.
+        // Features that were not negotiated.
         (&simple, header(READ, flag::DF, 0, 512), Invalid),
         (&simple, header(BLOCK_STATUS, 0, 0, 512), Invalid),
         // A flush has no range.
         (&TERMS, header(FLUSH, 0, 512, 0), Invalid),
         (&TERMS, header(FLUSH, 0, 0, 512), Invalid),
-        // Nothing, and what is not whole blocks.
+        // An empty range, and ranges that are not whole blocks.
         (&TERMS, header(READ, 0, 0, 0), Invalid),
         (&TERMS, header(WRITE, 0, 0, 0), Invalid),
         (&TERMS, header(READ, 0, 1, 512), Invalid),
@@ -239,7 +239,7 @@ proptest! {
         if let Ok(Command::Io { request, one_extent }) = header.validate(&terms) {
             let again = RequestHeader::new(header.cookie, &request, one_extent);
             prop_assert_eq!(again.validate(&terms), Ok(Command::Io { request, one_extent }));
-            // Nothing is lost but flags that ask for nothing: FUA on what does not write, and DF.
+            // Only flags without effect are lost: FUA on a command that does not write, and DF.
             prop_assert_eq!((again.command, again.cookie), (header.command, header.cookie));
             prop_assert_eq!(again.flags & !header.flags, 0);
         }

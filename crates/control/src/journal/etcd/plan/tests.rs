@@ -1,4 +1,5 @@
-//! Plans and judgements against a small etcd of our own: the rules of its transactions on a map.
+//! Tests plans and judgements against a small model of etcd: the rules of its transactions on a
+//! map.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -62,7 +63,7 @@ impl Toy {
         TransactionAnswer { header, succeeded, responses }
     }
 
-    /// Makes somebody the leader; the revision that created the key.
+    /// Makes a server the leader. Returns the revision that created the key.
     fn elect(&mut self, keys: &Keys, name: &str) -> u64 {
         self.revision += 1;
         let row = (name.as_bytes().to_vec(), self.revision, self.revision);
@@ -97,7 +98,7 @@ fn token(name: &str) -> Event {
     Event::Token(name.to_owned(), token)
 }
 
-/// Plans, runs and judges a change of one transaction, and takes it over.
+/// Plans, runs and judges a change of one transaction, and records it as known.
 fn commit(
     toy: &mut Toy,
     known: &mut Known,
@@ -131,10 +132,10 @@ fn a_commit_whose_answer_got_lost_is_recognised_by_whoever_asks_again() {
         judge(&keys, &known, &planned.last, terms, &answer)
     };
     assert_eq!(judged(&mut toy), Outcome::Stored(stored));
-    // Also by one who has lost the leadership meanwhile: it was stored while he had it.
+    // Also for a server that has lost the leadership meanwhile: the change was stored before that.
     let next = toy.elect(&keys, "b");
     assert_eq!(judged(&mut toy), Outcome::Stored(stored));
-    // After another commit it cannot be told any more. It is not taken for stored.
+    // After another commit the outcome cannot be determined. The change does not count as stored.
     let mut of_next = Known { revision: stored, read_at: toy.revision, ..known.clone() };
     let second = commit(&mut toy, &mut of_next, next, "two", vec![]).unwrap();
     assert!(matches!(second, Outcome::Stored(_)), "{second:?}");
@@ -163,7 +164,7 @@ fn each_reason_for_a_refusal_is_told() {
     let both = commit(&mut toy, &mut known, leader, "2", both).unwrap_err().to_string();
     assert!(both.contains("/dev/sdg of i-00000000000000007"), "{both}");
     assert_eq!((known.clone(), toy.keys.clone()), before);
-    // It moves from one volume to another in one change.
+    // One change moves it from one volume to another.
     let moved = vec![volume(1, &[]), volume(2, &[(7, "/dev/sdf")])];
     let moved = commit(&mut toy, &mut known, leader, "3", moved).unwrap();
     assert_eq!(moved, Outcome::Stored(3));
@@ -207,9 +208,9 @@ fn balances_that_do_not_fit_go_first_and_may_be_sent_twice() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// One of two commits a volume; its answer may get lost once or come.
+    /// One of two servers commits a volume. Its first answer may be lost, or its request delayed.
     Commit { by: usize, volume: u8, is_lost: bool, is_late: bool },
-    /// One of two becomes the leader, and reads.
+    /// One of two servers becomes the leader, and reads.
     Elect { who: usize },
 }
 
@@ -222,7 +223,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One of two that would lead.
+/// One of two servers that compete for the leadership.
 #[derive(Default)]
 struct Side {
     leader: u64,
@@ -231,8 +232,9 @@ struct Side {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-    /// Two leaders, answers that get lost, requests that arrive after their sender gave up: what is
-    /// told as stored is stored by one who led, and what is told as refused is not.
+    /// Two leaders, lost answers, and requests that arrive after their sender has stopped waiting.
+    /// A change that is reported as stored was stored by the leader, and a change that is reported
+    /// as refused was not stored.
     #[test]
     fn what_is_told_is_so(steps in prop::collection::vec(step(), 1..40)) {
         let (keys, mut toy) = (Keys::of("c").unwrap(), Toy::default());
@@ -249,7 +251,7 @@ proptest! {
                     let known = Known { revision, read_at, ..Known::default() };
                     sides[who] = Side { leader, known };
                 }
-                // Nobody commits before an election.
+                // Commits before the first election are left out.
                 Step::Commit { by, .. } if sides[by].leader == 0 => {}
                 Step::Commit { by, volume: bits, is_lost, is_late } => {
                     let side = &mut sides[by];
@@ -257,7 +259,8 @@ proptest! {
                     let change = Change::from(vec![volume(bits.into(), &[])]);
                     let planned = plan(&keys, &side.known, &change, terms).unwrap();
                     if is_late {
-                        // The sender gave up before it arrived: nothing is told.
+                        // The request arrives after the sender has stopped waiting, so it has no
+                        // outcome.
                         late.push(planned.last);
                         continue;
                     }
@@ -279,8 +282,8 @@ proptest! {
                     }
                 }
             }
-            // Some of what was late arrives. It may be stored, but never after another commit of
-            // its revision.
+            // Delivers some of the delayed requests. One may be stored, but never after another
+            // commit of its revision.
             if number % 3 == 0 && let Some(transaction) = late.pop() {
                 let before = toy.get(&keys.key(&Thing::Revision));
                 let answer = toy.run(&transaction);
