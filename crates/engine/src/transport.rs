@@ -39,7 +39,7 @@ impl Stretch {
     }
 }
 
-/// What the driver does with arriving bytes.
+/// The driver's use of arriving bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Receiving {
     /// Nothing.

@@ -93,7 +93,8 @@ impl Errors {
         }
     }
 
-    /// Clears the failures when the volume is attached anew: its users have read nothing of it yet.
+    /// Clears the failures when the volume is attached anew: its new users have read no data of it
+    /// yet.
     pub(super) fn begin_anew(&mut self, id: VolumeId, marks: &FlushMarks) {
         marks.begin_anew(id);
         self.0.flush_failed = false;
