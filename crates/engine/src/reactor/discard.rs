@@ -4,8 +4,8 @@
 //! the next one when that is done, behind requests that have arrived meanwhile. So it delays
 //! neither its own volume's requests nor, if a store does its work at once, a turn of the loop. A
 //! piece that its limits allow waits here for its turn, volume by volume: the stores of a core work
-//! on at most [`CLEARS_IN_FLIGHT_MAX`] pieces at a time, and one turn of the loop begins work for at
-//! most [`CLEARED_BYTES_MAX`].
+//! on at most [`CLEARS_IN_FLIGHT_MAX`] pieces at a time, and one turn of the loop begins work for
+//! at most [`CLEARED_BYTES_MAX`].
 //!
 //! If the store has to write the zeroes, they are submitted as writes.
 
