@@ -21,7 +21,7 @@ pub struct VolumeIndex {
 /// One request of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte of the range.
     pub offset: u64,
