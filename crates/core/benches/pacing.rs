@@ -1,4 +1,4 @@
-//! What pacing costs per I/O: queue, count, check and charge the limits, sleep in the wheel, wake,
+//! Cost of pacing per I/O: queue, count, check and charge the limits, sleep in the wheel, wake,
 //! dispatch. Time per element is time per I/O.
 //!
 //! `cargo bench -p evenkeel-core --bench pacing`
