@@ -28,7 +28,7 @@ pub struct InstanceType {
     pub iops_max: u32,
     /// Maximum number of volumes that may be attached to one.
     pub attachments_max: u32,
-    /// What the attachment limit counts.
+    /// Scope of the attachment limit.
     pub attachment_limit: AttachmentLimit,
 }
 
