@@ -1,5 +1,5 @@
-//! Turns the dated data files under `data/` into checked `'static` tables, so that a wrong number
-//! stops the build with the name of its file and key, and the running product parses nothing.
+//! Converts the dated data files under `data/` to checked `'static` tables, so that a wrong number
+//! stops the build with the name of its file and key, and nothing is parsed at run time.
 
 #[allow(dead_code, reason = "the build needs a part of it")]
 #[path = "src/volume/date.rs"]

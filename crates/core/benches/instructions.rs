@@ -1,5 +1,5 @@
-//! The same as the bench `pacing`, once and without a clock: for counting instructions, which are
-//! the same on every machine and in every run.
+//! Runs the cases of the bench `pacing` once and without a clock, to count instructions, which are
+//! the same on each machine and in each run.
 //!
 //! `cargo x bench instructions` runs it under callgrind and prints instructions per I/O.
 

@@ -1,4 +1,4 @@
-//! What pacing costs per I/O: queue, count, check and charge the limits, sleep in the wheel, wake,
+//! Cost of pacing per I/O: queue, count, check and charge the limits, sleep in the wheel, wake,
 //! dispatch. Time per element is time per I/O.
 //!
 //! `cargo bench -p evenkeel-core --bench pacing`
@@ -27,7 +27,7 @@ fn cost_per_io(c: &mut Criterion) {
     group.finish();
 }
 
-/// The way of a request that need not wait: straight through to the output queue.
+/// Measures requests that need not wait: they go straight to the output queue.
 fn unlimited(c: &mut Criterion) {
     let mut group = c.benchmark_group("pacing");
     group.throughput(Throughput::Elements(BATCH));

@@ -1,5 +1,6 @@
-//! `data/instances.csv` to the table of instance types. The newest row of a type is what counts
-//! today; rows without IOPS are from the years in which only the bandwidth was published.
+//! Converts `data/instances.csv` to the table of instance types. The newest row with IOPS of a type
+//! is the current one; rows without IOPS are from the years in which only the bandwidth was
+//! published.
 
 use crate::date::Date;
 use crate::reader::{self, Result, read};
@@ -9,16 +10,16 @@ use std::path::Path;
 const HEADER: &str = "instance_type,date,ebs_optimized,baseline_mbps,max_mbps,baseline_iops,\
                       max_iops,max_attachments,attachment_limit,source";
 
-/// One row, checked.
+/// One checked row.
 struct Row {
     date: Date,
     support: &'static str,
     mbps: (u32, u32),
-    /// IOPS, the most volumes, and what else counts as one.
+    /// IOPS (sustained, maximum), maximum number of volumes, and the scope of that limit.
     limits: Option<((u32, u32), u32, &'static str)>,
 }
 
-/// The text of `instances.rs` in the build's output folder.
+/// Returns the text of `instances.rs` in the build's output folder.
 pub fn generate(file: &Path) -> Result<String> {
     let text = read(file)?;
     let mut lines = text.lines().enumerate();

@@ -1,21 +1,21 @@
-//! `data/limits/<date>.toml` to one `Rules` expression each. The shapes are those of
+//! Converts each `data/limits/<date>.toml` to a `Rules` expression. The types are those of
 //! `volume/rules.rs`.
 
 use crate::reader::{Result, Section, VOLUME_TYPES, dated_files, expression};
 use std::path::Path;
 
-/// Bounds of what is believed: beyond them a number is taken for a typing error.
+/// Plausible limits: a larger number is taken for a typing error.
 const SIZE_GIB_MAX: u64 = 1 << 20;
 const IOPS_MAX: u64 = 10_000_000;
 const MIBPS_MAX: u64 = 1_000_000;
 
-/// What one file became: its Rust expression, and the types it has in their order there.
+/// Result of one file: its Rust expression, and the types in their order there.
 struct RuleBook {
     expression: String,
     types: Vec<&'static str>,
 }
 
-/// The text of `limits.rs` in the build's output folder.
+/// Returns the text of `limits.rs` in the build's output folder.
 pub fn generate(folder: &Path) -> Result<String> {
     let mut books = Vec::new();
     for file in dated_files(folder, "toml")? {
@@ -83,7 +83,7 @@ fn modify(mut s: Section) -> Result<String> {
     ))
 }
 
-/// The shapes of the IOPS and the throughput rule, to check that they fit each other.
+/// The kinds of the IOPS and the throughput rule, to check that they are consistent.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     Ceiling,
@@ -224,7 +224,7 @@ fn throughput(mut s: Section, iops: Shape) -> Result<(String, Shape)> {
     Ok((rule, shape))
 }
 
-/// One piece as a ratio of MiB/s: per IOPS, or level.
+/// One piece as a ratio of MiB/s: per IOPS, or constant.
 #[derive(Clone, Copy)]
 struct Piece {
     up_to: u64,
@@ -234,7 +234,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// MiB/s x denominator and the denominator at `x` IOPS.
+    /// Returns MiB/s x denominator and the denominator at `x` IOPS.
     fn at(self, x: u64) -> (u64, u64) {
         (if self.per_iops { self.numerator * x } else { self.numerator }, self.denominator)
     }

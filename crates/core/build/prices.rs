@@ -1,5 +1,5 @@
-//! `data/prices/<date>.toml`, and each row of `data/regions/<date>.csv`, to one `PriceList`
-//! expression. The shapes are those of `price.rs`.
+//! Converts each `data/prices/<date>.toml`, and each row of `data/regions/<date>.csv`, to a
+//! `PriceList` expression. The types are those of `price.rs`.
 
 use crate::date::Date;
 use crate::reader::{self, Result, Section, VOLUME_TYPES, dated_files, expression, read};
@@ -10,7 +10,7 @@ const REGION_HEADER: &str = "region,st1_gib,sc1_gib,gp2_gib,gp3_gib,gp3_iops,gp3
 /// 1,000 dollars: a unit price beyond it is taken for a typing error.
 const MICRO_USD_MAX: u64 = 1_000_000_000;
 
-/// The text of `prices.rs` in the build's output folder.
+/// Returns the text of `prices.rs` in the build's output folder.
 pub fn generate(folder: &Path, regions: &Path) -> Result<String> {
     let files = dated_files(folder, "toml")?;
     let lists: Vec<_> = files.iter().map(|f| price_list(f)).collect::<Result<_>>()?;
@@ -26,7 +26,7 @@ pub fn generate(folder: &Path, regions: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// The list of each region of a file, which has one line of each.
+/// Returns the list of each region of a file, which has one line of each.
 fn region_lists(file: &Path) -> Result<Vec<String>> {
     let text = read(file)?;
     let stem = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
@@ -60,7 +60,7 @@ fn region_list(line: &str, date: Date) -> Result<String> {
     let free = |up_to: u32, price: u64| {
         format!("Tier {{ up_to: {up_to}, price: 0 }}, {}", tier_text(u32::MAX, price))
     };
-    // What the price of a tier is not known of has none: the tiers end there.
+    // The tiers end before one without a known price.
     let io2_tiers = match tiers {
         ["", ""] => tier_text(32_000, price(io2_iops)?),
         [second, third] => [

@@ -1,11 +1,11 @@
-//! `data/quotas.toml` to one `Quotas` expression. The shape is that of `quota.rs`.
+//! Converts `data/quotas.toml` to a `Quotas` expression. The types are those of `quota.rs`.
 
 use crate::reader::{Result, Section, VOLUME_TYPES, read};
 use std::path::Path;
 
 const MAX: u64 = 100_000_000;
 
-/// The text of `quotas.rs` in the build's output folder.
+/// Returns the text of `quotas.rs` in the build's output folder.
 pub fn generate(file: &Path) -> Result<String> {
     let mut top = Section::parse(&file.display().to_string(), &read(file)?)?;
     let mut fields = String::new();
@@ -23,7 +23,7 @@ pub fn generate(file: &Path) -> Result<String> {
         let mut section = top.section(key)?;
         let mut all = Vec::new();
         for (name, _) in VOLUME_TYPES {
-            // IOPS are sold with some types only.
+            // Only some types have IOPS for sale.
             let number = match key {
                 "iops" => section.number_if_any(name, 1..=MAX)?,
                 _ => Some(section.number(name, 1..=MAX)?),

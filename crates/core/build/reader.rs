@@ -1,5 +1,5 @@
-//! Reads a TOML table key by key and remembers what was asked for: a key nobody asks for, a missing
-//! key and a value outside its range are errors that name the file, the key and the value.
+//! Reads a TOML table key by key, and removes each key that is read: an unknown key, a missing key
+//! and a value outside its range are errors that name the file, the key and the value.
 
 use std::fmt::Display;
 use std::fs;
@@ -9,10 +9,10 @@ use toml::Value;
 
 use crate::date::Date;
 
-/// The error is a sentence for the person who edits the data.
+/// The error is a sentence for the editor of the data.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// Data key and Rust name of every volume type, in the order of `VolumeType::ALL`.
+/// Data key and Rust name of each volume type, in the order of `VolumeType::ALL`.
 pub const VOLUME_TYPES: [(&str, &str); 7] = [
     ("standard", "Standard"),
     ("st1", "St1"),
@@ -23,18 +23,19 @@ pub const VOLUME_TYPES: [(&str, &str); 7] = [
     ("io2", "Io2"),
 ];
 
-/// One table of a data file. Values are taken out; [`Section::finish`] refuses what is left over.
+/// One table of a data file. Values are removed when they are read; [`Section::finish`] returns an
+/// error if some are left.
 pub struct Section {
     /// File name, for messages.
     file: String,
     /// Dotted path of the table with a trailing dot, empty at the top.
     path: String,
-    /// What nobody asked for yet.
+    /// Keys that were not read yet.
     rest: toml::Table,
 }
 
 impl Section {
-    /// Reads a whole file and checks that it says the date of its name.
+    /// Reads a whole file and checks that it contains the date of its name.
     pub fn open(file: &Path) -> Result<(Self, Date)> {
         let text = read(file)?;
         let name = file.display().to_string();
@@ -49,13 +50,13 @@ impl Section {
         Ok((section, date))
     }
 
-    /// Parses `text`; `name` is what messages call it.
+    /// Parses `text`; `name` is its name in messages.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let rest = text.parse().map_err(|e| format!("{name}: not TOML: {e}").replace('\n', " "))?;
         Ok(Self { file: name.to_owned(), path: String::new(), rest })
     }
 
-    /// An error about `key` and its `value`.
+    /// Returns an error about `key` and its `value`.
     pub fn wrong(&self, key: &str, value: impl Display, why: impl Display) -> String {
         format!("{}: {}{key} = {value}: {why}", self.file, self.path)
     }
@@ -65,12 +66,12 @@ impl Section {
         self.rest.remove(key).ok_or(missing)
     }
 
-    /// Whether `key` is there and was not taken yet.
+    /// Returns whether `key` exists and was not read yet.
     pub fn has(&self, key: &str) -> bool {
         self.rest.contains_key(key)
     }
 
-    /// A table below this one.
+    /// Returns a table below this one.
     pub fn section(&mut self, key: &str) -> Result<Self> {
         match self.take(key)? {
             Value::Table(rest) => Ok(self.below(key, rest)),
@@ -78,12 +79,12 @@ impl Section {
         }
     }
 
-    /// A table below this one that may be absent.
+    /// Returns a table below this one, which may be absent.
     pub fn section_if_any(&mut self, key: &str) -> Result<Option<Self>> {
         if self.has(key) { self.section(key).map(Some) } else { Ok(None) }
     }
 
-    /// A list of tables, at least one.
+    /// Returns a list of tables, at least one.
     pub fn list(&mut self, key: &str) -> Result<Vec<Self>> {
         let value = self.take(key)?;
         let shown = value.to_string();
@@ -106,7 +107,7 @@ impl Section {
         Self { file: self.file.clone(), path: format!("{}{key}.", self.path), rest }
     }
 
-    /// A whole number within `range`.
+    /// Returns a whole number within `range`.
     pub fn number(&mut self, key: &str, range: RangeInclusive<u64>) -> Result<u64> {
         let value = self.take(key)?;
         let number = value.as_integer().and_then(|n| u64::try_from(n).ok());
@@ -116,25 +117,25 @@ impl Section {
         })
     }
 
-    /// A whole number within `range` that may be absent.
+    /// Returns a whole number within `range`, which may be absent.
     pub fn number_if_any(&mut self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>> {
         if self.has(key) { self.number(key, range).map(Some) } else { Ok(None) }
     }
 
-    /// `true` or `false`.
+    /// Returns `true` or `false`.
     pub fn flag(&mut self, key: &str) -> Result<bool> {
         let value = self.take(key)?;
         value.as_bool().ok_or_else(|| self.wrong(key, value, "expected true or false"))
     }
 
-    /// A text that is not empty.
+    /// Returns a text that is not empty.
     pub fn text(&mut self, key: &str) -> Result<String> {
         let value = self.take(key)?;
         let text = value.as_str().filter(|t| !t.trim().is_empty()).map(str::to_owned);
         text.ok_or_else(|| self.wrong(key, value, "expected a text"))
     }
 
-    /// One of the given words; returns what stands beside it.
+    /// Reads one of the given words, and returns the value beside it.
     pub fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Result<T> {
         let text = self.text(key)?;
         let found = words.iter().find(|(word, _)| *word == text);
@@ -144,7 +145,7 @@ impl Section {
         })
     }
 
-    /// A ratio as text, `"1/4"`; both parts 1 to 10,000.
+    /// Returns a ratio in text form, `"1/4"`; both parts 1 to 10,000.
     pub fn ratio(&mut self, key: &str) -> Result<(u64, u64)> {
         let text = self.text(key)?;
         let part = |t: &str| t.parse().ok().filter(|n| (1..=10_000).contains(n));
@@ -152,7 +153,7 @@ impl Section {
         ratio.ok_or_else(|| self.wrong(key, text, "expected a ratio such as \"1/4\""))
     }
 
-    /// Refuses keys nobody asked for: most likely a typing error.
+    /// Returns an error if a key was not read: it is most likely a typing error.
     pub fn finish(self) -> Result<()> {
         match self.rest.iter().next() {
             None => Ok(()),
@@ -161,12 +162,12 @@ impl Section {
     }
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 pub fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).map_err(|e| format!("{}: cannot read: {e}", file.display()))
 }
 
-/// The `.toml` files of a folder, oldest first; anything else in it is an error.
+/// Returns the files of a folder, oldest first. A file without the extension is an error.
 pub fn dated_files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let failed = |e| format!("{}: cannot list: {e}", folder.display());
     let mut files = Vec::new();
@@ -185,13 +186,13 @@ pub fn dated_files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Reads `YYYY-MM-DD`.
+/// Parses `YYYY-MM-DD`.
 pub fn date(text: &str) -> Option<Date> {
-    // The product reads a month alone as its last day; a file is called by a day.
+    // `Date` parses a month alone as its last day; a file's name has a day.
     text.parse().ok().filter(|date: &Date| date.to_string() == text)
 }
 
-/// The Rust expression of a date.
+/// Returns the Rust expression of a date.
 pub fn expression(date: Date) -> String {
     let Date { year, month, day } = date;
     format!("Date {{ year: {year}, month: {month}, day: {day} }}")

@@ -1,14 +1,14 @@
-//! Ids as EC2 writes them: a prefix and seventeen hexadecimal digits (68 bits).
+//! EC2's ids: a prefix and seventeen hexadecimal digits (68 bits).
 
 use core::fmt;
 use core::str::FromStr;
 
 /// Hexadecimal digits in an id.
 const DIGITS: usize = 17;
-/// The largest value seventeen hexadecimal digits can carry.
+/// The largest value of seventeen hexadecimal digits.
 const VALUE_MAX: u128 = (1 << (4 * DIGITS)) - 1;
 
-/// Why a text is not an id. The text is quoted by the caller, who knows where it came from.
+/// A text is not an id. The caller quotes the text with its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MalformedId {
     /// The prefix that was expected, with its hyphen.
@@ -28,16 +28,16 @@ macro_rules! id {
         pub struct $name(u128);
 
         impl $name {
-            /// What the written form starts with.
+            /// Prefix of the text form.
             pub const PREFIX: &'static str = $prefix;
 
-            /// The id made of the low 68 bits of `bits`.
+            /// Creates the id of the low 68 bits of `bits`.
             #[must_use]
             pub const fn from_bits(bits: u128) -> Self {
                 Self(bits & VALUE_MAX)
             }
 
-            /// The 68 bits of the id.
+            /// Returns the 68 bits of the id.
             #[must_use]
             pub const fn bits(self) -> u128 {
                 self.0

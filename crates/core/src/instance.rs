@@ -1,4 +1,4 @@
-//! Instance types and their EBS limits: what all volumes attached to one client host may do
+//! Instance types and their EBS limits, which apply to all volumes attached to one client host
 //! together.
 //!
 //! The numbers live in `data/instances.csv`; `build.rs` checks them and turns them into the tables
@@ -18,36 +18,36 @@ pub struct InstanceType {
     pub name: &'static str,
     /// Whether its link to EBS is dedicated from the start.
     pub ebs_optimized: EbsOptimized,
-    /// Bandwidth it sustains, in decimal Mbit/s.
+    /// Sustained bandwidth, in decimal Mbit/s.
     pub baseline_mbps: u32,
-    /// Most bandwidth, in decimal Mbit/s.
+    /// Maximum bandwidth, in decimal Mbit/s.
     pub mbps_max: u32,
-    /// IOPS it sustains, at 16 KiB.
+    /// Sustained IOPS, at 16 KiB.
     pub baseline_iops: u32,
-    /// Most IOPS, at 16 KiB.
+    /// Maximum IOPS, at 16 KiB.
     pub iops_max: u32,
-    /// The most volumes that may be attached to one.
+    /// Maximum number of volumes that may be attached to one.
     pub attachments_max: u32,
-    /// What else takes the place of a volume.
+    /// Scope of the attachment limit.
     pub attachment_limit: AttachmentLimit,
 }
 
-/// What the attachment limit of an instance type counts.
+/// Scope of the attachment limit of an instance type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachmentLimit {
-    /// Volumes, network interfaces and NVMe disks of the instance. The number is what is left for
+    /// Volumes, network interfaces and NVMe disks of the instance count. The number is the rest for
     /// volumes beside one interface and all disks.
     Shared,
-    /// Volumes only.
+    /// Only volumes count.
     Dedicated,
 }
 
-/// How an instance type comes by its dedicated link to EBS.
+/// Availability of an instance type's dedicated link to EBS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EbsOptimized {
     /// Always on.
     Default,
-    /// Must be asked for.
+    /// Must be requested.
     Supported,
 }
 
@@ -56,27 +56,27 @@ pub enum EbsOptimized {
 pub struct HistoricBandwidth {
     /// The instance type's name.
     pub name: &'static str,
-    /// When it was seen.
+    /// Date of the published value.
     pub date: Date,
     /// Dedicated bandwidth in decimal Mbit/s.
     pub mbps: u32,
 }
 
 impl InstanceType {
-    /// Bytes per second it sustains.
+    /// Returns the bytes per second that it sustains.
     #[must_use]
     pub fn baseline_bytes_per_second(&self) -> u64 {
         u64::from(self.baseline_mbps) * 125_000
     }
 
-    /// Most bytes per second.
+    /// Returns the maximum bytes per second.
     #[must_use]
     pub fn bytes_per_second_max(&self) -> u64 {
         u64::from(self.mbps_max) * 125_000
     }
 
-    /// What all volumes attached to one such instance may do together. A type that bursts may do so
-    /// for [`BURST`] from a full balance, and saves at its baseline.
+    /// Returns the limits of all volumes attached to one such instance together. A type that bursts
+    /// may do so for [`BURST`] from a full balance, and earns credits at its baseline.
     #[must_use]
     pub fn pacing(&self) -> InstancePacing {
         InstancePacing {
@@ -87,11 +87,12 @@ impl InstanceType {
     }
 }
 
-/// How long an instance's burst lasts from a full balance: "at least 30 minutes, once in 24 hours"
+/// Duration of an instance's burst from a full balance: "at least 30 minutes, once in 24 hours"
 /// (EC2 user guide, EBS-optimized instances).
 pub const BURST: Duration = Duration::from_secs(1_800);
 
-/// A limit of `most` a second with credits for what is above `baseline`; without, if nothing is.
+/// Returns a limit of `most` a second with credits for the part above `baseline`; without credits
+/// if there is none.
 #[must_use]
 pub fn burst_limit(baseline: u64, most: u64) -> Limit {
     let above = most.saturating_sub(baseline);
@@ -102,20 +103,20 @@ pub fn burst_limit(baseline: u64, most: u64) -> Limit {
     Limit { per_second: most, credit: Some(credit).filter(|_| above > 0) }
 }
 
-/// Every instance type with published EBS limits, sorted by name.
+/// Returns each instance type with published EBS limits, sorted by name.
 #[must_use]
 pub fn all() -> &'static [InstanceType] {
     INSTANCES
 }
 
-/// The instance type called `name`; `None` if it has no published EBS limits.
+/// Returns the instance type with this name; `None` if it has no published EBS limits.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static InstanceType> {
     let found = INSTANCES.binary_search_by(|t| t.name.cmp(name)).ok()?;
     INSTANCES.get(found)
 }
 
-/// What was known of early instance types, sorted by name and date.
+/// Returns the published values of early instance types, sorted by name and date.
 #[must_use]
 pub fn history() -> &'static [HistoricBandwidth] {
     HISTORY

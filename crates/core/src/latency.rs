@@ -1,15 +1,16 @@
-//! Where requests spend their time: histograms of bounded error and size, and a sum for each cause.
+//! Time that requests spend in each stage: histograms of bounded error and size, and a sum for each
+//! cause.
 
 use crate::qos::Exceeded;
 use crate::time::Duration;
 
-/// Everything shorter than 2^10 ns is in the first bucket.
+/// Durations below 2^10 ns are in the first bucket.
 const SHORTEST_LOG2: u32 = 10;
-/// Everything from 2^36 ns (68.7 s) on is in the last one.
+/// Durations from 2^36 ns (68.7 s) on are in the last bucket.
 const LONGEST_LOG2: u32 = 36;
 /// Buckets of equal width in each doubling, as a power of two.
 const SUB_LOG2: u32 = 3;
-/// The first, eight for each doubling in between, and the last.
+/// The first bucket, eight for each doubling in between, and the last one.
 const BUCKETS: usize = 210;
 const _: () = assert!(BUCKETS <= 1 << u8::BITS);
 const _: () = assert!(BUCKETS == 2 + 26 * 8 && LONGEST_LOG2 - SHORTEST_LOG2 == 26 && SUB_LOG2 == 3);
@@ -36,7 +37,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(duration.ns);
     }
 
-    /// Counts so many durations that are alike.
+    /// Counts `count` equal durations.
     pub fn record_many(&mut self, duration: Duration, count: u64) {
         let bucket = &mut self.counts[bucket_of(duration.ns)];
         *bucket = bucket.saturating_add(count);
@@ -44,8 +45,8 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(duration.ns.saturating_mul(count));
     }
 
-    /// The first duration of each bucket that has counted anything, and its count: recording these
-    /// elsewhere gives the same counts (and a sum that is up to an eighth too small).
+    /// Returns the first duration of each filled bucket, and its count: recording these elsewhere
+    /// gives the same counts (and a sum that is up to an eighth too small).
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let starts = (0..BUCKETS).map(|bucket| match bucket.checked_sub(1) {
             Some(before) => end_of(before).unwrap_or(Duration::ZERO),
@@ -54,13 +55,13 @@ impl Histogram {
         starts.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
     }
 
-    /// Place and count of each bucket that has counted anything, in ascending order.
+    /// Returns the place and the count of each filled bucket, in ascending order.
     pub fn filled(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
         (0..=u8::MAX).zip(self.counts).filter(|(_, count)| *count > 0)
     }
 
-    /// Counts so many durations of the bucket at a place, which add nothing to the sum; whether
-    /// there is such a bucket.
+    /// Adds to the count of the bucket at a place, without adding to the sum. Returns whether there
+    /// is such a bucket.
     pub fn fill(&mut self, place: u8, count: u64) -> bool {
         let Some(bucket) = self.counts.get_mut(usize::from(place)) else { return false };
         *bucket = bucket.saturating_add(count);
@@ -73,28 +74,29 @@ impl Histogram {
         self.sum_ns = sum.ns;
     }
 
-    /// Durations counted.
+    /// Returns the number of durations.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their exact sum.
+    /// Returns their exact sum.
     #[must_use]
     pub const fn sum(&self) -> Duration {
         Duration::from_ns(self.sum_ns)
     }
 
-    /// Durations of at most `bound`, to within a bucket: those in the bucket that `bound` lies in
-    /// count as shorter only if it is the bucket's end.
+    /// Returns the number of durations of at most `bound`, to within a bucket: those in `bound`'s
+    /// own bucket count only if `bound` is its end.
     #[must_use]
     pub fn at_most(&self, bound: Duration) -> u64 {
         let ended = |bucket: &usize| end_of(*bucket).is_some_and(|end| end.ns <= bound.ns);
         (0..BUCKETS).take_while(ended).map(|bucket| self.counts[bucket]).sum()
     }
 
-    /// A duration that so many thousandths of all do not exceed, at most an eighth too long; zero
-    /// if there are none. What is beyond the last bucket's beginning is reported as that.
+    /// Returns a duration that `per_mille` thousandths of all durations do not exceed, at most an
+    /// eighth too long; zero if there are none. A duration in the last bucket is reported as the
+    /// bucket's beginning.
     #[must_use]
     pub fn quantile(&self, per_mille: u64) -> Duration {
         let rank = (u128::from(self.count) * u128::from(per_mille.min(1_000))).div_ceil(1_000);
@@ -109,7 +111,7 @@ impl Histogram {
         Duration::ZERO
     }
 
-    /// Counts all that `other` has counted, too.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -118,7 +120,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// What was counted since `earlier`, an earlier state of this histogram.
+    /// Returns the difference to `earlier`, an earlier state of this histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -144,7 +146,7 @@ fn bucket_of(ns: u64) -> usize {
     usize::try_from(1 + doubling + sub).unwrap_or(BUCKETS - 1)
 }
 
-/// The first duration that a bucket does not hold any more; `None` for the last.
+/// Returns the first duration after a bucket; `None` for the last one.
 fn end_of(bucket: usize) -> Option<Duration> {
     let bucket = u32::try_from(bucket).ok()?;
     if bucket + 1 >= u32::try_from(BUCKETS).ok()? {
@@ -155,29 +157,29 @@ fn end_of(bucket: usize) -> Option<Duration> {
     Some(Duration::from_ns((1 << log2) + (sub << (log2 - SUB_LOG2))))
 }
 
-/// What a request spends its time on, in the order of its way.
+/// Stages in which a request spends time, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// Its payload arrives.
+    /// Waiting for its payload.
     Socket,
-    /// Its volume's limit in I/Os, or its guard.
+    /// Waiting for its volume's limit in I/Os, or its guard.
     VolumeOperations,
-    /// Its volume's limit in bytes.
+    /// Waiting for its volume's limit in bytes.
     VolumeBytes,
-    /// Its instance's limit in I/Os.
+    /// Waiting for its instance's limit in I/Os.
     InstanceOperations,
-    /// Its instance's limits in bytes.
+    /// Waiting for its instance's limits in bytes.
     InstanceBytes,
-    /// Room at the device.
+    /// Waiting for room at the device.
     DeviceQueue,
-    /// The server itself: memory for its payload, and our own lateness.
+    /// The server itself: waiting for payload memory, and the server's own lateness.
     Server,
-    /// The store and the device below it.
+    /// Service in the store and the device below it.
     Device,
 }
 
 impl Stage {
-    /// All of them, in the order of a request's way.
+    /// All of them, in their order.
     pub const ALL: [Self; 8] = [
         Self::Socket,
         Self::VolumeOperations,
@@ -189,7 +191,7 @@ impl Stage {
         Self::Device,
     ];
 
-    /// Its name in metrics and tables.
+    /// Returns its name in metrics and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -218,14 +220,14 @@ impl Stage {
     }
 }
 
-/// Where the requests of one kind of one volume spent their time.
+/// Time that the requests of one kind of one volume spent in each stage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latency {
     /// From a request's arrival to its reply.
     pub total: Histogram,
     /// Time in the store and the device below it, quantum by quantum.
     pub device: Histogram,
-    /// Time waited for limits, turns, room and memory, quantum by quantum.
+    /// Time of waiting for limits, turns, room and memory, quantum by quantum.
     pub waits: Histogram,
     /// Sums in nanoseconds, by stage.
     sums_ns: [u64; 8],
@@ -238,8 +240,8 @@ impl Latency {
         *sum = sum.saturating_add(time.ns);
     }
 
-    /// Notes what a request waited for, in all `wait`: what grew of its volume's account meanwhile,
-    /// in the order of its way, and what is left was the server's.
+    /// Records a wait of `wait` in all, and divides it among the stages: by the growth of the
+    /// volume's account meanwhile, in the order of the stages; the rest is the server's.
     pub fn waited(&mut self, wait: Duration, before: &Exceeded, after: &Exceeded) {
         self.waits.record(wait);
         let mut left_ns = wait.ns;
@@ -262,13 +264,13 @@ impl Latency {
         self.spend(Stage::Server, Duration::from_ns(left_ns));
     }
 
-    /// Time spent in a stage, by all requests together.
+    /// Returns the time spent in a stage, by all requests together.
     #[must_use]
     pub const fn spent(&self, stage: Stage) -> Duration {
         Duration::from_ns(self.sums_ns[stage.place()])
     }
 
-    /// What was added since `earlier`, an earlier state of this.
+    /// Returns the difference to `earlier`, an earlier state.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut sums_ns = self.sums_ns;
@@ -284,7 +286,8 @@ impl Latency {
     }
 }
 
-/// Where the requests of one volume spent their time. Requests that move no payload are in neither.
+/// Time that the requests of one volume spent in each stage. Requests without payload are not
+/// included.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     /// Reads.
@@ -300,7 +303,7 @@ mod tests {
     use std::vec::Vec;
 
     proptest! {
-        /// Against sorting them all.
+        /// Compares quantiles with those of the sorted durations.
         #[test]
         fn quantiles_are_an_eighth_too_long_at_most(
             times_ns in proptest::collection::vec(
@@ -372,7 +375,8 @@ mod tests {
         let spent = |stage| latency.spent(stage).ns;
         assert_eq!((spent(Stage::VolumeOperations), spent(Stage::DeviceQueue)), (30, 1_000));
         assert_eq!(spent(Stage::Server), 70);
-        // Several flows of a volume may wait at once: never more than there was.
+        // Several flows of a volume may wait at once: the sum of the stages is the wait in all
+        // cases.
         latency.waited(Duration::from_ns(100), &before, &after);
         assert_eq!(
             latency.waits.sum().ns,

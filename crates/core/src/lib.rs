@@ -1,11 +1,10 @@
-//! The pure heart of Evenkeel. It is given time and input and asked for output.
+//! The pure core of Evenkeel: it gets time and input as arguments, and returns output.
 //!
-//! Absent on purpose: a clock, threads, I/O, randomness (but [`random`], which its user seeds),
-//! floating point, dependencies, `unsafe`.
-//! The same code runs in production, in the simulator and under the fuzzer, so that a trace
-//! replayed dispatches at the same nanosecond everywhere.
+//! Absent on purpose: a clock, threads, I/O, randomness (except [`random`], which its user seeds),
+//! floating point, dependencies, `unsafe`. The same code runs in production, in the simulator and
+//! under the fuzzer, so that a replayed trace dispatches at the same nanosecond everywhere.
 //!
-//! Start with [`qos`] to learn what "provisioned IOPS" means, with [`volume`] for the volume types.
+//! Start with [`qos`] for the meaning of "provisioned IOPS", with [`volume`] for the volume types.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

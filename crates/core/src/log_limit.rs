@@ -1,5 +1,5 @@
-//! A limit for log lines that strangers can provoke: a few in each window of time, the rest
-//! counted. Who reads the log learns that it happens and how often, and the disk stays empty.
+//! A limit for log lines that clients can cause: a few in each window of time, the rest is only
+//! counted. So the log shows that it happens and how often, without filling the disk.
 
 use crate::limits::{LOG_LINES_MAX, LOG_WINDOW_SECONDS};
 use crate::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use crate::time::{Duration, Instant};
 /// The window's length.
 pub const LOG_WINDOW: Duration = Duration::from_secs(LOG_WINDOW_SECONDS);
 
-/// The lines of one kind.
+/// The limit for lines of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct LogLimit {
-    /// When the present window began; `None` before the first line.
+    /// Start of the present window; `None` before the first line.
     began: Option<Instant>,
     /// Lines written in it.
     written: u32,
@@ -19,8 +19,8 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// Asks whether a line may be written now: then holds how many were left out before it and not
-    /// reported yet. One that may not is counted.
+    /// Returns whether a line may be written now, as the number of lines that were left out before
+    /// it and not reported yet; `None` if not. Counts a line that may not be written.
     pub fn line(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now.since(began) >= LOG_WINDOW) {
             (self.began, self.written) = (Some(now), 0);
@@ -33,8 +33,9 @@ impl LogLimit {
         Some(core::mem::take(&mut self.left_out))
     }
 
-    /// How many lines were left out, once the window is over in which they were; zero if none, or
-    /// if they are not to be reported yet. For the last ones, after which no other line comes.
+    /// Returns how many lines were left out, once the window in which they were is over; zero if
+    /// none, or if they are not to be reported yet. For the last ones, after which no other line
+    /// comes.
     pub fn rest(&mut self, now: Instant) -> u64 {
         match self.began {
             Some(began) if now.since(began) >= LOG_WINDOW => core::mem::take(&mut self.left_out),
@@ -42,7 +43,7 @@ impl LogLimit {
         }
     }
 
-    /// Whether there are lines left out that [`Self::rest`] has still to report.
+    /// Returns whether [`Self::rest`] has lines still to report.
     #[must_use]
     pub const fn owes(&self) -> bool {
         self.left_out > 0

@@ -1,4 +1,5 @@
-//! What a volume costs at list price, in exact integers: millionths of a US dollar.
+//! The list price of a volume, in exact integers: millionths of a US dollar, or of the currency of
+//! a list that was read at run time.
 //!
 //! The prices live in `data/prices/<date>.toml` and `data/regions/<date>.csv`; `build.rs` checks
 //! them and turns them into the tables here. Other lists are read from files at run time.
@@ -15,7 +16,8 @@ include!(concat!(env!("OUT_DIR"), "/prices.rs"));
 const HOME_REGION: &str = "us-east-1";
 const MIBPS_PER_GIBPS: u128 = 1_024;
 
-/// The list prices of one region from one date on. Every price is in millionths of its currency.
+/// The list prices of one region from one date on. Each price is in millionths of the list's
+/// currency.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PriceList {
     date: Date,
@@ -29,23 +31,23 @@ pub struct PriceList {
 /// The prices of one volume type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypePrices {
-    /// Whose prices these are.
+    /// The volume type.
     pub volume_type: VolumeType,
-    /// For a GiB and month.
+    /// Price of a GiB and month.
     pub gib_month: u64,
-    /// For each provisioned IOPS and month, by tier; empty where IOPS are not sold.
+    /// Price of each provisioned IOPS and month, by tier; empty if IOPS are not sold.
     pub iops_month: Cow<'static, [Tier]>,
-    /// For 1,024 provisioned MiB/s and month, by tier in MiB/s; empty where throughput is not sold.
-    /// AWS lists a GiB/s, and its price for a MiB/s may be no whole millionth.
+    /// Price of 1,024 provisioned MiB/s and month, by tier in MiB/s; empty if throughput is not
+    /// sold. AWS lists a GiB/s, and its price for a MiB/s may be no whole millionth.
     pub gibps_month: Cow<'static, [Tier]>,
-    /// For a million I/O requests; 0 where they are free.
+    /// Price of a million I/O requests; 0 if they are free.
     pub million_ios: u64,
 }
 
 /// The price of each unit above the tier before, up to and including `up_to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tier {
-    /// Last unit of the tier. What is above that of the last tier has no known price.
+    /// Last unit of the tier. Units above the last tier have no known price.
     pub up_to: u32,
     /// Price of one unit.
     pub price: u64,
@@ -54,31 +56,31 @@ pub struct Tier {
 /// The price of fast snapshot restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastRestorePrice {
-    /// For one snapshot in one zone and hour.
+    /// Price of one snapshot in one zone and hour.
     pub hour: u64,
-    /// Minutes that are charged at least.
+    /// Minimum charge, in minutes.
     pub minutes_min: u64,
 }
 
 /// The prices of snapshots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotPrices {
-    /// For a stored GiB and month.
+    /// Price of a stored GiB and month.
     pub gib_month: u64,
-    /// For an archived GiB and month.
+    /// Price of an archived GiB and month.
     pub archive_gib_month: u64,
-    /// For a GiB retrieved from the archive.
+    /// Price of a GiB retrieved from the archive.
     pub archive_retrieval_gib: u64,
-    /// Days that are charged at least for an archived snapshot.
+    /// Minimum charge for an archived snapshot, in days.
     pub archive_days_min: u64,
 }
 
-/// No price list is as old as the date asked for.
+/// There is no price list for the requested date.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoPrices {
-    /// The region asked for.
+    /// The requested region.
     pub region: String,
-    /// The date asked for; the newest list if it is `None`.
+    /// The requested date; the newest list if it is `None`.
     pub date: Option<Date>,
     /// The date of the oldest list of the region; `None` if there is no list of it.
     pub oldest: Option<Date>,
@@ -98,7 +100,7 @@ impl fmt::Display for NoPrices {
     }
 }
 
-/// What a volume costs, in millionths of a US dollar, item by item.
+/// The cost of a volume by item, in millionths of the list's currency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Its capacity.
@@ -110,7 +112,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The sum of all items.
+    /// Returns the sum of all items.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.storage.saturating_add(self.iops).saturating_add(self.throughput)
@@ -118,8 +120,8 @@ impl Cost {
 }
 
 impl TypePrices {
-    /// What a volume costs in a month of 30 days. Tiers count per volume. `None` if it has more
-    /// than the tiers have prices for.
+    /// Returns the cost of a volume in a month of 30 days. Tiers count per volume. Returns `None`
+    /// if it has more than the tiers have prices for.
     #[must_use]
     pub fn monthly(&self, spec: &VolumeSpec) -> Option<Cost> {
         let mibps = spec.throughput_mibps.unwrap_or(0);
@@ -131,7 +133,7 @@ impl TypePrices {
         })
     }
 
-    /// What `count` I/O requests cost, rounded half up.
+    /// Returns the cost of `count` I/O requests, rounded half up.
     #[must_use]
     pub fn requests(&self, count: u64) -> u64 {
         share(u128::from(self.million_ios) * u128::from(count), 1_000_000)
@@ -139,7 +141,8 @@ impl TypePrices {
 }
 
 impl FastRestorePrice {
-    /// What `minutes` cost of `snapshots` snapshots enabled in `zones` zones each, rounded half up.
+    /// Returns the cost of `minutes` of `snapshots` snapshots enabled in `zones` zones each,
+    /// rounded half up.
     #[must_use]
     pub fn charge(&self, snapshots: u32, zones: u32, minutes: u64) -> u64 {
         let minutes = u128::from(minutes.max(self.minutes_min));
@@ -149,25 +152,25 @@ impl FastRestorePrice {
 }
 
 impl PriceList {
-    /// Every list of us-east-1, oldest first.
+    /// Returns each list of us-east-1, oldest first.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &PRICES
     }
 
-    /// Today's list of us-east-1.
+    /// Returns today's list of us-east-1.
     #[must_use]
     pub fn newest() -> &'static Self {
         NEWEST
     }
 
-    /// The list of us-east-1 in force on `date`: the newest that is not younger. The error names
-    /// the oldest.
+    /// Returns the list of us-east-1 in force on `date`: the newest one up to that date. The error
+    /// names the oldest one.
     pub fn as_of(date: Date) -> Result<&'static Self, NoPrices> {
         Self::in_region(HOME_REGION, Some(date))
     }
 
-    /// The list of a region in force on a date, or the newest.
+    /// Returns the list of a region in force on a date, or the newest.
     pub fn in_region(region: &str, date: Option<Date>) -> Result<&'static Self, NoPrices> {
         let is_in_force = |list: &&Self| date.is_none_or(|date| list.date <= date);
         let lists = || PRICES.iter().chain(&REGIONS).filter(|list| list.region == region);
@@ -178,7 +181,7 @@ impl PriceList {
         })
     }
 
-    /// A list of volume types that was read at run time.
+    /// Creates a list of volume types that was read at run time.
     #[must_use]
     pub fn new(date: Date, region: String, currency: String, types: Vec<TypePrices>) -> Self {
         Self {
@@ -191,52 +194,52 @@ impl PriceList {
         }
     }
 
-    /// The day this list came into force.
+    /// Returns the day on which this list came into force.
     #[must_use]
     pub fn date(&self) -> Date {
         self.date
     }
 
-    /// The region whose prices these are.
+    /// Returns the region of these prices.
     #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// The name of the currency of its prices.
+    /// Returns the name of the currency of its prices.
     #[must_use]
     pub fn currency(&self) -> &str {
         &self.currency
     }
 
-    /// The prices of one type; `None` if none are known on this date.
+    /// Returns the prices of one type; `None` if none are known on this date.
     #[must_use]
     pub fn of(&self, t: VolumeType) -> Option<&TypePrices> {
         self.types.iter().find(|prices| prices.volume_type == t)
     }
 
-    /// The price of fast snapshot restore, if known on this date.
+    /// Returns the price of fast snapshot restore, if known on this date.
     #[must_use]
     pub fn fast_restore(&self) -> Option<FastRestorePrice> {
         self.fast_restore
     }
 
-    /// The prices of snapshots, if known on this date.
+    /// Returns the prices of snapshots, if known on this date.
     #[must_use]
     pub fn snapshot(&self) -> Option<SnapshotPrices> {
         self.snapshot
     }
 
-    /// What a volume costs in a month of 30 days, in millionths of a US dollar; `None` if the type
-    /// has no known price on this date.
+    /// Returns the cost of a volume in a month of 30 days, in millionths of the list's currency;
+    /// `None` if the type has no known price on this date.
     #[must_use]
     pub fn monthly_micro_usd(&self, spec: &VolumeSpec) -> Option<u64> {
         Some(self.of(spec.volume_type)?.monthly(spec)?.total())
     }
 }
 
-/// The price of `units`, each at the price of the tier it falls into; `None` if the tiers end
-/// below. Nothing is sold where there are none.
+/// Returns the price of `units`, each at the price of its tier; `None` if the tiers end below.
+/// Without tiers, units are not sold and cost nothing.
 fn tiered(tiers: &[Tier], units: u32) -> Option<u64> {
     let (mut from, mut sum) = (0, 0_u64);
     for tier in tiers {
@@ -247,7 +250,7 @@ fn tiered(tiers: &[Tier], units: u32) -> Option<u64> {
     (tiers.is_empty() || units <= from).then_some(sum)
 }
 
-/// `whole` / `parts` rounded half up; saturates.
+/// Returns `whole` / `parts` rounded half up; saturates.
 fn share(whole: u128, parts: u128) -> u64 {
     u64::try_from(whole.saturating_add(parts / 2) / parts).unwrap_or(u64::MAX)
 }
@@ -257,8 +260,8 @@ mod tests {
     use super::*;
     use crate::volume::{Rules, VolumeRequest};
 
-    /// What the example of the price page charges: half a day of a month of 30 days, rounded half
-    /// up.
+    /// Returns the charge in the example of the price page: half a day of a month of 30 days,
+    /// rounded half up.
     fn half_a_day(monthly: u64) -> u64 {
         (monthly + 30) / 60
     }
@@ -412,9 +415,9 @@ mod tests {
         let gp3 = spec(VolumeType::Gp3, 100, Some(4_000), Some(250));
         assert_eq!(monthly("us-east-1", &gp3), Some(8_000_000 + 5_000_000 + 5_000_000));
         assert_eq!(monthly("ap-northeast-1", &gp3), Some(9_600_000 + 6_000_000 + 6_000_000));
-        // 58.4909 for a GiB/s.
+        // The price of a GiB/s is 58.4909.
         assert_eq!(monthly("eu-central-2", &gp3), Some(11_420_000 + 7_000_000 + 7_140_002));
-        // Beyond the tiers that are known, there is no price.
+        // Beyond the known tiers there is no price.
         let io2 = |iops| spec(VolumeType::Io2, 256, Some(iops), None);
         let storage = 256 * 142_000;
         let all = 32_000 * (74_000 + 51_800) + 1_000 * 36_260;

@@ -1,18 +1,18 @@
-//! Quotas: how much of something an account may have. The numbers live in `data/quotas.toml`;
-//! `build.rs` checks them and turns them into the table here.
+//! Quotas: limits of an account. The numbers live in `data/quotas.toml`; `build.rs` checks them and
+//! turns them into the table here.
 
 use crate::volume::VolumeType;
 
 include!(concat!(env!("OUT_DIR"), "/quotas.rs"));
 
-/// What an account may have in a region.
+/// Quotas of an account in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quotas {
     /// Snapshots.
     pub snapshots: usize,
     /// Snapshots with fast restore.
     pub fast_restores: usize,
-    /// Snapshots that are being filled by the direct APIs.
+    /// Pending snapshots that the direct APIs fill.
     pub filling: usize,
     /// Copies of volumes in progress.
     pub volume_copies: usize,
@@ -29,19 +29,19 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// TiB of all volumes of a type.
+    /// Returns the quota of all volumes of a type, in TiB.
     #[must_use]
     pub fn storage_tib(&self, volume_type: VolumeType) -> u64 {
         of(&self.storage_tib, volume_type)
     }
 
-    /// Provisioned IOPS of all volumes of a type; `None` if there is no such quota.
+    /// Returns the quota of provisioned IOPS of all volumes of a type; `None` if there is none.
     #[must_use]
     pub fn iops(&self, volume_type: VolumeType) -> Option<u64> {
         of(&self.iops, volume_type)
     }
 
-    /// Pending snapshots of one volume of a type.
+    /// Returns the quota of pending snapshots of one volume of a type.
     #[must_use]
     pub fn pending_snapshots(&self, volume_type: VolumeType) -> usize {
         of(&self.pending_snapshots, volume_type)

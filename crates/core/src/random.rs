@@ -1,5 +1,5 @@
-//! Chance that is the same on every machine: integers only, one seed, one stream for each user. For
-//! simulated devices and clients, and for payload that nothing compresses.
+//! Random numbers that are the same on each machine: integers only, one seed, one stream for each
+//! use. For simulated devices and clients, and for incompressible payload.
 
 /// Vigna's SplitMix64: 64 bits of state, two multiplications, passes the usual batteries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,14 +14,14 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const ONE: u64 = 1 << 32;
 
 impl Random {
-    /// The generator as published, for who needs one stream only.
+    /// Creates the generator as published, for uses of a single stream.
     #[must_use]
     pub const fn from_state(state: u64) -> Self {
         Self { state }
     }
 
-    /// A generator of its own for each `stream` of a seed, so that another client in a scenario
-    /// does not change what the first one does.
+    /// Creates the generator of one `stream` of a seed, so that another client in a scenario does
+    /// not change the numbers of the first one.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut mixer = Self::from_state(seed);
@@ -30,7 +30,7 @@ impl Random {
         Self { state: mixer.next_u64() }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
@@ -40,37 +40,37 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, each about as likely (the bias is below `bound` / 2^64); 0 for a
-    /// bound of 0.
+    /// Returns a number below `bound`, each about as likely (the bias is below `bound` / 2^64); 0
+    /// for a bound of 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Whether something happens that does once in `count` times.
+    /// Returns `true` with a probability of one in `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
-    /// One of some choices, each about as likely.
+    /// Returns one of some choices, each about as likely.
     ///
     /// # Panics
-    /// If there is nothing to choose from.
+    /// If there are no choices.
     pub fn among<T: Copy>(&mut self, choices: &[T]) -> T {
         let count = u64::try_from(choices.len()).unwrap_or(u64::MAX);
         choices[usize::try_from(self.below(count)).unwrap_or(0)]
     }
 
-    /// Whether something with a chance of `ppm` in a million happens.
+    /// Returns `true` with a probability of `ppm` in a million.
     #[inline]
     pub fn chance_ppm(&mut self, ppm: u32) -> bool {
         self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// An exponentially distributed span with the given mean.
+    /// Returns an exponentially distributed span with the given mean.
     ///
-    /// By von Neumann's method, which compares uniform numbers and needs no logarithm: platforms
+    /// Uses von Neumann's method, which compares uniform numbers and needs no logarithm: platforms
     /// differ in the last digit of theirs.
     pub fn exponential(&mut self, mean_ns: u64) -> u64 {
         let mut whole: u64 = 0;
@@ -95,8 +95,8 @@ impl Random {
         }
     }
 
-    /// `mean_ns` with bell-shaped noise of the given relative standard deviation, never below a
-    /// tenth of it: the sum of eight uniform numbers, which ends at 4.9 deviations.
+    /// Returns `mean_ns` with bell-shaped noise of the given relative standard deviation, never
+    /// below a tenth of it: the sum of eight uniform numbers, which ends at 4.9 deviations.
     #[inline]
     pub fn around(&mut self, mean_ns: u64, deviation_ppm: u32) -> u64 {
         if deviation_ppm == 0 {

@@ -1,46 +1,47 @@
-//! The vocabulary of a block request, the same for NBD, NVMe and every store.
+//! Block requests, for all protocols and stores.
 
-/// What a client asks for. Offsets and lengths are bytes; the payload travels beside the request.
+/// The operation of a request. Offsets and lengths are in bytes; the payload is kept beside the
+/// request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Return the bytes of the range.
+    /// Returns the bytes of the range.
     Read,
-    /// Replace the bytes of the range.
+    /// Replaces the bytes of the range.
     Write {
         /// Durable before the reply (force unit access).
         fua: bool,
     },
-    /// Everything replied to before this request arrived becomes durable before the reply.
+    /// Makes all changes durable that were answered before this request arrived.
     Flush,
-    /// The range's content is no longer needed; it reads as zeroes or as before.
+    /// Declares the range's content as unused; it reads as zeroes or as before.
     Discard {
         /// Durable before the reply.
         fua: bool,
     },
-    /// The range reads as zeroes afterwards.
+    /// Makes the range read as zeroes.
     WriteZeroes {
         /// Durable before the reply.
         fua: bool,
         /// The range stays allocated (NBD's `NO_HOLE`).
         keep_allocated: bool,
-        /// Fail with "not supported" rather than write the zeroes out one by one (NBD's
+        /// Fail with "not supported" if the zeroes would have to be written one by one (NBD's
         /// `FAST_ZERO`).
         only_if_fast: bool,
     },
-    /// Say which parts of the range are holes.
+    /// Asks which parts of the range are holes.
     BlockStatus,
-    /// Bring the range closer; may do nothing.
+    /// Loads the range into a cache; may do nothing.
     Cache,
 }
 
 impl Operation {
-    /// Whether the operation changes the volume's content.
+    /// Returns whether the operation changes the volume's content.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Discard { .. } | Self::WriteZeroes { .. })
     }
 
-    /// Whether a success says that something is durable.
+    /// Returns whether its success promises durability.
     #[must_use]
     pub const fn is_durable(self) -> bool {
         match self {
@@ -50,8 +51,8 @@ impl Operation {
         }
     }
 
-    /// Payload bytes of a request of `length` bytes: reads and writes carry their range, the others
-    /// nothing.
+    /// Returns the payload bytes of a request of `length` bytes: those of the range for reads and
+    /// writes, none for the others.
     #[must_use]
     pub const fn payload_bytes(self, length: u32) -> u32 {
         match self {
@@ -64,7 +65,7 @@ impl Operation {
 /// One block request: an operation on a byte range of one volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte of the range.
     pub offset: u64,
@@ -73,23 +74,23 @@ pub struct Request {
 }
 
 impl Request {
-    /// Payload bytes it carries.
+    /// Returns the number of its payload bytes.
     #[must_use]
     pub const fn payload_bytes(&self) -> u32 {
         self.operation.payload_bytes(self.length)
     }
 }
 
-/// How a request can fail, in the words every protocol can translate.
+/// Failure of a request, in terms that each protocol can translate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The device below failed.
     Io,
-    /// What the device returned is not what was written: its checksum does not fit.
+    /// The device returned other data than was written: the checksum does not match.
     Rotten,
     /// No space is left below.
     NoSpace,
-    /// The range or the flags make no sense for this volume.
+    /// The range or the flags are invalid for this volume.
     Invalid,
     /// The operation is not supported (for example a fast zero that would be slow).
     NotSupported,

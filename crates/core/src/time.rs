@@ -21,14 +21,14 @@ impl Instant {
     /// The clock's origin.
     pub const ZERO: Self = Self { ns: 0 };
 
-    /// The point `ns` nanoseconds after the origin.
+    /// Returns the point `ns` nanoseconds after the origin.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
 
-    /// Time passed since `earlier`; zero when `earlier` is later (clocks that step back earn
-    /// nothing).
+    /// Returns the time passed since `earlier`, or zero if `earlier` is later, so that a clock that
+    /// steps back brings no tokens.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration { ns: self.ns.saturating_sub(earlier.ns) }
@@ -36,28 +36,28 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// Zero nanoseconds.
     pub const ZERO: Self = Self { ns: 0 };
 
-    /// A span of `ns` nanoseconds.
+    /// Returns a span of `ns` nanoseconds.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
 
-    /// A span of `us` microseconds; saturates.
+    /// Returns a span of `us` microseconds; saturates.
     #[must_use]
     pub const fn from_us(us: u64) -> Self {
         Self { ns: us.saturating_mul(1_000) }
     }
 
-    /// A span of `ms` milliseconds; saturates.
+    /// Returns a span of `ms` milliseconds; saturates.
     #[must_use]
     pub const fn from_ms(ms: u64) -> Self {
         Self { ns: ms.saturating_mul(1_000_000) }
     }
 
-    /// A span of `s` seconds; saturates.
+    /// Returns a span of `s` seconds; saturates.
     #[must_use]
     pub const fn from_secs(s: u64) -> Self {
         Self { ns: s.saturating_mul(1_000_000_000) }

@@ -1,4 +1,5 @@
-//! Quantities with their unit in the type. Crossing from one to another is explicit and checked.
+//! Quantities with their unit in the type. A conversion from one to another is explicit and
+//! checked.
 
 use core::fmt;
 
@@ -16,10 +17,10 @@ pub const TIB: u64 = 1 << 40;
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// `gib` GiB in bytes.
+    /// Returns `gib` GiB in bytes.
     #[must_use]
     pub const fn from_gib(gib: u32) -> Self {
-        // A u32 of GiB is below 2^62 bytes: cannot overflow. `From` is not const yet.
+        // A u32 of GiB is below 2^62 bytes: no overflow. `From` is not const yet.
         #[allow(clippy::as_conversions)]
         Self((gib as u64) << 30)
     }

@@ -1,5 +1,5 @@
-//! The data files are checked when they are built in: each kind of mistake stops the build with a
-//! sentence that names the file, the key and the value.
+//! The data files are checked when they are built in: each kind of mistake stops the build with an
+//! error that names the file, the key and the value.
 #![allow(clippy::unwrap_used)] // the helpers of tests may panic too
 
 #[allow(dead_code, reason = "the build needs a part of it")]
@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
 
-/// A folder with the one data file `name`: the real one with `from` replaced by `to` once.
+/// Returns a folder with one data file, `name`: the real one with the first `from` replaced by
+/// `to`.
 fn spoilt(test: &str, kind: &str, name: &str, from: &str, to: &str) -> PathBuf {
     let text = fs::read_to_string(Path::new(DATA).join(kind).join(name)).unwrap();
     assert!(text.contains(from), "{name} does not contain {from:?}");

@@ -1,5 +1,5 @@
-//! Admission: worked numbers, the words of a refusal, and the books against an oracle that adds
-//! everything up anew; what measurements of devices that are known come to.
+//! Admission: worked numbers, messages of refusals, and the ledger against an oracle that computes
+//! every sum anew; calibration of simulated devices with known properties.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 

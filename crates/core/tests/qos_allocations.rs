@@ -1,4 +1,4 @@
-//! Pacing allocates nothing per I/O once it has seen its largest load.
+//! Pacing allocates nothing per I/O once its largest load has been reached.
 
 #![allow(clippy::unwrap_used)] // a test may fail by unwrapping, in its helpers too
 
@@ -11,19 +11,19 @@ use evenkeel_core::request::Operation;
 use evenkeel_core::time::{Duration, Instant};
 
 thread_local! {
-    // Of this thread only: the test harness allocates on its own.
+    // Counts this thread only: the test harness allocates too.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counting.
+/// The system's allocator, with a count of allocations.
 struct Counting;
 
 // SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away no longer counts.
+        // A thread that is ending is not counted.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is the one that is asked for.
+        // SAFETY: the caller's guarantee about `layout` is the one that `System` needs.
         unsafe { System.alloc(layout) }
     }
 
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Polls until `dispatches` quanta have gone.
+/// Polls until `dispatches` quanta were dispatched.
 fn dispatch(scheduler: &mut Scheduler, now: &mut Instant, dispatches: u32) {
     for _ in 0..dispatches {
         while scheduler.poll_output().is_none() {

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Whether the data plane accepts anybody.
+/// State of the data plane's entrances: starting, open, or closed until the process ends.
 #[derive(Debug, Default)]
 pub(crate) struct Doors(AtomicU8);
 
@@ -19,20 +19,20 @@ const OPEN: u8 = 1;
 const CLOSED: u8 = 2;
 
 impl Doors {
-    /// Opens them, unless they are closed for good.
+    /// Opens the entrances. Has no effect once they are closed.
     pub(crate) fn open(&self) {
         // Fails only where they are open or closed already.
         let _ = self.0.compare_exchange(0, OPEN, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Closes them for good.
+    /// Closes the entrances until the process ends.
     pub(crate) fn close(&self) {
         self.0.store(CLOSED, Ordering::SeqCst);
     }
 }
 
-/// A way into the data plane beside its listeners. It outlives borrows of the engine; when that has
-/// ended, nobody is let in.
+/// An entrance to the data plane beside its listeners. It may outlive the engine; after the
+/// engine's end, it refuses every connection.
 #[derive(Clone)]
 pub struct Entrance {
     pub(crate) inboxes: Arc<[Inbox]>,
@@ -43,10 +43,10 @@ pub struct Entrance {
 
 /// A connection that was made through the entrance.
 pub struct Inside {
-    /// Its end outside.
+    /// The caller's end of the connection.
     pub stream: UnixStream,
-    /// Dead when nothing that the connection has asked for is under way any more, which may be
-    /// later than its end: what a store works on is not taken back.
+    /// Can be upgraded as long as a request of the connection is in progress. That may be longer
+    /// than the connection lasts: a request in a store is not cancelled.
     pub held: Weak<()>,
     /// Lends a client's own socket in its place.
     pub lender: Lender,
@@ -59,12 +59,12 @@ impl Entrance {
         self.directory.get(id).is_some()
     }
 
-    /// A new connection of a client at `peer`.
+    /// Opens a connection for a client at `peer`.
     ///
     /// # Errors
-    /// - `NotConnected`: the doors are not open yet, or not any more.
+    /// - `NotConnected`: the data plane is starting or stopping.
     /// - `PermissionDenied`: no volume is attached to the address.
-    /// - `ResourceBusy`: there is no place; the text says why.
+    /// - `ResourceBusy`: a limit on connections is reached; the text says which.
     /// - Any other: the system refuses a socket.
     pub fn connect(&self, peer: HostAddress) -> io::Result<Inside> {
         match self.doors.0.load(Ordering::SeqCst) {
@@ -120,7 +120,7 @@ mod tests {
         stream.read_exact(&mut greeting).unwrap();
         assert_eq!(&greeting[..8], b"NBDMAGIC");
         assert!(held.upgrade().is_some());
-        // The data plane's end is closed, and let go.
+        // The data plane closes its end, and drops it.
         stream.write_all(&[0xff; 4]).unwrap();
         assert_eq!(stream.read(&mut greeting).unwrap(), 0);
         let another = entrance.connect(HostAddress::Local).unwrap();

@@ -1,71 +1,73 @@
 //! How long to watch for the next event before going to sleep. To sleep and be woken by another
 //! processor costs tens of microseconds on a virtual machine, as much as a whole request; a client
-//! that works with one request at a time pays it for each. So for as long as the events come soon
-//! after one another, they are watched for; where they do not, nothing is spent. The rule is the
-//! one by which KVM waits for halted processors (Documentation/virt/kvm/halt-polling.rst), with one
-//! more: a client that the system has put on the same processor cannot ask while it is watched for.
-//! There the event comes right after the sleep has begun, and not before. So a watcher that
-//! has watched for the longest time in vain, several times in a row, does not watch for a while,
-//! and not for twice as long when it happens again. A single time proves nothing: a client's own
-//! work takes longer now and then.
+//! that works with one request at a time pays it for each. So as long as events follow each other
+//! closely, the caller watches for them; otherwise it spends nothing. The rule is KVM's for halted
+//! processors (Documentation/virt/kvm/halt-polling.rst), with one addition: a client that the
+//! system has put on the same processor cannot send while that processor watches. Its event comes
+//! right after the sleep has begun, and not before. So after several watches of the longest time in
+//! a row without an event, the watcher rests: it does not watch for a number of waits, and for
+//! twice as many when this happens again. One such watch is no reason to rest: a client's own work
+//! takes longer now and then.
 
 use evenkeel_core::time::Duration;
 
-/// The first step from none.
+/// The first budget above zero.
 const START: Duration = Duration { ns: 10_000 };
 
-/// Waits without watching after the first watch that was in the way: what its steps took is then
-/// about a thirtieth of what the waits take.
+/// Waits without watching in the first rest. The watches before a rest then take about a thirtieth
+/// of the time of the waits.
 const REST_MIN: u32 = 1_000;
 
-/// The most of them: some tens of milliseconds after the client has moved to another processor.
+/// The longest rest, in waits. It ends some tens of milliseconds after the client has moved to
+/// another processor.
 const REST_MAX: u32 = 16_000;
 
-/// Watches for the longest time, one after the other, that were in vain where they are in the way.
+/// Watches of the longest time in a row without an event after which a rest begins.
 const IN_VAIN: u8 = 4;
 
-/// How long to watch, learnt from how long the last waits took.
+/// How long to watch, derived from the duration of the last waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     budget: Duration,
-    /// Watches for the longest time that were in vain since one was not.
+    /// Watches of the longest time in a row without an event.
     in_vain: u8,
-    /// Waits left without watching.
+    /// Waits without watching that are left of the rest.
     rest: u32,
-    /// How many there will be when watching is in the way again.
+    /// Waits without watching in the next rest.
     next_rest: u32,
 }
 
 impl Patience {
-    /// The longest watch: what sleeping and waking cost at worst.
+    /// The longest watch: the highest cost of a sleep and a wake-up.
     pub const MAX: Duration = Duration { ns: 50_000 };
 
-    /// None at first.
+    /// Creates a state that does not watch at first.
     #[must_use]
     pub const fn new() -> Self {
         Self { budget: Duration { ns: 0 }, in_vain: 0, rest: 0, next_rest: REST_MIN }
     }
 
-    /// How long to watch now.
+    /// Returns how long to watch now.
     #[must_use]
     pub const fn budget(self) -> Duration {
         self.budget
     }
 
-    /// Takes note that the event came while it was watched for.
+    /// Records that the event came during the watch.
     pub fn caught(&mut self) {
         self.in_vain = 0;
         self.next_rest = REST_MIN;
     }
 
-    /// Takes note that it did not, and how long the wait took in all, watching and sleeping.
+    /// Records that the event came after the watch. `waited` is the whole wait, watching and
+    /// sleeping.
     pub fn missed(&mut self, waited: Duration) {
         if self.rest > 0 {
             self.rest -= 1;
             return;
         }
         let ns = if waited.ns > 2 * Self::MAX.ns {
-            // It would not have paid.
+            // A watch of the longest time would not have caught it.
             self.budget.ns / 2
         } else if self.budget >= Self::MAX {
             self.in_vain += 1;
@@ -93,7 +95,8 @@ impl Default for Patience {
 mod tests {
     use super::*;
 
-    /// The budget in microseconds after waits of so many, each watched for as far as it goes.
+    /// Returns the budget in microseconds after waits of these durations. The event is caught if
+    /// the budget covers the wait.
     fn after(patience: &mut Patience, waits_us: impl IntoIterator<Item = u64>) -> u64 {
         for us in waits_us {
             let waited = Duration { ns: us * 1_000 };
@@ -134,10 +137,10 @@ mod tests {
         let waits = 100_000;
         let watched_ns = in_the_way(&mut patience, waits);
         assert!(watched_ns < u64::from(waits) * 8_000 / 250, "{watched_ns} ns of watching");
-        // The client moves away, and is watched for again after the longest rest.
+        // The client moves to another processor, and is watched for again after the longest rest.
         after(&mut patience, (0..REST_MAX).map(|_| 30));
         assert_eq!(after(&mut patience, [30, 30, 30, 30]), 40);
-        // One watch that succeeds, and it is as it was at first.
+        // After one watch that succeeds, the first rest is short again.
         in_the_way(&mut patience, 1 + u32::from(IN_VAIN));
         assert_eq!(patience.rest, REST_MIN);
     }

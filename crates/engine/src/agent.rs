@@ -1,10 +1,10 @@
-//! The control plane's commands: what may block (files made, grown, deleted) is done in the
-//! caller's thread, the rest by the volume's home reactor.
+//! The control plane's commands. Work that may block (creating, growing and deleting files) runs in
+//! the caller's thread, the rest in the volume's home reactor.
 //!
 //! Commands of one volume run one after the other ([`VolumeTurns`]). [`Placement`] is locked while
-//! places are looked for and taken, and never while the pool makes, grows, opens or deletes bytes:
-//! a slow device holds up the commands of its own volume only. So what was found out about places
-//! before the pool's work is found out again after it.
+//! a core is chosen, and never while the pool creates, grows, opens or deletes bytes: a slow device
+//! delays the commands of its own volume only. So a placement that was computed before the pool's
+//! work is computed again after it.
 
 mod background;
 mod release;
@@ -36,10 +36,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// How long a reactor may take to answer: longer than any disk takes for what is in flight.
+/// Time limit for a reactor's answer: longer than any disk takes for its requests in flight.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// See the module's text.
+/// Executes the control plane's commands; see the module's text.
 pub(crate) struct EngineAgent {
     pool: Arc<dyn Pool>,
     inboxes: Arc<[Inbox]>,
@@ -47,42 +47,43 @@ pub(crate) struct EngineAgent {
     shared_device: Arc<SharedDevice>,
     flush_marks: Arc<FlushMarks>,
     clock: Clock,
-    /// Which hosts have limits, and where they are. Held while a volume or a host gets a place, is
-    /// changed or goes, but not while the pool works.
+    /// Hosts with limits, and their cores. Locked while a volume or a host is placed, changed or
+    /// removed, but not while the pool works.
     placement: Mutex<Placement>,
-    /// Which volumes have a command under way.
+    /// Volumes with a command in progress.
     turns: VolumeTurns,
     background: background::Background,
     /// The capacity that may be sold; unknown before a calibration.
     capacity: Mutex<Capacity>,
-    /// What was posted to volumes' cores and is not answered yet: one answer a volume.
+    /// Answers that volumes' home cores still owe after a timeout, at most one a volume.
     unanswered: Mutex<BTreeMap<VolumeId, Receiver<Result<(), String>>>>,
-    /// Volumes that are given up, and whose end was not told yet.
+    /// Volumes that are given up, and whose remaining credits were not yet returned to the control
+    /// plane.
     releases: Mutex<BTreeMap<VolumeId, release::Release>>,
-    /// How long a reactor may take to answer.
+    /// Time limit for a reactor's answer.
     answer_max: Duration,
 }
 
-/// What is known of a volume's bytes at rest.
+/// State of a volume's bytes at rest before a command.
 #[derive(Clone, Copy)]
 enum AtRest {
-    /// As many as it has.
+    /// They exist in the volume's size.
     Complete,
-    /// None, unless they were being made before.
+    /// They do not exist, unless an earlier attempt has created them.
     New,
-    /// The same, and they begin as a snapshot is.
+    /// As `New`; the volume begins with the contents of a snapshot.
     From(SnapshotId),
-    /// So many, or more if they were being added to before.
+    /// They have this size, or more if an earlier attempt has grown them.
     Growing(ByteCount),
 }
 
-/// What a volume is applied with when its home does not hold it yet.
+/// State that a volume's home core needs in order to serve it.
 enum Held {
-    /// Its home holds it.
+    /// None: the core serves the volume already.
     Already,
-    /// It is opened.
+    /// Its store, which was just opened.
     Opened(Box<dyn Store>),
-    /// It comes from another core.
+    /// The state with which another core has released it.
     Released(Box<Released>),
 }
 
@@ -111,7 +112,7 @@ impl EngineAgent {
         }
     }
 
-    /// What control is told from now on when it asks what may be sold.
+    /// Sets the capacity that the control plane gets when it asks for it.
     pub(crate) fn set_capacity(&self, capacity: Capacity) {
         *self.capacity.lock().unwrap_or_else(PoisonError::into_inner) = capacity;
     }
@@ -160,8 +161,8 @@ impl EngineAgent {
         StoreHealth { copies_mended, volumes_salvaged, unfinished, without_space, damaged_sectors }
     }
 
-    /// Whether a volume's home has answered what it was told before. Until it has, it is told
-    /// nothing new, and nobody waits for it again.
+    /// Returns an error while the volume's home has not answered an earlier command. Until then the
+    /// home receives no new command for the volume, and no other thread waits for it.
     fn hear_of(&self, id: VolumeId) -> Result<(), Failed> {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         if unanswered.get(&id).is_some_and(|answer| answer.try_recv() == Err(TryRecvError::Empty)) {
@@ -172,19 +173,19 @@ impl EngineAgent {
         self.hear_of_release(id)
     }
 
-    /// Opens a volume; its bytes are made or added to only where that is what is to be done. What
-    /// is made for a volume that is refused is deleted; what was there before stays.
+    /// Opens a volume. Its bytes are created or grown first if `at_rest` says so. If the volume is
+    /// refused, bytes that this call has created are deleted; others stay.
     fn open(&self, state: VolumeState, at_rest: AtRest) -> Result<(), Failed> {
         let id = state.id;
         if !matches!(at_rest, AtRest::Complete) {
-            // What there is no place for is neither made nor added to.
+            // Checks for room first: a volume that no core can take is neither created nor grown.
             self.prepare(&mut self.placement(), None, &state)?;
         }
         let is_made = matches!(at_rest, AtRest::New | AtRest::From(_));
         let is_new = is_made && !self.pool.has(id).map_err(failed)?;
         let opened = self.make_and_open(state, at_rest);
         match opened {
-            // Without an answer, it may be served yet.
+            // If the home has not answered, it may still serve the volume.
             Err(refused)
                 if is_new && !matches!(refused.kind, FailedKind::Unanswered | FailedKind::Down) =>
             {
@@ -215,7 +216,8 @@ impl EngineAgent {
         self.bring(home, unaligned::served(store.geometry()), state, Held::Opened(store))
     }
 
-    /// Opens a volume's store, and learns whether a flush of the volume has failed before.
+    /// Opens a volume's store, and reads from the pool whether a flush of the volume has failed
+    /// before.
     fn open_store(&self, id: VolumeId, size: ByteCount) -> Result<Box<dyn Store>, Failed> {
         self.flush_marks.recall(self.pool.as_ref(), id).map_err(failed)?;
         self.pool.open(id, size).map_err(failed)
@@ -231,22 +233,22 @@ impl EngineAgent {
             return Err(failed(StoreError::Size { id, present, asked: state.size }));
         }
         let mut placement = self.placement();
-        // Other volumes' hosts may have brought it elsewhere meanwhile.
+        // A command for another volume may have moved this one meanwhile.
         let entry = self.directory.get(id).unwrap_or(entry);
         let home = self.prepare(&mut placement, Some(&entry), &state)?;
-        // It may have been brought to its hosts.
+        // `prepare` may have moved the volume to the core of its hosts.
         let entry = self.directory.get(id).unwrap_or(entry);
-        // Whatever is refused leaves the volume where it was, as it was: until here, and by its
-        // home. Nothing that was grown is.
+        // A refusal, here or by the home, leaves the volume on its core and in its state. Only a
+        // growth of its bytes remains.
         self.settle_hosts(&mut placement, home, &state)?;
         let geometry = Geometry { size: state.size, ..entry.geometry };
-        // Whoever uses it from now on has seen that something could not be made durable.
+        // Clients that attach the volume anew have no data from before a failed flush.
         let is_anew = entry.attachments.is_empty() && !state.attachments.is_empty();
         let reopens = is_anew && self.ask(entry.home, |ack| Message::MustReopen(id, ack))?;
         if home == entry.home && !reopens {
-            // Before its home hears of it, so that no host that is being detached slips in
-            // meanwhile. A client that already sees the new size can only be told that the range is
-            // not there yet.
+            // Changed before the home gets the command, so that no host that is being detached
+            // connects meanwhile. If a client already sees the new size, it only gets an error for
+            // the new range.
             let attachments = state.attachments.clone();
             self.directory.insert(id, Entry { home, geometry, attachments });
             let told = self.tell(home, state, Held::Already);
@@ -255,7 +257,8 @@ impl EngineAgent {
             }
             return told;
         }
-        // Nobody may come to the old home any more, nor to the new one before it is there.
+        // No client may connect at the old home any more, or at the new one before the volume is
+        // there.
         let attachments = Vec::new();
         self.directory.insert(id, Entry { home: entry.home, geometry, attachments });
         let open = || self.pool.open(id, state.size);
@@ -267,7 +270,7 @@ impl EngineAgent {
                 })?)
             }
             Some(released) => Held::Released(released),
-            // It was released to somebody who no longer waited, and so closed.
+            // It was released for an earlier command whose time limit had passed, and so closed.
             None => {
                 let store = self.open_store(id, state.size)?;
                 if is_anew {
@@ -279,8 +282,9 @@ impl EngineAgent {
         self.bring(home, geometry, state, held)
     }
 
-    /// Makes a core a volume's home, and tells everybody. A volume that is refused there is closed
-    /// and struck out: when it is applied again, it is opened again.
+    /// Makes a core a volume's home, and enters it in the directory. If the core refuses the
+    /// volume, it is closed and removed from the directory: the next command that applies it opens
+    /// it again.
     fn bring(
         &self,
         home: u16,
@@ -299,10 +303,10 @@ impl EngineAgent {
         told
     }
 
-    /// The core that a volume is to be on: where the hosts with limits are to which it is to be
-    /// attached, else where it is, else the one with the fewest volumes. What is on several cores
-    /// and may be on one only is brought together. The core has room for the volume as it is to be
-    /// and for its hosts.
+    /// Returns the core for a volume: the core of its hosts with limits, otherwise its present
+    /// core, otherwise the one with the fewest volumes. If these hosts and the volume are on
+    /// several cores, they are brought together on one first. The core has room for the volume in
+    /// its new state and for its hosts.
     fn prepare(
         &self,
         placement: &mut Placement,
@@ -311,7 +315,7 @@ impl EngineAgent {
     ) -> Result<u16, Failed> {
         let stays =
             |entry: &&Entry| state.attachments.iter().any(|a| entry.attachments.contains(a));
-        // Whoever uses it goes on.
+        // A host that stays attached may have connections: the volume moves with them.
         let in_use = before.filter(stays);
         let mut cores = placement.cores(&state.attachments);
         cores.extend(in_use.map(|entry| entry.home));
@@ -334,9 +338,10 @@ impl EngineAgent {
         Ok(home)
     }
 
-    /// Brings to one core what a volume connects: the hosts with limits to which it is to be
-    /// attached, their volumes, the other hosts of those, and so on; with it, if it is in use. The
-    /// core where most of them are connected to; if they cannot get there, another one of theirs.
+    /// Brings to one core all that a volume connects: the hosts with limits to which it is to be
+    /// attached, their volumes, the other hosts of those, and so on; also the volume itself, if it
+    /// is in use. Prefers the core with most of their connections; if that one refuses, tries the
+    /// other cores of the group. Returns the core.
     fn bring_together(
         &self,
         placement: &mut Placement,
@@ -375,8 +380,8 @@ impl EngineAgent {
         group
     }
 
-    /// Moves to one core what of a group is on others, with its connections. What is refused stays
-    /// where it is; what has moved until then is in order, too.
+    /// Moves the volumes and hosts of a group that are on other cores to `target`, with their
+    /// connections. If a move is refused, its volumes stay on their core; earlier moves remain.
     fn gather(&self, placement: &mut Placement, group: &Group, target: u16) -> Result<(), Failed> {
         let mut coming = Newcomers { move_in: true, ..Newcomers::default() };
         let others: Vec<u16> = group.cores().into_iter().filter(|core| *core != target).collect();
@@ -405,12 +410,12 @@ impl EngineAgent {
         let result = match self.ask(target, |ack| Message::Join(party, ack)) {
             Ok(Ok(())) => Ok(()),
             Ok(Err((party, reason))) => {
-                // It goes home.
+                // The volumes and hosts in `party` return to their core.
                 volumes.retain(|id| party.volumes().all(|other| other != *id));
                 hosts.retain(|id| party.hosts().all(|other| other != *id));
                 Err(refused(reason))
             }
-            // It has room and the message: it takes them in when it goes on.
+            // The target has room and has received the message: it takes them in when it continues.
             Err(failed) if failed.kind == FailedKind::Unanswered => Ok(()),
             Err(failed) => return Err(failed),
         };
@@ -424,7 +429,7 @@ impl EngineAgent {
         attachments.unwrap_or_default().iter().map(|attachment| attachment.host).collect()
     }
 
-    /// Makes the hosts with limits known on the core where their volume is.
+    /// Adds the hosts with limits to the core of their volume.
     fn settle_hosts(
         &self,
         placement: &mut Placement,
@@ -471,7 +476,8 @@ impl EngineAgent {
         Ok(())
     }
 
-    /// Which part of the device is this node's; how it has used it.
+    /// Sets this node's part of the device, if given. Returns how the node has used its part since
+    /// the last call.
     fn divide(&self, part: Option<NodePart>) -> NodeUse {
         if let Some(part) = part {
             self.shared_device.divide(self.clock.now(), &part);
@@ -525,7 +531,7 @@ impl EngineAgent {
             warn!(volume = %id, %error, "the note is left that a flush of a deleted volume failed");
         }
         let deleted = self.pool.delete(id).map_err(failed);
-        // The snapshot that it was made of may be free to go.
+        // The snapshot from which the volume was created may now be removable.
         self.attend_all();
         deleted
     }
@@ -542,7 +548,7 @@ impl EngineAgent {
             kind: FailedKind::NotFound,
             message: format!("the data plane holds no volume {id}; it is made when it is applied"),
         };
-        // Not while it is on its way from one core to another.
+        // Not while the volume moves from one core to another.
         let _guard = self.placement();
         let home = self.directory.get(id).ok_or_else(unknown)?.home;
         let found = self.ask(home, |ack| Message::SetBalances(id, balances, ack))?;
@@ -579,7 +585,7 @@ impl EngineAgent {
     }
 
     fn report(&self) -> Result<Report, Failed> {
-        // Asked together, answered side by side.
+        // All cores are asked first, so that they answer in parallel.
         let cores = 0..self.inboxes.len();
         self.joined(cores.map(|core| self.post(core as u16, Message::Report)).collect())
     }
@@ -596,7 +602,7 @@ impl EngineAgent {
         self.joined(asked.map(post).collect())
     }
 
-    /// The reports of several cores as one.
+    /// Waits for the reports of several cores, and returns them as one.
     fn joined(&self, answers: Vec<Receiver<Report>>) -> Result<Report, Failed> {
         let mut all = Report::default();
         for answer in &answers {
@@ -630,7 +636,8 @@ impl EngineAgent {
         let mut all = Vec::new();
         let mut cores: Vec<(u16, Option<VolumeId>)> =
             (0..self.inboxes.len() as u16).map(|core| (core, None)).collect();
-        // Side by side, and each core a little at a time: between two answers it serves clients.
+        // The cores answer in parallel, each with one page at a time: between two pages it serves
+        // clients.
         while !cores.is_empty() {
             let ask = |(core, after): (u16, Option<VolumeId>)| {
                 (core, self.post(core, |ack| Message::Latencies(after, ack)))
@@ -643,7 +650,7 @@ impl EngineAgent {
             }
         }
         all.sort_by_key(|(id, _)| *id);
-        // One that has moved to another core meanwhile was met on both.
+        // A volume that has moved to another core meanwhile was found on both.
         all.dedup_by_key(|(id, _)| *id);
         Ok(all)
     }
@@ -688,7 +695,8 @@ fn refused(message: String) -> Failed {
     Failed { kind: FailedKind::Refused, message }
 }
 
-/// Why a volume cannot be as it is to be: what it connects is on different cores and stays there.
+/// Returns the error for a volume whose hosts and volumes are on different cores and cannot be
+/// brought together.
 fn apart(
     placement: &Placement,
     in_use: Option<&Entry>,
@@ -712,7 +720,7 @@ fn apart(
 /// Converts a store's error of a volume that is still served.
 fn failed_while_open(error: StoreError) -> Failed {
     let Failed { kind, message } = failed(error);
-    // Damaged are the bytes of a volume that is not served.
+    // Damage is reported only for volumes that are not served.
     let kind = if kind == FailedKind::Damaged { FailedKind::Refused } else { kind };
     Failed { kind, message }
 }
@@ -828,7 +836,7 @@ mod tests {
         assert_eq!(told.len(), 1, "told once");
         let Some(Message::Apply(_, None, ack)) = told.pop() else { panic!("something else") };
         ack.send(Ok(())).unwrap();
-        // Only now is there anything new to be said.
+        // Only now does the home get a new command.
         assert_eq!(kind(agent.call(Command::Apply(detached))), FailedKind::Unanswered);
         assert_eq!(messages[0].take().len(), 1);
     }

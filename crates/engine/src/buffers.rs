@@ -1,46 +1,48 @@
-//! The bounded pool of payload memory of one core. Buffers are kept when they come back, so that
-//! nothing is allocated per I/O in the steady state; what is handed out never exceeds the bound.
+//! The bounded pool of payload memory of one core. Returned buffers are kept, so that nothing is
+//! allocated per I/O in the steady state. Buffers in use and kept buffers never exceed the bound
+//! together.
 
 use evenkeel_core::limits::{QUANTUM_BYTES_MAX, REQUEST_BYTES_MAX};
 use evenkeel_store::buffer::Buffer;
 
-/// Sizes buffers come in. A request takes the smallest that holds it: four classes waste at most
-/// three quarters of a buffer and usually nothing, since clients ask in powers of two.
+/// Sizes of buffers. A request gets the smallest that holds it: four classes waste at most three
+/// quarters of a buffer and usually nothing, since clients ask for powers of two.
 const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX as usize];
 
-/// From here on memory is worth giving back to the system, which takes a moment.
+/// Freed bytes from which the allocator is asked to return pages to the system, which takes a
+/// moment.
 const TRIM_BYTES_MIN: usize = 16 << 20;
 
 const _: () = assert!(CLASS_BYTES[3] == 256 << 10);
 
-/// The longest requests of all lines but the last.
+/// The longest requests of each line but the last, in bytes.
 const LINE_BYTES: [u32; LINES - 1] = [QUANTUM_BYTES_MAX, 4 << 20];
 
-/// Lines in which requests wait for memory, by what they need: small ones do not wait behind large
+/// Lines in which requests wait for memory, by their size: small requests do not wait behind large
 /// ones.
 pub const LINES: usize = 3;
 
-/// In which line a request of `bytes` waits.
+/// Returns the line in which a request of `bytes` waits.
 #[must_use]
 pub fn line_of(bytes: u32) -> usize {
     LINE_BYTES.iter().filter(|most| bytes > **most).count()
 }
 
-/// How much of the memory those hold for whom a request wants some, in bytes.
+/// Memory that the volume and the connection of a request hold, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Its volume.
+    /// Held by the volume.
     pub by_volume: usize,
-    /// Its connection.
+    /// Held by the connection.
     pub by_connection: usize,
 }
 
-/// What a request waits for: the holder of the memory that it lacks.
+/// The limit that a request for memory has reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
-    /// Its volume and others; the connection holds nothing.
+    /// The volume's, or the core's; or the connection holds nothing.
     Volume,
-    /// Its connection: others of the volume may have some.
+    /// The connection's: other connections of the volume may get memory.
     Connection,
 }
 
@@ -48,18 +50,18 @@ pub enum Lacking {
 #[derive(Debug)]
 pub struct BufferPool {
     free: [Vec<Buffer>; CLASS_BYTES.len()],
-    /// Bytes that exist: handed out and kept.
+    /// Bytes of all buffers, in use and kept.
     bytes: usize,
     bytes_max: usize,
-    /// Bytes handed out.
+    /// Bytes of buffers in use.
     in_use: usize,
     gave_back: u64,
-    /// Of each class: how many kept buffers nobody needed since the last trim.
+    /// For each class, the kept buffers that were not used since the last trim.
     unneeded: [usize; CLASS_BYTES.len()],
 }
 
 impl BufferPool {
-    /// A pool of at most `bytes_max` bytes.
+    /// Creates a pool of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self {
@@ -72,11 +74,11 @@ impl BufferPool {
         }
     }
 
-    /// A buffer of at least `length` bytes (at most one quantum), or `None` while the bound is
-    /// reached. Its content is what its last user left: fill it before it is read.
+    /// Takes a buffer of at least `length` bytes (at most one quantum); `None` while the bound is
+    /// reached. It still has the bytes of its last use: fill it before it is read.
     ///
     /// # Panics
-    /// When `length` is more than a quantum, which the scheduler never hands out.
+    /// If `length` is more than a quantum, which the scheduler never dispatches.
     pub fn take(&mut self, length: u32) -> Option<Buffer> {
         let class = class_of(length as usize);
         if let Some(buffer) = self.free[class].pop() {
@@ -106,15 +108,15 @@ impl BufferPool {
         self.check();
     }
 
-    /// Buffers that came back since the beginning: whoever found the pool exhausted need not look
-    /// again before this changes.
+    /// Returns how many buffers have come back since the beginning. A caller that found the pool
+    /// exhausted need not try again before this changes.
     #[must_use]
     pub fn gave_back(&self) -> u64 {
         self.gave_back
     }
 
-    /// Frees the kept buffers that nobody needed since the last call. Called once a second, it
-    /// gives an idle server's memory back.
+    /// Frees the kept buffers that were not used since the last call. Called once a second, it
+    /// returns an idle server's memory.
     pub fn trim(&mut self) {
         let before = self.bytes;
         for (free, unneeded) in self.free.iter_mut().zip(&mut self.unneeded) {
@@ -131,22 +133,22 @@ impl BufferPool {
         }
     }
 
-    /// Whether there is no memory here at all.
+    /// Returns whether the pool has no buffer, neither in use nor kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Bytes that are handed out at present.
+    /// Returns the bytes of buffers in use.
     #[must_use]
     pub fn bytes_in_use(&self) -> usize {
         self.in_use
     }
 
-    /// Whether a request of `bytes` can have all its buffers.
+    /// Returns whether a request of `bytes` can have all its buffers.
     ///
     /// # Errors
-    /// The holder of the memory that the request lacks.
+    /// The limit that the request would exceed.
     pub fn room_for(&self, bytes: u32, held: Held) -> Result<(), Lacking> {
         let quantum = QUANTUM_BYTES_MAX as usize;
         let (whole, rest) = (bytes as usize / quantum, bytes as usize % quantum);
@@ -163,17 +165,17 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Bytes of memory that a request of `bytes` leaves to smaller ones. A few large replies that
-    /// their clients do not fetch then do not stop smaller requests.
+    /// Returns the bytes of memory that a request of `bytes` leaves to smaller ones. So a few large
+    /// replies that their clients do not fetch do not stop smaller requests.
     fn kept_from(&self, bytes: u32) -> usize {
         line_of(bytes) * self.bytes_max / 8
     }
 
-    /// Asserts that the sums are those of the buffers, which all are of the size of their class,
-    /// and that the bound holds.
+    /// Asserts that the sums are those of the buffers, that all buffers have the size of their
+    /// class, and that the bound holds.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants(&self) {
         self.check_sums();
         for (free, bytes) in self.free.iter().zip(CLASS_BYTES) {
@@ -182,7 +184,7 @@ impl BufferPool {
         }
     }
 
-    /// The same without a look at each buffer.
+    /// Asserts the sums and the bound, without the size of each buffer.
     fn check_sums(&self) {
         let kept = self.free.iter().zip(CLASS_BYTES).map(|(free, bytes)| free.len() * bytes);
         let kept = kept.sum::<usize>();
@@ -191,14 +193,14 @@ impl BufferPool {
         assert!(self.bytes <= most, "{} bytes of payload memory, {most} at most", self.bytes);
     }
 
-    /// Looks at the sums after each change, in debug builds. [`Self::trim`] looks at each buffer.
+    /// Checks the sums after each change, in debug builds. [`Self::trim`] checks each buffer.
     fn check(&self) {
         if cfg!(debug_assertions) {
             self.check_sums();
         }
     }
 
-    /// Frees one kept buffer of another class to make room; the bytes gained.
+    /// Frees one kept buffer to make room. Returns its bytes.
     fn drop_one_kept(&mut self) -> Option<usize> {
         self.free.iter_mut().rev().find_map(Vec::pop).map(|buffer| buffer.capacity())
     }

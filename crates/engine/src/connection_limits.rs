@@ -1,5 +1,5 @@
-//! Who may have how many connections, over all cores. Asked when a connection is accepted, when it
-//! agrees on a volume and when it ends; never for an I/O.
+//! Limits on connections over all cores. Checked when a connection is accepted, when its client
+//! chooses a volume and when it ends; never for an I/O.
 //!
 //! A client that has not chosen a volume yet holds a place among the handshakes. Handshakes are
 //! short. If all places are taken, a new client replaces the oldest handshake of the peer with the
@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many there may be.
+/// Maximum numbers of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections in all, handshakes included.
+    /// All connections, handshakes included.
     pub connections: usize,
     /// Connections of one host to one volume.
     pub per_volume: usize,
-    /// Clients that have agreed on nothing yet; so many connections are kept for them.
+    /// Connections in a handshake. This number is reserved for them.
     pub handshakes: usize,
-    /// Those of one host.
+    /// Connections of one host in a handshake.
     pub handshakes_per_peer: usize,
 }
 
 impl Bounds {
-    /// Those of a server with so many cores that may open so many files. Half of the files are left
-    /// for volumes and for the API.
+    /// Returns the bounds of a server with this number of cores that may open `files` files. Half
+    /// of the files are left for volumes and for the API.
     #[must_use]
     pub fn new(cores: u16, files: Option<u64>) -> Self {
         let wanted = usize::from(cores.max(1)) * CONNECTIONS_PER_CORE_MAX;
@@ -48,7 +48,7 @@ impl Bounds {
     }
 }
 
-/// Why there is no place.
+/// Reason why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoPlace {
     /// The server has this number of connections, its maximum.
@@ -57,7 +57,7 @@ pub enum NoPlace {
     Host(usize),
     /// The volume has this number of connections from this host, its maximum.
     Volume(usize),
-    /// The place among the handshakes was given to another.
+    /// Another handshake has taken this one's place.
     Taken,
 }
 
@@ -80,23 +80,23 @@ impl fmt::Display for NoPlace {
     }
 }
 
-/// A handshake that has to end, because its place was given to another.
+/// A handshake that has to end, because another one has taken its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evicted {
-    /// The core where it is.
+    /// Its core.
     pub core: u16,
-    /// Which: [`Slot::ticket`].
+    /// Its slot's [`Slot::ticket`].
     pub ticket: u64,
 }
 
 /// One host's connections.
 #[derive(Debug, Default)]
 struct Peer {
-    /// Those that have agreed on nothing yet, by ticket, so the oldest first; and where they are.
+    /// The cores of its handshakes by ticket, so the oldest first.
     handshakes: BTreeMap<u64, u16>,
-    /// Those to each volume.
+    /// Number of connections to each volume.
     volumes: BTreeMap<VolumeId, usize>,
-    /// The sum of those.
+    /// Number of connections to all volumes.
     connections: usize,
 }
 
@@ -105,7 +105,7 @@ struct Table {
     peers: BTreeMap<HostAddress, Peer>,
     handshakes: usize,
     connections: usize,
-    /// Slots that exist: what of the handshakes was put out and is not closed yet counts here.
+    /// Slots that exist, including those of evicted handshakes that are not closed yet.
     slots: usize,
     next_ticket: u64,
 }
@@ -123,15 +123,15 @@ impl Default for Slots {
     }
 }
 
-/// A connection's place; dropping it gives the place back.
+/// A connection's place among all connections. Dropping it frees the place.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
     peer: HostAddress,
-    /// Its number: a later one is larger.
+    /// Its number. Numbers increase.
     pub ticket: u64,
     volume: Option<VolumeId>,
-    /// Kept for as long as anything of the connection is under way, for who made it.
+    /// State for the creator of the connection, kept as long as a request of it is in progress.
     pub kept: Option<Kept>,
 }
 
@@ -167,20 +167,20 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing in it panics between two changes that belong together.
+        // No panic is possible between two changes that belong together.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    /// Whose handshake ends so that one more of `peer` finds room, if any has to.
+    /// Removes a handshake if one more of `peer` exceeds a limit. Returns the one to close.
     fn make_room(&mut self, peer: HostAddress, bounds: &Bounds) -> Option<Evicted> {
         let held = |of: &Peer| of.handshakes.len();
         let own = self.peers.get(&peer).map_or(0, held);
         let from = if own >= bounds.handshakes_per_peer {
             peer
         } else if self.handshakes >= bounds.handshakes {
-            // Counted as if the newcomer were in: of equals, it is the newcomer's own that goes.
+            // Counted as if the newcomer were in: among equals, it replaces one of its own host.
             let greediest = self.peers.iter().max_by_key(|(_, of)| held(of));
             match greediest {
                 Some((other, of)) if held(of) > own + 1 => *other,
@@ -197,7 +197,7 @@ impl Table {
         Some(Evicted { core, ticket })
     }
 
-    /// Whether `peer` may have one more connection to `volume`.
+    /// Returns an error if `peer` may not have one more connection to `volume`.
     fn may_join(
         &self,
         peer: HostAddress,
@@ -210,13 +210,13 @@ impl Table {
         if to_volume >= bounds.per_volume {
             return Err(NoPlace::Volume(to_volume));
         }
-        // What no other host has, and half of it: so much this one may hold.
+        // A host may hold half of the connections that other hosts leave.
         let room = bounds.connections - bounds.handshakes;
         let of_this_host = room.saturating_sub(self.connections - of.connections) / 2;
         if of.connections >= of_this_host {
             return Err(NoPlace::Host(of.connections));
         }
-        // The same again among the host's volumes.
+        // A volume may hold half of those that the host's other volumes leave.
         let of_this_volume = (of_this_host - (of.connections - to_volume)).div_ceil(2);
         if to_volume >= of_this_volume {
             return Err(NoPlace::Volume(to_volume));
@@ -233,18 +233,18 @@ impl Table {
 }
 
 impl Slot {
-    /// Whether this client could be one of `volume` now.
+    /// Checks whether this client could connect to `volume` now.
     ///
     /// # Errors
-    /// Why not, in words for the client.
+    /// The limit that is reached, as a message for the client.
     pub fn may_join(&self, volume: VolumeId) -> Result<(), NoPlace> {
         self.slots.lock().may_join(self.peer, volume, &self.slots.bounds)
     }
 
-    /// Becomes a connection to `volume`; a handshake no more.
+    /// Turns the handshake into a connection to `volume`.
     ///
     /// # Errors
-    /// When there is no place, or the one among the handshakes was given to another.
+    /// If a limit is reached, or another handshake has taken the place of this one.
     pub fn join(&mut self, volume: VolumeId) -> Result<(), NoPlace> {
         let mut table = self.slots.lock();
         table.may_join(self.peer, volume, &self.slots.bounds)?;
@@ -303,7 +303,7 @@ mod tests {
         VolumeId::from_bits(number)
     }
 
-    /// As many connections as `peer` gets to `volume`.
+    /// Returns as many connections as `peer` gets to `volume`, and the reason for the end.
     fn all(slots: &Arc<Slots>, peer: HostAddress, volume: VolumeId) -> (Vec<Slot>, NoPlace) {
         let mut held = Vec::new();
         loop {
@@ -341,7 +341,7 @@ mod tests {
         let (second, _) = all(&slots, HostAddress::Local, volume(2));
         let (third, why) = all(&slots, HostAddress::Local, volume(3));
         assert_eq!((second.len(), third.len(), why), (125, 63, NoPlace::Volume(63)));
-        // What is closed is free again.
+        // Closed connections make room again.
         drop(second);
         assert_eq!(all(&slots, HostAddress::Local, volume(4)).0.len(), 94);
         drop((first, third));
@@ -361,7 +361,7 @@ mod tests {
             assert_eq!(evicted, oldest);
             silent.push(slot);
         }
-        // Who was put out cannot come in any more, and gives back nothing twice.
+        // An evicted handshake cannot connect any more, and frees nothing twice.
         assert_eq!(silent[0].join(volume(1)), Err(NoPlace::Taken));
         drop(silent);
         assert_eq!(slots.lock().handshakes, 1);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(evicted, oldest(&held[1], 2));
         held[1].remove(0);
         assert_eq!(slots.lock().handshakes, BOUNDS.handshakes);
-        // A host that would itself be the greediest puts out its own.
+        // A host that would have the most handshakes itself replaces one of its own.
         let (_new, evicted) = slots.greet(host(1), 1).unwrap();
         assert_eq!(evicted, oldest(&held[0], 1));
     }

@@ -1,6 +1,5 @@
-//! Which volumes there are, for whom, and on which core: what the handshake has to know, wherever
-//! it happens to run. Written by the agent, read by reactors once per connection; and who is
-//! connected ([`Slots`]).
+//! The volumes with their hosts and home cores, for handshakes on every core, and the table of
+//! connections ([`Slots`]). Written by the agent, read by reactors once per connection.
 
 use crate::connection_limits::{Bounds, Slots};
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -9,10 +8,10 @@ use evenkeel_wire::agent::{Attachment, HostAddress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// One volume's line.
+/// A volume in the directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The core that serves it.
+    /// The core that serves the volume.
     pub home: u16,
     /// Size and block sizes.
     pub geometry: Geometry,
@@ -26,8 +25,8 @@ impl Entry {
     }
 }
 
-/// The lines, and by address the volumes that are attached there: who asks for a list is not made
-/// to pay, nor makes others pay, for everybody's volumes.
+/// The volumes, and by address the ids of those that are attached there, so that the cost of a
+/// client's list does not grow with the volumes of others.
 #[derive(Debug, Default)]
 struct Lines {
     volumes: BTreeMap<VolumeId, Entry>,
@@ -57,7 +56,7 @@ impl Lines {
     }
 }
 
-/// See the module's text.
+/// The directory of a data plane; see the module's text.
 #[derive(Debug, Default)]
 pub struct Directory {
     lines: RwLock<Lines>,
@@ -71,43 +70,43 @@ impl Directory {
         Self { lines: RwLock::default(), slots: Arc::new(Slots::new(bounds)) }
     }
 
-    /// Who is connected.
+    /// Returns the table of connections.
     #[must_use]
     pub fn slots(&self) -> &Arc<Slots> {
         &self.slots
     }
 
-    /// A volume's line, if it has one.
+    /// Returns a volume's entry, if it has one.
     #[must_use]
     pub fn get(&self, id: VolumeId) -> Option<Entry> {
         self.read().volumes.get(&id).cloned()
     }
 
-    /// Writes a volume's line.
+    /// Sets a volume's entry.
     pub fn insert(&self, id: VolumeId, entry: Entry) {
         self.write().insert(id, entry);
     }
 
-    /// Notes that another core serves a volume now.
+    /// Sets the core that serves a volume.
     pub fn move_to(&self, id: VolumeId, home: u16) {
         if let Some(entry) = self.write().volumes.get_mut(&id) {
             entry.home = home;
         }
     }
 
-    /// All lines as they are now.
+    /// Returns a copy of all entries.
     #[must_use]
     pub fn all(&self) -> BTreeMap<VolumeId, Entry> {
         self.read().volumes.clone()
     }
 
-    /// Strikes a volume out.
+    /// Removes a volume.
     pub fn remove(&self, id: VolumeId) {
         self.write().remove(id);
     }
 
-    /// A volume as `peer` sees it, and its home core; `None` if there is none or it is not attached
-    /// to this host.
+    /// Returns a volume's geometry and home core; `None` if it does not exist or is not attached to
+    /// `peer`.
     #[must_use]
     pub fn find(&self, id: VolumeId, peer: HostAddress) -> Option<(Geometry, u16)> {
         let lines = self.read();
@@ -115,28 +114,28 @@ impl Directory {
         entry.allows(peer).then_some((entry.geometry, entry.home))
     }
 
-    /// The names of the volumes that are attached to `peer`, in the order of ids.
+    /// Returns the names of the volumes that are attached to `peer`, in the order of ids.
     #[must_use]
     pub fn names(&self, peer: HostAddress) -> Vec<String> {
         let lines = self.read();
         lines.by_peer.get(&peer).into_iter().flatten().map(VolumeId::to_string).collect()
     }
 
-    /// Whether a connection from there could be anybody's: this machine's, which may always ask
-    /// what there is, or that of a host with a volume.
+    /// Returns whether a connection from `peer` may be accepted: from this machine, which may
+    /// always list its volumes, or from a host with a volume.
     #[must_use]
     pub fn expects(&self, peer: HostAddress) -> bool {
         peer == HostAddress::Local || self.read().by_peer.contains_key(&peer)
     }
 
-    /// Whether any volume is attached to a host.
+    /// Returns whether any volume is attached to a host.
     #[must_use]
     pub fn is_attached(&self, host: InstanceId) -> bool {
         let is_to = |entry: &Entry| entry.attachments.iter().any(|a| a.host == host);
         self.read().volumes.values().any(is_to)
     }
 
-    /// The core with the fewest volumes; the first of equals.
+    /// Returns the core with the fewest volumes; the first one among equals.
     #[must_use]
     pub fn least_loaded(&self, cores: u16) -> u16 {
         let mut counts = vec![0u32; usize::from(cores)];
@@ -147,7 +146,7 @@ impl Directory {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Lines> {
-        // Nothing in a change panics, so whoever held it left it whole.
+        // No panic is possible in the middle of a change, so a panicked holder left it whole.
         self.lines.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,7 +198,7 @@ mod tests {
             assert_eq!(peers.map(|peer| directory.names(peer)), scanned);
             assert_eq!(peers.map(|peer| directory.expects(peer)), scanned.map(|s| !s.is_empty()));
         };
-        // Every pair of changes of two volumes, one of them attached twice at one address.
+        // Each pair of changes of two volumes, one of them attached twice at one address.
         let sets: [&[HostAddress]; 5] =
             [&[], &peers[..1], &peers[1..], &[peers[0], peers[0]], &peers];
         for first in sets {

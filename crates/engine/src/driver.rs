@@ -1,5 +1,5 @@
-//! What a reactor needs of the operating system. Two drivers provide it: [`crate::ring`] on
-//! io_uring, and [`crate::threads`] with plain system calls where io_uring is forbidden.
+//! Interface between a reactor and the operating system. Two drivers implement it: [`crate::ring`]
+//! on io_uring, and [`crate::threads`] with plain system calls where io_uring is forbidden.
 
 use evenkeel_core::time::Duration;
 use evenkeel_store::disk::{Disk, DiskDone};
@@ -9,36 +9,37 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Something that ended.
+/// The end of an operation, or a wake-up.
 #[derive(Debug)]
 pub enum Event {
-    /// Bytes arrived on a connection; 0 is its end. [`Errno::CANCELED`] if it was told not to wait
-    /// for any more.
+    /// A receive of a connection has ended with this number of bytes; 0 is the end of the stream.
+    /// [`Errno::CANCELED`] if it was cancelled.
     Received(u32, Result<u32, Errno>),
-    /// Bytes of a connection left.
+    /// A send of a connection has ended with this number of bytes.
     Sent(u32, Result<u32, Errno>),
-    /// The other end of a connection has gone, or cannot be watched.
+    /// A client has disconnected, or its connection cannot be watched.
     HungUp(u32, Result<HangUp, Errno>),
-    /// A disk operation of a store ended.
+    /// A disk operation of a store has ended.
     Disk(u32, DiskDone),
-    /// Another thread called [`Waker::wake`].
+    /// Another thread has called [`Waker::wake`].
     Woken,
 }
 
-/// How the other end of a connection has gone.
+/// How a client has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HangUp {
-    /// It sends nothing more. It may still read, and what it sent before is still to be received.
+    /// It sends nothing more. It may still read, and bytes that it has sent before can still be
+    /// received.
     Closed,
-    /// It has broken the connection off: nothing sent there arrives.
+    /// The connection is reset: nothing sent there arrives.
     Reset,
 }
 
 impl HangUp {
-    /// What poll says of such a socket, beside what it always says.
+    /// Poll events of interest, beside those that poll always reports.
     pub(crate) const INTEREST: u32 = libc::POLLRDHUP as u32;
 
-    /// What poll has said of a socket.
+    /// Converts the events that poll has reported for a socket; `None` if it is still connected.
     pub(crate) const fn of(events: u32) -> Option<Self> {
         if events & libc::POLLERR as u32 != 0 {
             return Some(Self::Reset);
@@ -53,22 +54,22 @@ impl HangUp {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker that is bound to no driver yet.
+    /// Creates a waker that is not bound to a driver yet.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// If the process has too many open files.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     /// Makes the driver's `wait` return with [`Event::Woken`].
     pub fn wake(&self) {
-        // Only a counter about to overflow could fail, and then the driver has not been woken for
-        // ages.
+        // It fails only if the counter is about to overflow, and then the driver has many wake-ups
+        // to read.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Forgets earlier wakes.
+    /// Clears earlier wake-ups.
     pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
@@ -84,55 +85,56 @@ impl AsFd for Waker {
     }
 }
 
-/// Sockets, disk and wake-ups of one thread. Whatever was begun ends with one [`Event`].
+/// Sockets, disk and wake-ups of one thread. Each operation ends with one [`Event`].
 pub trait Driver {
-    /// The disk on behalf of one store.
+    /// The disk for one store.
     type Disk<'a>: Disk
     where
         Self: 'a;
 
-    /// Begins to receive into what `message` points to. One receive at a time per connection.
+    /// Begins to receive into the memory of `message`. Each connection has at most one receive.
     ///
     /// # Safety
     /// The message and all it points to must stay valid and unused until [`Event::Received`] of
     /// `connection` is seen.
     unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr);
 
-    /// Tells a receive that was begun not to wait any more: it ends soon, with what has arrived or
-    /// with [`Errno::CANCELED`]. Nothing happens if none is under way.
+    /// Cancels a receive. It ends soon, with the bytes that have arrived or with
+    /// [`Errno::CANCELED`]. Has no effect if none is in progress.
     fn cancel_receive(&mut self, connection: u32);
 
-    /// Begins to send what `message` points to, all of it unless the connection breaks. One send at
-    /// a time per connection.
+    /// Begins to send the memory of `message`, all of it unless the connection breaks. Each
+    /// connection has at most one send.
     ///
     /// # Safety
     /// The message and all it points to must stay valid and unchanged until [`Event::Sent`] of
     /// `connection` is seen.
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr);
 
-    /// Tells a send that was begun not to wait any more: it ends soon, with what has left or with
-    /// [`Errno::CANCELED`]. Nothing happens if none is under way.
+    /// Cancels a send. It ends soon, with the bytes that have left or with [`Errno::CANCELED`]. Has
+    /// no effect if none is in progress.
     fn cancel_send(&mut self, connection: u32);
 
-    /// Begins to watch for the end of a connection, once, for when nothing is received there. Shut
-    /// the socket down to end it: the descriptor must stay open until [`Event::HungUp`] is seen.
+    /// Begins to watch a connection from which nothing is received for its end. Ends with one
+    /// event. Shut the socket down to end the watch: the descriptor must stay open until
+    /// [`Event::HungUp`] is seen.
     fn watch(&mut self, connection: u32, fd: RawFd);
 
-    /// Tells a watch that was begun to end: [`Event::HungUp`] comes soon, with what it saw or with
-    /// [`Errno::CANCELED`]. Nothing happens if none is under way.
+    /// Cancels a watch. [`Event::HungUp`] comes soon, with the end that it saw or with
+    /// [`Errno::CANCELED`]. Has no effect if none is in progress.
     fn cancel_watch(&mut self, connection: u32);
 
-    /// The disk as store number `store` sees it.
+    /// Returns the disk for store number `store`.
     fn disk(&mut self, store: u32) -> Self::Disk<'_>;
 
-    /// Waits for the first event, at most `timeout`. When `hasty`, a client is likely to wait for
-    /// each answer before it asks again, so that time spent on waking up is its time.
+    /// Waits for the first event, at most `timeout`. If `hasty`, a client probably waits for each
+    /// answer before it sends the next request, so that a slow wake-up delays it.
     ///
     /// # Errors
-    /// When the driver is broken; a timeout or a signal is not an error.
+    /// If the driver is broken; a timeout or a signal is not an error.
     fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()>;
 
-    /// The next thing that ended. Drain after [`Driver::wait`].
+    /// Returns the next event. Call it until it returns `None` after [`Driver::wait`].
     fn poll(&mut self) -> Option<Event>;
 }
 
@@ -146,7 +148,7 @@ pub unsafe fn send_now(fd: RawFd, message: *const libc::msghdr) -> Result<u32, E
     count(unsafe { libc::sendmsg(fd, message, flags) })
 }
 
-/// Receives what the socket holds now.
+/// Receives as many bytes as the socket has now.
 ///
 /// # Safety
 /// `message` must be valid.
@@ -160,7 +162,7 @@ fn count(result: isize) -> Result<u32, Errno> {
         .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// What every driver must do.
+/// Tests that each driver must pass.
 #[cfg(test)]
 pub(crate) mod conformance {
     use super::*;
@@ -271,7 +273,7 @@ pub(crate) mod conformance {
             driver.cancel_receive(3);
             assert!(matches!(next(&mut driver), Event::Received(3, Err(Errno::CANCELED))));
         }
-        // Nobody receives: no event, and nothing is taken from the next one.
+        // Without a receive, a cancellation causes no event, and does not cancel the next receive.
         driver.cancel_receive(3);
         theirs.write_all(b"hello").unwrap();
         driver.wait(Some(Duration::from_ms(1)), true).unwrap();
@@ -286,7 +288,7 @@ pub(crate) mod conformance {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut payload: Vec<u8> = (0..4 << 20).map(|at: u32| (at >> 4) as u8).collect();
         let mut sent = 0;
-        // The socket takes some, then nothing.
+        // The socket takes some bytes, then none.
         for round in 0..6 {
             let mut parts = [part(&mut payload[sent..])];
             let header = message(&mut parts);
@@ -310,7 +312,7 @@ pub(crate) mod conformance {
         assert!(got == payload[..sent], "{} of {sent} have left", got.len());
     }
 
-    /// What arrives meanwhile is no end; a receive beside it gets its bytes.
+    /// Bytes that arrive meanwhile are no end; a receive beside the watch gets them.
     fn the_end_of_a_connection_is_told_without_receiving<D: Driver>(make: &dyn Fn() -> D) {
         type End = fn(TcpStream);
         let half: End = |theirs| theirs.shutdown(std::net::Shutdown::Write).unwrap();
@@ -337,7 +339,7 @@ pub(crate) mod conformance {
             let told = next(&mut driver);
             assert!(matches!(told, Event::HungUp(5, Ok(how)) if how == expected), "{told:?}");
         }
-        // Whoever is not interested any more hears of that; nobody else does.
+        // A cancelled watch ends with an event; without a watch there is none.
         let mut driver = make();
         let (ours, theirs) = UnixStream::pair().unwrap();
         for _ in 0..3 {
@@ -350,7 +352,7 @@ pub(crate) mod conformance {
         drop(theirs);
         driver.wait(Some(Duration::from_ms(1)), true).unwrap();
         assert!(driver.poll().is_none(), "nobody watches");
-        // Whoever shuts a socket down hears of it, too.
+        // A shutdown of the own end is reported, too.
         let mut driver = make();
         let (ours, _theirs) = UnixStream::pair().unwrap();
         driver.watch(6, ours.as_raw_fd());
@@ -368,7 +370,7 @@ pub(crate) mod conformance {
         assert!(driver.poll().is_none(), "woken by nobody");
     }
 
-    /// More than a ring has entries.
+    /// There are more of them than a ring has entries.
     fn many_disk_operations_all_end_with_their_buffers<D: Driver>(mut driver: D) {
         let file = tempfile::tempfile().unwrap();
         let count = 1_500u64;
@@ -390,7 +392,7 @@ pub(crate) mod conformance {
         }
     }
 
-    /// More of them than there are workers, each again and again, beside a file.
+    /// There are more of them than workers, each is submitted several times, beside a file.
     fn descriptors_that_become_readable_are_told_and_hold_up_nothing<D: Driver>(mut driver: D) {
         let file = tempfile::tempfile().unwrap();
         let timers: Vec<Timer> = (0..50).map(|_| Timer::new().unwrap()).collect();
@@ -406,7 +408,7 @@ pub(crate) mod conformance {
             driver.disk(3).submit(op);
             let Event::Disk(3, done) = next(&mut driver) else { panic!("a timer goes off") };
             assert_eq!((done.token, done.result), (round, Ok(0)));
-            // One that waits already may be set to another time.
+            // The time of a timer that is already waited for can change.
             timers.iter().for_each(|timer| timer.set(start));
             let mut seen = vec![false; timers.len()];
             for _ in 0..timers.len() {

@@ -1,5 +1,6 @@
-//! Which volumes have a failed flush, and the thread that notes it in their pool for the next
-//! process. A reactor only says so here: to note it may take as long as the pool's device does.
+//! The volumes of which a flush has failed, and the thread that records them in their pool for the
+//! next process. A reactor only changes memory here: writing a mark takes as long as the pool's
+//! device does.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_store::{Pool, StoreError};
@@ -10,11 +11,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{error, warn};
 
-/// How long the data plane's end waits for marks that are not written yet.
+/// Time that the data plane waits at its end for marks that are not written yet.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// What the reactors, the agent and the thread share. Its size is bounded by the volumes that are
-/// open.
+/// State that the reactors, the agent and the thread share. Its size is bounded by the number of
+/// open volumes.
 #[derive(Default)]
 pub struct FlushMarks {
     state: Mutex<State>,
@@ -40,12 +41,13 @@ impl State {
 }
 
 impl FlushMarks {
-    /// A flush of a volume has failed. The mark is written soon.
+    /// Records that a flush of a volume has failed. The mark is written soon.
     pub(crate) fn note(&self, id: VolumeId) {
         self.set(id, true);
     }
 
-    /// The volume is attached anew. The mark is removed soon, if there is one.
+    /// Clears a volume's failure when it is attached anew. The mark is removed soon, if there is
+    /// one.
     pub(crate) fn begin_anew(&self, id: VolumeId) {
         if self.has(id) {
             self.set(id, false);
@@ -63,15 +65,15 @@ impl FlushMarks {
         self.changed.notify_all();
     }
 
-    /// Whether a flush of a volume has failed, as far as this process knows.
+    /// Returns whether a flush of a volume has failed, as far as this process knows.
     pub(crate) fn has(&self, id: VolumeId) -> bool {
         self.state().failed.contains(&id)
     }
 
-    /// Learns from the pool whether a flush of a volume has failed, before the volume is opened.
+    /// Reads from the pool whether a flush of a volume has failed, before the volume is opened.
     ///
     /// # Errors
-    /// When the pool cannot say.
+    /// If the pool cannot tell.
     pub(crate) fn recall(&self, pool: &dyn Pool, id: VolumeId) -> Result<(), StoreError> {
         {
             let state = self.state();
@@ -92,8 +94,8 @@ impl FlushMarks {
         Ok(())
     }
 
-    /// Forgets a volume that is closed, once nothing of its mark is to be changed. Returns whether
-    /// that was so in time.
+    /// Forgets a volume that is closed, once no change of its mark is pending. Returns whether that
+    /// was the case within `wait_max`.
     pub(crate) fn leave(&self, id: VolumeId, wait_max: Duration) -> bool {
         let state = self.state();
         let (mut state, waited) = self
@@ -104,7 +106,7 @@ impl FlushMarks {
         !waited.timed_out()
     }
 
-    /// The next change that is to be made; `None` at the end.
+    /// Waits for the next change; `None` at the end.
     fn next(&self) -> Option<(VolumeId, bool)> {
         let state = self.state();
         let mut state = self
@@ -116,7 +118,7 @@ impl FlushMarks {
         next
     }
 
-    /// The change that was to be made is made, or has failed.
+    /// Records that the current change is made, or has failed.
     fn done(&self) {
         self.state().changing = None;
         self.changed.notify_all();
@@ -153,7 +155,7 @@ impl FlushMarks {
     }
 }
 
-/// The thread that changes marks. Dropping it has it finish what is to be changed.
+/// The thread that changes marks. Dropping it completes the pending changes first.
 pub(crate) struct Writer {
     marks: Arc<FlushMarks>,
     thread: Option<JoinHandle<()>>,
@@ -161,9 +163,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts it.
-    ///
+    /// Starts the thread.
     /// # Errors
-    /// When there can be no more threads.
+    /// If the system allows no more threads.
     pub(crate) fn start(marks: &Arc<FlushMarks>, pool: Arc<dyn Pool>) -> io::Result<Self> {
         let shared = Arc::clone(marks);
         let thread = std::thread::Builder::new().name("flush-marks".to_owned());
@@ -229,7 +231,7 @@ mod tests {
         assert!(!pool.has_failed_flush(ID).unwrap());
     }
 
-    /// What the pool has is older than what this process knows.
+    /// The mark in the pool is older than the state of this process.
     #[test]
     fn a_mark_that_is_to_be_removed_is_not_recalled() {
         let folder = tempfile::tempdir().unwrap();

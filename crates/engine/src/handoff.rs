@@ -6,7 +6,7 @@
 //! keeps its slot, its terms and its volume, so nothing is counted or checked twice.
 //!
 //! The socket lies ready at a desk that both sides know. The end of the first connection is the
-//! signal to take it: it comes after all that was sent there, on whichever core the connection is.
+//! signal to take it: it comes after all other bytes there, on whichever core the connection is.
 
 use crate::reactor::{Inbox, Message};
 use evenkeel_core::limits::LENT_UNREAD_BYTES_MAX;
@@ -21,22 +21,25 @@ pub type Back = Box<dyn FnOnce(Returned) + Send>;
 pub struct Loan {
     /// Its socket, which must block.
     pub client: OwnedFd,
-    /// What it has sent that is not served yet: at most [`LENT_UNREAD_BYTES_MAX`].
+    /// Bytes that the client has sent and that are not served yet: at most
+    /// [`LENT_UNREAD_BYTES_MAX`].
     pub unread: Vec<u8>,
-    /// Called once when the connection comes back; dropped when it has ended. It must not block.
+    /// Called once when the connection comes back; dropped if it has ended. It must not block.
     pub back: Back,
 }
 
-/// A client's connection that is lent no more. What it was not answered was not begun.
+/// A client's connection that is not lent any more. Its requests without an answer were not begun.
 #[derive(Debug)]
 pub struct Returned {
     /// Its socket.
     pub client: OwnedFd,
-    /// Replies that the client has not been sent, from the byte on that is next.
+    /// Replies that the client has not been sent yet, in full or in part.
     pub unsent: Vec<u8>,
-    /// What the client has sent that has had no effect: whole requests, and the beginning of one.
+    /// Bytes that the client has sent and that had no effect: whole requests, and the beginning of
+    /// one.
     pub unread: Vec<u8>,
-    /// So many bytes that come after `unread` are payload of a request that was refused.
+    /// Number of payload bytes after `unread` that belong to a refused request, and are to be
+    /// skipped.
     pub skipped: u32,
 }
 
@@ -47,7 +50,7 @@ impl fmt::Debug for Loan {
 }
 
 impl Loan {
-    /// Gives it back as it came.
+    /// Returns the client unchanged to its lender.
     pub(crate) fn refuse(self) {
         let Self { client, unread, back } = self;
         back(Returned { client, unsent: Vec::new(), unread, skipped: 0 });
@@ -59,11 +62,11 @@ enum Lying {
     #[default]
     Nothing,
     Loan(Loan),
-    /// The connection has ended, or has been taken the place of.
+    /// The connection has ended, or a client's socket has taken its place.
     Closed,
 }
 
-/// Where a loan lies until it is taken.
+/// Place of a loan until a core takes it.
 #[derive(Debug, Default)]
 pub(crate) struct Desk(Mutex<Lying>);
 
@@ -94,13 +97,13 @@ impl Desk {
     }
 }
 
-/// What a connection through the entrance keeps for who made it.
+/// State that a connection through the entrance keeps for its creator.
 #[derive(Default)]
 pub struct Kept {
-    /// Let go when nothing that the connection has asked for is under way any more.
+    /// Dropped once no request of the connection is in progress.
     pub(crate) alive: Arc<()>,
     pub(crate) desk: Arc<Desk>,
-    /// The connection is a lent client's: who goes on with it.
+    /// Returns the client to its lender, if the connection is a lent client's.
     back: Option<Back>,
 }
 
@@ -111,24 +114,24 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
-    /// Whether a loan is to take the connection's place.
+    /// Returns whether a loan is to take the connection's place.
     pub fn has_loan(&self) -> bool {
         matches!(*self.desk.lock(), Lying::Loan(_))
     }
 
-    /// Takes the loan; the client's socket, and what it has sent.
+    /// Takes the loan. Returns the client's socket, and the bytes that it has sent.
     pub fn borrow(&mut self) -> Option<(OwnedFd, Vec<u8>)> {
         let Loan { client, unread, back } = self.desk.close()?;
         self.back = Some(back);
         Some((client, unread))
     }
 
-    /// Whether the connection is a client's that was lent.
+    /// Returns whether the connection is a lent client's.
     pub fn is_lent(&self) -> bool {
         self.back.is_some()
     }
 
-    /// Takes the way back to the lender. The client is not lent any more.
+    /// Takes the function that returns the client to its lender. The client is not lent any more.
     pub fn take_back(&mut self) -> Option<Back> {
         self.back.take()
     }
@@ -136,7 +139,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // It has ended before it could be taken the place of.
+        // The connection has ended before the loan could take its place.
         self.desk.close().into_iter().for_each(Loan::refuse);
     }
 }
@@ -151,16 +154,16 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// Has a client's socket take the connection's place. To be called when the connection is bound
-    /// to a volume and everything on it is answered and read; then the connection is to be closed.
-    /// What cannot be lent comes back at once, or when the connection has ended: if more than
-    /// [`LENT_UNREAD_BYTES_MAX`] were sent that are not served, or the connection has ended.
+    /// Has a client's socket take the connection's place. Call it when the connection is bound to a
+    /// volume, and all its requests are answered and their replies read; then close the connection.
+    /// The loan comes back at once if `unread` is longer than [`LENT_UNREAD_BYTES_MAX`], or if the
+    /// connection has ended; or later, when the connection ends without taking it.
     pub fn lend(&self, loan: Loan) {
         self.desk.put(loan);
     }
 
-    /// Asks for the client back: what has begun is finished first. Nothing happens if it is not
-    /// lent, or on its way from one core to another: ask again.
+    /// Asks for the client back; requests in progress are finished first. Has no effect if the
+    /// client is not lent, or moves from one core to another: ask again.
     pub fn recall(&self) {
         self.inboxes.iter().for_each(|inbox| inbox.post(Message::Recall(self.ticket)));
     }

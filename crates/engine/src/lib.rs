@@ -72,11 +72,11 @@ pub enum IoMode {
     Pread,
 }
 
-/// What the data plane serves, and where.
+/// Configuration of a data plane.
 pub struct EngineConfig {
-    /// Reactors, one a core; at least one.
+    /// Number of reactors, one a core; at least one.
     pub cores: u16,
-    /// How to talk to the kernel.
+    /// The interface to the kernel.
     pub io: IoMode,
     /// The priority of the reactors' threads.
     pub priority: Priority,
@@ -84,20 +84,20 @@ pub struct EngineConfig {
     pub tcp: Vec<SocketAddr>,
     /// NBD on a unix socket at this path.
     pub unix: Option<PathBuf>,
-    /// Who may use the unix socket.
+    /// The users that may connect to the unix socket.
     pub unix_access: UnixAccess,
-    /// Where the bytes are.
+    /// The store of the volumes.
     pub pool: Arc<dyn Pool>,
 }
 
-/// Why the data plane did not start.
+/// Reason why the data plane did not start.
 #[derive(Debug)]
 pub enum EngineError {
     /// An address or a path cannot be listened on.
     Bind {
-        /// Which.
+        /// The address or path.
         what: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A unix socket's path is longer than the kernel takes.
@@ -113,7 +113,7 @@ pub enum EngineError {
         path: PathBuf,
         /// The group.
         group: u32,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel refuses io_uring.
@@ -184,19 +184,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts serving: when this returns, every address is listened on.
+    /// Starts a data plane. When this returns, it listens on every address.
     ///
     /// # Errors
-    /// When an address is taken or the system refuses what is needed.
+    /// If an address is in use, or the system refuses a resource.
     pub fn start(config: EngineConfig) -> Result<Self, EngineError> {
         let engine = Self::start_closed(config)?;
         engine.open_doors();
         Ok(engine)
     }
 
-    /// The same with its doors closed: every address is taken, and clients that connect wait for
-    /// an answer until [`Self::open_doors`]. For a server that has volumes to bring up first: the
-    /// answer "no such export" makes most clients give up for good.
+    /// Starts a data plane whose entrances are closed: it listens on every address, but clients
+    /// that connect wait until [`Self::open_doors`]. For a server that has to bring up volumes
+    /// first: after the answer "no such export" most clients do not try again.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -255,7 +255,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Accepts connections from now on, first those that wait.
+    /// Accepts connections from now on, first those that wait already.
     pub fn open_doors(&self) {
         self.doors.open();
         self.begin_listening.wake();
@@ -298,7 +298,7 @@ impl Engine {
             // Before the driver, whose threads inherit it.
             let standing = Standing::raise(granted, clock);
             let result = match io {
-                // A ring belongs to the thread that makes it.
+                // A ring belongs to the thread that creates it.
                 IoMode::Auto | IoMode::Uring => {
                     started_with(standing, || Ring::new(waker, clock), &started)
                         .map(|ring| Reactor::new(core, inboxes, shared, clock, ring).run())
@@ -322,34 +322,33 @@ impl Engine {
         }
     }
 
-    /// The data plane as the control plane sees it.
+    /// Returns the control plane's interface to the data plane.
     #[must_use]
     pub fn agent(&self) -> Arc<dyn Agent> {
         Arc::clone(&self.agent) as Arc<dyn Agent>
     }
 
-    /// What the control plane is told when it asks what may be sold: a calibration, and again
-    /// whenever drift changes what it is worth. [`Capacity::Unknown`] until then.
+    /// Sets the capacity that the control plane gets when it asks for it: after a calibration, and
+    /// again if drift changes it. [`Capacity::Unknown`] until then.
     pub fn set_capacity(&self, capacity: Capacity) {
         self.agent.set_capacity(capacity);
     }
 
-    /// Records what the schedulers are asked and answer.
+    /// Returns a recorder of the schedulers' calls and dispatches.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         Recorder { inboxes: Arc::clone(&self.inboxes), clock: self.clock }
     }
 
-    /// Calls `tell` with what has happened when a thread of the data plane ends that was not told
-    /// to end; at once if one has. The volumes of such a core answer nobody any more, and no other
-    /// core can take them over: stop everything and start anew.
+    /// Calls `tell` with the reason if a thread of the data plane ends without a request to stop;
+    /// at once if one has ended. The volumes of such a core are not served any more, and no other
+    /// core can take them over: stop the data plane and start it anew.
     pub fn when_failed(&self, tell: impl FnOnce(String) + Send + 'static) {
         self.fate.when_failed(tell);
     }
 
-    /// Serves a connection that was accepted elsewhere, as one of a client at `peer`; the handshake
-    /// is made by that core, or by one of those there are. It is closed where there is no place for
-    /// it.
+    /// Serves a connection of a client at `peer` that was accepted elsewhere. Its handshake runs on
+    /// core `core`, modulo the number of cores. It is closed if a limit on connections is reached.
     pub fn serve(&self, connection: OwnedFd, peer: HostAddress, core: u16) {
         let core = core % self.inboxes.len() as u16;
         let served = hand_over((&self.inboxes, &self.directory), connection, peer, core);
@@ -358,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// A way in for connections that are accepted elsewhere.
+    /// Returns an entrance for connections that are accepted elsewhere.
     #[must_use]
     pub fn entrance(&self) -> Entrance {
         Entrance {
@@ -369,14 +368,14 @@ impl Engine {
         }
     }
 
-    /// The addresses that are listened on, with their real ports.
+    /// Returns the TCP addresses on which the data plane listens, with their real ports.
     #[must_use]
     pub fn tcp_addresses(&self) -> Vec<SocketAddr> {
         self.tcp.clone()
     }
 
-    /// Stops serving: no new connections, what the stores work on is finished and replied to, the
-    /// rest is refused. Returns when all threads have ended.
+    /// Stops serving: accepts no new connections, finishes and answers requests in the stores, and
+    /// refuses the others. Returns when all threads have ended.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -394,12 +393,12 @@ impl Drop for Engine {
                 tracing::error!("a thread of the data plane panicked");
             }
         }
-        // Nothing fails any more that would have to be noted.
+        // No flush can fail any more that would need a mark.
         drop(self.flush_marks.take());
     }
 }
 
-/// Reports how the driver's start went; the driver, if it went well.
+/// Reports the result of the driver's start. Returns the driver, if it has started.
 fn started_with<D: Driver>(
     standing: io::Result<Standing>,
     start: impl FnOnce() -> io::Result<D>,
@@ -410,12 +409,13 @@ fn started_with<D: Driver>(
         Ok(driver) => (Some(driver), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    // Nobody listens only if the starting thread died, and then nothing matters any more.
+    // The receiver is gone only if the starting thread has died, which ends the process's start
+    // anyway.
     let _ = started.send(result);
     driver
 }
 
-/// Decides which priority the reactors get, by trying, and logs what is missing.
+/// Returns the priority that the reactors get, after a test, and logs what is refused.
 fn granted(priority: Priority) -> Result<Granted, EngineError> {
     let granted = priority.granted().map_err(EngineError::Priority)?;
     const ALLOW: &str = "CAP_SYS_NICE or LimitRTPRIO=1 in the systemd unit allows it; \
@@ -435,13 +435,13 @@ fn granted(priority: Priority) -> Result<Granted, EngineError> {
     Ok(granted)
 }
 
-/// Decides what `Auto` means here, by trying.
+/// Returns the mode that `Auto` means here, after a test.
 fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     if io != IoMode::Auto {
         return Ok(io);
     }
-    // In a thread of its own: what the kernel still has to tidy up of a ring would interrupt the
-    // caller's system calls.
+    // In a thread of its own: the kernel's delayed cleanup of a ring would interrupt the caller's
+    // system calls.
     let probe = || Waker::new().and_then(|waker| Ring::new(waker, Clock::new()).map(drop));
     let thread = std::thread::Builder::new().name("probe".to_owned()).spawn(probe);
     let result = thread.map_err(EngineError::Resources)?.join();
@@ -459,7 +459,7 @@ fn choose(io: IoMode) -> Result<IoMode, EngineError> {
     }
 }
 
-/// Closes a reactor's inbox however its thread ends, so that nobody waits for it in vain.
+/// Closes a reactor's inbox when its thread ends in any way, so that no caller waits for an answer.
 struct Closer {
     inboxes: Arc<[Inbox]>,
     core: u16,

@@ -1,5 +1,5 @@
-//! The thread that accepts connections, turns away who has no business here, and deals the others
-//! out to the reactors.
+//! The thread that accepts connections, closes those of clients without access, and hands the
+//! others to the reactors in turn.
 
 use crate::EngineError;
 use crate::clock::Clock;
@@ -25,20 +25,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to leave the queue alone when the process has no descriptors left: closing connections
-/// give some back.
+/// Pause after the process has run out of descriptors: connections that close free some.
 const BACK_OFF: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// A silent client is asked whether it is still there after this, and given up two minutes later.
+/// Idle time of a client after which keepalive probes start. Without an answer the connection is
+/// closed two minutes later.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEPALIVE_TRIES: u32 = 6;
 /// The longest path of a unix socket, without its final zero.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// Connections accepted in a row from one address: a queue that is emptied slowly overflows, and
-/// then the kernel lets newcomers wait for a second.
+/// Connections accepted in a row from one listener: a queue that is emptied slowly overflows, and
+/// then the kernel lets new clients wait for a second.
 const ACCEPTS_MAX: u32 = 64;
-/// How often to look whether the log is owed a count.
+/// Interval of the checks whether the log is owed a count.
 const LOOK_EVERY: Timespec =
     Timespec { tv_sec: (LOG_WINDOW.ns / 1_000_000_000) as i64, tv_nsec: 0 };
 
@@ -47,22 +47,22 @@ enum Listener {
     Unix(UnixListener, UnixAccess),
 }
 
-/// Who has just connected.
+/// A new connection.
 enum Visitor {
-    /// Somebody at that address.
+    /// A connection of a client at that address.
     Peer(OwnedFd, HostAddress),
-    /// A process of this user, who may not.
+    /// A connection of a process of this user, which has no access.
     User(u32),
 }
 
-/// What accepting goes by.
+/// State for accepting connections.
 pub(crate) struct Reception {
     pub(crate) inboxes: Arc<[Inbox]>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) clock: Clock,
 }
 
-/// All that is listened on.
+/// All listening sockets.
 pub(crate) struct Listeners {
     listeners: Vec<Listener>,
     tcp: Vec<SocketAddr>,
@@ -78,7 +78,8 @@ impl Listeners {
         let mut bound = Self { listeners: Vec::new(), tcp: Vec::new(), unix: None };
         for &address in tcp {
             let failed = |source| EngineError::Bind { what: format!("{address}"), source };
-            // The standard library sets SO_REUSEADDR, so a restart need not wait for old peers.
+            // The standard library sets SO_REUSEADDR, so a restart need not wait for old
+            // connections.
             let listener = TcpListener::bind(address).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
             bound.tcp.push(listener.local_addr().map_err(failed)?);
@@ -93,7 +94,8 @@ impl Listeners {
             remove_stale(path).map_err(failed)?;
             let listener = UnixListener::bind(path).map_err(failed)?;
             bound.unix = Some(path.to_owned());
-            // Whoever may open it may read every volume that is attached to this machine.
+            // A process that may open the socket may read every volume that is attached to this
+            // machine.
             if let Some(group) = access.group {
                 chown(path, None, Some(Gid::from_raw(group))).map_err(|errno| {
                     EngineError::UnixGroup { path: path.to_owned(), group, source: errno.into() }
@@ -111,7 +113,8 @@ impl Listeners {
         self.tcp.clone()
     }
 
-    /// Accepts from when `begin` is woken until `stop` is; whether that is why it ends.
+    /// Accepts connections from when `begin` is woken until `stop` is. Returns `false` if it ends
+    /// for another reason.
     pub(crate) fn run(self, reception: &Reception, begin: &Waker, stop: &Waker) -> bool {
         let wait = [begin, stop].map(|waker| PollFd::new(waker, PollFlags::IN));
         while let Err(Errno::INTR) = poll(&mut { wait.clone() }, None) {}
@@ -162,7 +165,7 @@ impl Drop for Listeners {
 }
 
 impl Reception {
-    /// Lets somebody in, on the core whose turn it is, or closes the connection.
+    /// Hands a connection to the next core in turn, or closes it.
     fn receive(&self, visitor: Visitor, next: &mut usize, notices: &mut Notices) {
         let now = self.clock.now();
         let (fd, peer) = match visitor {
@@ -190,7 +193,7 @@ impl Reception {
     }
 }
 
-/// Gives a connection to a core, if there is a place for it.
+/// Hands a connection to a core, if there is a slot for it.
 pub(crate) fn hand_over(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
@@ -200,8 +203,8 @@ pub(crate) fn hand_over(
     hand_over_kept((inboxes, directory), fd, (peer, core), None).map(drop)
 }
 
-/// The same; `kept` is let go when nothing that the connection has asked for is under way any more.
-/// The connection's number.
+/// Hands a connection to a core, if there is a slot for it. `kept` is dropped once no request of
+/// the connection is in progress. Returns the slot's ticket.
 pub(crate) fn hand_over_kept(
     (inboxes, directory): (&[Inbox], &Directory),
     fd: OwnedFd,
@@ -218,10 +221,10 @@ pub(crate) fn hand_over_kept(
     Ok(ticket)
 }
 
-/// What a failed accept means.
+/// Handles an error of accept: pauses and logs if the system lacks a resource.
 fn refused(error: &io::Error, stop: &Waker, clock: Clock, notices: &mut Notices) {
     match Errno::from_io_error(error) {
-        // Somebody else was faster, or the client has gone again.
+        // The queue is empty, or the client has disconnected.
         Some(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
         _ => {
             notices.tell(clock.now(), Notice::NotAccepted, |left_out| {
@@ -254,7 +257,7 @@ impl Listener {
                 if let Err(user) = access.check(&stream)? {
                     return Ok(Visitor::User(user));
                 }
-                // Inherited by none, but let nobody depend on that.
+                // Accepted sockets do not inherit the flag on Linux; this does not depend on that.
                 stream.set_nonblocking(false)?;
                 Ok(Visitor::Peer(stream.into(), HostAddress::Local))
             }
@@ -272,7 +275,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the socket of a server that was killed. One that answers is another server's.
+/// Removes the socket file of a server that was killed. If it answers, another server owns it.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -316,7 +319,7 @@ mod tests {
         assert!(refused.contains("107"), "{refused}");
     }
 
-    /// Somebody at that address, and the other end.
+    /// Returns a new connection of a client at that address, and the client's end.
     fn visitor(peer: HostAddress) -> (Visitor, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (Visitor::Peer(ours.into(), peer), theirs)
@@ -337,7 +340,7 @@ mod tests {
             assert!(messages.len() <= 1);
             let let_in = matches!(messages.pop(), Some(Message::Connection(..)));
             let mut byte = [0];
-            // Closed either way by now; who was turned away got nothing at all.
+            // The connection is closed in both cases by now; a client without access gets no byte.
             assert_eq!(std::io::Read::read(&mut theirs, &mut byte).unwrap(), 0);
             let_in
         };

@@ -3,10 +3,10 @@
 use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_store::buffer::Buffer;
 
-/// Pieces of memory sent with one system call.
+/// Maximum number of memory pieces in one send.
 const PARTS_MAX: usize = 512;
-/// Bytes sent with one system call, unless a single payload is larger: a client is seen to read or
-/// not to read by sends that end, so that each must be small enough for a slow line.
+/// Maximum bytes of one send, unless a single payload is larger. The end of a send is the only
+/// evidence that a client reads, so each must be small enough for a slow network.
 const SEND_BYTES_MAX: usize = 4 << 20;
 
 /// Memory for heads that is kept between bursts.
@@ -31,19 +31,19 @@ pub struct Output {
 }
 
 impl Output {
-    /// Bytes that wait.
+    /// Returns the number of unsent bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of heads since there was last nothing.
+    /// Returns the bytes of heads since the output was last empty.
     #[must_use]
     pub fn head_bytes(&self) -> usize {
         self.arena.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether the output is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -60,8 +60,8 @@ impl Output {
         }
     }
 
-    /// Appends the first `length` bytes of what a read of the volume in this slot has filled,
-    /// `buffers` of a quantum each.
+    /// Appends the first `length` bytes of a read of the volume in this slot. The `buffers` hold a
+    /// quantum each.
     #[inline]
     pub fn payloads(&mut self, volume: u32, buffers: &mut Vec<Option<Buffer>>, length: u32) {
         let mut left = length;
@@ -73,8 +73,8 @@ impl Output {
         }
     }
 
-    /// Takes note that `count` bytes have left; hands back the buffers that are done with, each
-    /// with its volume's slot.
+    /// Records that `count` bytes have left. Passes the buffers that were sent to `done`, each with
+    /// its volume's slot.
     pub fn advance(&mut self, count: usize, mut done: impl FnMut(u32, Buffer)) {
         self.bytes -= count.min(self.bytes);
         self.sent += count;
@@ -97,7 +97,7 @@ impl Output {
         }
     }
 
-    /// Appends a copy of all that waits to `bytes`.
+    /// Appends a copy of all unsent bytes to `bytes`.
     pub fn copy_to(&self, bytes: &mut Vec<u8>) {
         let mut skip = self.sent;
         for part in &self.parts {
@@ -109,7 +109,7 @@ impl Output {
         }
     }
 
-    /// Drops everything; hands back the buffers, each with its volume's slot.
+    /// Drops the output. Passes its buffers to `done`, each with its volume's slot.
     pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
         for part in self.parts.drain(..) {
             if let Part::Payload { buffer, volume, .. } = part {
@@ -120,7 +120,7 @@ impl Output {
         (self.sent, self.bytes) = (0, 0);
     }
 
-    /// What to send next, as the kernel wants it.
+    /// Fills `iovecs` with the memory to send next.
     pub fn gather(&self, iovecs: &mut Vec<libc::iovec>) {
         iovecs.clear();
         let (mut skip, mut bytes) = (self.sent, 0);

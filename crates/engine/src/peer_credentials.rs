@@ -4,13 +4,14 @@ use rustix::net::sockopt::socket_peercred;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Groups of one process that are looked at; Linux allows 65,536, people have tens.
+/// Groups of one process that are checked. Linux allows 65,536; users have tens.
 const GROUPS_MAX: usize = 1_024;
 
-/// Root, who can become any other user anyway.
+/// Root, which can become any other user anyway.
 const ROOT: u32 = 0;
 
-/// Who may use the unix socket beside the server's own user and root. By default nobody.
+/// Access to the unix socket beside the server's own user and root; by default, no other user has
+/// any.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnixAccess {
     /// These users.
@@ -20,18 +21,20 @@ pub struct UnixAccess {
 }
 
 impl UnixAccess {
-    /// The mode of the socket: as narrow as it may be, since the kernel asks it first.
+    /// Returns the mode of the socket's file: as narrow as possible, since the kernel checks it
+    /// first.
     #[must_use]
     pub fn mode(&self) -> u32 {
         match (self.users.is_empty(), self.group) {
             (true, None) => 0o600,
             (true, Some(_)) => 0o660,
-            // A file has one owner. Everybody may knock; who is let in is seen at the door.
+            // A file has one owner. So every user may connect, and the server checks the user
+            // afterwards.
             (false, _) => 0o666,
         }
     }
 
-    /// Whether a process may, of this user and these groups.
+    /// Returns whether a process of this user and these groups has access.
     fn allows(&self, user: u32, groups: &[u32]) -> bool {
         let own = rustix::process::geteuid().as_raw();
         user == own
@@ -40,10 +43,10 @@ impl UnixAccess {
             || self.group.is_some_and(|group| groups.contains(&group))
     }
 
-    /// Whether the process at the other end of a unix socket may use it.
+    /// Returns whether the process at the other end of a unix socket has access.
     ///
     /// # Errors
-    /// The user id of one that may not.
+    /// The inner error is the user id of a process without access.
     pub fn check(&self, socket: impl AsFd) -> io::Result<Result<(), u32>> {
         let who = socket_peercred(socket.as_fd())?;
         let user = who.uid.as_raw();
@@ -56,7 +59,7 @@ impl UnixAccess {
     }
 }
 
-/// The supplementary groups of the process at the other end.
+/// Returns the supplementary groups of the process at the other end.
 fn more_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let mut groups = vec![0_u32; GROUPS_MAX];
     let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
@@ -72,7 +75,8 @@ fn more_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     };
     if result != 0 {
         let error = io::Error::last_os_error();
-        // One with more groups than that, or a kernel older than 4.13: its first group counts.
+        // The process has more groups than that, or the kernel is older than 4.13: only its first
+        // group counts.
         return match error.raw_os_error() {
             Some(libc::ERANGE | libc::ENOPROTOOPT) => Ok(Vec::new()),
             _ => Err(error),

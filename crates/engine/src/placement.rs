@@ -1,6 +1,6 @@
-//! On which core the hosts with limits are. All volumes of such a host are on its core, so its
-//! limits are exact. So volumes and hosts that attachments connect, over however many others, are
-//! on one core together.
+//! The cores of hosts with limits. All volumes of such a host are on its core, so its limits are
+//! exact. So volumes and hosts that attachments connect, over any number of others, are on one core
+//! together.
 
 use crate::directory::Directory;
 use evenkeel_core::ids::{InstanceId, VolumeId};
@@ -8,7 +8,7 @@ use evenkeel_core::qos::pacing::Balances;
 use evenkeel_wire::agent::{Attachment, HostState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module's text.
+/// The hosts with limits; see the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
     hosts: BTreeMap<InstanceId, Host>,
@@ -21,22 +21,22 @@ struct Host {
     home: Option<u16>,
 }
 
-/// What has to be on one core, and where it is.
+/// Volumes and hosts that have to be on one core, by their present cores.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     /// Volumes by their cores.
     pub volumes: BTreeMap<u16, Vec<VolumeId>>,
-    /// Hosts with limits by their cores, those that are on one.
+    /// Hosts with limits by their cores, without those on no core.
     pub hosts: BTreeMap<u16, Vec<InstanceId>>,
 }
 
 impl Group {
-    /// The cores on which something of it is.
+    /// Returns the cores of the group's volumes and hosts.
     pub fn cores(&self) -> BTreeSet<u16> {
         self.volumes.keys().chain(self.hosts.keys()).copied().collect()
     }
 
-    /// What of it is on a core.
+    /// Returns the group's volumes and hosts on a core.
     pub fn on(&self, core: u16) -> (Vec<VolumeId>, Vec<InstanceId>) {
         let volumes = self.volumes.get(&core).cloned().unwrap_or_default();
         (volumes, self.hosts.get(&core).cloned().unwrap_or_default())
@@ -44,18 +44,18 @@ impl Group {
 }
 
 impl Placement {
-    /// The cores on which those of these hosts are that have limits.
+    /// Returns the cores of those of these hosts that have limits.
     pub fn cores(&self, attachments: &[Attachment]) -> BTreeSet<u16> {
         attachments.iter().filter_map(|attachment| self.home(attachment.host)).collect()
     }
 
-    /// Where a host is.
+    /// Returns a host's core.
     pub fn home(&self, host: InstanceId) -> Option<u16> {
         self.hosts.get(&host)?.home
     }
 
-    /// Everything that is connected with these hosts by what is attached now, `without` one volume
-    /// and what only that connects.
+    /// Returns all volumes and hosts that are connected with these hosts by present attachments,
+    /// `without` one volume and those that only it connects.
     pub fn group(
         &self,
         directory: &Directory,
@@ -93,24 +93,24 @@ impl Placement {
         group
     }
 
-    /// The hosts with limits among these that are on no core yet.
+    /// Returns the hosts with limits among these that are on no core yet.
     pub fn unsettled(&self, attachments: &[Attachment]) -> Vec<HostState> {
         let hosts = attachments.iter().filter_map(|attachment| self.hosts.get(&attachment.host));
         hosts.filter(|host| host.home.is_none()).map(|host| host.state.clone()).collect()
     }
 
-    /// Notes where a host is.
+    /// Sets a host's core.
     pub fn settle(&mut self, id: InstanceId, home: u16) {
         if let Some(host) = self.hosts.get_mut(&id) {
             host.home = Some(home);
         }
     }
 
-    /// Notes a host's desired state.
+    /// Sets a host's desired state.
     pub fn insert(&mut self, state: HostState) {
         match self.hosts.get_mut(&state.id) {
             Some(host) => {
-                // What it has saved is known here, not to whoever says what it should be.
+                // Its balances are known here, and not part of a desired state.
                 let HostState { balances, unleased, .. } = host.state;
                 host.state = HostState { balances, unleased, ..state };
             }
@@ -118,8 +118,8 @@ impl Placement {
         }
     }
 
-    /// Notes what of a host's balances is unleased. What is unleased of one that is on no core;
-    /// what it has then rests.
+    /// Sets the unleased part of a host's balances. Returns it if the host is on no core, where no
+    /// credits are used; otherwise `None`.
     pub fn lease(&mut self, id: InstanceId, unleased: Balances) -> Option<Balances> {
         let host = self.hosts.get_mut(&id)?;
         let known = host.state.balances;
@@ -132,7 +132,7 @@ impl Placement {
         host.home.is_none().then_some(*state)
     }
 
-    /// Forgets a host.
+    /// Removes a host.
     pub fn remove(&mut self, id: InstanceId) {
         self.hosts.remove(&id);
     }

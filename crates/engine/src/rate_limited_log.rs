@@ -1,5 +1,5 @@
-//! Log lines that clients can cause, limited for each kind: a client that connects in a loop fills
-//! no disk and hides no other line.
+//! Log lines that clients can cause, limited for each kind: a client that connects in a loop does
+//! not fill the disk, and hides no other line.
 
 use evenkeel_core::log_limit::LogLimit;
 use evenkeel_core::time::Instant;
@@ -7,17 +7,17 @@ use evenkeel_core::time::Instant;
 /// Kinds of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// What arrived is no request, or too large.
+    /// A client's bytes are no request, or one that is too large.
     BadRequest,
-    /// A client stopped in the middle of something.
+    /// A client stopped in the middle of a request or a reply.
     Stopped,
     /// A handshake made room for others.
     MadeRoom,
-    /// A connection was refused because there are as many as there may be.
+    /// A connection was refused because a limit is reached.
     TooMany,
     /// A connection came from an address of no host.
     Stranger,
-    /// A process came over the unix socket that may not.
+    /// A process without access connected to the unix socket.
     User,
     /// The system refused to accept a connection.
     NotAccepted,
@@ -34,7 +34,7 @@ impl Notice {
         Self::NotAccepted,
     ];
 
-    /// What lines of this kind say.
+    /// Returns the text of lines of this kind.
     const fn what(self) -> &'static str {
         match self {
             Self::BadRequest => "a connection is closed: what arrived is no request",
@@ -55,15 +55,15 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Writes a line of that kind, unless there were too many. `line` gets how many were left out
-    /// before it; a field that is `None` is not written.
+    /// Writes a line of this kind, unless the limit is reached. `line` gets the number of lines
+    /// that were left out before it; a field that is `None` is not written.
     pub fn tell(&mut self, now: Instant, notice: Notice, line: impl FnOnce(Option<u64>)) {
         if let Some(left_out) = self.limits[notice as usize].line(now) {
             line(Some(left_out).filter(|left_out| *left_out > 0));
         }
     }
 
-    /// Writes how many lines were left out, once there was time for others to say so.
+    /// Writes the number of lines that were left out, of each kind whose window is over.
     pub fn tell_rest(&mut self, now: Instant) {
         for notice in Notice::ALL {
             let left_out = self.limits[notice as usize].rest(now);
@@ -73,7 +73,7 @@ impl Notices {
         }
     }
 
-    /// Whether [`Self::tell_rest`] will have something to write.
+    /// Returns whether [`Self::tell_rest`] will have something to write.
     #[must_use]
     pub fn owes(&self) -> bool {
         self.limits.iter().any(LogLimit::owes)

@@ -1,4 +1,4 @@
-//! Records what the schedulers of a data plane are asked and answer.
+//! Records the calls and dispatches of a data plane's schedulers.
 
 use crate::clock::Clock;
 use crate::reactor::{Inbox, Message};
@@ -7,8 +7,8 @@ use evenkeel_core::time::Instant;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// A handle on the records of a data plane. It outlives borrows of the engine; when the engine has
-/// ended, there is nothing to record.
+/// A handle on the recordings of a data plane. It may outlive the engine; after the engine's end,
+/// recordings are empty.
 #[derive(Clone)]
 pub struct Recorder {
     pub(crate) inboxes: Arc<[Inbox]>,
@@ -16,10 +16,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records from now on, up to `entries` entries for each core, whose memory is reserved at
-    /// once. What was recorded before is dropped. The volumes of each core are named at the
-    /// beginning of its trace; a trace that is to be played back has to begin before the first
-    /// volume is added.
+    /// Starts to record, up to `entries` entries for each core, whose memory is reserved at once.
+    /// An earlier recording is dropped. Each core's trace starts with the names of its volumes; a
+    /// trace for playback has to start before the first volume is added.
     pub fn begin(&self, entries: usize, detail: Detail) {
         for inbox in &*self.inboxes {
             inbox.post(Message::Record(entries, detail));
@@ -33,13 +32,13 @@ impl Recorder {
         for inbox in &*self.inboxes {
             let (ack, answer) = sync_channel(1);
             inbox.post(Message::Recorded(ack));
-            // A core that has ended answers nothing.
+            // A core that has ended does not answer.
             traces.extend(answer.recv().ok().flatten().map(|trace| *trace));
         }
         traces
     }
 
-    /// The present time of the clock that the traces are stamped by.
+    /// Returns the present time of the traces' clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()

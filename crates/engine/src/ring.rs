@@ -13,26 +13,27 @@ use slab::Slab;
 use std::io;
 use std::os::fd::RawFd;
 
-/// Submission entries. A full queue is submitted and goes on, so this bounds a batch, not the work.
+/// Submission entries. A full queue is submitted at once, so this limits a batch, not the
+/// operations in flight.
 const ENTRIES: u32 = 1_024;
 
-/// What the upper half of an entry's user data says it is; the lower half is an index.
+/// Kind of an operation, in the upper half of its entry's user data; the lower half is an index.
 const KIND_RECEIVE: u64 = 1;
 const KIND_SEND: u64 = 2;
 const KIND_DISK: u64 = 3;
 const KIND_WAKE: u64 = 4;
-/// Nobody waits for its end: what it cancels ends by itself.
+/// Its end is ignored: the operation that it cancels ends with an event of its own.
 const KIND_CANCEL: u64 = 5;
 const KIND_WATCH: u64 = 6;
 
-/// A disk operation the kernel works on: it owns the buffer until the completion is seen.
+/// A disk operation in the kernel. It owns the buffer until the completion is seen.
 #[derive(Debug)]
 struct InFlight {
     store: u32,
     op: DiskOp,
 }
 
-/// One io_uring with what it owns while the kernel works.
+/// An io_uring, with the memory that the kernel uses.
 pub struct Ring {
     ring: IoUring,
     disk: Slab<InFlight>,
@@ -42,10 +43,10 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for the calling thread, and only for it.
+    /// Creates a ring for the calling thread, and only for it.
     ///
     /// # Errors
-    /// When the kernel refuses io_uring.
+    /// If the kernel refuses io_uring.
     pub fn new(waker: Waker, clock: Clock) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -53,8 +54,8 @@ impl Ring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(ENTRIES)?;
-        // Workers of the kernel that wait for a file system, and those that wait for anything else.
-        // An older kernel has its own bound.
+        // The kernel's workers that wait for a file system, and those that wait for anything else.
+        // An older kernel has its own limit.
         let mut workers_max = [DISK_WORKERS_MAX; 2];
         let _ = ring.submitter().register_iowq_max_workers(&mut workers_max);
         let mut ring = Self { ring, disk: Slab::new(), waker, clock, patience: Patience::new() };
@@ -67,8 +68,8 @@ impl Ring {
         Event::Disk(store, DiskDone { token: op.token, result, buffer: op.buffer })
     }
 
-    /// Watches for the first event without sleeping, for as long as that has paid lately; whether
-    /// there was one.
+    /// Watches for the first event without sleeping, for as long as that was useful lately. Returns
+    /// whether there was one.
     fn watch(&mut self) -> bool {
         let budget = self.patience.budget();
         if budget.ns == 0 || self.ring.submit().is_err() {
@@ -111,10 +112,10 @@ impl Ring {
     }
 
     fn push(&mut self, entry: squeue::Entry) {
-        // SAFETY: each caller keeps what its entry points to until the completion is seen: sockets
-        // by contract, disk operations in `disk`.
+        // SAFETY: each caller keeps the memory of its entry until the completion is seen: of
+        // sockets by contract, of disk operations in `disk`.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            // A full queue is handed to the kernel, which empties it or is briefly out of memory.
+            // Submission empties a full queue, unless the kernel is briefly out of memory.
             let _ = self.ring.submit();
         }
     }
@@ -168,7 +169,8 @@ impl Driver for Ring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, hasty: bool) -> io::Result<()> {
-        // A timer that is due soon means clients held to their limits: they are in no hurry.
+        // If a timer is due soon, clients are held to their limits, and a fast wake-up does not
+        // help them.
         if !hasty || timeout.is_some_and(|timeout| timeout < Patience::MAX) {
             return self.sleep(timeout);
         }
@@ -210,17 +212,17 @@ impl Driver for Ring {
 }
 
 impl Drop for Ring {
-    /// The kernel may still write into what this ring owns: disk operations are waited for.
+    /// Waits for disk operations: the kernel may still write into their buffers.
     fn drop(&mut self) {
         while !self.disk.is_empty() && self.sleep(None).is_ok() {
             while self.poll().is_some() {}
         }
-        // What could not be waited for must not be freed under the kernel.
+        // Leaks the buffers of operations that could not be waited for.
         std::mem::forget(std::mem::take(&mut self.disk));
     }
 }
 
-/// A ring on behalf of one store.
+/// A ring for one store.
 pub struct StoreDisk<'a> {
     ring: &'a mut Ring,
     store: u32,

@@ -1,5 +1,5 @@
-//! One connection: a [`Transport`] that moves its bytes, a [`Protocol`] that knows what they mean,
-//! and what the reactor remembers of it: how much of it is in the server, and what it waits for.
+//! One connection: a [`Transport`] that moves its bytes, a [`Protocol`] that interprets them, and
+//! the reactor's state: its requests in the server, and the reasons for which it waits.
 
 use crate::buffers::Lacking;
 use crate::connection_limits::Slot;
@@ -13,11 +13,11 @@ use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::HostAddress;
 use std::os::fd::OwnedFd;
 
-/// Bytes of reply heads that a client may leave unread before its requests are, and its options
-/// while it shakes hands.
+/// Bytes of reply heads that a client may leave unread before the server takes no more requests of
+/// it, or options during the handshake.
 pub const REPLY_HEADS_BYTES_MAX: usize = 256 << 10;
 
-/// How far a connection has come.
+/// Stage of a connection's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// It negotiates or is served.
@@ -37,84 +37,84 @@ pub enum Stage {
     Shut,
 }
 
-/// What a request may have to wait for before it is taken.
+/// Reason for which a connection's next request waits in the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound {
-    /// The connection has as much in the server as it may: until a reply has left.
+    /// The connection has its maximum in the server: until a reply has left.
     Connection,
-    /// The volume's queue is full: until something of it was dispatched.
+    /// The volume's queue is full: until a request of it is dispatched.
     Queue,
     /// The core's payload memory is used up: until some comes back.
     Memory,
-    /// It has had its turn of the handshake: until the others have had theirs.
+    /// It has had its turn of the handshake: until other connections have had theirs.
     Turn,
     /// The volume is about to go to another core: until it is there, or stays after all.
     Departure,
-    /// A connection that has ended has a change of the same bytes in the store: until that is done.
+    /// A former connection has a change of the same bytes in the store: until that is done.
     Former,
 }
 
-/// How a connection stands with a volume's queue that was full.
+/// Place of a connection in the queue for a volume's room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    /// It waits for none.
+    /// It does not wait.
     Free,
-    /// In this volume's list of those who wait for room.
+    /// In this volume's list of connections that wait for room.
     Waiting(u32),
     /// Woken to use the room in this volume's queue.
     Woken(u32),
 }
 
-/// A connection that no core serves: a new one, or one between two cores, of which nothing is in
+/// A connection that no core serves: a new one, or one between two cores. Nothing of it is in
 /// flight.
 pub struct Connection {
     /// The socket.
     pub fd: OwnedFd,
-    /// Who is at the other end.
+    /// Address of the client.
     pub peer: HostAddress,
-    /// Its place among all connections.
+    /// Its slot among all connections.
     pub slot: Slot,
-    /// What it speaks, and what was agreed.
+    /// Its protocol, with the state of the negotiation.
     pub protocol: Protocol,
-    /// What has arrived and was not taken.
+    /// Bytes that have arrived and were not consumed.
     pub leftover: Vec<u8>,
 }
 
 /// One connection.
 pub struct Session {
-    /// Who is at the other end.
+    /// Address of the client.
     pub peer: HostAddress,
-    /// Its place among all connections.
+    /// Its slot among all connections.
     pub slot: Slot,
-    /// Its bytes.
+    /// Its socket and its bytes.
     pub transport: Transport,
-    /// What they mean.
+    /// The interpretation of its bytes.
     pub protocol: Protocol,
-    /// Requests are left in the input because this bound was reached.
+    /// The reason why requests are left in the input, if they are.
     pub parked: Option<Bound>,
-    /// When the connection was made, or came to this core.
+    /// Time at which the connection was made, or came to this core.
     pub connected_at: Instant,
     stage: Stage,
-    /// Its volume is given up: what is cancelled of it is not answered.
+    /// Its volume is given up: cancelled requests are not answered.
     is_handed_over: bool,
     place: Place,
     /// Bytes of payload memory that its requests and unfetched replies hold.
     pub held_bytes: usize,
-    /// In this volume's list of those who wait for memory, and who holds too much of it.
+    /// The volume in whose list of memory waiters it is, and what limit it has reached.
     memory_of: Option<(u32, Lacking)>,
     /// Requests that are parsed and not replied to.
     outstanding: u32,
-    /// Their payload bytes.
+    /// Payload bytes of these requests.
     outstanding_bytes: u32,
-    /// Requests that were taken, ever.
+    /// Number of requests taken so far.
     taken: u64,
-    /// Of a lent client: those that another data plane is to begin, by their numbers in `taken`,
-    /// and the one that was arriving.
+    /// Requests of a lent client that another data plane is to begin, by their numbers in `taken`,
+    /// including the one that was arriving.
     left: Vec<(u64, Vec<u8>)>,
 }
 
 impl Session {
-    /// Serves a connection.
+    /// Creates the session of a connection.
     #[must_use]
     pub fn new(connection: Connection, now: Instant) -> Self {
         let Connection { fd, peer, slot, protocol, leftover } = connection;
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// What goes to another core of a connection that is quiet.
+    /// Converts a quiet connection for the move to another core.
     #[must_use]
     pub fn leave(self) -> Connection {
         let Self { peer, slot, transport, protocol, .. } = self;
@@ -145,34 +145,36 @@ impl Session {
         Connection { fd, peer, slot, protocol, leftover }
     }
 
-    /// Whether nothing of it is in the server or in the driver's hands but what was not taken yet.
+    /// Returns whether neither the server nor the driver has anything of it except input that was
+    /// not consumed.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.transport.is_quiet() && !self.is_closing() && self.outstanding == 0
     }
 
-    /// Whether the other end has to move for anything to go on here, and might not.
+    /// Returns whether it waits for its client to send or to fetch something, which may never
+    /// happen.
     #[must_use]
     pub fn is_owed(&self) -> bool {
         self.transport.is_owed() || !self.protocol.is_bound()
     }
 }
 
-/// How far it has come.
+/// The connection's stage.
 impl Session {
-    /// How far it has come.
+    /// Returns the stage.
     #[inline]
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Its volume's home is another core.
+    /// Begins the move to the home of its volume, another core.
     pub fn begin_to_move(&mut self, volume: VolumeId, home: u16) {
         self.stage = Stage::Moving { volume, home };
     }
 
-    /// A lent client's socket is to take this one's place.
+    /// Begins the exchange with a lent client's socket.
     pub fn begin_to_exchange(&mut self) {
         if self.stage == Stage::Open {
             self.stage = Stage::Exchanging;
@@ -186,35 +188,35 @@ impl Session {
         }
     }
 
-    /// Whether no more requests are taken.
+    /// Returns whether no more requests are taken.
     #[inline]
     #[must_use]
     pub fn is_closing(&self) -> bool {
         matches!(self.stage, Stage::Closing | Stage::Shut)
     }
 
-    /// The same, because its volume is given up: what is cancelled of it is not answered, so that
-    /// the client asks for it elsewhere.
+    /// Begins to close because its volume is given up. Cancelled requests are not answered, so that
+    /// the client repeats them elsewhere.
     pub fn begin_to_hand_over(&mut self) {
         self.begin_to_close();
         self.is_handed_over = true;
     }
 
-    /// Whether its volume is given up.
+    /// Returns whether its volume is given up.
     #[inline]
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.is_handed_over
     }
 
-    /// Whether the connection is a client's that was lent.
+    /// Returns whether the connection is a lent client's.
     #[inline]
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.slot.kept.as_ref().is_some_and(Kept::is_lent)
     }
 
-    /// Whether it is a lent client's that is to go back to who has lent it.
+    /// Returns whether the connection is a lent client's that goes back to its lender.
     #[inline]
     #[must_use]
     pub fn goes_back(&self) -> bool {
@@ -224,11 +226,11 @@ impl Session {
     /// Shuts both directions.
     pub fn shut(&mut self) {
         self.stage = Stage::Shut;
-        // It fails when the other end was faster, which is as good.
+        // Fails if the client was faster, which has the same effect.
         let _ = rustix::net::shutdown(self.transport.fd(), rustix::net::Shutdown::Both);
     }
 
-    /// Whether both directions are shut.
+    /// Returns whether both directions are shut.
     #[inline]
     #[must_use]
     pub fn is_shut(&self) -> bool {
@@ -236,9 +238,10 @@ impl Session {
     }
 }
 
-/// What of it is in the server.
+/// Requests and bytes in the server.
 impl Session {
-    /// Whether this connection may not have another request of `payload_bytes` in the server.
+    /// Returns whether the connection may not have another request of `payload_bytes` in the
+    /// server.
     #[inline]
     #[must_use]
     pub fn is_full(&self, payload_bytes: u32) -> bool {
@@ -249,54 +252,55 @@ impl Session {
             || held > 0 && held + payload_bytes as usize > CONNECTION_BYTES_MAX as usize
     }
 
-    /// Whether the client has as many heads of replies to fetch as it may leave.
+    /// Returns whether the client has its maximum of reply heads to fetch.
     #[inline]
     #[must_use]
     pub fn leaves_heads_unread(&self) -> bool {
         self.transport.unsent_head_bytes() > REPLY_HEADS_BYTES_MAX
     }
 
-    /// Whether requests are parsed and not replied to.
+    /// Returns whether requests are parsed and not replied to.
     #[must_use]
     pub fn has_outstanding(&self) -> bool {
         self.outstanding > 0
     }
 
-    /// The number of a request that is about to be taken: a later one's is larger.
+    /// Returns the number of the next request. Numbers increase.
     #[inline]
     pub fn next_number(&mut self) -> u64 {
         self.taken += 1;
         self.taken
     }
 
-    /// Keeps a request that another data plane is to begin, or the beginning of one.
+    /// Keeps a request, or its beginning, that another data plane is to begin.
     pub fn leave_to_others(&mut self, number: u64, request: Vec<u8>) {
         self.left.push((number, request));
     }
 
-    /// What another data plane is to begin with, in the order in which it came.
+    /// Removes the requests that another data plane is to begin, and returns their bytes in order
+    /// of arrival.
     pub fn take_left(&mut self) -> Vec<u8> {
         let mut left = std::mem::take(&mut self.left);
         left.sort_unstable_by_key(|(number, _)| *number);
         left.into_iter().flat_map(|(_, request)| request).collect()
     }
 
-    /// Notes a request of `payload_bytes` that is now in the server.
+    /// Records a request of `payload_bytes` that is now in the server.
     #[inline]
     pub fn begun(&mut self, payload_bytes: u32) {
         self.outstanding += 1;
         self.outstanding_bytes += payload_bytes;
     }
 
-    /// Notes that a request of `payload_bytes` was replied to or given up.
+    /// Records that a request of `payload_bytes` was replied to or given up.
     #[inline]
     pub fn ended(&mut self, payload_bytes: u32) {
         self.outstanding -= 1;
         self.outstanding_bytes -= payload_bytes;
     }
 
-    /// Appends the reply to a request, unless nobody can receive it any more. A read that was done
-    /// gives up its `buffers`.
+    /// Appends the reply to a request, unless the connection is shut. The `buffers` of a successful
+    /// read are moved to the output.
     #[inline]
     pub fn reply(&mut self, outcome: &Outcome<'_>, buffers: &mut Vec<Option<Buffer>>) {
         if !self.is_shut() {
@@ -305,15 +309,16 @@ impl Session {
     }
 }
 
-/// What it waits for.
+/// Waiting for room, turns and memory.
 impl Session {
-    /// Enters the list of those who wait for room in a volume's queue; whether it was not there.
+    /// Enters the list of connections that wait for room in a volume's queue. Returns whether it
+    /// was not in the list.
     pub fn wait_for_room(&mut self, volume: u32) -> bool {
         self.parked = Some(Bound::Queue);
         std::mem::replace(&mut self.place, Place::Waiting(volume)) != Place::Waiting(volume)
     }
 
-    /// Leaves that list because there is room now; whether it still waits for it.
+    /// Leaves that list because there is room now. Returns whether it still waits for it.
     pub fn wake(&mut self, volume: u32) -> bool {
         if self.place != Place::Waiting(volume) {
             return false;
@@ -323,7 +328,7 @@ impl Session {
         waits
     }
 
-    /// Uses its turn at a volume's queue; whether it has one.
+    /// Uses its turn at a volume's queue. Returns whether it has one.
     #[inline]
     pub fn use_turn(&mut self, volume: u32) -> bool {
         let has_turn = self.place == Place::Woken(volume);
@@ -333,7 +338,7 @@ impl Session {
         has_turn
     }
 
-    /// Gives up the turn that it has not used; at which volume's queue.
+    /// Gives up a turn that it has not used. Returns the volume of that queue.
     #[inline]
     pub fn give_up_turn(&mut self) -> Option<u32> {
         let Place::Woken(volume) = self.place else { return None };
@@ -341,7 +346,8 @@ impl Session {
         Some(volume)
     }
 
-    /// Enters the list of those who wait for a volume's memory; whether it was not there.
+    /// Enters the list of connections that wait for a volume's memory. Returns whether it was not
+    /// in the list.
     pub fn wait_for_memory(&mut self, volume: u32, lacking: Lacking) -> bool {
         self.parked = Some(Bound::Memory);
         self.memory_of.replace((volume, lacking)).is_none_or(|(of, _)| of != volume)
@@ -352,7 +358,7 @@ impl Session {
         self.memory_of.take_if(|(of, _)| *of == volume);
     }
 
-    /// Whether it is in that list: who holds too much of the memory.
+    /// Returns the limit for which it is in that list; `None` if it is not.
     #[must_use]
     pub fn waits_for_memory(&self, volume: u32) -> Option<Lacking> {
         self.memory_of.filter(|(of, _)| *of == volume).map(|(_, lacking)| lacking)

@@ -1,11 +1,11 @@
 //! The state of a device that several cores share: each core keeps to a part of its window.
 //!
-//! A core's part is what its volumes have reserved, and an even part of what is not reserved. A
-//! core on which no request waits leaves its part to the others. Nothing is locked: each core
-//! writes its own line, and reads the others' at most once a millisecond while requests wait.
+//! A core's part is the sum of its volumes' reservations, and an even part of the rest. A core on
+//! which no request waits leaves its part to the others. There are no locks: each core writes its
+//! own line, and reads the others' at most once a millisecond while requests wait.
 //!
-//! Where several nodes have the same device, all of this is within the node's part of it, which it
-//! is told ([`division`](evenkeel_core::qos::sharing::division)).
+//! If several nodes share the device, all of this applies to the node's part of it, which the
+//! control plane sets ([`division`](evenkeel_core::qos::sharing::division)).
 
 use evenkeel_core::qos::sharing::division::{NodePart, NodeUse};
 use evenkeel_core::qos::sharing::{DeviceOthers, URGENT_RECENT};
@@ -15,29 +15,29 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Millionths in the whole.
 const PPM: u32 = 1_000_000;
 
-/// A core wants the device for so long after somebody waited there.
+/// A core wants the device for this long after a request has last waited there.
 const RECENT: Duration = Duration::from_ms(50);
 
-/// See the module's text.
+/// The shared state; see the module's text.
 #[derive(Debug)]
 pub struct SharedDevice {
     cores: Box<[Line]>,
     node: Node,
-    /// Device time that the whole device has, in nanoseconds per second; 0 if it is not known.
+    /// Device time of the whole device, in nanoseconds per second; 0 if it is not known.
     capacity_ns: AtomicU64,
 }
 
-/// What this node was told of the other nodes that have the device.
+/// This node's part of the device, and the use of the other nodes, as set last.
 #[derive(Debug)]
 struct Node {
-    /// It was told anything.
+    /// Whether a part was set: the device has several nodes.
     is_one_of_several: AtomicBool,
     lasting_ppm: AtomicU32,
     lent_ppm: AtomicU32,
-    /// When the loan ends, in nanoseconds of the engine's clock.
+    /// End of the loan, in nanoseconds of the engine's clock.
     lent_until: AtomicU64,
     in_flight: AtomicU32,
-    /// 0 is none.
+    /// 0 if there is no limit.
     window_slots: AtomicU32,
 }
 
@@ -53,8 +53,8 @@ impl Node {
         }
     }
 
-    /// The node's part of the device, in millionths. It never is nothing: one request at a time
-    /// goes in any case.
+    /// Returns the node's part of the device, in millionths. It is never zero: one request at a
+    /// time is always possible.
     fn part_ppm(&self, now: Instant) -> u32 {
         let lasting = self.lasting_ppm.load(Ordering::Relaxed);
         let is_lent = now.ns < self.lent_until.load(Ordering::Relaxed);
@@ -63,65 +63,67 @@ impl Node {
     }
 }
 
-/// What one core says. A cache line of its own, so that cores do not disturb each other.
+/// State that one core writes. It has a cache line of its own, so that cores do not disturb each
+/// other.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line {
     /// Time at which a request last waited, in nanoseconds of the engine's clock; 0 if none has.
     wanted_at: AtomicU64,
-    /// When the core's part of the device served an urgent request last; 0 is never.
+    /// Time at which the core has last served an urgent request, in nanoseconds of the engine's
+    /// clock; 0 if none.
     urgent_at: AtomicU64,
     /// Device time reserved by the core's volumes, in nanoseconds per second.
     reserved_ns: AtomicU64,
-    /// What of the calibrated device is gone, as this core sees it, in millionths.
+    /// Lost part of the calibrated device, by the drift that this core measures, in millionths.
     lost_ppm: AtomicU32,
     /// Requests that the core has in flight.
     in_flight: AtomicU32,
-    /// How many may be in flight on the whole device, as this core finds it.
+    /// Maximum number of requests in flight on the whole device, by this core's estimate.
     window_slots: AtomicU32,
-    /// The same once a large one is added, while urgent ones come.
+    /// That maximum if a large request is added while urgent ones arrive.
     beside_urgent: AtomicU32,
-    /// The most that it had in flight since the node was asked last.
+    /// The most requests that it had in flight since the last [`SharedDevice::take_use`].
     most: AtomicU32,
-    /// Somebody has waited since then.
+    /// Whether a request has waited since then.
     has_waited: AtomicBool,
 }
 
-/// What a core says about the device.
+/// State of the device that a core reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
-    /// Somebody waits there.
+    /// Whether a request waits there.
     pub wanted: bool,
-    /// When it served an urgent request last.
+    /// Time at which it has last served an urgent request.
     pub urgent_at: Option<Instant>,
     /// Requests that it has in flight.
     pub in_flight: u32,
-    /// How many may be in flight on the whole device, as it finds it.
+    /// Maximum number of requests in flight on the whole device, by its estimate.
     pub window_slots: u32,
-    /// The same once a large one is added, while urgent ones come.
+    /// That maximum if a large request is added while urgent ones arrive.
     pub beside_urgent: u32,
 }
 
 impl SharedDevice {
-    /// The state of a device that so many cores share.
+    /// Creates the state of a device that this number of cores share.
     #[must_use]
     pub fn new(cores: u16) -> Self {
         let cores = (0..cores.max(1)).map(|_| Line::default()).collect();
         Self { cores, node: Node::alone(), capacity_ns: AtomicU64::new(0) }
     }
 
-    /// Whether there is anybody to share with.
+    /// Returns whether other cores or nodes share the device.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.cores.len() > 1 || self.node.is_one_of_several.load(Ordering::Relaxed)
     }
 
-    /// Notes how much device time the whole device has, in nanoseconds per second.
+    /// Sets the device time of the whole device, in nanoseconds per second.
     pub fn set_capacity(&self, capacity_ns: u64) {
         self.capacity_ns.store(capacity_ns, Ordering::Relaxed);
     }
 
-    /// Gives this node a part of the device from now on.
+    /// Sets this node's part of the device, from now on.
     pub fn divide(&self, now: Instant, part: &NodePart) {
         let node = &self.node;
         node.lasting_ppm.store(part.lasting_ppm, Ordering::Relaxed);
@@ -132,7 +134,7 @@ impl SharedDevice {
         node.is_one_of_several.store(true, Ordering::Relaxed);
     }
 
-    /// How this node has used the device since this was asked last.
+    /// Returns how this node has used the device since the last call.
     #[must_use]
     pub fn take_use(&self) -> NodeUse {
         let mut all = NodeUse {
@@ -147,19 +149,19 @@ impl SharedDevice {
             let most = line.most.swap(now, Ordering::Relaxed).max(now);
             all.in_flight = all.in_flight.saturating_add(most);
             all.has_waited |= line.has_waited.swap(false, Ordering::Relaxed);
-            // A core that has said nothing yet has no window.
+            // A core that has reported nothing yet has no window.
             let slots = line.window_slots.load(Ordering::Relaxed);
             all.window_slots = all.window_slots.min(if slots == 0 { u32::MAX } else { slots });
         }
         all
     }
 
-    /// Notes what a core's volumes have reserved, in nanoseconds of device time per second.
+    /// Sets the reservations of a core's volumes, in nanoseconds of device time per second.
     pub fn reserve(&self, core: u16, reserved_ns: u64) {
         self.cores[usize::from(core)].reserved_ns.store(reserved_ns, Ordering::Relaxed);
     }
 
-    /// Notes what a core says.
+    /// Records the report of a core.
     pub fn say(&self, core: u16, now: Instant, said: &Said) {
         let line = &self.cores[usize::from(core)];
         if said.wanted {
@@ -175,8 +177,8 @@ impl SharedDevice {
         line.beside_urgent.store(said.beside_urgent, Ordering::Relaxed);
     }
 
-    /// What the others have said. `capacity_ns` is what the device can do, in nanoseconds of device
-    /// time per second.
+    /// Returns the state that the other cores have reported, and this core's part. `capacity_ns` is
+    /// the whole device's time, in nanoseconds per second.
     #[must_use]
     pub fn others(&self, core: u16, now: Instant, capacity_ns: u64) -> DeviceOthers {
         let node_ppm = u64::from(self.node.part_ppm(now));
@@ -214,20 +216,22 @@ impl SharedDevice {
         others
     }
 
-    /// Notes what of the calibrated device may be sold by what a core has seen, in millionths.
+    /// Sets the part of the calibrated device that may be sold by a core's measurements, in
+    /// millionths.
     pub fn may_sell(&self, core: u16, sold_ppm: u32) {
         let lost_ppm = PPM.saturating_sub(sold_ppm);
         self.cores[usize::from(core)].lost_ppm.store(lost_ppm, Ordering::Relaxed);
     }
 
-    /// What may be sold, in millionths of what was calibrated: by the core that has seen the worst.
+    /// Returns the part of the calibrated device that may be sold, in millionths: the lowest of all
+    /// cores.
     #[must_use]
     pub fn sold_ppm(&self) -> u32 {
         let lost = self.cores.iter().map(|line| line.lost_ppm.load(Ordering::Relaxed)).max();
         PPM.saturating_sub(lost.unwrap_or(0))
     }
 
-    /// A core's part of the device, in thousandths.
+    /// Returns a core's part of `capacity_ns`, in thousandths.
     fn part(&self, core: u16, now: Instant, capacity_ns: u64) -> u32 {
         let (mut wanting, mut sum) = (0u128, 0u128);
         let mut own = 0u128;
@@ -250,7 +254,7 @@ impl SharedDevice {
 }
 
 impl Line {
-    /// Whether somebody waited at this core lately.
+    /// Returns whether a request has waited on this core within [`RECENT`].
     fn wants(&self, now: Instant) -> bool {
         let wanted_at = self.wanted_at.load(Ordering::Relaxed);
         wanted_at > 0 && now.since(Instant::from_ns(wanted_at)) <= RECENT
@@ -289,9 +293,9 @@ mod tests {
         want(&shared_device, 1, at(1_000));
         assert_eq!(shared_device.part(0, at(1_010), 1_000), 800);
         assert_eq!(shared_device.part(1, at(1_010), 1_000), 200);
-        // The third one counts itself in once it looks.
+        // The third core counts itself in when it asks.
         assert_eq!(shared_device.part(2, at(1_010), 1_000), 133);
-        // Whoever has not wanted it for a while has left its part to the others.
+        // A core that has not wanted the device for a while leaves its part to the others.
         want(&shared_device, 1, at(1_100));
         assert_eq!(shared_device.part(1, at(1_100), 1_000), 1_000);
     }
@@ -317,7 +321,7 @@ mod tests {
         assert_eq!((heard(0), heard(1), heard(2)), (Some(at(5)), Some(at(3)), Some(at(5))));
         let beside = |ms| shared_device.others(0, at(ms), 1_000).beside_urgent;
         assert_eq!((beside(8), beside(200)), (Some(3), None));
-        // A core that has served none since takes nothing back.
+        // A report without an urgent request does not change the time of the last one.
         shared_device.say(1, at(7), &NOTHING);
         assert_eq!(heard(0), Some(at(5)));
     }

@@ -4,10 +4,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Told once, of the first failure.
+/// Called once, with the first failure.
 type Tell = Box<dyn FnOnce(String) + Send>;
 
-/// See the module's text.
+/// State of the data plane's threads; see the module's text.
 #[derive(Clone, Default)]
 pub(crate) struct Fate(Arc<Mutex<State>>);
 
@@ -15,7 +15,7 @@ enum State {
     Running(Option<Tell>),
     /// Threads end on request.
     Stopping,
-    /// One has ended: which, and why.
+    /// A thread has ended unexpectedly: its name, and the reason.
     Failed(String),
 }
 
@@ -26,7 +26,7 @@ impl Default for State {
 }
 
 impl Fate {
-    /// From now on threads may end.
+    /// Allows threads to end from now on.
     pub(crate) fn stop(&self) {
         *self.lock() = State::Stopping;
     }
@@ -45,7 +45,7 @@ impl Fate {
         }
     }
 
-    /// Watches over a thread: dropped at its end, however it ends.
+    /// Returns the guard of a thread. It is dropped at the thread's end, however that ends.
     pub(crate) fn watch(&self, thread: String) -> Watch {
         Watch { fate: self.clone(), thread, error: None, was_told: false }
     }
@@ -77,12 +77,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The thread ends because it alone was told to.
+    /// Records that this thread alone was asked to stop.
     pub(crate) fn was_told(mut self) {
         self.was_told = true;
     }
 
-    /// Takes note of why the thread is about to end.
+    /// Records why the thread is about to end.
     pub(crate) fn because(&mut self, error: &dyn fmt::Display) {
         self.error = Some(error.to_string());
     }

@@ -1,5 +1,5 @@
 //! Sockets on epoll and disk operations on worker threads, with plain system calls: for machines
-//! and containers where io_uring is forbidden. Slower than [`crate::ring`], and otherwise the same.
+//! and containers where io_uring is forbidden. Slower than [`crate::ring`], otherwise equivalent.
 
 use crate::driver::{Driver, Event, HangUp, Waker, receive_now, send_now};
 use crate::workers::Workers;
@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-/// Readiness fetched with one system call.
+/// Maximum number of events from one system call.
 const EVENTS_MAX: usize = 256;
 
-/// Epoll data of what is no connection. Connections are their numbers, which have 32 bits.
+/// Epoll data of events that belong to no connection. Connections have their numbers, of 32 bits.
 const DATA_WAKE: u64 = u64::MAX;
 const DATA_DISK: u64 = u64::MAX - 1;
 /// With the number of a [`Threads::readable`] operation in the lower half.
@@ -33,7 +33,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// What is to be told of the socket, once.
+    /// Returns the events to report of the socket, once.
     fn interest(&self) -> EventFlags {
         let mut interest = EventFlags::ONESHOT;
         interest.set(EventFlags::IN, self.receive.is_some());
@@ -43,22 +43,22 @@ impl Pending {
     }
 }
 
-/// See the module's text.
+/// A driver with plain system calls; see the module's text.
 pub struct Threads {
     epoll: OwnedFd,
     pending: Vec<Pending>,
     ready: VecDeque<Event>,
     waker: Waker,
-    /// Operations that wait for a descriptor to become readable: no worker has to.
+    /// Operations that wait for a descriptor to become readable, which needs no worker.
     readable: Slab<(u32, DiskOp)>,
     workers: Workers,
 }
 
 impl Threads {
-    /// A driver with its workers.
+    /// Starts a driver with its workers.
     ///
     /// # Errors
-    /// When the process has too many open files or threads.
+    /// If the process has too many open files or threads.
     pub fn new(waker: Waker) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let workers = Workers::start(DISK_WORKERS_MAX)?;
@@ -83,11 +83,12 @@ impl Threads {
         &mut self.pending[slot]
     }
 
-    /// Does what can be done at once, where `events` have been told of the socket; asks to be told
-    /// when the rest can.
+    /// Carries out transfers as far as possible at once, after `events` of the socket; asks epoll
+    /// to report when the rest is possible.
     fn advance(&mut self, connection: u32, events: EventFlags) {
         let pending = &mut self.pending[connection as usize];
-        // SAFETY: whoever began the transfer keeps the message valid until its event is seen.
+        // SAFETY: the caller of `receive` or `send` keeps the message valid until its event is
+        // seen.
         let receive = |message: *mut libc::msghdr| unsafe { receive_now(pending.fd, message) };
         if let Some(result) = pending.receive.map(receive).filter(is_ended) {
             pending.receive = None;
@@ -113,13 +114,13 @@ impl Threads {
         }
     }
 
-    /// Waits only for what is still under way of a connection. If that is nothing, its descriptor
-    /// may be another core's soon.
+    /// Waits only for a connection's remaining transfers. If there are none, epoll must forget the
+    /// descriptor, which may belong to another core soon.
     fn wait_for_the_rest(&mut self, connection: u32) {
         let pending = &self.pending[connection as usize];
         let (fd, interest) = (pending.fd, pending.interest());
         if interest == EventFlags::ONESHOT {
-            // It fails only if it is not waited for.
+            // It fails only if epoll does not know the descriptor.
             let _ = epoll::delete(&self.epoll, borrow(fd));
         } else if let Err(errno) = self.tell_of(fd, u64::from(connection), interest) {
             self.fail(connection, errno);
@@ -151,7 +152,7 @@ impl Threads {
         }
     }
 
-    /// Ends what can no longer be waited for.
+    /// Ends a connection's transfers with an error, because they cannot be waited for.
     fn fail(&mut self, connection: u32, errno: Errno) {
         let pending = &mut self.pending[connection as usize];
         if pending.receive.take().is_some() {
@@ -258,7 +259,7 @@ impl Driver for Threads {
     }
 }
 
-/// The workers on behalf of one store.
+/// The workers for one store.
 pub struct StoreDisk<'a> {
     threads: &'a mut Threads,
     store: u32,

@@ -1,5 +1,5 @@
-//! The bytes of one connection: what has arrived and is not consumed, payload on its way into a
-//! request's memory, replies on their way out. It knows the socket and no protocol.
+//! The bytes of one connection: input that has arrived and is not consumed, payload on its way into
+//! a request's memory, replies on their way out. It knows the socket and no protocol.
 //!
 //! A receive or a send that the driver has begun reads and writes memory of the transport. The
 //! states of both directions say when.
@@ -11,12 +11,12 @@ use evenkeel_core::time::Instant;
 use evenkeel_store::buffer::Buffer;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Bytes received at once: a batch of some 2,300 requests without payload, or 15 writes of 4 KiB.
+/// Maximum bytes of a receive: some 2,300 requests without payload, or 15 writes of 4 KiB.
 const INPUT_BYTES: usize = 64 << 10;
-/// Bytes received at once beyond the payload of a large write: the next requests' heads, and little
-/// of their payload, which would have to be copied.
+/// Maximum bytes of a receive beyond the payload of a large write: room for the heads of the next
+/// requests, and for little of their payload, which would have to be copied.
 const INPUT_BYTES_BESIDE_LARGE_WRITES: usize = 4 << 10;
-/// From here on a copy costs more than a system call.
+/// Payload size from which a copy costs more than a system call.
 const LARGE_WRITE_BYTES: u32 = 16 << 10;
 
 /// Payload of a request that is arriving.
@@ -31,7 +31,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Whether all of it has arrived.
+    /// Returns whether all of it has arrived.
     #[inline]
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -39,7 +39,7 @@ impl Stretch {
     }
 }
 
-/// What the driver does with arriving bytes.
+/// The driver's use of arriving bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Receiving {
     /// Nothing.
@@ -50,32 +50,32 @@ enum Receiving {
     ToPayload,
 }
 
-/// How the bytes to send stand.
+/// State of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sending {
-    /// Nobody is to send them yet.
+    /// No send is planned.
     Idle,
-    /// The reactor will, in this turn.
+    /// The reactor sends in this turn.
     Listed,
-    /// The driver reads them.
+    /// The driver reads the bytes.
     InDriver,
 }
 
-/// What is known of the other end of a connection while nothing is received from it.
+/// State of the client's end while nothing is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OtherEnd {
-    /// Nobody has looked: something was always being received.
+    /// Not known: a receive was always in progress.
     Unwatched,
-    /// The driver tells when it goes.
+    /// The driver reports when the client disconnects.
     Watched,
-    /// It has gone.
+    /// The client has disconnected.
     Gone(HangUp),
 }
 
-/// See the module's text.
+/// The transport of one connection; see the module's text.
 pub struct Transport {
     fd: OwnedFd,
-    /// What is known of the other end while nothing is received.
+    /// State of the client's end while nothing is received.
     pub other_end: OtherEnd,
     receiving: Receiving,
     /// Received bytes; those from `start` to `end` are not consumed.
@@ -83,14 +83,14 @@ pub struct Transport {
     start: usize,
     end: usize,
     payload: Option<Stretch>,
-    /// The last write was large.
+    /// Whether the last write was large.
     large_writes: bool,
     sending: Sending,
-    /// Collecting.
+    /// Replies that are being collected.
     output: Output,
-    /// On its way.
+    /// Replies that are being sent.
     departing: Output,
-    /// When bytes last came or went.
+    /// Time at which bytes were last received or sent.
     progress_at: Instant,
     send_iovecs: Vec<libc::iovec>,
     send_message: Box<libc::msghdr>,
@@ -99,10 +99,10 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A socket from which `arrived` has been received.
+    /// Creates the transport of a socket from which `arrived` has been received.
     ///
     /// # Panics
-    /// If that is more than another transport can hold.
+    /// If `arrived` is longer than a transport's input.
     #[must_use]
     pub fn new(fd: OwnedFd, arrived: &[u8], now: Instant) -> Self {
         // SAFETY: all zeroes is a valid empty msghdr.
@@ -129,26 +129,28 @@ impl Transport {
         }
     }
 
-    /// The socket.
+    /// Returns the socket.
     #[must_use]
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// The socket's number.
+    /// Returns the socket's file descriptor.
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// The socket, and what has arrived and is not consumed, of a transport that is quiet.
+    /// Returns the socket of a quiet transport, and its bytes that have arrived and are not
+    /// consumed.
     #[must_use]
     pub fn into_parts(self) -> (OwnedFd, Vec<u8>) {
         let pending = self.pending().to_vec();
         (self.fd, pending)
     }
 
-    /// Whether nothing of it is on its way or in the driver's hands.
+    /// Returns whether no output is unsent, no payload is arriving, and the driver has no
+    /// operation.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let sends = self.is_in_send() || self.has_unsent();
@@ -156,19 +158,20 @@ impl Transport {
         !(sends || self.is_receiving() || self.payload.is_some() || watched)
     }
 
-    /// Whether the driver reads or writes memory of the transport.
+    /// Returns whether the driver reads or writes memory of the transport.
     #[must_use]
     pub fn is_in_driver(&self) -> bool {
         self.is_receiving() || self.is_in_send()
     }
 
-    /// Whether the other end has to move for anything to go on here, and might not.
+    /// Returns whether it waits for the client to fetch output or to send the rest of a payload,
+    /// which may never happen.
     #[must_use]
     pub fn is_owed(&self) -> bool {
         self.is_in_send() || self.payload.as_ref().is_some_and(|payload| !payload.is_whole())
     }
 
-    /// When bytes last came or went.
+    /// Returns when bytes were last received or sent.
     #[must_use]
     pub fn progress_at(&self) -> Instant {
         self.progress_at
@@ -177,14 +180,14 @@ impl Transport {
 
 /// Receiving.
 impl Transport {
-    /// What has arrived and is not consumed.
+    /// Returns the bytes that have arrived and are not consumed.
     #[inline]
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.input[self.start..self.end]
     }
 
-    /// The same, with the replies that are being collected.
+    /// Returns these bytes, and the replies that are being collected.
     pub fn pending_and_output(&mut self) -> (&[u8], &mut Output) {
         (&self.input[self.start..self.end], &mut self.output)
     }
@@ -196,42 +199,43 @@ impl Transport {
         self.start += count;
     }
 
-    /// Whether the driver receives.
+    /// Returns whether the driver receives.
     #[inline]
     #[must_use]
     pub fn is_receiving(&self) -> bool {
         self.receiving != Receiving::Idle
     }
 
-    /// Whether the driver may write into the buffers of the request whose payload is arriving.
+    /// Returns whether the driver may write into the buffers of the request whose payload is
+    /// arriving.
     #[inline]
     #[must_use]
     pub fn is_receiving_payload(&self) -> bool {
         self.receiving == Receiving::ToPayload
     }
 
-    /// The payload that is arriving.
+    /// Returns the payload that is arriving.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> Option<&Stretch> {
         self.payload.as_ref()
     }
 
-    /// The bytes that come next are payload.
+    /// Expects payload as the next bytes.
     #[inline]
     pub fn expect_payload(&mut self, stretch: Stretch) {
         self.large_writes = stretch.total >= LARGE_WRITE_BYTES;
         self.payload = Some(stretch);
     }
 
-    /// The payload is whole, or given up: the bytes that come next are none of it.
+    /// Ends the payload, whole or abandoned. Returns it.
     #[inline]
     pub fn end_payload(&mut self) -> Option<Stretch> {
         self.payload.take()
     }
 
-    /// Copies what has arrived of the payload to the request's `buffers` of a quantum each; whether
-    /// it is whole.
+    /// Copies the payload that has arrived to the request's `buffers` of a quantum each. Returns
+    /// whether it is whole.
     #[inline]
     pub fn copy_payload(&mut self, buffers: &mut [Option<Buffer>]) -> bool {
         let Some(payload) = self.payload.as_mut() else { return false };
@@ -250,10 +254,10 @@ impl Transport {
         payload.is_whole()
     }
 
-    /// The next message to receive into: first the rest of the payload, straight into its `buffers`
-    /// of a quantum each, then the input. `None` when there is no room or a receive is under way.
-    /// It points into the transport and the buffers, which must not be touched there until
-    /// [`Transport::received`].
+    /// Returns the next message to receive into: first the rest of the payload, straight into its
+    /// `buffers` of a quantum each, then the input. Returns `None` if there is no room or a receive
+    /// is in progress. The message points into the transport and the buffers, whose memory must not
+    /// be accessed until [`Transport::received`].
     pub fn next_receive(&mut self, buffers: &mut [Option<Buffer>]) -> Option<*mut libc::msghdr> {
         if self.is_receiving() {
             return None;
@@ -290,7 +294,7 @@ impl Transport {
         Some(&raw mut *self.receive_message)
     }
 
-    /// Takes note that a receive ended with `count` bytes.
+    /// Records that a receive ended with `count` bytes.
     pub fn received(&mut self, count: usize, now: Instant) {
         let was_payload = self.is_receiving_payload();
         self.receiving = Receiving::Idle;
@@ -306,47 +310,48 @@ impl Transport {
 
 /// Sending.
 impl Transport {
-    /// The replies that are being collected.
+    /// Returns the replies that are being collected.
     #[inline]
     pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
-    /// Whether something is being collected.
+    /// Returns whether replies are being collected.
     #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Whether something has not left.
+    /// Returns whether output is unsent.
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.has_output() || !self.departing.is_empty()
     }
 
-    /// Bytes that have not left.
+    /// Returns the number of unsent bytes.
     #[inline]
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         self.output.bytes() + self.departing.bytes()
     }
 
-    /// Bytes of reply heads that have not left.
+    /// Returns the number of unsent bytes of reply heads.
     #[inline]
     #[must_use]
     pub fn unsent_head_bytes(&self) -> usize {
         self.output.head_bytes() + self.departing.head_bytes()
     }
 
-    /// Whether the driver sends.
+    /// Returns whether the driver sends.
     #[inline]
     #[must_use]
     pub fn is_in_send(&self) -> bool {
         self.sending == Sending::InDriver
     }
 
-    /// Notes that the reactor will call [`Transport::next_send`]; whether that is new and of use.
+    /// Records that the reactor will call [`Transport::next_send`]. Returns whether it has to list
+    /// the connection for that.
     #[inline]
     pub fn list(&mut self) -> bool {
         let is_new = self.sending == Sending::Idle;
@@ -356,7 +361,7 @@ impl Transport {
         is_new
     }
 
-    /// Notes that the reactor calls [`Transport::next_send`] now.
+    /// Records that the reactor calls [`Transport::next_send`] now.
     #[inline]
     pub fn unlist(&mut self) {
         if self.sending == Sending::Listed {
@@ -364,8 +369,9 @@ impl Transport {
         }
     }
 
-    /// The next message to send, or `None` when there is nothing to send or a send is under way. It
-    /// points into the transport, which must not be touched there until [`Transport::sent`].
+    /// Returns the next message to send, or `None` if there is nothing to send or a send is in
+    /// progress. It points into the transport, whose memory must not be changed until
+    /// [`Transport::sent`].
     pub fn next_send(&mut self) -> Option<*const libc::msghdr> {
         if self.is_in_send() {
             return None;
@@ -383,7 +389,7 @@ impl Transport {
         Some(&raw const *self.send_message)
     }
 
-    /// Takes note that a send ended with `count` bytes; hands back the buffers that are done with,
+    /// Records that a send ended with `count` bytes. Passes the buffers that were sent to `done`,
     /// each with its volume's slot.
     pub fn sent(&mut self, count: usize, now: Instant, done: impl FnMut(u32, Buffer)) {
         self.sending = Sending::Idle;
@@ -391,12 +397,12 @@ impl Transport {
         self.departing.advance(count, done);
     }
 
-    /// Takes note that the socket takes no more.
+    /// Records that the socket takes no more.
     pub fn send_failed(&mut self) {
         self.sending = Sending::Idle;
     }
 
-    /// A copy of what has not left.
+    /// Returns a copy of the unsent bytes.
     #[must_use]
     pub fn unsent(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.unsent_bytes());
@@ -405,7 +411,7 @@ impl Transport {
         bytes
     }
 
-    /// Drops what has not left; hands back the buffers, each with its volume's slot.
+    /// Drops the unsent output. Passes its buffers to `done`, each with its volume's slot.
     pub fn abandon(&mut self, mut done: impl FnMut(u32, Buffer)) {
         self.output.abandon(&mut done);
         self.departing.abandon(&mut done);

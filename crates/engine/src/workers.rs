@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Some threads, and what they share with their core.
+/// Worker threads, and the state that they share with their core.
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -28,10 +28,10 @@ struct Jobs {
 }
 
 impl Workers {
-    /// So many of them.
+    /// Starts `count` threads.
     ///
     /// # Errors
-    /// When the process has too many open files or threads.
+    /// If the process has too many open files or threads.
     pub fn start(count: u32) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (jobs, done) = (Mutex::default(), Mutex::default());
@@ -45,32 +45,32 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Can be read when something is done.
+    /// Returns a descriptor that is readable if an operation is complete.
     pub fn bell(&self) -> &OwnedFd {
         &self.shared.bell
     }
 
-    /// Has an operation of a store carried out.
+    /// Adds an operation of a store to the queue.
     pub fn give(&self, store: u32, op: DiskOp) {
         lock(&self.shared.jobs).queue.push_back((store, op));
         self.shared.more.notify_one();
     }
 
-    /// What is done, and of which store; silences the bell.
+    /// Returns the completions with the numbers of their stores, and clears the bell.
     pub fn take_done(&self) -> Vec<(u32, DiskDone)> {
-        // It fails when nothing has rung it.
+        // It fails if the bell has not been rung.
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         std::mem::take(&mut *lock(&self.shared.done))
     }
 }
 
 impl Drop for Workers {
-    /// Lets the workers finish what they were given.
+    /// Waits until the workers have finished the queue.
     fn drop(&mut self) {
         lock(&self.shared.jobs).closed = true;
         self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
-            // A worker does nothing that panics; if it did, there is nobody left to tell.
+            // A worker has no code that panics. If one did, this is not the place to report it.
             let _ = thread.join();
         }
     }

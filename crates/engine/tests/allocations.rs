@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Served, paced, unlimited};
 
-/// The system's allocator, counted.
+/// The system's allocator, with a count of its calls.
 struct Counted;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is passed on to the system's allocator as it came.
+// SAFETY: everything is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn the_steady_state_allocates_nothing() {
             let mut client = support::Nbd::connect(&served.socket, id, false).unwrap();
             let mut send = vec![7; DEPTH * (28 + BLOCK)];
             let mut receive = vec![0; DEPTH * (SIMPLE_REPLY + BLOCK)];
-            // Lists grow to the sizes they will have.
+            // Lists grow to their final sizes.
             batches(&mut client.stream, 300, &mut send, &mut receive);
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             batches(&mut client.stream, 300, &mut send, &mut receive);

@@ -1,4 +1,4 @@
-//! Work that no client asked for: verification, beside clients.
+//! Background work: verification, beside clients.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -30,7 +30,8 @@ fn write(client: &mut Nbd, block: u64, value: u8) {
     assert_eq!(answer, Answer::Done(Vec::new()));
 }
 
-/// Changes a byte of each block of the pool that consists of such bytes; how many there were.
+/// Changes a byte of each block of the pool whose bytes all have `value`. Returns the number of
+/// those blocks.
 fn rot(folder: &Path, value: u8) -> usize {
     let path = folder.join("pool");
     let (bytes, file) =
@@ -42,7 +43,8 @@ fn rot(folder: &Path, value: u8) -> usize {
         .count()
 }
 
-/// All of a volume or a snapshot: the bytes that were read, and what has rotted.
+/// Verifies all of a volume or a snapshot. Returns the bytes that were read, and the damaged
+/// places.
 fn verify(served: &Served, part: impl Fn(u64) -> Command) -> (u64, Vec<u64>) {
     let (mut bytes, mut rotten, mut at) = (0, Vec::new(), 0);
     for _ in 0..1_000 {
@@ -79,7 +81,7 @@ fn what_has_rotted_is_found_before_a_client_reads_it() {
         let data = 6_002 * u64::from(BLOCK);
         assert_eq!(verify(&served, volume), (data, vec![]));
         assert_eq!(served.call(Command::Snapshot(VOLUME, SNAPSHOT)), Reply::Done);
-        // The snapshot keeps what the volume has no more.
+        // The snapshot keeps blocks that the volume no longer has.
         write(&mut client, 5_000, 8);
         assert_eq!(client.ask(Operation::Flush, 0, 0, &[]), Answer::Done(Vec::new()));
         assert_eq!(rot(folder.path(), 9), 3);
@@ -94,7 +96,7 @@ fn what_has_rotted_is_found_before_a_client_reads_it() {
             panic!("no report")
         };
         assert!(report.verified.0 >= 2 * data && report.waiting == 0, "{report:?}");
-        // What is written anew is sound again.
+        // A block that is written anew is sound again.
         for block in [3, last] {
             write(&mut client, block, 1);
         }
@@ -102,8 +104,8 @@ fn what_has_rotted_is_found_before_a_client_reads_it() {
     }
 }
 
-/// Verification goes on beside clients, a volume that goes away in its midst, and a device that is
-/// shared by its calibration.
+/// Verification continues beside clients, the deletion of a volume, and a device that its
+/// calibration shares.
 #[test]
 fn verification_runs_beside_clients_and_their_commands() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,12 +153,12 @@ fn verification_runs_beside_clients_and_their_commands() {
         panic!("it is gone")
     };
     assert_eq!(gone.kind, FailedKind::NotFound);
-    // Past the end there is nothing.
+    // Behind the end there is nothing to verify.
     let past = served.call(Command::Verify(volumes[0], 64 << 20));
     assert_eq!(past, Reply::Verified(Verified::default()));
 }
 
-/// A scrub reads the store's metadata while volumes change it, and writes anew what has rotted.
+/// A scrub reads the store's metadata while volumes change it, and rewrites damaged metadata.
 #[test]
 fn the_store_is_looked_at_beside_clients() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,7 +188,7 @@ fn the_store_is_looked_at_beside_clients() {
                 }
             });
         }
-        // What is found is judged when the others have ended.
+        // The results are checked once the other threads have ended.
         found.extend((0..200).map(|_| verify(&served, Command::VerifyStore)));
         ends.store(true, Ordering::SeqCst);
     });
@@ -194,12 +196,12 @@ fn the_store_is_looked_at_beside_clients() {
         assert!(bytes > 20 * u64::from(BLOCK) && rotten.is_empty(), "{bytes} {rotten:?}");
     }
     let file = File::options().write(true).open(folder.path().join("pool")).unwrap();
-    // The second superblock.
+    // Damages the second superblock.
     file.write_all_at(&[77; 64], u64::from(BLOCK)).unwrap();
     assert_eq!(verify(&served, Command::VerifyStore).1, [u64::from(BLOCK)]);
     let nothing: [u64; 0] = [];
     assert_eq!(verify(&served, Command::VerifyStore).1, nothing);
-    // A store that has nothing of the kind is done at once.
+    // A store without metadata has nothing to verify.
     let memory = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
     let nothing = Reply::Verified(Verified::default());
     assert_eq!(memory.call(Command::VerifyStore(0)), nothing);

@@ -1,5 +1,5 @@
-//! Discards and writes of zeroes, however long: they hold up no neighbour, cost what their length
-//! says, and leave the kernel's workers to others.
+//! Discards and writes of zeroes of any length: they delay no neighbour, cost in proportion to
+//! their length, and leave the kernel's workers to others.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use support::{ANSWER_MAX, Answer, Nbd, Served, local_pool, paced, unlimited};
 
 const GIB: u64 = 1 << 30;
-/// A connection that was closed is gone by then, on the slowest machine.
+/// Time after which a closed connection must be gone, on the slowest machine.
 const GONE_BY_NS: u64 = 60_000_000_000;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
-/// As much as a request can ask for, in whole blocks.
+/// The longest range of a request, in whole blocks.
 const LONGEST: u32 = u32::MAX - 4_095;
 
-/// What stores were given, in order, and what the first to be cleared has to wait for.
+/// Submissions to stores, in order, and the gate at which the first operation that clears waits.
 #[derive(Default)]
 struct Seen {
     submitted: Vec<(VolumeId, Operation, u32)>,
@@ -113,16 +113,16 @@ fn everywhere(mut test: impl FnMut(IoMode, &Served, &Arc<Mutex<Seen>>)) {
     }
 }
 
-/// Counted in what is cleared before a neighbour's read is served that is there already.
+/// Counts the pieces that are cleared before a neighbour's read, which waits already, is served.
 #[test]
 fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
     let requests = [Operation::Discard { fua: true }, zeroes(false)];
     for operation in requests {
         everywhere(|io, served, seen| {
-            // The first and the third share a core.
+            // The first and the third volume share a core.
             (1..=3).for_each(|number| served.apply(unlimited(id(number), 4 * GIB)));
             let (mut clearing, mut neighbour) = (served.connect(id(1)), served.connect(id(3)));
-            // Its connection has come to its core when the first is answered.
+            // Its connection has reached its core once the first request is answered.
             neighbour.ask(Operation::Read, 0, 4_096, &[]);
             seen.lock().unwrap().submitted.clear();
             let (reached, is_reached) = mpsc::channel();
@@ -139,7 +139,7 @@ fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
             let bytes: u64 = before.map(|(.., length)| u64::from(*length)).sum();
             let most = 2 * u64::from(CLEARED_BYTES_MAX);
             assert!(bytes <= most, "{bytes} bytes of {operation:?} first, {io:?}");
-            // All of it is cleared, and what has to be durable is made so once.
+            // All of the range is cleared, and made durable once.
             let pieces: Vec<_> = submitted.iter().filter(|(of, ..)| *of == id(1)).collect();
             assert_eq!(pieces.iter().map(|(.., length)| length).sum::<u32>(), LONGEST);
             let durable = pieces.iter().filter(|(_, operation, _)| operation.is_durable()).count();
@@ -149,7 +149,7 @@ fn a_neighbour_is_served_between_the_pieces_of_four_gibibytes() {
     }
 }
 
-/// A volume's own requests go between the pieces, too.
+/// A volume's own requests are served between the pieces, too.
 #[test]
 fn a_long_discard_does_not_hold_up_its_own_volume() {
     everywhere(|io, served, seen| {
@@ -160,7 +160,7 @@ fn a_long_discard_does_not_hold_up_its_own_volume() {
         assert_eq!(read, Answer::Done(vec![0; 4_096]), "{io:?}");
         let pieces = seen.lock().unwrap().submitted.len() - 1;
         assert!(pieces < 32, "after {pieces} of 64 pieces");
-        // Nobody waits for the rest: it is not cleared, nor charged.
+        // The client is gone: the rest is neither cleared nor charged.
         drop(clearing);
         let start = Clock::new();
         while served.report(id(1)).connections > 1 {
@@ -201,7 +201,7 @@ fn few_are_cleared_at_a_time() {
                 assert_eq!(client.receive().unwrap().1, Answer::Done(Vec::new()));
             }
         }
-        // Of two cores.
+        // The limit is per core, and there are two cores.
         let most = seen.lock().unwrap().clearing_max;
         assert!(most <= 2 * CLEARS_IN_FLIGHT_MAX, "{most} at a time, {io:?}");
     });

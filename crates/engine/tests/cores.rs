@@ -1,5 +1,5 @@
-//! Single cores, with a driver that is watched: what they do while nothing can be done, and what
-//! becomes of a connection that changes from one to another.
+//! Single cores, with a driver that is observed: their behaviour while nothing can be done, and the
+//! move of a connection from one core to another.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -28,9 +28,9 @@ fn plain(waker: Waker, _: Clock) -> io::Result<Threads> {
     Threads::new(waker)
 }
 
-/// Whether the kernel allows io_uring; says so if not.
+/// Returns whether the kernel allows io_uring; prints a line if not.
 fn has_uring() -> bool {
-    // What the kernel has to tidy up of a ring interrupts the thread that made it.
+    // The kernel's cleanup of a ring interrupts the thread that created it.
     let ring = std::thread::spawn(|| Ring::new(Waker::new().unwrap(), Clock::new()).map(drop));
     let ring = ring.join().unwrap();
     if let Err(error) = &ring {
@@ -49,7 +49,7 @@ fn a_turn_tells_the_times_of_no_more_volumes_than_are_copied_in_a_moment() {
     for bits in 0..3 * USED {
         let state = unlimited(VolumeId::from_bits(bits), MIB);
         cores.apply(0, &state);
-        // Two of three are used by nobody.
+        // Two of three volumes have no request.
         if bits % 3 == 0 {
             let answer = cores.connect(0, &state).ask(Operation::Read, 0, 4_096, &[]);
             assert!(matches!(answer, Answer::Done(_)));
@@ -70,7 +70,7 @@ fn a_turn_tells_the_times_of_no_more_volumes_than_are_copied_in_a_moment() {
     }
     let used: Vec<VolumeId> = (0..USED).map(|n| VolumeId::from_bits(3 * n)).collect();
     assert_eq!(found, used);
-    // Where there is nothing more, nothing is told.
+    // Behind the last volume, the page is empty.
     let page = cores.latencies(0, Some(VolumeId::from_bits(3 * USED)));
     assert!(page.found.is_empty() && page.last.is_none());
     cores.stop();
@@ -92,8 +92,7 @@ fn sleeps_while_memory_is_waited_for<D: Driver + 'static>(
     cores.apply(0, &state);
     let mut other = cores.connect(0, &state);
     // The largest requests may have three quarters of a core's memory, and those of one volume half
-    // of that. A client has that memory as soon as it
-    // announces a write, before it sends a byte.
+    // of that. A client has that memory as soon as it announces a write, before it sends a byte.
     let holders = CORE_PAYLOAD_BYTES_MAX / 8 * 6 / 2 / REQUEST_BYTES_MAX;
     let mut holders: Vec<Nbd> = (0..holders).map(|_| cores.connect(0, &state)).collect();
     for holder in &mut holders {
@@ -117,7 +116,7 @@ fn sleeps_while_memory_is_waited_for<D: Driver + 'static>(
     cores.stop();
 }
 
-/// Lets the core answer often enough to have heard all that was sent before.
+/// Lets the core answer other requests often enough to have received all earlier bytes.
 fn answers(other: &mut Nbd) {
     for _ in 0..10 {
         assert!(matches!(other.ask(Operation::Read, 0, 512, &[]), Answer::Done(_)));
@@ -132,8 +131,8 @@ fn a_connection_that_owes_replies_takes_them_home() {
     }
 }
 
-/// So many volumes that a few lists are more than a small socket holds, and less than makes the
-/// server stop listening.
+/// Number of volumes: with it, a few lists exceed a small socket's buffer, and stay below the limit
+/// at which the server stops reading.
 const VOLUMES: u64 = 100;
 const LISTS: usize = 30;
 const SEND_BYTES: usize = 4 << 10;
@@ -150,12 +149,12 @@ fn takes_replies_home<D: Driver + 'static>(driver: fn(Waker, Clock) -> io::Resul
     // From the first core to the second, and from the first to itself.
     for state in [&volumes[1], &volumes[2]] {
         let mut client = cores.dial(0, SEND_BYTES);
-        // The first replies are on their way, and stuck, when the export is chosen.
+        // The first replies are unsent when the client chooses the export.
         client.write_all(&lists()).unwrap();
         answers(&mut other);
         client.write_all(&export_and_requests(&state.id.to_string())).unwrap();
         answers(&mut other);
-        // Only now is the first byte read.
+        // Only now does the client read the first byte.
         let mut expected = vec![0; 18];
         client.read_exact(&mut expected).unwrap();
         for list in 0..LISTS {
@@ -168,7 +167,7 @@ fn takes_replies_home<D: Driver + 'static>(driver: fn(Waker, Clock) -> io::Resul
             .take_while(|kind| *kind != reply::ACK)
             .collect();
         assert!(kinds.contains(&reply::INFO), "{kinds:?}");
-        // What came behind the handshake is answered as well, by the home core.
+        // The home core also answers the requests behind the handshake.
         assert_eq!(simple_reply(&mut client), 1);
         assert_eq!(simple_reply(&mut client), 2);
         let mut data = [0; 4_096];
@@ -187,7 +186,7 @@ fn put_option(bytes: &mut Vec<u8>, number: u32, data: &[u8]) {
     bytes.extend(data);
 }
 
-/// The client's hello, and its questions.
+/// Returns the client's hello, and its requests for lists.
 fn lists() -> Vec<u8> {
     let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
     let mut bytes = u32::from(flags).to_be_bytes().to_vec();
@@ -195,8 +194,8 @@ fn lists() -> Vec<u8> {
     bytes
 }
 
-/// The choice of an export, and at once a write and a read of what it wrote (the memory store works
-/// in order).
+/// Returns the choice of an export, followed at once by a write and a read of the written bytes
+/// (the memory store works in order).
 fn export_and_requests(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let go = [&(name.len() as u32).to_be_bytes(), name.as_bytes(), &[0; 2]].concat();
@@ -208,7 +207,7 @@ fn export_and_requests(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What the protocol's text says of the answer to `NBD_OPT_LIST`.
+/// Returns the replies to `NBD_OPT_LIST` according to the protocol's text.
 fn list_replies(names: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut head = |kind: u32, name: &[u8]| {
@@ -227,7 +226,7 @@ fn list_replies(names: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The kind of the next reply to an option, whose data is skipped.
+/// Returns the kind of the next reply to an option, and skips its data.
 fn option_reply(client: &mut UnixStream, expected: u32) -> u32 {
     let mut head = [0; 20];
     client.read_exact(&mut head).unwrap();
@@ -238,7 +237,7 @@ fn option_reply(client: &mut UnixStream, expected: u32) -> u32 {
     number(12)
 }
 
-/// The cookie of the next reply, a simple one that says that all went well.
+/// Returns the cookie of the next reply, a simple one that reports success.
 fn simple_reply(client: &mut UnixStream) -> u64 {
     let mut head = [0; 16];
     client.read_exact(&mut head).unwrap();
@@ -261,11 +260,11 @@ fn options_that_arrive_at_once_are_answered_in_as_many_turns() {
         said.extend_from_slice(&0_u32.to_be_bytes());
     }
     client.write_all(&said).unwrap();
-    // A line for the volume and one for the end, each.
+    // Each list has an entry for the volume, and one for the end.
     let line = 20 + 4 + state.id.to_string().len();
     let mut answers = vec![0; 18 + OPTIONS as usize * (line + 20)];
     client.read_exact(&mut answers).unwrap();
-    // Between two of them every other connection of the core has had its turn.
+    // Between two lists, each other connection of the core has its turn.
     let turns = cores.turns_of(0);
     assert!(turns >= OPTIONS, "{OPTIONS} options in {turns} turns");
     drop(client);

@@ -28,7 +28,7 @@ fn id(number: u128) -> VolumeId {
     VolumeId::from_bits(number)
 }
 
-/// What a request in flight will do to the model, or how it must fail.
+/// A request in flight, with its effect on the model or the failure that it must have.
 struct Expected {
     operation: Operation,
     offset: usize,
@@ -37,8 +37,8 @@ struct Expected {
     failure: Option<ErrorCode>,
 }
 
-/// One client's requests in its own part of the volume, many in flight, never two on the same
-/// bytes; every reply is compared with what the model says.
+/// Sends one client's requests to its own part of the volume, many in flight, never two on the same
+/// bytes. Compares each reply with the model.
 fn drive(served: &Served, volume: VolumeId, part: std::ops::Range<usize>, seed: u64) {
     let mut random = Random::from_state(seed);
     let structured = random.below(2) == 0;
@@ -92,7 +92,7 @@ fn next_request(
     size: usize,
     in_flight: &std::collections::BTreeMap<u64, Expected>,
 ) -> Option<Expected> {
-    // Mostly small, sometimes several quanta.
+    // Mostly short, sometimes several quanta.
     let length = match random.below(10) {
         0 => 512 * (1 + random.below(2_000) as usize),
         1..4 => 512 * (1 + random.below(300) as usize),
@@ -109,7 +109,7 @@ fn next_request(
         _ => Operation::Flush,
     };
     let (offset, length) = if operation == Operation::Flush { (0, 0) } else { (offset, length) };
-    // Whole blocks of a discard read as zeroes; a part of a block may keep its bytes.
+    // Whole blocks of a discard read as zeroes; a partial block may keep its bytes.
     let block = if matches!(operation, Operation::Discard { .. }) { 4_096 } else { 512 };
     let offset = offset.next_multiple_of(block);
     let length = (length - length % block).min(size.saturating_sub(offset));
@@ -163,7 +163,7 @@ fn random_requests_on_many_connections_do_what_the_model_does() {
 fn clients_that_do_not_read_hold_a_bound_and_hinder_nobody() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
-        // The first and the third share a core.
+        // The first and the third volume share a core.
         for number in 1..=3 {
             served.apply(unlimited(id(number), 64 * MIB));
         }
@@ -224,7 +224,7 @@ fn large_writes_that_want_more_memory_than_there_is_all_end() {
 fn a_full_queue_pushes_back_and_loses_nothing() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
-        // 4 x 3,000 requests where 1,024 may wait.
+        // The volume gets 4 x 3,000 requests, and 1,024 may wait.
         served.apply(paced(id(1), 64 * MIB, 40_000));
         std::thread::scope(|scope| {
             for number in 0..4 {
@@ -269,7 +269,8 @@ fn nobody_is_forgotten_when_a_full_queue_runs_empty() {
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(paced(id(1), 64 * MIB, 20_000));
-        // Several times what may wait, from clients whose replies come back all the time.
+        // These clients send several times as many requests as may wait, and their replies come
+        // back all the time.
         let mut crowd: Vec<Nbd> = (0..4).map(|_| served.connect(id(1))).collect();
         for _ in 0..5 {
             for client in &mut crowd {
@@ -284,7 +285,7 @@ fn nobody_is_forgotten_when_a_full_queue_runs_empty() {
                     client.receive().expect("the connection lives");
                 }
             }
-            // The crowd is gone; the last one must not wait for it to come back.
+            // The first clients are gone; the last one must not wait until they come back.
             assert!(matches!(late.receive(), Some((_, Answer::Done(_)))));
         }
     }
@@ -310,7 +311,7 @@ fn a_large_request_is_not_passed_for_ever() {
             for client in &mut crowd {
                 let answered = &answered;
                 scope.spawn(move || {
-                    // Keeps the queue full until the large one is through.
+                    // Keeps the queue full until the large request is through.
                     while !answered.load(Ordering::Relaxed) {
                         client.receive().expect("the connection lives");
                         client.send(Operation::Read, 0, 1 << 20, &[]);
@@ -324,8 +325,8 @@ fn a_large_request_is_not_passed_for_ever() {
     }
 }
 
-/// Which of `count` equal pieces hold data, as the server tells it bit by bit: it is asked again
-/// from where each answer ends, and meanwhile `other` is served.
+/// Returns which of `count` equal pieces hold data, according to a sequence of block status
+/// requests: each starts where the last answer ends, and `other` is served meanwhile.
 fn data_in_pieces(client: &mut Nbd, other: &mut Nbd, piece_bytes: u64, count: u64) -> Vec<bool> {
     const HOLE: u32 = 1;
     let (mut at, end) = (0, piece_bytes * count);
@@ -387,7 +388,7 @@ fn a_detached_host_is_cut_off_at_once_and_may_come_back() {
         let detached =
             evenkeel_wire::agent::VolumeState { attachments: Vec::new(), ..state.clone() };
         served.apply(detached);
-        // Ten seconds' worth was queued: none of it is waited for.
+        // Requests for ten seconds were queued. The detaching does not wait for them.
         while client.receive().is_some() {}
         assert!(client.outstanding() > 500, "{} are left", client.outstanding());
         assert_eq!(served.report(id(1)).queued, 0);
@@ -446,7 +447,7 @@ fn a_volume_in_use_is_deleted_whole() {
     }
 }
 
-/// Nobody has measured anything at first; after that the last word counts.
+/// The capacity is unknown until it is set for the first time; then the last one counts.
 #[test]
 fn what_may_be_sold_is_told_as_it_was_set_last() {
     let served = Served::new(IoMode::Pread, Arc::new(MemoryPool::new()));
@@ -492,9 +493,9 @@ fn a_stopping_server_refuses_what_waits_and_says_so() {
     }
 }
 
-/// A store may be at work for itself when the last reply is sent: here, on log blocks of writes
-/// that are answered already. A pool that keeps nothing beside its device loses such writes if the
-/// server ends before the store has closed.
+/// A store may have work of its own when the last reply is sent: here, on log blocks of writes that
+/// are answered already. A pool that has no state beside its device loses such writes if the server
+/// ends before the store has closed.
 #[test]
 fn a_stopping_server_waits_until_its_stores_have_closed() {
     const BLOCK: u32 = 4_096;
@@ -515,7 +516,8 @@ fn a_stopping_server_waits_until_its_stores_have_closed() {
             let read: Vec<u8> = read.iter().copied().step_by(BLOCK as usize).collect();
             assert_eq!(read, stored, "before round {round}, {io:?}");
             let payload = [round; BLOCK as usize];
-            // Flushes after few writes have the next writes put into the log beside their data.
+            // After flushes with few writes, the store puts the next writes into its log beside
+            // their data.
             for _ in 0..2 {
                 client.ask(WRITE, 0, BLOCK, &payload);
                 client.ask(Operation::Flush, 0, 0, &[]);

@@ -27,7 +27,7 @@ const EIO: Answer = Answer::Failed(ErrorCode::Io);
 
 /// A local pool, behind a device that fails the second flush of each volume after its opening.
 ///
-/// A failed flush is noted only after the test has sent a message; `noted` then sends one back.
+/// A failed flush is recorded only after the test has sent a message; `noted` then sends one back.
 struct Gated {
     below: Box<dyn Pool>,
     may_note: Mutex<Receiver<()>>,
@@ -42,7 +42,7 @@ impl ForwardingPool for Gated {
     fn note_failed_flush(&self, id: VolumeId) -> Result<(), StoreError> {
         self.may_note.lock().unwrap().recv_timeout(ANSWER_MAX).unwrap();
         self.below.note_failed_flush(id)?;
-        // A test that has ended waits for nothing.
+        // The receiver is gone if the test has ended.
         let _ = self.noted.send(());
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Process {
         self.ask(id, Operation::Flush)
     }
 
-    /// Has a flush fail. Nothing waits for it to be noted, and it is not noted when this returns.
+    /// Makes a flush fail. Returns before the failure is recorded.
     fn fail_a_flush(&self) {
         let mut client: Nbd = self.served.connect(ID);
         assert_eq!(client.ask(Operation::Flush, 0, 0, &[]), DONE);
@@ -99,7 +99,7 @@ fn detached() -> VolumeState {
     VolumeState { attachments: Vec::new(), ..unlimited(ID, SIZE) }
 }
 
-/// What a killed process leaves: the folder as it is at this moment.
+/// Copies the folder in its present state, as a killed process leaves it.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -137,7 +137,7 @@ fn a_failed_flush_stands_in_the_next_process_until_the_volume_is_attached_anew()
         let failed = |id| process.served.report(id).errors.flush_failed;
         assert!(failed(ID) && !failed(OTHER));
         process.stop();
-        // A detached volume is not attached anew by a restart.
+        // A restart does not count as a new attachment of a detached volume.
         let process = Process::start(folder);
         process.served.apply(detached());
         process.stop();

@@ -1,4 +1,5 @@
-//! A core that panics: it is told, nobody waits for it in vain, and the other cores end in order.
+//! A core that panics: it is reported, no caller waits for it in vain, and the other cores stop in
+//! order.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -61,10 +62,10 @@ fn a_core_that_panics_is_told_of_and_the_others_end_in_order() {
         let what = told.recv_timeout(ANSWER_MAX).unwrap();
         let expected = "the data plane's thread core-0 has ended: it panicked, see the log";
         assert_eq!(what, expected);
-        // Who asks the core for anything is told at once.
+        // Commands to the core fail at once.
         let Reply::Failed(failed) = served.call(Command::Report) else { panic!("it answered") };
         assert_eq!(failed.kind, FailedKind::Down);
-        // One who comes late hears it, too.
+        // A late registration gets the failure, too.
         let (tell, told) = mpsc::channel();
         let engine = served.engine.take().unwrap();
         engine.when_failed(move |what| tell.send(what).unwrap());

@@ -1,4 +1,4 @@
-//! Requests that nobody waits for any more: they are not run, and cost those who are there nothing.
+//! Requests of clients that have disconnected: they are not run, and cost other clients nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -25,7 +25,7 @@ const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 const ID: VolumeId = VolumeId::from_bits(1);
 const LARGE: u32 = 32 << 20;
 
-/// A volume of so many bytes per second.
+/// Serves a volume with this limit in bytes per second.
 fn served(io: IoMode, per_second: u64) -> Served {
     let served = Served::new(io, Arc::new(MemoryPool::new()));
     let bytes = Some(Limit { per_second, credit: None });
@@ -91,8 +91,8 @@ enum Ends {
     Left,
 }
 
-/// A write of a connection that has ended may be stuck in the store. What others write to the same
-/// bytes comes after it, and what they ask for elsewhere is not held up.
+/// A write of a connection that has ended may be stuck in the store. Writes of others to the same
+/// bytes come after it, and other requests are not delayed.
 #[test]
 fn a_stuck_write_of_a_client_that_is_gone_is_not_done_after_newer_ones() {
     let write = Operation::Write { fua: false };
@@ -125,7 +125,7 @@ fn a_stuck_write_of_a_client_that_is_gone_is_not_done_after_newer_ones() {
                 elsewhere(&mut next);
                 let cookie = next.send(write, 0, BLOCK, &[2; BLOCK as usize]);
                 elsewhere(&mut other);
-                // The store is stuck no longer.
+                // The store is not stuck any more.
                 assert!(matches!(other.ask(Operation::Read, KEY, BLOCK, &[]), Answer::Done(_)));
                 assert_eq!(next.receive(), Some((cookie, Answer::Done(Vec::new()))));
                 let read = next.ask(Operation::Read, 0, BLOCK, &[]);
@@ -138,8 +138,8 @@ fn a_stuck_write_of_a_client_that_is_gone_is_not_done_after_newer_ones() {
     }
 }
 
-/// Clients leave more behind than their connections are read: the end of those is seen all the
-/// same.
+/// Clients leave more requests than the server reads of their connections. The end of the
+/// connections is detected in spite of that.
 #[test]
 fn what_clients_that_are_gone_have_asked_for_is_neither_run_nor_charged() {
     for io in MODES {

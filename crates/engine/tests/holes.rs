@@ -1,4 +1,5 @@
-//! Questions for holes, which a store may have to look up: what they cost, and who waits for them.
+//! Block status requests, which may be expensive for a store: their cost, and requests that they
+//! delay.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -13,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::{Answer, Nbd, Served, local_pool, paced, unlimited};
 
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
-/// The most that a request can name, in whole blocks.
+/// The longest range of a request, in whole blocks.
 const ALL: u32 = u32::MAX - 4_095;
 const WRITE: Operation = Operation::Write { fua: false };
 
-/// Asks for the holes of the largest range; the bytes that the answer covers.
+/// Asks for the holes of the longest range. Returns the number of bytes that the answer covers.
 fn ask(client: &mut Nbd) -> u64 {
     match client.ask(Operation::BlockStatus, 0, ALL, &[]) {
         Answer::Extents(extents) => extents.iter().map(|(bytes, _)| u64::from(*bytes)).sum(),
@@ -38,7 +39,7 @@ fn questions_for_holes_hold_up_no_neighbour() {
         let [asked, neighbours @ ..] = [1, 2, 3].map(VolumeId::from_bits);
         served.apply(unlimited(asked, 1 << 40));
         neighbours.iter().for_each(|id| served.apply(paced(*id, 1 << 30, 100)));
-        // What is asked for is neither empty as a whole nor told at once.
+        // The range is neither empty as a whole nor covered by one answer.
         let mut client = served.connect(asked);
         for leaf in (0..2_048).step_by(200) {
             let answer = client.ask(WRITE, leaf << 21, 4_096, &[7; 4_096]);
@@ -65,7 +66,7 @@ fn questions_for_holes_hold_up_no_neighbour() {
             };
             let reads = neighbours.map(|id| scope.spawn(move || read(id)));
             for took in reads.map(|reads| reads.join().unwrap()) {
-                // Two seconds by the limit. Where each question takes a second they take minutes.
+                // Two seconds by the limit. If each block status takes a second, it is minutes.
                 assert!(took < MOST_NS, "{READS} reads took {took} ns");
             }
             ends.store(true, Ordering::Relaxed);
@@ -74,7 +75,7 @@ fn questions_for_holes_hold_up_no_neighbour() {
     }
 }
 
-/// A question counts as an I/O of its volume.
+/// A block status counts as an I/O of its volume.
 #[test]
 fn questions_for_holes_are_charged() {
     const IOPS: u64 = 100;
@@ -85,14 +86,14 @@ fn questions_for_holes_are_charged() {
         let mut client = served.connect(id);
         let clock = Clock::new();
         for block in 0..2 * IOPS {
-            // The limit in I/Os holds both together.
+            // The limit in I/Os applies to both kinds together.
             match block % 2 {
                 0 => drop(client.ask(Operation::BlockStatus, 0, 1 << 30, &[])),
                 _ => drop(client.ask(Operation::Read, block << 12, 4_096, &[])),
             }
         }
         let took = clock.now().ns;
-        // What is due at once at the beginning is left out.
+        // The I/Os that the tolerance allows at once are left out.
         assert!(took > 1_500_000_000, "{} I/Os took {took} ns", 2 * IOPS);
     }
 }

@@ -1,4 +1,5 @@
-//! What an incremental backup by snapshots reads: the changed units, and little of their maps.
+//! Bytes that an incremental backup by snapshots reads: the changed units, and little of their
+//! maps.
 //!
 //! ```text
 //! EVENKEEL_BACKUP_GIB=10 cargo test -p evenkeel-engine --release --test incremental -- --nocapture
@@ -26,14 +27,14 @@ use support::{Answer, Nbd, Served, unlimited};
 const VOLUME: VolumeId = VolumeId::from_bits(1);
 const WRITE: Operation = Operation::Write { fua: false };
 const BLOCK: u32 = 4_096;
-/// Units of one answer, as a client of the API asks for at most.
+/// Units of one answer, the maximum for a client of the API.
 const PAGE: u32 = 10_000;
-/// The most bytes that may be read, in percent of those that changed.
+/// Maximum number of bytes that may be read, in percent of those that changed.
 const READ_PERCENT_MAX: u64 = 110;
-/// How often a snapshot that is being made is looked at: a minute's worth.
+/// Number of times that a snapshot in progress is polled, over a minute.
 const LOOKS_MAX: u32 = 12_000;
 
-/// A file that counts what is read of it, apart from the requests of volumes.
+/// A file that counts the bytes read from it, apart from the requests of volumes.
 #[derive(Debug)]
 struct Counting {
     file: FileDevice,
@@ -86,7 +87,7 @@ fn snapshot(served: &Served, number: u128) -> SnapshotId {
     panic!("{id} is not complete after {LOOKS_MAX} looks");
 }
 
-/// The units that differ, as ListChangedBlocks finds them.
+/// Returns the units that differ, as ListChangedBlocks finds them.
 fn changed(served: &Served, id: SnapshotId, older: SnapshotId) -> Vec<u64> {
     let (mut all, mut next) = (Vec::new(), Some(0));
     while let Some(first) = next {
@@ -112,7 +113,7 @@ fn an_incremental_backup_reads_little_more_than_what_has_changed() {
     served.apply(unlimited(VOLUME, size));
     let mut client = served.connect(VOLUME);
     let units = size / UNIT_BYTES;
-    // Something in each unit, so that the map is as large as that of a full volume.
+    // Writes some bytes of each unit, so that the map is as large as that of a full volume.
     for unit in 0..units {
         write(&mut client, unit * UNIT_BYTES, &vec![1; BLOCK as usize]);
     }

@@ -1,8 +1,8 @@
-//! Clients that are lent to the data plane, and come back when their volume is given up: with each
-//! request either answered or not begun, to the byte.
+//! Clients that are lent to the data plane, and come back when their volume is given up: each
+//! request is either answered or not begun, to the byte.
 //!
-//! A case is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names, and
-//! `EVENKEEL_FUZZ_CASES=<n>` tries so many.
+//! A case is determined by its seed: `EVENKEEL_SEED=<n>` repeats one, which a failure names, and
+//! `EVENKEEL_FUZZ_CASES=<n>` runs `n` cases.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -33,10 +33,10 @@ const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 const ID: VolumeId = VolumeId::from_bits(3);
 const SIZE: u64 = 4 << 20;
 const WRITE: Operation = Operation::Write { fua: false };
-/// Cases of a plain run, for each way to call the kernel.
+/// Cases of a plain run, for each interface to the kernel.
 const CASES: u64 = 60;
 
-/// A client that is lent, after so many bytes of what it sends have arrived elsewhere.
+/// A lent client, of which the lender has already received some bytes.
 struct Lent {
     client: Nbd,
     lender: Lender,
@@ -56,7 +56,7 @@ fn lend(served: &Served, unread: &[u8]) -> Lent {
     Lent { client: first.over_to(ours), lender: inside.lender, back }
 }
 
-/// A device that takes long, so that there is always something in it.
+/// Returns a pool with a slow device, which always has some requests.
 fn slow(base_ns: u64) -> Arc<dyn Pool> {
     let setup = Setup::new(2, ServiceTime { base_ns, ns_per_kib: 0 });
     Arc::new(FaultyPool::new(Arc::new(MemoryPool::new()), &setup))
@@ -70,7 +70,7 @@ fn seeds(cases: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// What a client sends: a request, and whether it is refused at once.
+/// A request of a client, with its bytes, and whether it is refused at once.
 struct Sent {
     request: Request,
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ fn any_request(random: &mut Random, cookie: u64) -> Sent {
     let is_refused = is_write && random.below(6) == 0;
     let offset = match operation {
         Operation::Flush => 0,
-        // Beyond the end: answered with an error, and its payload is thrown away.
+        // Behind the end: it is answered with an error, and its payload is skipped.
         _ if is_refused => SIZE,
         _ => 512 * random.below((SIZE - u64::from(length)) / 512 + 1),
     };
@@ -109,7 +109,7 @@ fn any_request(random: &mut Random, cookie: u64) -> Sent {
     Sent { request, bytes, is_refused }
 }
 
-/// What is in a socket.
+/// Returns the bytes that a socket holds.
 fn in_socket(stream: &mut UnixStream) -> Vec<u8> {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = Vec::new();
@@ -121,8 +121,8 @@ fn give_up(served: &Served) {
     assert!(matches!(served.call(Command::Release(ID)), Reply::Balances(_)));
 }
 
-/// The stream is cut anywhere, so also in each place of a head and of a payload; the volume is
-/// given up when anything between nothing and all of it has been done.
+/// The stream is cut at any byte, so also within heads and payloads. The volume is given up after
+/// any number of its requests.
 #[test]
 fn what_comes_back_is_what_was_not_begun_to_the_byte() {
     let mut seen = [0; 4];
@@ -142,7 +142,8 @@ fn what_comes_back_is_what_was_not_begun_to_the_byte() {
         }
     }
     if seeds(CASES).count() > 1 {
-        // Something was unsent, not begun, cut in a payload, and to be thrown away.
+        // The cases include unsent replies, requests that were not begun, cut payloads, and bytes
+        // to be skipped.
         assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
     }
 }
@@ -151,7 +152,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
     let mut random = Random::from_state(seed);
     let limited = match random.below(2) {
         0 => unlimited(ID, SIZE),
-        // By its limit most of them wait.
+        // Most requests wait for the volume's limit.
         _ => paced(ID, SIZE, 2_000),
     };
     served.apply(VolumeState { ..limited });
@@ -178,7 +179,7 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
     let mut writer = client.stream.try_clone().unwrap();
     let rest = stream[before..end].to_vec();
     let writer = std::thread::spawn(move || writer.write_all(&rest).unwrap());
-    // What stays unread by the client stays in the data plane, or in the socket.
+    // Replies that the client does not read stay in the data plane, or in the socket.
     while reads && answered.len() < wanted {
         let (cookie, answer) = client.receive().unwrap();
         assert!(answered.insert(cookie, answer).is_none(), "{cookie} answered twice");
@@ -200,12 +201,12 @@ fn one_case(served: &Served, seed: u64) -> [bool; 4] {
     [has_unsent, !unread.is_empty(), in_payload, skipped > 0]
 }
 
-/// All of what a client gets back, with what was still on its way.
+/// All that a lender gets back of a client, with the bytes that were still on their way.
 struct CameBack {
     socket: UnixStream,
     unsent: Vec<u8>,
     unread: Vec<u8>,
-    /// Bytes to be thrown away, and those of them that were not sent yet.
+    /// Bytes to be skipped, and those of them that the client has not sent yet.
     skipped: u32,
     still_skipped: usize,
 }
@@ -227,7 +228,8 @@ fn come_back(back: &Receiver<Returned>, writer: JoinHandle<()>) -> CameBack {
     CameBack { socket, unsent, unread, skipped, still_skipped: skipped as usize - thrown_away }
 }
 
-/// What came back of a stream that was cut at `end` is what of it was not answered.
+/// Checks that the bytes that came back of a stream that was cut at `end` are those of its
+/// unanswered requests.
 fn judge(
     sent: &[Sent],
     end: usize,
@@ -251,7 +253,8 @@ fn judge(
     assert_eq!(still_skipped, expected_skipped);
 }
 
-/// However much a client leaves unread, it comes back with it, and the volume waits for nobody.
+/// A client comes back with any amount of unread replies, and the volume does not wait for it to
+/// read them.
 #[test]
 fn replies_that_nobody_fetches_come_back() {
     for io in MODES {
@@ -264,7 +267,7 @@ fn replies_that_nobody_fetches_come_back() {
         for _ in 0..reads {
             client.send(Operation::Read, 0, length, &[]);
         }
-        // Something of the first one is in the socket, and the store has done others.
+        // Some of the first reply is in the socket, and the store has done other requests.
         client.stream.set_nonblocking(true).unwrap();
         while client.stream.peek_one().is_none() {}
         client.stream.set_nonblocking(false).unwrap();
@@ -292,7 +295,7 @@ trait PeekOne {
 }
 
 impl PeekOne for UnixStream {
-    /// Whether there is anything to read.
+    /// Returns whether a byte can be read; `None` if not.
     fn peek_one(&self) -> Option<()> {
         let flags = rustix::net::RecvFlags::PEEK;
         let mut byte = [0];
@@ -343,7 +346,7 @@ fn a_client_is_given_back_when_it_is_asked_for_when_its_host_goes_and_when_the_e
             }
             let returned = back.recv_timeout(ANSWER_MAX).unwrap();
             assert!(returned.unsent.is_empty() && returned.unread.is_empty());
-            // It is open, and nobody here reads it.
+            // The socket is still open, and the data plane does not read it any more.
             client.send(WRITE, 0, 512, &[1; 512]);
             assert_eq!(in_socket(&mut UnixStream::from(returned.client)).len(), 28 + 512);
         }
@@ -357,7 +360,7 @@ fn what_cannot_be_lent_comes_back_as_it_was() {
     let Lent { back, .. } = lend(&served, &vec![1; LENT_UNREAD_BYTES_MAX + 1]);
     let returned = back.recv_timeout(ANSWER_MAX).unwrap();
     assert_eq!((returned.unread.len(), returned.skipped), (LENT_UNREAD_BYTES_MAX + 1, 0));
-    // Nothing was agreed on.
+    // The client has not chosen an export.
     let entrance = served.engine.as_ref().unwrap().entrance();
     let lend_to = |inside: evenkeel_engine::Inside| {
         let (_ours, theirs) = UnixStream::pair().unwrap();
@@ -375,7 +378,7 @@ fn what_cannot_be_lent_comes_back_as_it_was() {
     assert_eq!(lend_to(inside), [5; 3]);
 }
 
-/// Whoever has lent a client learns of its end, also when that comes while the volume is given up.
+/// The lender is notified of its client's end, also if that comes while the volume is given up.
 #[test]
 fn a_client_that_goes_is_not_given_back() {
     for io in MODES {
@@ -395,7 +398,7 @@ fn a_client_that_goes_is_not_given_back() {
                 gone.join().unwrap();
             }
             match back.recv_timeout(ANSWER_MAX) {
-                // It was given back first: the socket tells the same.
+                // The client was given back first: the lender sees its end in the socket.
                 Ok(returned) => drop(in_socket(&mut UnixStream::from(returned.client))),
                 Err(RecvTimeoutError::Disconnected) => {}
                 Err(RecvTimeoutError::Timeout) => panic!("{io:?}: nobody hears of its end"),

@@ -1,5 +1,5 @@
-//! What clients that read nothing can make the server hold, in bytes: counted over every thread of
-//! the process.
+//! Memory that clients can make the server hold by reading no replies, in bytes: counted over all
+//! threads of the process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use support::{ANSWER_MAX, Answer, Nbd, Served, unlimited};
 
-/// The system's allocator; it knows how many bytes are in use.
+/// The system's allocator, with a count of the bytes in use.
 struct Weighed;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator as it came.
+// SAFETY: everything is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Weighed {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -42,17 +42,17 @@ unsafe impl GlobalAlloc for Weighed {
 #[global_allocator]
 static ALLOCATOR: Weighed = Weighed;
 
-/// One test weighs at a time.
+/// Only one test measures at a time.
 static SCALES: Mutex<()> = Mutex::new(());
 
-/// A list grows by doubling, and a socket's first bytes find other lists that grow.
+/// A list grows by doubling, and other lists grow with a socket's first bytes.
 const GROWTH_MAX: usize = 4 * REPLY_HEADS_BYTES_MAX;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 const GREETING: usize = 18;
 const OPTION_REPLY: usize = 20;
 const SIMPLE_REPLY: usize = 16;
 
-/// Requests that are answered at once with a head and nothing else: every other is refused.
+/// Returns requests that are answered at once with a head only: every other one is refused.
 fn heads_only(count: u64) -> Vec<u8> {
     let flush = Request { operation: Operation::Flush, offset: 0, length: 0 };
     let beyond_the_end = Request { operation: Operation::Read, offset: 1 << 40, length: 512 };
@@ -78,7 +78,7 @@ fn replies_without_payload_that_nobody_reads_hold_a_bound() {
         let taken = lazy.send_until_stuck(&requests, &mut other);
         let grown = IN_USE.load(Ordering::Relaxed).saturating_sub(before);
         assert!(grown < GROWTH_MAX, "{io:?}: {grown} bytes more after {taken} bytes of requests");
-        // Whoever begins to read gets them all.
+        // A client that begins to read gets all replies.
         let mut sender = lazy.stream.try_clone().unwrap();
         std::thread::scope(|scope| {
             let rest = &requests[taken..];
@@ -100,7 +100,7 @@ fn each_is_answered_once(replies: &[u8]) {
     }
 }
 
-/// An option without data.
+/// Returns an option without data.
 fn empty_option(number: u32) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
     bytes.extend_from_slice(&number.to_be_bytes());
@@ -118,7 +118,7 @@ fn lists_of_exports_that_nobody_reads_hold_a_bound() {
         for bits in 1..=VOLUMES {
             served.apply(unlimited(VolumeId::from_bits(bits as u128), 1 << 20));
         }
-        // One connection to each core: whichever the lazy one is dealt to has answered.
+        // One connection to each core, since the lazy client's core is not known.
         let mut others = [1, 2].map(|bits| served.connect(VolumeId::from_bits(bits)));
         let name_bytes = VolumeId::from_bits(1).to_string().len();
         let list_bytes = VOLUMES * (OPTION_REPLY + 4 + name_bytes) + OPTION_REPLY;
@@ -131,21 +131,21 @@ fn lists_of_exports_that_nobody_reads_hold_a_bound() {
         let mut options = u32::from(flags).to_be_bytes().to_vec();
         (0..lists).for_each(|_| options.extend(empty_option(option::LIST)));
         lazy.write_all(&options).unwrap();
-        // The greeting tells that a core has it; all the options are there by then.
+        // After the greeting a core has the connection; then it gets all the options.
         lazy.read_exact(&mut [0; GREETING]).unwrap();
         for _ in 0..100 {
             others.iter_mut().for_each(|other| drop(other.ask(Operation::Read, 0, 512, &[])));
         }
         let grown = IN_USE.load(Ordering::Relaxed).saturating_sub(before);
         assert!(grown < GROWTH_MAX, "{io:?}: {grown} bytes more");
-        // Whoever begins to read gets them all, one like the other.
+        // A client that begins to read gets all lists, and they are equal.
         lazy.read_exact(&mut replies).unwrap();
         assert!(replies.chunks(list_bytes).all(|list| *list == replies[..list_bytes]));
     }
 }
 
-/// More connections than a core has memory for, each with as many reads as it may have, in pieces
-/// that count as small; nobody fetches a reply.
+/// There are more connections than a core has memory for, each with the maximum of reads in flight,
+/// in pieces that count as small. Their clients fetch no reply.
 #[test]
 fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
     const CONNECTIONS: usize = 20;
@@ -156,7 +156,7 @@ fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
     assert!(CONNECTIONS > (CORE_PAYLOAD_BYTES_MAX / CONNECTION_BYTES_MAX) as usize);
     for io in MODES {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
-        // The third is on the core of the first.
+        // The third volume is on the core of the first.
         let [lazy, _, busy] = [1, 2, 3].map(|bits| {
             let id = VolumeId::from_bits(bits);
             served.apply(unlimited(id, 64 << 20));
@@ -170,14 +170,14 @@ fn clients_of_one_volume_that_fetch_nothing_leave_memory_to_another() {
                 hog.send(Operation::Read, 0, PIECE, &[]);
             }
         }
-        // Each answer is a turn of the core: in the first of them it takes all the reads in.
+        // Each answer is a turn of the core. In the first turns it takes all reads in.
         let payload = vec![7; MIB as usize];
         for _ in 0..100 {
             other.ask(Operation::Read, 0, 4_096, &[]);
             other.ask(Operation::Write { fua: false }, 0, MIB, &payload);
         }
         assert_eq!(other.ask(Operation::Read, 0, MIB, &[]), Answer::Done(payload));
-        // Those that fetch in the end get everything, and others that wait behind them, too.
+        // Clients that fetch in the end get all replies, also those whose reads wait behind others.
         std::thread::scope(|scope| {
             for hog in &mut hogs {
                 scope.spawn(move || {
@@ -206,7 +206,7 @@ fn clients_that_fetch_nothing_hold_up_no_other_of_their_volume() {
             (0..pieces).for_each(|_| _ = hog.send(Operation::Read, 0, piece, &[]));
         }
         let mut other = served.connect(id);
-        // Sooner than those are closed that stop in the middle.
+        // Earlier than connections are closed whose clients have stopped in the middle.
         other.stream.set_read_timeout(Some(ANSWER_MAX / 2)).unwrap();
         let payload = vec![7; MIB as usize];
         for _ in 0..50 {
@@ -216,7 +216,7 @@ fn clients_that_fetch_nothing_hold_up_no_other_of_their_volume() {
                 assert_eq!(other.ask(Operation::Read, 0, bytes, &[]), Answer::Done(payload.into()));
             }
         }
-        // Those that fetch in the end get everything.
+        // Clients that fetch in the end get all replies.
         std::thread::scope(|scope| {
             for hog in &mut hogs {
                 scope.spawn(move || (0..pieces).for_each(|_| drop(hog.receive().unwrap())));

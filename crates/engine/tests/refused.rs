@@ -16,12 +16,13 @@ use support::{Served, unlimited};
 
 const SIZE: u64 = 1 << 20;
 
-/// Each volume has a chunk of its own from its opening on: the pool is full when all are taken.
+/// Each volume has a chunk of its own once it is opened: the pool is full when all chunks are
+/// taken.
 #[test]
 fn a_volume_that_a_full_pool_refuses_leaves_no_bytes_of_nobody() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let device = FileDevice::open(file.path(), false).unwrap();
-    // As many as one sector of owners describes.
+    // The number of chunks that one sector of owners describes.
     LocalPool::init(&device, &Layout { identity: 7, chunks_max: 62, nodes: 90 }).unwrap();
     let pool = LocalPool::open(Arc::new(device), Bounds::default()).unwrap();
     let kept = VolumeId::from_bits(1_000);

@@ -30,7 +30,7 @@ const WRITE: Operation = Operation::Write { fua: false };
 const ID: VolumeId = VolumeId::from_bits(7);
 const CREDITS: u64 = 500_000;
 
-/// A volume of which each I/O takes one credit, and each second gives one.
+/// Returns a volume of which each I/O takes one credit, and that earns one in a second.
 fn with_credits(id: VolumeId, iops: u64) -> VolumeState {
     let mut state = unlimited(id, 8 * MIB);
     let credit = Some(CreditLimit { refill_per_second: 1, capacity: 1_000_000 });
@@ -46,7 +46,7 @@ fn release(served: &Served, id: VolumeId) -> CreditReport {
     }
 }
 
-/// That a flush has failed stands until the volume is detached; another pool may not know it.
+/// A failed flush counts until the volume is detached; another pool may not know of it.
 #[test]
 fn a_volume_whose_flush_has_failed_is_not_given_up_while_it_is_attached() {
     let setup = "channels=1,read_us=1,fail_flush=1".parse().unwrap();
@@ -63,7 +63,7 @@ fn a_volume_whose_flush_has_failed_is_not_given_up_while_it_is_attached() {
         }
         other => panic!("{other:?}"),
     }
-    // Its client is served as before, and the failure stands.
+    // Its client is still served, and the failure still counts.
     assert!(matches!(client.ask(Operation::Read, 0, BLOCK, &[]), Answer::Done(_)));
     failed(client.ask(Operation::Flush, 0, 0, &[]));
     let detached = VolumeState { attachments: Vec::new(), ..state };
@@ -71,7 +71,7 @@ fn a_volume_whose_flush_has_failed_is_not_given_up_while_it_is_attached() {
     release(&served, ID);
 }
 
-/// What is answered until the connection ends: nothing with an error.
+/// Returns the requests that are answered until the connection ends. None may fail.
 fn answered_until_the_end(client: &mut Nbd) -> BTreeSet<u64> {
     let mut answered = BTreeSet::new();
     while let Some((cookie, answer)) = client.receive() {
@@ -81,7 +81,7 @@ fn answered_until_the_end(client: &mut Nbd) -> BTreeSet<u64> {
     answered
 }
 
-/// Whether so many I/Os were charged, no more and no fewer, since `begin`.
+/// Returns whether exactly this number of I/Os was charged since `begin`.
 fn is_charged(balances: Balances, operations: u64, (clock, begin): (Clock, Instant)) -> bool {
     let earned = clock.now().since(begin).ns / 1_000_000_000 + 1;
     let least = CREDITS - operations;
@@ -99,7 +99,7 @@ fn is_held(served: &Served, id: VolumeId) -> bool {
     served.report_all().volumes.iter().any(|report| report.id == id)
 }
 
-/// A device that takes long, so that there is always something in it.
+/// Returns a pool with a slow device, which always has some requests.
 fn slow(pool: Arc<dyn Pool>) -> Arc<dyn Pool> {
     let setup = Setup::new(2, ServiceTime { base_ns: 20_000_000, ns_per_kib: 0 });
     Arc::new(FaultyPool::new(pool, &setup))
@@ -116,7 +116,7 @@ fn what_has_begun_is_answered_and_nothing_else_is_ever_done() {
                 _ => Arc::new(local_pool(folder.path())),
             };
             let served = Served::new(io, slow(at_rest));
-            // By its limit most of them wait, by the device some are on their way.
+            // Most of the requests wait for the volume's limit, and some are at the device.
             let id = VolumeId::from_bits(io as u128 * 2 + number + 1);
             let state = with_credits(id, 200);
             let clock = Clock::new();
@@ -134,7 +134,7 @@ fn what_has_begun_is_answered_and_nothing_else_is_ever_done() {
                 let cookie = client.send(WRITE, nth * u64::from(BLOCK), BLOCK, &data);
                 blocks.push(((nth % 2) as usize, cookie, nth));
             }
-            // Some of them are there, and some are done.
+            // Some of them are taken, and some are answered.
             assert!(matches!(clients[0].receive(), Some((_, Answer::Done(_)))));
             let first = blocks[0].1;
             let report = release(&served, id);
@@ -142,14 +142,14 @@ fn what_has_begun_is_answered_and_nothing_else_is_ever_done() {
             answered[0].insert(first);
             let done = answered[0].len() + answered[1].len();
             assert!(done > 1 && done < WRITES as usize, "{done} of {WRITES}");
-            // To the last one.
+            // The balance counts each I/O up to the last one.
             let [(of, balances)] = report.volumes[..] else { panic!("{report:?}") };
             assert!(of == id && is_charged(balances, 2 + done as u64, (clock, begin)), "{done}");
             assert_eq!(report.hosts, [], "no limits, no balances");
             assert!(!is_held(&served, id));
             assert!(Nbd::connect(&served.socket, id, true).is_none(), "nobody is let in");
             assert_eq!(release(&served, id), CreditReport::default(), "it is not held");
-            // It is served again with what it carries, and its bytes.
+            // The volume is served again with its balance and its bytes.
             assert_eq!(served.call(Command::Apply(VolumeState { balances, ..state })), Reply::Done);
             let now = served.report(id).balances;
             assert!(is_charged(now, 2 + done as u64, (clock, begin)), "{done}: {now:?}");
@@ -168,7 +168,7 @@ fn clients_that_stop_in_the_middle_or_fetch_nothing_keep_no_volume() {
     for io in [IoMode::Pread, IoMode::Auto] {
         let served = Served::new(io, Arc::new(MemoryPool::new()));
         served.apply(unlimited(ID, 64 * MIB));
-        // In the middle of a head, and of payloads small and large.
+        // Three clients are in the middle of a head, and of a small and a large payload.
         let mut middle = [served.connect(ID), served.connect(ID), served.connect_tcp(ID)];
         middle[0].stream.write_all(&[0x25, 0x60]).unwrap();
         middle[1].send(WRITE, 0, BLOCK, &[1; 100]);

@@ -1,5 +1,5 @@
-//! Whatever hosts, attachments, limits and clients do: every request of an open connection is
-//! answered, or its connection is closed.
+//! For any sequence of hosts, attachments, limits and requests: each request of an open connection
+//! is answered, or its connection is closed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -23,7 +23,8 @@ use support::{LOCAL, Nbd, Served, on, paced, unlimited};
 
 const MIB: u64 = 1 << 20;
 const MODES: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
-/// What clients that have gone leave behind is gone by then, on the slowest machine.
+/// Time after which clients that have disconnected must have no request left, on the slowest
+/// machine.
 const NOTHING_LEFT_BY_NS: u64 = 60_000_000_000;
 const VOLUMES: u64 = 3;
 const HOSTS: u64 = 4;
@@ -32,7 +33,8 @@ fn id(number: u64) -> VolumeId {
     VolumeId::from_bits(number.into())
 }
 
-/// Receives until every request is answered or the connection has ended; how many were answered.
+/// Receives until each request is answered or the connection has ended. Returns the number of
+/// answers.
 fn all_answered(client: &mut Nbd) -> usize {
     let mut answered = 0;
     while client.outstanding() > 0 && client.receive().is_some() {
@@ -41,15 +43,15 @@ fn all_answered(client: &mut Nbd) -> usize {
     answered
 }
 
-/// Two hosts share an address: old databases may have such. What came by one's way is cancelled
-/// when that one goes; the connection stays, because the other has its address, too.
+/// Two hosts share an address, as in old databases. If one of them is detached, requests on its
+/// line are cancelled; the connection stays, because the other host has the same address.
 #[test]
 fn hosts_that_share_an_address_come_and_go_and_every_request_is_answered() {
     let other = InstanceId::from_bits(1);
     for io in MODES {
         for has_limits in [false, true] {
             let served = Served::new(io, Arc::new(MemoryPool::new()));
-            // Limits of any host, or the device, make the ways apart.
+            // A host's limits or the device separate the lines of the hosts.
             let pacing = InstancePacing { operations: limit(100_000), ..InstancePacing::UNLIMITED };
             let host = HostState {
                 id: other,
@@ -72,7 +74,7 @@ fn hosts_that_share_an_address_come_and_go_and_every_request_is_answered() {
             let mut client = served.connect(id(0));
             let sent: Vec<u64> =
                 (0..32).map(|_| client.send(Operation::Read, 0, 4_096, &[])).collect();
-            // The first is answered at once: the others wait for a second each.
+            // The first request is answered at once; each of the others waits for a second.
             assert_eq!(client.receive().unwrap().0, sent[0]);
             attached(&[other, LOCAL]);
             attached(&[LOCAL]);
@@ -91,11 +93,11 @@ const COST: OperationCost = OperationCost { base: Duration::from_us(80), byte_ps
 const DEVICE: DeviceModel =
     DeviceModel { channels: 2, read: COST, write: COST, window: Window::Slots(3) };
 
-/// What is done to an engine, at random.
+/// An engine, and the random operations on it.
 struct World {
     served: Served,
     random: Random,
-    /// From where each host comes: with some seeds several from here.
+    /// The address of each host: with some seeds several are local.
     addresses: Vec<HostAddress>,
     made: Vec<bool>,
     clients: Vec<Nbd>,
@@ -130,7 +132,7 @@ impl World {
         assert_eq!(self.served.call(Command::Calibrated(model)), Reply::Done);
     }
 
-    /// Attaches a volume to some hosts, in some order, with some limits.
+    /// Attaches a volume to random hosts, in random order, with random limits.
     fn apply(&mut self) {
         let number = self.random.below(VOLUMES);
         let iops = [50, 500, 5_000, 1_000_000][self.random.below(4) as usize];
@@ -151,7 +153,7 @@ impl World {
         let command = if *made { Command::Apply(state) } else { Command::Create(state) };
         match self.served.call(command) {
             Reply::Done => *made = true,
-            // Hosts with limits may be on different cores, and a volume in use.
+            // Hosts with limits may be on different cores, with a volume in use.
             Reply::Failed(failed) if failed.kind == FailedKind::Refused => {}
             other => panic!("{other:?}"),
         }
@@ -168,7 +170,7 @@ impl World {
             unleased: Balances::default(),
         };
         if self.random.below(4) == 0 {
-            // Refused while it is in use.
+            // Refused while the host is in use.
             self.served.call(Command::DeleteHost(host));
         } else {
             assert_eq!(self.served.call(Command::ApplyHost(state)), Reply::Done);
@@ -177,11 +179,11 @@ impl World {
 
     fn connect(&mut self) {
         let volume = id(self.random.below(VOLUMES));
-        // It may be attached nowhere, or not from here.
+        // The volume may be attached to no host, or to none here.
         self.clients.extend(Nbd::connect(&self.served.socket, volume, true));
     }
 
-    /// A client goes without a word, and perhaps leaves answers behind.
+    /// A client disconnects without a farewell, and perhaps with unread replies.
     fn leave(&mut self) {
         if !self.clients.is_empty() {
             let which = self.random.below(self.clients.len() as u64) as usize;
@@ -189,7 +191,7 @@ impl World {
         }
     }
 
-    /// Some requests of one client, and perhaps an answer.
+    /// Sends some requests of one client, and perhaps receives an answer.
     fn send(&mut self) {
         if self.clients.is_empty() {
             return self.connect();
@@ -226,7 +228,7 @@ impl World {
         }
     }
 
-    /// Every client hears of all it has asked for, or that its connection has ended.
+    /// Ends the run: each client gets all its answers, or the end of its connection.
     fn end(mut self) -> usize {
         for number in 0..VOLUMES {
             if self.made[number as usize] {
@@ -240,7 +242,7 @@ impl World {
             }
         }
         let answered = self.clients.iter_mut().map(all_answered).sum();
-        // The end of those who have gone is heard of soon.
+        // The end of clients that have disconnected is detected soon.
         let start = Clock::new();
         while self.served.report_all().volumes.iter().any(|volume| volume.queued > 0) {
             assert!(start.now().ns < NOTHING_LEFT_BY_NS, "requests of nobody are left");

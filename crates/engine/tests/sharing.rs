@@ -1,4 +1,4 @@
-//! What volumes share, through the whole data plane: a host's limits, a device.
+//! Resources that volumes share, through the whole data plane: a host's limits, a device.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -43,7 +43,7 @@ fn limit(per_second: u64) -> Option<Limit> {
     Some(Limit { per_second, credit: None })
 }
 
-/// The limits of a host of so many IOPS.
+/// Returns the limits of a host with this rate in IOPS.
 fn iops(per_second: u64) -> InstancePacing {
     InstancePacing { operations: limit(per_second), ..InstancePacing::UNLIMITED }
 }
@@ -61,7 +61,8 @@ fn host_report(served: &Served, id: InstanceId) -> HostReport {
     served.report_all().hosts.into_iter().find(|report| report.id == id).unwrap()
 }
 
-/// Keeps so many reads in flight on each connection for so many rounds; reads answered on each.
+/// Keeps `depth` reads in flight on each connection for this number of rounds. Returns the answered
+/// reads of each.
 fn read_rounds(clients: &mut [Nbd], depth: usize, length: u32, rounds: u32) -> Vec<u64> {
     let mut answered = vec![0; clients.len()];
     for client in clients.iter_mut() {
@@ -71,7 +72,7 @@ fn read_rounds(clients: &mut [Nbd], depth: usize, length: u32, rounds: u32) -> V
     }
     for _ in 0..rounds {
         for (client, answered) in clients.iter_mut().zip(&mut answered) {
-            // One answer of each in turn: nobody is waited for who has nothing coming.
+            // One answer of each connection in turn: each has a read in flight.
             assert!(matches!(client.receive().unwrap().1, Answer::Done(_)));
             *answered += 1;
             client.send(Operation::Read, 0, length, &[]);
@@ -84,7 +85,7 @@ fn read_rounds(clients: &mut [Nbd], depth: usize, length: u32, rounds: u32) -> V
 fn a_host_s_volumes_share_its_limits_exactly_wherever_they_were() {
     let served = served();
     assert_eq!(host(&served, HOST, iops(2_000)), Reply::Done);
-    // Made without a host, the volumes are spread over the cores. They come together.
+    // Created without a host, the volumes are spread over the cores. Attached, they come together.
     for attachments in [Vec::new(), vec![on(HOST)]] {
         for number in 0..4 {
             let attachments = attachments.clone();
@@ -95,15 +96,15 @@ fn a_host_s_volumes_share_its_limits_exactly_wherever_they_were() {
     let clock = Clock::new();
     let begin = clock.now();
     let answered = read_rounds(&mut clients, 4, 4 * KIB, 400);
-    // Requests are in flight still: the span ends when they have been counted, not before.
+    // Requests are still in flight: the time ends when they have been counted, not before.
     let charged = host_report(&served, HOST).counters.operations;
     let elapsed = clock.now().since(begin);
-    // In any span at most the rate, what may be saved, and one request.
+    // In any time at most the rate, the tolerance, and one request.
     let bound = elapsed.ns * 2_000 / 1_000_000_000 + 100 + 1;
     assert!(charged <= bound, "{charged} I/Os in {elapsed:?}, at most {bound}");
     assert!(charged >= answered.iter().sum());
-    // Each answer was waited for in turn, so the counts say that all went on; the counters say who
-    // was held up by what.
+    // Each connection waits for its answers in turn, so their numbers are equal by design; the
+    // counters show which volumes were delayed by the host's limit.
     let held: Vec<u64> =
         (0..4).map(|n| served.report(id(n)).exceeded.instance_operations_ns).collect();
     assert!(held.iter().all(|held| *held > 0), "{held:?}");
@@ -119,7 +120,7 @@ fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
         state.balances = Balances { operations: Some(500_000), bytes: None };
         state
     };
-    // Two volumes on two cores, used there.
+    // Two volumes on two cores, with requests.
     for number in 0..2 {
         served.apply(burst(number));
         let mut client = served.connect(id(number));
@@ -146,7 +147,7 @@ fn volumes_move_to_their_host_s_core_with_their_balances_and_bytes() {
     assert_eq!(host_report(&served, HOST).counters.operations, 2, "both count as the host's");
 }
 
-/// Two instances on one machine: whose requests they are is told by where they come from.
+/// Two instances on one machine, which their addresses tell apart.
 #[test]
 fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
     let served = served();
@@ -172,7 +173,7 @@ fn hosts_with_loopback_addresses_of_their_own_are_told_apart() {
     assert_eq!(here.ask(Operation::Read, 0, 512, &[]), Answer::Done(vec![0; 512]));
 }
 
-/// Whoever stores balances is told of those that move, and of nobody who rests.
+/// The control plane gets balances that may have changed, and none of volumes at rest.
 #[test]
 fn only_balances_that_may_have_moved_are_told() {
     let served = served();
@@ -195,7 +196,8 @@ fn only_balances_that_may_have_moved_are_told() {
     assert!(first.contains(&(id(1), full)), "{first:?}");
     assert!(first.iter().any(|(of, _)| *of == id(2)), "{first:?}");
     assert!(first.iter().all(|(of, _)| *of != id(3)), "it has no credits: {first:?}");
-    // Two is told of until it is full, that it is full, and then no more; one is at rest.
+    // The second volume is reported until it is full, once when it is full, and then no more; the
+    // first one is at rest.
     let clock = Clock::new();
     let mut last = Vec::new();
     loop {
@@ -208,7 +210,7 @@ fn only_balances_that_may_have_moved_are_told() {
         assert!(clock.now() < evenkeel_core::time::Instant::from_ns(30_000_000_000), "{last:?}");
     }
     assert_eq!(last, [(id(2), full)]);
-    // It is told of again once it is used, and after its limits change.
+    // The first volume is reported again once it is used, and the second after its limits change.
     let mut client = served.connect(id(1));
     for _ in 0..50 {
         assert!(matches!(client.ask(Operation::Read, 0, 4_096, &[]), Answer::Done(_)));
@@ -220,8 +222,8 @@ fn only_balances_that_may_have_moved_are_told() {
     assert!(told().contains(&(id(2), full)));
 }
 
-/// Asks for whatever comes next on a connection, again and again, until it is told to stop: every
-/// request is answered, with what was written.
+/// Keeps a connection busy with requests until `stop` is set. Each request is answered, and reads
+/// return the written bytes. Returns the number of requests.
 fn keep_asking(client: &mut Nbd, block: u8, stop: &AtomicBool) -> u64 {
     let mut answered = 0;
     let bytes = vec![block; 4_096];
@@ -249,8 +251,8 @@ fn keep_asking(client: &mut Nbd, block: u8, stop: &AtomicBool) -> u64 {
     answered
 }
 
-/// Two hosts with limits, each with volumes of its own on a core of its own, all in use, and a
-/// volume that is to be attached to both: they come together, and nobody is disconnected.
+/// Two hosts with limits, each with its own volumes on its own core, all in use, and a volume that
+/// is to be attached to both: they come together, and no connection is closed.
 #[test]
 fn hosts_that_share_a_volume_come_together_with_their_connections() {
     for io in [IoMode::Auto, IoMode::Pread] {
@@ -278,11 +280,11 @@ fn hosts_that_share_a_volume_come_together_with_their_connections() {
                 let stop = &stop;
                 clients.push(scope.spawn(move || keep_asking(&mut client, number as u8 + 1, stop)));
             }
-            // Attached while all are busy, and again after they went apart.
+            // Attached while all clients are busy, and again after a detachment.
             for round in 0..10 {
                 served.apply(state(0, &hosts));
                 served.apply(state(0, &hosts[..1]));
-                // Others, not attached to a host, may be anywhere; the hosts stay together.
+                // Volumes without these hosts may be on any core; the hosts stay together.
                 let other = unlimited(id(100 + round), MIB);
                 served.apply(other);
             }
@@ -300,8 +302,7 @@ fn hosts_that_share_a_volume_come_together_with_their_connections() {
     }
 }
 
-/// A volume is waited for that is in the middle of a write; what comes behind that is taken along
-/// unread.
+/// A volume in the middle of a write moves after it; input behind the write moves along unread.
 #[test]
 fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it() {
     let served = Served::new(IoMode::Auto, Arc::new(MemoryPool::new()));
@@ -312,7 +313,7 @@ fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it
             assert_eq!(host(&served, of, iops(1_000_000)), Reply::Done);
             served.apply(VolumeState { attachments: vec![on(of)], ..unlimited(volume, MIB) });
         }
-        // The other volume has more connections: this one goes.
+        // The other volume has more connections, so this one moves.
         let mut client = served.connect(volumes[0]);
         let _others = [served.connect(volumes[1]), served.connect(volumes[1])];
         let payload = vec![round as u8 + 1; 4_096];
@@ -338,8 +339,8 @@ fn half_a_write_is_finished_before_its_volume_goes_and_what_follows_goes_with_it
     }
 }
 
-/// A client that fetches nothing cannot be taken along. It is left alone, and who wants to attach
-/// is told.
+/// A client that does not fetch its replies cannot move. Its connection stays, and the attachment
+/// is refused.
 #[test]
 fn what_does_not_come_to_rest_stays_where_it_is() {
     let served = served();
@@ -369,7 +370,7 @@ fn what_does_not_come_to_rest_stays_where_it_is() {
         assert!(message.contains(&part), "{message}");
     }
     assert!(message.contains("serve with one core"), "{message}");
-    // Nothing has changed: the clients get all they asked for, at once, and no new size.
+    // Nothing has changed: the clients get all their replies at once, and the old size.
     assert_eq!(served.report_all().volumes.len(), before.volumes.len());
     for client in &mut clients {
         let Answer::Done(bytes) = client.receive().unwrap().1 else { panic!("no answer") };
@@ -377,7 +378,7 @@ fn what_does_not_come_to_rest_stays_where_it_is() {
         let beyond = client.ask(Operation::Read, 64 * MIB, 4_096, &[]);
         assert!(matches!(beyond, Answer::Failed(_)), "{beyond:?}");
     }
-    // And once they rest, it can be.
+    // Once the clients rest, the volume can move.
     served.apply(shared);
     let answer = served.call(Command::DeleteHost(hosts[1]));
     assert!(matches!(answer, Reply::Failed(Failed { kind: FailedKind::Refused, .. })));
@@ -386,8 +387,8 @@ fn what_does_not_come_to_rest_stays_where_it_is() {
     }
 }
 
-/// Applies a state that is refused, and after it one that is not: the volume is there, with what
-/// was written to it.
+/// Applies a state that is refused, and then one that is not: the volume still exists, with its
+/// written bytes.
 fn is_refused_and_still_there(served: &Served, state: VolumeState, reason: &str) {
     let then = VolumeState { attachments: vec![on(LOCAL)], ..state.clone() };
     let Reply::Failed(Failed { kind, message }) = served.call(Command::Apply(state)) else {
@@ -404,7 +405,7 @@ fn is_refused_and_still_there(served: &Served, state: VolumeState, reason: &str)
 #[test]
 fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
     let served = served();
-    // As many hosts as a core may know, on the first volume's core one after the other.
+    // The maximum number of hosts, one after the other on the first volume's core.
     let hosts: Vec<InstanceId> =
         (1..=INSTANCES_PER_CORE_MAX as u128).map(InstanceId::from_bits).collect();
     for of_them in hosts.chunks(64) {
@@ -421,7 +422,8 @@ fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
     assert_eq!(client.ask(write, 0, 512, &[7; 512]), Answer::Done(Vec::new()));
     let detached = VolumeState { attachments: Vec::new(), ..unlimited(id(1), MIB) };
     served.apply(detached.clone());
-    // It would have to go to the first, with a host that is one too many there: it does not leave.
+    // It would have to go to the first core, with one host too many for that core: it does not
+    // leave.
     let one_too_many = InstanceId::from_bits(u128::MAX);
     assert_eq!(host(&served, one_too_many, iops(1_000)), Reply::Done);
     let attachments = vec![on(hosts[0]), on(one_too_many)];
@@ -431,7 +433,8 @@ fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
         "this core knows 4096 instances",
     );
     served.apply(detached.clone());
-    // There is room for its host, but not for so many attachments: it arrives and is sent back.
+    // There is room for its host, but not for this number of attachments: it arrives and is sent
+    // back.
     let crowd = (0..=VOLUMES_PER_CORE_MAX as u128).map(|n| on(InstanceId::from_bits(1 << 64 | n)));
     let attachments = std::iter::once(on(hosts[0])).chain(crowd).collect();
     is_refused_and_still_there(
@@ -441,7 +444,7 @@ fn a_volume_is_not_lost_on_its_way_to_a_core_that_is_full() {
     );
 }
 
-/// A volume that cannot become as it is told to stays as it is: for its clients, in its limits, on
+/// A refused state changes nothing: not for the volume's clients, not its limits, not its bytes on
 /// the disk.
 #[test]
 fn what_is_refused_has_changed_nothing() {
@@ -453,7 +456,7 @@ fn what_is_refused_has_changed_nothing() {
     let mut client = served.connect(id(1));
     let write = Operation::Write { fua: false };
     assert_eq!(client.ask(write, 0, 4_096, &[5; 4_096]), Answer::Done(Vec::new()));
-    // Slower, grown or not, and attached to others: more of them than there may be.
+    // A lower limit, with or without a growth, and more attachments than the maximum.
     let crowd = (0..=VOLUMES_PER_CORE_MAX as u128).map(|n| on(InstanceId::from_bits(1 << 64 | n)));
     let attachments: Vec<_> = std::iter::once(on(HOST)).chain(crowd).collect();
     for size in [2 * MIB, MIB] {
@@ -468,7 +471,8 @@ fn what_is_refused_has_changed_nothing() {
         assert_eq!(kind, FailedKind::Refused);
         assert!(message.contains("attachments, the most it may"), "{message}");
         assert_eq!(pool.list().unwrap()[0], (id(1), state.size), "not grown");
-        // At one I/O a second this would take a minute, and who was connected is, by the old size.
+        // At one I/O a second this would take a minute. The client is still connected, with the old
+        // size.
         for _ in 0..100 {
             let bytes = client.ask(Operation::Read, 0, 4_096, &[]);
             assert_eq!(bytes, Answer::Done(vec![5; 4_096]));
@@ -491,7 +495,8 @@ fn what_is_refused_has_changed_nothing() {
 
 #[test]
 fn everything_is_answered_while_a_device_is_shared() {
-    // The store in memory is done at once: nobody ever waits for that one.
+    // Requests never wait in the memory store, which completes them at once. So the pool is slowed
+    // down.
     let setup = "channels=4,read_us=80".parse().unwrap();
     let pool = FaultyPool::new(Arc::new(MemoryPool::new()), &setup);
     let served = Served::new(IoMode::Pread, Arc::new(pool));
@@ -502,12 +507,12 @@ fn everything_is_answered_while_a_device_is_shared() {
     }
     let mut clients: Vec<Nbd> = (0..6).map(|number| served.connect(id(number))).collect();
     let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
-    // The window is smaller than what the clients keep in flight: they wait for it in turns.
+    // The window is smaller than the number of requests in flight: they wait for it in turn.
     let model = DeviceModel { channels: 2, read: cost, write: cost, window: Window::Slots(3) };
     assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
     let answered = read_rounds(&mut clients, 8, 16 * KIB, 300);
     assert!(answered.iter().all(|count| *count > 0), "{answered:?}");
-    // Another calibration while it is in use; volumes come and go.
+    // Another calibration while the device is in use; volumes are created and deleted.
     let model = DeviceModel { channels: 4, window: Window::Slots(5), ..model };
     assert_eq!(served.call(Command::Calibrated(model)), Reply::Done);
     let gone = VolumeState { attachments: Vec::new(), ..unlimited(id(5), 8 * MIB) };
@@ -529,7 +534,7 @@ fn everything_is_answered_while_a_device_is_shared() {
     );
     for (volume, latencies) in &all {
         let reads = &latencies.reads;
-        // Every nanosecond between a request's head and its reply is some stage's.
+        // Each nanosecond between a request's head and its reply belongs to one stage.
         let stages: u64 = Stage::ALL.into_iter().map(|stage| reads.spent(stage).ns).sum();
         assert_eq!(stages, reads.total.sum().ns, "{volume}");
         assert!(reads.spent(Stage::DeviceQueue).ns > 0, "{volume}: nobody waited for the device");

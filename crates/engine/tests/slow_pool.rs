@@ -1,4 +1,4 @@
-//! A pool that hangs while it makes, grows or deletes a volume's bytes holds up the commands of
+//! A pool that hangs while it creates, grows or deletes a volume's bytes delays the commands of
 //! that volume and no others.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,14 +18,14 @@ use support::{Served, unlimited};
 
 const MIB: u64 = 1 << 20;
 
-/// Which volume's bytes the pool hangs on, and whether it does so now.
+/// The volume whose bytes make the pool hang, and whether it hangs now.
 #[derive(Default)]
 struct Hanging {
     on: Option<VolumeId>,
     is_held: bool,
 }
 
-/// A pool over memory whose work on one volume waits until it is let go.
+/// A pool over memory whose work on one volume waits until the test releases it.
 struct Slow {
     inner: MemoryPool,
     hanging: Mutex<Hanging>,
@@ -87,7 +87,7 @@ fn grown(state: &VolumeState) -> Command {
     Command::Grow(more, state.size)
 }
 
-/// Runs every kind of command on another volume, from its creation to its deletion.
+/// Runs each kind of command on another volume, from its creation to its deletion.
 fn everything_else_goes_on(served: &Served, number: u128) {
     let other = unlimited(VolumeId::from_bits(number), MIB);
     let lease = CreditReport { volumes: vec![(other.id, Balances::default())], hosts: vec![] };
@@ -117,7 +117,7 @@ fn a_pool_that_hangs_on_one_volume_holds_up_no_other() {
         std::thread::scope(|scope| {
             let under_way = scope.spawn(|| served.call(command.clone()));
             slow.wait_until_held();
-            // Nothing here ends if it waits for the volume that hangs.
+            // No command here ends if it waits for the volume that hangs.
             everything_else_goes_on(&served, number);
             assert!(!under_way.is_finished());
             slow.let_go();
@@ -125,11 +125,11 @@ fn a_pool_that_hangs_on_one_volume_holds_up_no_other() {
             assert!(matches!(reply, Reply::Done), "{command:?}: {reply:?}");
         });
     }
-    // Nothing of it is left: it can be made anew.
+    // The volume is deleted without a trace: it can be created anew.
     assert!(matches!(served.call(Command::Create(bigger)), Reply::Done));
 }
 
-/// A command of the same volume waits for the one under way, and finds what that has made.
+/// A command of the same volume waits for the one in progress, and then finds its result.
 #[test]
 fn commands_of_one_volume_keep_their_order() {
     let slow = Arc::new(Slow::new());

@@ -20,12 +20,12 @@ use support::{Answer, Served, local_pool, unlimited};
 const SIZE: u64 = 64 << 20;
 const BLOCK: u32 = 4_096;
 const WRITE: Operation = Operation::Write { fua: false };
-/// The volume whose store takes its time before it begins a snapshot. It is the second of three, so
-/// it is on the other core, and told after the first and before the third.
+/// The volume whose store is slow to begin a snapshot. It is the second of three, so it is on the
+/// other core, and asked after the first and before the third.
 const SLOW: VolumeId = VolumeId::from_bits(2);
-/// What a client may write meanwhile, if it can.
+/// Number of writes that a client may try meanwhile.
 const WRITES: u64 = 20;
-/// For so many times 5 ms it is given the opportunity.
+/// Number of times that the slow store waits 5 ms for such a write.
 const LOOKS_MAX: u32 = 20;
 
 struct SlowPool {
@@ -81,7 +81,7 @@ fn number_in(served: &Served, id: SnapshotId) -> u64 {
             Reply::Unit(unit) => {
                 return unit.map_or(0, |unit| u64::from_le_bytes(*unit.0.first_chunk().unwrap()));
             }
-            // It is still being made.
+            // The snapshot is still in progress.
             _ => std::thread::park_timeout(Duration::from_millis(5)),
         }
     }
@@ -155,7 +155,7 @@ fn a_set_is_made_as_a_whole_or_not_at_all() {
         made.iter().map(|made| made.id).collect::<Vec<_>>()
     };
     assert_eq!(made(), [first, second]);
-    // An id that is taken leaves the snapshot that has it, and nothing of the new set.
+    // If an id exists already, its snapshot stays, and the new set has no snapshot.
     let taken = vec![(one, SnapshotId::from_bits(3)), (other, second)];
     let Reply::Failed(failed) = served.call(Command::SnapshotSet(taken)) else {
         panic!("{second} is there already");

@@ -1,4 +1,4 @@
-//! Snapshots of volumes that are in use, and volumes made of them.
+//! Snapshots of volumes in use, and volumes created from them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -24,9 +24,9 @@ const SIZE: u64 = 64 << 20;
 const BLOCK: u32 = 4_096;
 /// Blocks that are written in turn.
 const BLOCKS: u64 = 200;
-/// A block's numbers are so far apart: all of the volume's map is used.
+/// Distance of two blocks, in bytes: together they use all of the volume's map.
 const STRIDE: u64 = SIZE / BLOCKS / BLOCK as u64 * BLOCK as u64;
-/// How often a snapshot that is being made is looked at: a minute's worth.
+/// Number of times that a snapshot in progress is polled, over a minute.
 const LOOKS_MAX: u32 = 12_000;
 const VOLUME: VolumeId = VolumeId::from_bits(1);
 
@@ -66,7 +66,8 @@ fn number_in(client: &mut Nbd, block: u64) -> u64 {
     }
 }
 
-/// Writes a number after the other, each to the next block, and notes what was answered.
+/// Writes one number after the other, each to the next block, and records those that were
+/// acknowledged.
 fn write_on(served: &Served, answered: &[AtomicU64], asked: &AtomicU64, ends: &AtomicBool) {
     let mut client = served.connect(VOLUME);
     while !ends.load(Ordering::SeqCst) {
@@ -203,7 +204,7 @@ fn snapshots_outlive_the_engine_and_their_volume_and_deleted_ones_give_their_blo
     assert_eq!(served.call(Command::Delete(VOLUME)), Reply::Done);
     assert_eq!(complete(&served, id).volume, None);
     let clone = VolumeId::from_bits(3);
-    // Larger than what it is made of: the rest is zeroes.
+    // Larger than its snapshot: the rest is zeroes.
     let state = VolumeState { attachments: Vec::new(), ..unlimited(clone, 2 * SIZE) };
     assert_eq!(served.call(Command::CreateFrom(state.clone(), id)), Reply::Done);
     assert_eq!(served.call(Command::CreateFrom(state, id)), Reply::Done, "it is made once");

@@ -1,6 +1,6 @@
-//! Volumes that are saturated: each dispatch is answered by the next request of the same volume,
-//! and virtual time jumps to the next deadline. The volumes' rates differ, so that they wake in no
-//! particular order and large numbers of them do not fit the caches.
+//! Saturated volumes: each dispatch is followed by the next request of the same volume, and virtual
+//! time jumps to the next deadline. The volumes' rates differ, so that they wake in no particular
+//! order, and large numbers of them do not fit the caches.
 
 use evenkeel_core::qos::pacing::{Balances, CountingRule, CreditLimit, Limit, Pacing};
 use evenkeel_core::qos::scheduler::{DeviceIndex, InstanceIndex, Io, Scheduler, VolumeIndex};
@@ -10,7 +10,7 @@ use evenkeel_core::time::{Duration, Instant};
 
 /// Dispatches per measured batch.
 pub const BATCH: u64 = 1_000;
-/// Requests every volume keeps waiting.
+/// Queued requests of every volume.
 const DEPTH: u32 = 8;
 
 fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
@@ -45,7 +45,7 @@ impl World {
         let mut world =
             Self { scheduler, now: Instant::ZERO, handle: 0, device: None, instance: None };
         for i in 0..volumes {
-            // 1,000 to 1,996 IOPS, all different ones apart from each other.
+            // Rates from 1,000 to 1,996 IOPS, in a scattered order.
             let pacing = pacing(1_000 + i * 7_919 % 997);
             let volume = world.scheduler.add(world.now, &pacing, Balances::default());
             let volume = volume.expect("fewer than the most a core carries");
@@ -57,15 +57,15 @@ impl World {
             }
             while world.dispatch() {}
         }
-        // Past the saved tokens, into the steady state.
+        // Spends the saved tokens, up to the steady state.
         for _ in 0..volumes * 100 / BATCH + 1 {
             world.batch();
         }
         world
     }
 
-    /// Puts a volume on the device, with all it may do reserved, and forty of them together on an
-    /// instance.
+    /// Puts a volume on the device, with a reservation of 1,000 a second, and forty volumes
+    /// together on an instance.
     fn share(&mut self, i: u64, volume: VolumeIndex, pacing: &Pacing) {
         let cost = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
         let window = Window::Slots(1_000);
@@ -97,7 +97,7 @@ impl World {
 
     fn dispatch(&mut self) -> bool {
         let Some(dispatch) = self.scheduler.poll_output() else { return false };
-        // A device that is done at once: the work of completing is counted too.
+        // The device completes at once, so that the work of completing is measured too.
         self.scheduler.complete(self.now, dispatch.ticket);
         self.submit(dispatch.volume);
         true

@@ -2,10 +2,10 @@
 
 use super::WriteCache;
 
-/// See the module's text. Times are nanoseconds of the device's own time.
+/// A write cache with its fill level. Times are nanoseconds of the device's own time.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    /// `None` is a device without one: nothing is waited for.
+    /// `None` for a device without a cache: writes do not wait.
     setup: Option<WriteCache>,
     /// Bytes in it as of `at_ns`.
     bytes: u64,
@@ -13,14 +13,15 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty one.
+    /// Creates an empty cache.
     #[must_use]
     pub const fn new(setup: Option<WriteCache>) -> Self {
         Self { setup, bytes: 0, at_ns: 0 }
     }
 
-    /// Takes a write of `length` bytes that begins at `now_ns`. How long that waits for room, or,
-    /// if it must be durable (`fua`), for its own way through.
+    /// Adds a write of `length` bytes that begins at `now_ns`. Returns the nanoseconds that it
+    /// waits for room, or, if it must be durable (`fua`), at least those until its own bytes have
+    /// left.
     #[inline]
     pub fn wait_ns(&mut self, now_ns: u64, length: u32, fua: bool) -> u64 {
         let Some(WriteCache { bytes: holds, drain_bytes_per_second: drain }) = self.setup else {
@@ -41,7 +42,7 @@ impl Cache {
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// `value * by / over`, saturating.
+/// Returns `value * by / over`; saturates.
 fn scaled(value: u64, by: u64, over: u64) -> u64 {
     let wide = u128::from(value) * u128::from(by) / u128::from(over.max(1));
     u64::try_from(wide).unwrap_or(u64::MAX)

@@ -1,24 +1,25 @@
-//! A disk's head: what lies near where it is takes less time, because it need not go there.
+//! A disk's head: a request near its position takes less time, because the head need not move far.
 //!
-//! Each volume has a head of its own. On disks that many volumes share one head serves all of them,
-//! and what the others ask for moves it; there a sequence is a sequence as long as nobody else
-//! comes between. That is not in this model: others only take channels.
+//! Each volume has a head of its own. On real disks that many volumes share one head serves all of
+//! them, and each request moves it; a sequence there is sequential only without other requests in
+//! between. This model does not include that: other volumes only occupy channels.
 
 use super::ServiceTime;
 
-/// What is begun at most so far from where the last request of the volume ended is near: on the
-/// same or the next track, or in what the disk has read ahead.
+/// A request that begins within this distance of the end of the volume's last request is near: it
+/// is on the same or the next track, or in the disk's read-ahead. In bytes.
 pub const NEAR_BYTES: u64 = 1 << 20;
 
-/// Where the head of a volume is.
+/// Position of a volume's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     at: u64,
 }
 
 impl Head {
-    /// Moves to a range. What a request that takes `time` elsewhere takes here, where one that is
-    /// near takes `near_ns`, and no more than elsewhere, before its bytes are counted.
+    /// Moves the head behind a range. Returns the service time of the request: `time`, with
+    /// `near_ns` as its base if the range is near and that is less. Without `near_ns` the head has
+    /// no effect.
     #[inline]
     pub fn time(
         &mut self,

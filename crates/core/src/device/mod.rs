@@ -1,5 +1,5 @@
-//! What a device takes for a request, as integers: the parts that the simulated device and the
-//! faulty store have in common. Both are given a time and return a time; neither owns a clock.
+//! Service times of a device, as integers: the parts that the simulated device and the faulty store
+//! have in common. Both get a time and return a time; neither has a clock.
 
 mod cache;
 mod head;
@@ -7,17 +7,17 @@ mod head;
 pub use cache::Cache;
 pub use head::{Head, NEAR_BYTES};
 
-/// A time that grows with the length.
+/// A service time that is linear in the length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceTime {
-    /// For any request, in nanoseconds.
+    /// Base time of each request, in nanoseconds.
     pub base_ns: u64,
-    /// For each 1,024 bytes, in nanoseconds.
+    /// Time of each 1,024 bytes, in nanoseconds.
     pub ns_per_kib: u64,
 }
 
 impl ServiceTime {
-    /// Nanoseconds for a request of `length` bytes.
+    /// Returns the nanoseconds for a request of `length` bytes.
     #[inline]
     #[must_use]
     pub fn ns(self, length: u32) -> u64 {
@@ -25,10 +25,10 @@ impl ServiceTime {
     }
 }
 
-/// Memory of the device that takes writes until it is full.
+/// Memory of the device for writes. When it is full, writes are as fast as it empties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteCache {
-    /// Bytes it holds.
+    /// Its capacity in bytes.
     pub bytes: u64,
     /// Bytes per second that leave it; at least one.
     pub drain_bytes_per_second: u64,

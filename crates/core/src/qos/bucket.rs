@@ -17,7 +17,7 @@
 //! exactly `r` units: settling is a multiplication and an addition. The only division is in
 //! [`Bucket::wait`], when a volume goes to sleep.
 //!
-//! What follows, for a consumer who asks again as soon as the bucket is ready: in any window of `T`
+//! For a consumer that asks again as soon as the bucket is ready, this means: in any window of `T`
 //! seconds it is served at most `depth + rate * T` plus one charge, and in steady state `rate * T`
 //! give or take one charge, however late the wake-ups are, as long as each is less than the depth's
 //! time late.
@@ -29,10 +29,10 @@ use crate::time::Duration;
 /// Level units in one token.
 pub(crate) const LEVEL_PER_TOKEN: u64 = 1_000_000_000;
 
-/// A change of the rate lets nobody wait longer than this for debt made under the old rate.
+/// Maximum wait after a change of the rate for debt that was made under the old rate.
 pub const MODIFY_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How much a bucket may save: a span of its rate (a pacer) or a number of tokens (credits).
+/// Maximum savings of a bucket: a span of its rate (a pacer) or a number of tokens (credits).
 ///
 /// Packed into one word that is never zero, so that an absent bucket costs no memory of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,13 +45,13 @@ impl Depth {
     /// clamped.
     const VALUE_MAX: u64 = Self::KIND_TIME - 1;
 
-    /// As much as flows in during `span`, whatever the rate.
+    /// Creates a depth of the inflow of `span`, at any rate.
     #[must_use]
     pub const fn time(span: Duration) -> Self {
         Self::pack(Self::KIND_TIME, span.ns)
     }
 
-    /// Exactly `tokens`, whatever the rate.
+    /// Creates a depth of exactly `tokens`, at any rate.
     #[must_use]
     pub const fn tokens(tokens: u64) -> Self {
         Self::pack(Self::KIND_TOKENS, tokens)
@@ -65,7 +65,7 @@ impl Depth {
         }
     }
 
-    /// The highest level at `rate`: below 2^62 x 2^64, so it cannot overflow.
+    /// Returns the highest level at `rate`: below 2^62 x 2^64, so it cannot overflow.
     fn level(self, rate: u64) -> i128 {
         let packed = self.0.get();
         let factor = if packed & Self::KIND_TIME == 0 { LEVEL_PER_TOKEN } else { rate };
@@ -73,8 +73,8 @@ impl Depth {
     }
 }
 
-/// A level that rises at a rate, up to a depth. Its owner keeps the time of its last
-/// settling, once for all the buckets of a volume.
+/// A level that rises at a rate, up to a depth. The owner keeps the time of the last settling, once
+/// for all the buckets of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
     /// Token x 10^9; negative is debt.
@@ -84,69 +84,70 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket with everything it may save. A rate of 0 is closed: it never becomes ready.
+    /// Creates a bucket with the maximum saved. A rate of 0 is closed: it never becomes ready.
     #[must_use]
     pub fn full(rate_per_second: u64, depth: Depth) -> Self {
         Self { level: depth.level(rate_per_second), rate_per_second, depth }
     }
 
-    /// A bucket with nothing saved and nothing owed: ready for one charge.
+    /// Creates a bucket with nothing saved and nothing owed: ready for one charge.
     #[must_use]
     pub const fn empty(rate_per_second: u64, depth: Depth) -> Self {
         Self { level: 0, rate_per_second, depth }
     }
 
-    /// Adds what flowed in during `elapsed`. Settling twice is settling once for the sum.
+    /// Adds the inflow of `elapsed`. Settling twice equals settling once for the sum.
     pub fn settle(&mut self, elapsed: Duration) {
         let inflow = u128::from(self.rate_per_second) * u128::from(elapsed.ns);
         let depth = self.depth.level(self.rate_per_second);
         self.level = self.level.saturating_add_unsigned(inflow).min(depth);
     }
 
-    /// Whether one more request may go, of any size.
+    /// Returns whether one more request may pass, of any size.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.is_ready_above(0)
     }
 
-    /// The same where only what is above `least` may be taken.
+    /// Returns whether one more request may pass if only the level above `least` may be taken.
     #[must_use]
     pub(crate) const fn is_ready_above(&self, least: i128) -> bool {
         self.level >= least && self.rate_per_second > 0
     }
 
-    /// Takes `tokens`, into debt if need be.
+    /// Takes `tokens`, into debt if necessary.
     pub fn charge(&mut self, tokens: u64) {
         let cost = i128::from(tokens) * i128::from(LEVEL_PER_TOKEN);
         self.level = self.level.saturating_sub(cost);
     }
 
-    /// How long after the last settling the bucket is ready, to the nanosecond: it is not ready one
-    /// earlier. `None` is never.
+    /// Returns how long after the last settling the bucket is ready, to the nanosecond: it is not
+    /// ready one earlier. `None` is never.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.wait_above(0)
     }
 
-    /// The same where only what is above `least` may be taken.
+    /// Returns that time if only the level above `least` may be taken.
     #[must_use]
     pub(crate) fn wait_above(&self, least: i128) -> Option<Duration> {
         self.time_to_earn(least.saturating_sub(self.level).max(0).unsigned_abs())
     }
 
-    /// How long after the last settling the bucket is full if nothing is charged. `None` is never.
+    /// Returns how long after the last settling the bucket is full if nothing is charged. `None` is
+    /// never.
     #[must_use]
     pub fn time_to_full(&self) -> Option<Duration> {
         let depth = self.depth.level(self.rate_per_second);
         self.time_to_earn(depth.saturating_sub(self.level).max(0).unsigned_abs())
     }
 
-    /// Time in which the level rises by `amount`, rounded up.
+    /// Returns the time in which the level rises by `amount`, rounded up.
     fn time_to_earn(&self, amount: u128) -> Option<Duration> {
         if self.rate_per_second == 0 {
             return None;
         }
-        // Debt is one request's, far below 2^64: the 64-bit division is the one that runs.
+        // Debt is one request's, far below 2^64: so the 64-bit division is usual.
         if let Ok(amount) = u64::try_from(amount) {
             return Some(Duration::from_ns(amount.div_ceil(self.rate_per_second)));
         }
@@ -154,13 +155,13 @@ impl Bucket {
         u64::try_from(wait).ok().map(Duration::from_ns)
     }
 
-    /// Changes rate and depth from now on; settle first, so that the past is paid at the old rate.
+    /// Changes rate and depth from now on. Settle first, so that the past counts at the old rate.
     ///
     /// Nothing is ever refilled: the level is clamped down to the new depth, never raised to it.
     /// Debt is kept, but a debt that would take longer than [`MODIFY_WAIT_MAX`] at the new rate is
-    /// forgiven down to that: who lowers a limit does not want to wait an hour for one large
-    /// request of before. As long as a second of the rate covers the largest single charge, which
-    /// it does for every volume type, nothing is ever forgiven. Closing (a rate of 0) forgives
+    /// forgiven down to that: after a limit is lowered, a volume must not wait an hour for one
+    /// earlier large request. As long as a second of the rate covers the largest single charge, as
+    /// it does for each volume type, nothing is ever forgiven. Closing (a rate of 0) forgives
     /// nothing.
     pub fn set_rate(&mut self, rate_per_second: u64, depth: Depth) {
         self.rate_per_second = rate_per_second;
@@ -172,14 +173,14 @@ impl Bucket {
         }
     }
 
-    /// The saved tokens, rounded down; 0 in debt.
+    /// Returns the saved tokens, rounded down; 0 in debt.
     #[must_use]
     pub fn saved_tokens(&self) -> u64 {
         let saved = self.level.max(0) / i128::from(LEVEL_PER_TOKEN);
         u64::try_from(saved).unwrap_or(u64::MAX)
     }
 
-    /// Replaces the level by `tokens`, at most the depth. Debt is gone too.
+    /// Replaces the level by `tokens`, limited to the depth. Debt is removed, too.
     pub fn set_saved_tokens(&mut self, tokens: u64) {
         let level = i128::from(tokens) * i128::from(LEVEL_PER_TOKEN);
         self.level = level.min(self.depth.level(self.rate_per_second));
@@ -199,8 +200,8 @@ impl Bucket {
         if change == 0 && self == after {
             return Some(*self);
         }
-        // Nothing was forfeited and nobody waited if it had room for all that flowed in and enough
-        // for all that was taken, in whatever order.
+        // No token was lost and no request waited if there was room for all of the inflow and
+        // enough for all charges, in any order.
         let inflow = u128::from(self.rate_per_second) * u128::from(cycle.ns);
         let depth = self.depth.level(self.rate_per_second);
         let is_far_from_both_ends = |level: i128| {
@@ -211,20 +212,20 @@ impl Bucket {
         same_way.then(|| Self { level: self.level + change, ..*self })
     }
 
-    /// Tokens per second that flow in.
+    /// Returns the tokens per second that flow in.
     #[must_use]
     pub const fn rate_per_second(&self) -> u64 {
         self.rate_per_second
     }
 
-    /// The exact level in token x 10^9, negative in debt.
+    /// Returns the exact level in token x 10^9, negative in debt.
     #[must_use]
     pub const fn level(&self) -> i128 {
         self.level
     }
 }
 
-// An absent bucket must cost nothing but its own room: five of them are in every idle volume.
+// An absent bucket must cost nothing but its own room: five of them are in each idle volume.
 const _: () = assert!(size_of::<Option<Bucket>>() == 32);
 
 #[cfg(test)]
@@ -272,7 +273,7 @@ mod tests {
         bucket.charge(1 << 20);
         bucket.set_rate(1_000, TAU);
         assert_eq!(bucket.wait(), Some(MODIFY_WAIT_MAX));
-        // What fits into a second is owed in full.
+        // Debt that fits into a second is kept in full.
         let mut bucket = Bucket::empty(1 << 30, TAU);
         bucket.charge(1 << 20);
         bucket.set_rate(4 << 20, TAU);

@@ -1,36 +1,37 @@
-//! Whether a volume gets what was sold with it, second by second. Pure.
+//! Judges whether a volume gets the performance that was sold, second by second. Pure.
 //!
-//! A second counts as missed if the volume asked for more than it got nearly all the time, the
-//! device held it up, and it stayed more than a hundredth short of what it has reserved. Whoever
-//! asks for little misses nothing, however long it waited: that is latency, and shown as such. What
-//! an instance's limits kept from a volume is not missed either.
+//! A second counts as missed if the volume had more demand than it got for nearly all of the time,
+//! the device delayed it, and it got over a hundredth less than its reservation. A volume with
+//! little demand misses nothing, however long its requests waited: that is latency, and shown as
+//! such. Time for which an instance's limits delayed a volume is not missed either.
 
 use super::Exceeded;
 use super::admission::Reserved;
 use crate::time::Duration;
 
-/// A second is full of demand if something waited for so many parts in a hundred of it.
+/// Part of a second for which a request must have waited for the second to be full of demand, in
+/// percent.
 const DEMAND_PERCENT: u128 = 90;
-/// What may be missing, in parts of a hundred.
+/// Shortfall that does not count, in percent.
 const SHORT_PERCENT: u128 = 1;
 
 /// Seconds since the server started in which a volume was used, as far as they were judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Contract {
-    /// In which it was used.
+    /// Seconds in which it was used.
     pub seconds: u64,
-    /// In which it did not get what was sold.
+    /// Seconds in which it did not get the performance that was sold.
     pub missed: u64,
 }
 
-/// Counters of a volume at the end of a second, as they go on from the second before.
+/// Counters of a volume at the end of a second, continued from the second before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// Counted I/Os dispatched.
     pub operations: u64,
     /// Bytes dispatched.
     pub bytes: u64,
-    /// What held it up.
+    /// Time for which its requests were delayed, by reason.
     pub exceeded: Exceeded,
 }
 
@@ -41,8 +42,8 @@ impl Contract {
         self.missed += u64::from(is_missed(reserved, period, before, after));
     }
 
-    /// The part of its seconds in which it got what was sold, in millionths; nothing before it was
-    /// used.
+    /// Returns the part of its seconds in which it got the performance that was sold, in
+    /// millionths; `None` before it was used.
     #[must_use]
     pub fn met_ppm(&self) -> Option<u32> {
         let met = u128::from(self.seconds.saturating_sub(self.missed)) * 1_000_000;
@@ -58,7 +59,7 @@ fn is_missed(reserved: Reserved, period: Duration, before: &Seen, after: &Seen) 
     let device_ns = since(|e| e.device_ns);
     let instance_ns = since(|e| e.instance_operations_ns) + since(|e| e.instance_bytes_ns);
     let own_ns = since(|e| e.operations_ns) + since(|e| e.bytes_ns) + since(|e| e.guard_ns);
-    // The time that what it got is worth, at the rate in which it got most.
+    // The time that its I/Os or bytes are worth at the reserved rate, whichever is more.
     let worth_ns = |amount: u64, per_second: u64| {
         let ns = u128::from(amount) * 1_000_000_000;
         ns.checked_div(u128::from(per_second)).unwrap_or(u128::MAX)
@@ -106,7 +107,7 @@ mod tests {
         assert!(missed(989, 0, ms(20, 900, 0)));
         assert!(!missed(990, 0, ms(950, 0, 0)), "a hundredth may be missing");
         assert!(!missed(1_000, 0, ms(950, 0, 0)));
-        // In large requests it is the bytes that were sold.
+        // In large requests the bytes reach the reservation.
         assert!(!missed(63, 16_000 << 10, ms(950, 0, 0)));
         assert!(missed(63, 15_000 << 10, ms(950, 0, 0)));
     }

@@ -1,56 +1,56 @@
-//! What a request costs: the counting rule of the volume types, one quantum at a time.
+//! The cost of requests: the counting rule of the volume types, one quantum at a time.
 //!
 //! | request | operations | bytes | guard |
 //! | --- | --- | --- | --- |
-//! | read, write | units it opens, at least one unless it rides in a paid unit | its length | - |
-//! | the same, HDD types | as above | units it opens, in whole units | - |
+//! | read, write | units it opens, at least one unless a paid unit covers it | its length | - |
+//! | read, write of HDD types | as above | units it opens, in whole units | - |
 //! | discard, write zeroes | 1 for each 64 MiB or part | 0 | as many |
 //! | block status | 1 | 0 | 1 |
 //! | flush, cache | 0 | 0 | 1 |
 //!
 //! A *unit* (256 KiB on SSD types, 1 MiB on HDD types) is opened by the first byte that no earlier
 //! unit covers. A request of at least `merge_bytes_min` that continues the volume's previous one
-//! (same direction, first byte right after the last) first uses what is left of the unit already
-//! paid. So a sequential run of such requests costs exactly `ceil(total / unit)`, and a single
-//! request `ceil(length / unit)`. The rule looks at addresses only, never at what happens to be
-//! queued: the same requests cost the same at any queue depth. Smaller requests pay for themselves
-//! and end a run, and so do a flush, a discard and a write of zeroes.
+//! (same direction, first byte right after the last) first uses the rest of the unit already paid.
+//! So a sequential run of such requests costs exactly `ceil(total / unit)`, and a single request
+//! `ceil(length / unit)`. The rule depends on addresses only, never on the queue: the same requests
+//! cost the same at any queue depth. Smaller requests pay for themselves and end a run, and so do a
+//! flush, a discard and a write of zeroes.
 //!
 //! Reads and writes longer than [`QUANTUM_BYTES_MAX`] are dispatched and charged quantum by
 //! quantum. The quanta of one request are a run by construction, so their costs sum to the whole's;
 //! with a unit of 1 MiB the first quantum pays for all four.
 //!
-//! So are discards and writes of zeroes longer than [`CLEARED_BYTES_MAX`]. EBS does not say what it
-//! counts for them. They move no bytes: a file system notes in one place that a range is empty,
-//! about as much work as a small write. Were each charged one I/O whatever its length, 4 GiB would
-//! cost what 4 KiB cost; were each unit of 256 KiB charged, a file system could not be made on a
-//! large slow volume in a working day (every `mkfs` discards it all: 16,384 I/Os for a TiB). A
-//! store that has to write the zeroes out has them charged as the writes they are: the engine
-//! submits those as writes.
+//! The same holds for discards and writes of zeroes longer than [`CLEARED_BYTES_MAX`]. EBS does not
+//! publish how it counts them. They move no bytes: a file system records in one place that a range
+//! is empty, about as much work as a small write. If each were charged one I/O of any length, 4 GiB
+//! would cost as much as 4 KiB; if each unit of 256 KiB were charged, creating a file system on a
+//! large slow volume would take more than a working day (each `mkfs` discards all of it: 4,194,304
+//! I/Os for a TiB, instead of 16,384). If a store has to write the zeroes, they are charged as
+//! writes: the engine submits them as such.
 //!
-//! A block status has its store look up where holes are: at most one page that is not in memory,
-//! however long its range is, which is what a small read costs. So it is charged as one. It does
-//! not access data, so it does not end a run of sequential requests.
+//! For a block status the store looks up holes: at most one page that is not in memory, for a range
+//! of any length, as much as a small read costs. So it is charged as one. It does not access data,
+//! so it does not end a run of sequential requests.
 
 use crate::limits::{CLEARED_BYTES_MAX, QUANTUM_BYTES_MAX};
 use crate::request::Operation;
 
 use super::pacing::CountingRule;
 
-/// What one quantum takes from each kind of limit. Where it takes nothing, that limit cannot hold
-/// it up.
+/// Tokens that one quantum takes from each kind of limit. A limit of which it takes none cannot
+/// delay it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Counted I/Os.
     pub operations: u32,
     /// Bytes against the byte limit (not always the bytes moved).
     pub bytes: u64,
-    /// Passes of the guard that bounds requests which cost no byte.
+    /// Passes of the guard, which limits requests that cost no byte.
     pub guard: u32,
 }
 
 impl Cost {
-    /// What it takes of the limit it takes most of, as time of that limit in nanoseconds; at least
+    /// Returns the time that it takes of the limit of which it takes most, in nanoseconds; at least
     /// one. Limits are rates per second, `None` is unlimited.
     #[must_use]
     pub fn share_ns(&self, operations: Option<u64>, bytes: Option<u64>) -> u64 {
@@ -61,10 +61,10 @@ impl Cost {
     }
 }
 
-/// A request or the rest of one, as the counting rule sees it.
+/// A request or the rest of one, for the counting rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
-    /// What the request does.
+    /// The request's operation.
     pub operation: Operation,
     /// First byte not yet dispatched.
     pub offset: u64,
@@ -77,8 +77,8 @@ pub struct Portion {
 }
 
 impl Portion {
-    /// Bytes of the next quantum: all that is left, but of reads and writes at most one quantum, of
-    /// discards and writes of zeroes at most [`CLEARED_BYTES_MAX`].
+    /// Returns the length of the next quantum in bytes: all that is left, but of reads and writes
+    /// at most one quantum, of discards and writes of zeroes at most [`CLEARED_BYTES_MAX`].
     #[must_use]
     pub fn quantum_bytes(&self) -> u32 {
         match self.operation {
@@ -91,14 +91,14 @@ impl Portion {
     }
 }
 
-/// Which way the bytes of a run go.
+/// Direction of a run's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
     Read,
     Write,
 }
 
-/// Where the volume's last counted request ended, and what is left of the unit it paid.
+/// The end of the volume's last counted request, and the rest of the unit that it paid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     end: u64,
@@ -112,7 +112,7 @@ impl Run {
 
 /// The counting of one volume: its rule, and its present run.
 ///
-/// The fields of both lie side by side, not nested, to save their padding in every volume.
+/// The fields of both are not nested, to save their padding in each volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counting {
     run_end: u64,
@@ -124,7 +124,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Counting by `rule`, with no run: the next request opens a unit.
+    /// Creates the counting by `rule`, without a run: the next request opens a unit.
     #[must_use]
     pub const fn new(rule: CountingRule) -> Self {
         Self {
@@ -137,8 +137,8 @@ impl Counting {
         }
     }
 
-    /// Counts by `rule` from now on. Another rule ends the run: what is left of a unit of another
-    /// size means nothing.
+    /// Counts by `rule` from now on. A different rule ends the run: the rest of a unit of another
+    /// size is void.
     pub fn set_rule(&mut self, rule: CountingRule) {
         let mut same = Self::new(rule);
         same.proceed(self.run());
@@ -155,16 +155,16 @@ impl Counting {
         }
     }
 
-    /// Makes `run` the present one: to be called when what was weighed is charged.
+    /// Makes `run` the present one: to be called when the weighed quantum is charged.
     pub const fn proceed(&mut self, run: Run) {
         self.run_end = run.end;
         self.run_unit_left_bytes = run.unit_left_bytes;
         self.run_direction = run.direction;
     }
 
-    /// What the next quantum of `portion` costs, and the run as it is once that is charged.
-    // By force: what it returns would go through memory, written in small parts and read in large
-    // ones, and the processor waits for that longer than for all the rest.
+    /// Returns the cost of the next quantum of `portion`, and the run after its charge.
+    // Inlined always: otherwise the result would go through memory, written in small parts and read
+    // as a whole, and the processor would wait for that longer than for all the rest.
     #[must_use]
     #[inline(always)]
     pub fn weigh(&self, portion: &Portion) -> (Cost, Run) {
@@ -199,7 +199,7 @@ impl Counting {
             uncovered.div_ceil(unit)
         };
         let paid = u64::from(left) + u64::from(opened) * u64::from(unit);
-        // Small and empty requests pay for themselves alone: nobody rides in what they opened.
+        // Small and empty requests pay for themselves alone: no other request shares their unit.
         let shares = length > 0 && (mergeable || length < portion.length);
         let left_after =
             if shares { u32::try_from(paid - u64::from(length)).unwrap_or(0) } else { 0 };
@@ -229,7 +229,7 @@ mod tests {
         CountingRule { unit_bytes: 1 << 20, merge_bytes_min: 1, charge_whole_units: true };
     const WRITE: Operation = Operation::Write { fua: false };
 
-    /// Charges whole requests, quantum by quantum, and sums up.
+    /// Charges whole requests, quantum by quantum, and returns the sum.
     fn charge(counting: &mut Counting, operation: Operation, offset: u64, length: u32) -> Cost {
         let mut sum = Cost::default();
         let mut portion =
@@ -261,7 +261,7 @@ mod tests {
         (0..count).map(|i| charge(&mut counting, operation, i * step, length).operations).sum()
     }
 
-    /// The published table: what EBS counts for given requests.
+    /// The published table of what EBS counts for given requests.
     #[test]
     fn requests_count_as_published() {
         let random = 8 << 20;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     proptest! {
-        /// §14: what the quanta of a request cost sums to what the request costs as a whole.
+        /// §14: the costs of a request's quanta sum to the cost of the whole request.
         #[test]
         fn p14_a_split_request_costs_what_the_whole_costs(
             rule in rules(), offset in 0u64..1 << 40, length in 1u32..=32 << 20,
@@ -370,7 +370,8 @@ mod tests {
             prop_assert_eq!(cost.bytes, bytes);
         }
 
-        /// §14: merging only ever lowers the charge, and never below the units a run really fills.
+        /// §14: merging only ever lowers the charge, and never below the units that a run really
+        /// fills.
         #[test]
         fn p14_merging_never_undercharges(
             rule in rules(), lengths in prop::collection::vec(1u32..2 << 20, 1..40),
@@ -395,7 +396,7 @@ mod tests {
             }
         }
 
-        /// Nothing overflows, whatever a client sends.
+        /// No request overflows, whatever a client sends.
         #[test]
         fn any_request_can_be_weighed(
             unit_bytes: u32, merge_bytes_min: u32, charge_whole_units: bool,

@@ -1,14 +1,14 @@
 //! Credits: a balance that is earned at a baseline rate and spent by every request, minutes deep.
 //!
 //! gp2 counts them in I/Os, st1 and sc1 in bytes. While a balance is left, the peak rate's pacer is
-//! what binds; once it is gone, debt makes the baseline the exact rate and paces it evenly: each
-//! request waits until what it costs has been earned. Earning goes on while spending, so a balance
-//! `B` driven at `d` per second against a baseline `b` lasts `B / (d - b)` seconds.
+//! the effective limit; once it is gone, debt makes the baseline the exact rate and paces it
+//! evenly: each request waits until its cost has been earned. Earning continues while spending, so
+//! a balance `B` with a demand of `d` per second and a baseline `b` lasts `B / (d - b)` seconds.
 //!
-//! A part of the balance may be *unleased*: it is there, and may not be spent. Whoever keeps
-//! balances on a disk leases credits ahead, so that what is on the disk is at every moment a lower
-//! bound of what is left. Once only that is left, the balance is as good as gone: the baseline is
-//! the rate.
+//! A part of the balance may be *unleased*: it exists, and may not be spent. The control plane,
+//! which keeps balances on a disk, leases credits ahead, so that the balance on the disk is at each
+//! moment a lower bound of the real one. Once only the unleased part is left, the baseline is the
+//! rate, as without a balance.
 
 use super::bucket::{Bucket, Depth, LEVEL_PER_TOKEN};
 use super::pacing::CreditLimit;
@@ -24,77 +24,78 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// The credits of a new volume: a full balance.
+    /// Creates the credits of a new volume: a full balance.
     #[must_use]
     pub fn full(limit: CreditLimit) -> Self {
         let bucket = Bucket::full(limit.refill_per_second, Depth::tokens(limit.capacity));
         Self { bucket, unleased: 0 }
     }
 
-    /// No balance and no debt: credits that a modification brings into being are not a gift.
+    /// Creates credits without a balance or debt: a modification that adds credits makes no gift.
     #[must_use]
     pub const fn empty(limit: CreditLimit) -> Self {
         let bucket = Bucket::empty(limit.refill_per_second, Depth::tokens(limit.capacity));
         Self { bucket, unleased: 0 }
     }
 
-    /// Earns for `elapsed`.
+    /// Adds the credits earned in `elapsed`.
     pub fn settle(&mut self, elapsed: Duration) {
         self.bucket.settle(elapsed);
     }
 
-    /// The lowest level that is not overdrawn.
+    /// Returns the lowest level that is not overdrawn.
     fn least(&self) -> i128 {
         // Below 2^64 x 2^30.
         i128::from(self.unleased) * i128::from(LEVEL_PER_TOKEN)
     }
 
-    /// Whether what may be spent is not overdrawn.
+    /// Returns whether the leased part is not overdrawn.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.bucket.is_ready_above(self.least())
     }
 
-    /// Spends `units`, into debt if need be.
+    /// Spends `units`, into debt if necessary.
     pub fn charge(&mut self, units: u64) {
         self.bucket.charge(units);
     }
 
-    /// How long after the last settling what may be spent is no longer overdrawn; `None` is never.
+    /// Returns how long after the last settling the leased part is not overdrawn any more; `None`
+    /// is never.
     #[must_use]
     pub fn wait(&self) -> Option<Duration> {
         self.bucket.wait_above(self.least())
     }
 
-    /// Changes what is earned and how much may be saved. The balance stays, clamped to the new
-    /// capacity, and so does what of it is unleased.
+    /// Changes rate and capacity. The balance stays, clamped to the new capacity, and so does its
+    /// unleased part.
     pub fn set_limit(&mut self, limit: CreditLimit) {
         self.bucket.set_rate(limit.refill_per_second, Depth::tokens(limit.capacity));
         self.unleased = self.unleased.min(limit.capacity);
     }
 
-    /// Units of the balance that may not be spent from now on: as many as asked for, but no more
-    /// than there are. Returns how many.
+    /// Sets the units of the balance that may not be spent from now on, limited to the balance.
+    /// Returns them.
     pub fn set_unleased(&mut self, units: u64) -> u64 {
         self.unleased = units.min(self.balance());
         self.unleased
     }
 
-    /// The balance in whole units; 0 when overdrawn.
+    /// Returns the balance in whole units; 0 if overdrawn.
     #[must_use]
     pub fn balance(&self) -> u64 {
         self.bucket.saved_tokens()
     }
 
-    /// Replaces the balance, at most by the capacity. An overdraft is gone too, and no more than
-    /// there is stays unleased.
+    /// Replaces the balance, limited to the capacity. An overdraft is removed, too, and the
+    /// unleased part is limited to the balance.
     pub fn set_balance(&mut self, units: u64) {
         self.bucket.set_saved_tokens(units);
         self.unleased = self.unleased.min(self.balance());
     }
 
-    /// How long what may be spent lasts when `demand_per_second` units are driven, rounded down to
-    /// the nanosecond; `None` when it lasts for ever because at least as much is earned.
+    /// Returns how long the leased part lasts at a demand of `demand_per_second` units, rounded
+    /// down to the nanosecond; `None` if it lasts without end because at least as much is earned.
     #[must_use]
     pub fn time_to_empty(&self, demand_per_second: u64) -> Option<Duration> {
         let refill = self.bucket.rate_per_second();
@@ -104,9 +105,9 @@ impl Credit {
         Some(Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
     }
 
-    /// What they are once all that brought them from `before` to `after`, in the time of a cycle,
-    /// has happened once more; `None` if that would not come the same way again, because they might
-    /// be full or spent on the way.
+    /// Returns the credits after a repetition of all that changed them from `before` to `after`, in
+    /// the time of a cycle; `None` if a repetition might differ, because they might be full or
+    /// spent meanwhile.
     pub(crate) fn repeated(
         &self,
         (before, after): (&Self, &Self),
@@ -119,8 +120,8 @@ impl Credit {
         Some(Self { bucket, ..*self })
     }
 
-    /// How long until the balance is full when nothing is driven, rounded up to the nanosecond;
-    /// `None` when nothing is earned.
+    /// Returns the time until the balance is full without demand, rounded up to the nanosecond;
+    /// `None` if nothing is earned.
     #[must_use]
     pub fn time_to_full(&self) -> Option<Duration> {
         self.bucket.time_to_full()
@@ -191,16 +192,16 @@ mod tests {
             assert!(credit.is_ready());
             credit.charge(1);
         }
-        // One unit into what is unleased: the last charge began above it.
+        // One unit into the unleased part: the last charge began above it.
         assert_eq!((credit.is_ready(), credit.balance()), (false, 599));
         assert_eq!(credit.wait(), Some(Duration::from_ms(10)));
         assert_eq!(credit.time_to_empty(3_000), Some(Duration::ZERO));
         credit.settle(Duration::from_ms(10));
         assert!(credit.is_ready());
-        // A lease is renewed.
+        // Renews the lease.
         assert_eq!(credit.set_unleased(100), 100);
         assert_eq!(credit.time_to_empty(600), Some(Duration::from_secs(1)));
-        // No more is unleased than there is.
+        // The unleased part is at most the balance.
         assert_eq!(credit.set_unleased(u64::MAX), 600);
         credit.set_balance(5);
         assert_eq!(credit.unleased, 5);

@@ -1,5 +1,5 @@
-//! All limits of one volume: lets a request pass all of them or says until when it may not, and
-//! keeps the account of the time it was throttled.
+//! All limits of one volume: lets a request pass all of them or returns the time of the next
+//! attempt, and accounts the time for which the volume was throttled.
 
 use super::cost::Cost;
 use super::pacer::{Pacer, Tolerance};
@@ -8,50 +8,50 @@ use super::phase::Phase;
 use super::reserves::{Reserves, is_burstable};
 use crate::time::{Duration, Instant};
 
-/// The kind of limit that holds a request up.
+/// The kind of limit that delays a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Dimension {
     /// Counted I/Os per second, or I/O credits.
     Operations,
     /// Bytes per second, or byte credits.
     Bytes,
-    /// The bound on requests that cost no byte (flush, discard, block status).
+    /// The limit on requests that cost no byte (flush, discard, block status).
     Guard,
 }
 
-/// Nanoseconds in which the first request of a queue was held up by a limit, by the limit that held
-/// it longest. They sum to the time the volume was held up, exactly.
+/// Nanoseconds for which the first request of a queue was delayed, by the limit that delayed it
+/// longest. They sum to the time for which the volume was delayed, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Exceeded {
-    /// Held up by the limit in I/Os.
+    /// Delayed by the limit in I/Os.
     pub operations_ns: u64,
-    /// Held up by the limit in bytes.
+    /// Delayed by the limit in bytes.
     pub bytes_ns: u64,
-    /// Held up by the guard.
+    /// Delayed by the guard.
     pub guard_ns: u64,
-    /// Past the volume's limits, held up by its instance's limit in I/Os, or by the turns of the
+    /// Past the volume's limits, delayed by its instance's limit in I/Os, or by the turns of the
     /// instance's other volumes while that limit was exhausted.
     pub instance_operations_ns: u64,
-    /// The same for its instance's limits in bytes.
+    /// Past the volume's limits, delayed likewise by its instance's limits in bytes.
     pub instance_bytes_ns: u64,
-    /// Past all limits, held up by its device: our part.
+    /// Past all limits, delayed by its device: the server's part.
     pub device_ns: u64,
 }
 
-/// Nanoseconds in which a volume's limits had saved all they may, so that what flowed in was lost.
-/// Without any limit nothing flows, and nothing is lost.
+/// Nanoseconds for which a volume's limits had saved the maximum, so that further tokens were lost.
+/// Without any limit no token flows, and none is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forfeited {
-    /// Nothing waited: the tenant did not ask for it.
+    /// No request waited: the tenant had no demand.
     pub idle_ns: u64,
-    /// Something waited for its instance's limits.
+    /// A request waited for its instance's limits.
     pub instance_ns: u64,
-    /// Something waited for its device, or we were late with it.
+    /// A request waited for its device, or the server was late with it.
     pub late_ns: u64,
 }
 
-/// The limits every request touches, and the account of when the volume was throttled. Everything
-/// is checked before anything is charged, so nothing is ever rewound.
+/// The limits that each request touches, and the account of throttled time. All limits are checked
+/// before any is charged, so nothing is ever undone.
 ///
 /// A burstable dimension has two limits, the pacer of its peak rate here and the credits in
 /// [`Reserves`], and both must be ready. The reserves are kept apart because most requests never
@@ -64,7 +64,7 @@ pub(crate) struct Limiter {
     settled_at: Instant,
     /// Meaningful while `throttled_by` is present.
     shut_since: Instant,
-    /// The end of time if nothing but a change of the limits will open it.
+    /// The end of time if only a change of the limits will open it.
     throttled_until: Instant,
     operations_charged: u64,
     operations_exceeded_ns: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Limiter {
 const NEVER: Instant = Instant::from_ns(u64::MAX);
 
 impl Limiter {
-    /// The limiter of a new volume, its pacers full.
+    /// Creates the limiter of a new volume, its pacers full.
     pub fn new(now: Instant, pacing: &Pacing) -> Self {
         let tolerance = Tolerance::new(pacing.tolerance);
         let pacer = |limit: Option<Limit>| Pacer::full(limit.map(|l| l.per_second), tolerance);
@@ -101,12 +101,12 @@ impl Limiter {
         }
     }
 
-    /// Brings the pacers up to `now`, which must not be before any earlier one. Decides nothing
-    /// anew: the account of a limiter that throttles stays open.
+    /// Settles the pacers at `now`, which must not be before an earlier one. Does not decide anew:
+    /// the account of a limiter that throttles stays open.
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         let full = self.settle_by(elapsed, now);
-        // A limiter that throttles is looked at again when its limits are ready, not when they are
+        // A limiter that throttles is examined again when its limits are ready, not when they are
         // full.
         match self.throttled_by {
             None => self.forfeited.idle_ns += full.ns,
@@ -114,7 +114,7 @@ impl Limiter {
         }
     }
 
-    /// The same for a limiter of which nobody asks what it lost: without the divisions.
+    /// Settles the pacers without counting lost tokens, which saves the divisions.
     pub fn settle_levels(&mut self, now: Instant) {
         let inflow = now.since(self.settled_at);
         if inflow > Duration::ZERO {
@@ -130,9 +130,9 @@ impl Limiter {
     }
 
     /// Settles after a time in which requests of the volume waited, but not for its limits, and so
-    /// tokens beyond the depth were lost through no fault of the tenant's. Returns how long the
-    /// limit that was exhausted first had been full, and how much of what is `owed` of earlier
-    /// losses was paid back on the way: a quarter of the time that passed.
+    /// tokens beyond the depth were lost without the tenant's fault. Returns how long the limit
+    /// that was exhausted first had been full, and how much of the `owed` time of earlier losses
+    /// was paid back meanwhile: a quarter of the time that passed.
     pub fn settle_backlogged(&mut self, now: Instant, owed: Duration) -> (Duration, Duration) {
         let elapsed = now.since(self.settled_at);
         let paid = Duration::from_ns(owed.ns.min(elapsed.ns / 4));
@@ -141,11 +141,11 @@ impl Limiter {
         (full, paid)
     }
 
-    /// Adds what flows in during `inflow` and returns how long all limits were full.
+    /// Adds the inflow of `inflow`. Returns how long all limits were full.
     #[inline]
     fn settle_by(&mut self, inflow: Duration, now: Instant) -> Duration {
         if inflow == Duration::ZERO {
-            return inflow; // several look at it at the same time
+            return inflow; // several requests at the same time are usual
         }
         self.settled_at = now;
         let operations = self.operations.settle(inflow, self.tolerance);
@@ -157,8 +157,8 @@ impl Limiter {
         self.operations.rate_per_second().is_some() || self.bytes.rate_per_second().is_some()
     }
 
-    /// Charges `cost` if every limit it touches is ready as of the last settling, and says whether
-    /// it did.
+    /// Charges `cost` if each limit that it touches is ready as of the last settling. Returns
+    /// whether it did.
     #[must_use]
     pub fn admit(&mut self, reserves: &mut Reserves, cost: &Cost) -> bool {
         let allowed = self.allows(reserves, cost);
@@ -168,7 +168,7 @@ impl Limiter {
         allowed
     }
 
-    /// Whether every limit that `cost` touches is ready as of the last settling.
+    /// Returns whether each limit that `cost` touches is ready as of the last settling.
     #[must_use]
     #[inline]
     pub fn allows(&self, reserves: &mut Reserves, cost: &Cost) -> bool {
@@ -177,7 +177,7 @@ impl Limiter {
             && (!self.touches_reserves(cost) || reserves.allow(self.settled_at, *cost))
     }
 
-    /// Whether `cost` is of those few that concern the reserves.
+    /// Returns whether `cost` touches the reserves, as few costs do.
     #[inline]
     const fn touches_reserves(&self, cost: &Cost) -> bool {
         self.burstable || cost.guard > 0
@@ -197,12 +197,12 @@ impl Limiter {
         self.operations_charged += operations;
     }
 
-    /// Notes that a request of `cost` is held up from the last settling on. Returns when the last
+    /// Records that a request of `cost` is delayed from the last settling on. Returns when the last
     /// of its limits is ready; `None` if only a change of the limits can make it so.
     pub fn throttle(&mut self, reserves: &mut Reserves, cost: &Cost) -> Option<Instant> {
         let now = self.settled_at;
         let (mut until, mut by) = (now, Dimension::Operations);
-        // Ties go to the first: a request held up by both limits is reported under I/Os.
+        // Ties go to the first: a request that both limits delay is reported under I/Os.
         let mut hold = |wait: Option<Duration>, dimension| {
             let ready_at = wait.map_or(NEVER, |wait| now + wait);
             if ready_at > until {
@@ -228,15 +228,14 @@ impl Limiter {
     }
 
     /// Settles, and closes the account of a limiter that throttles: time until the limits were
-    /// ready was the tenant's, what came after was ours. The caller now decides anew whether the
+    /// ready is the tenant's, later time is the server's. The caller then decides anew whether the
     /// next request may pass.
     pub fn reopen(&mut self, reserves: &mut Reserves, now: Instant) {
         self.settle(now);
         self.close_account(reserves, now);
     }
 
-    /// Closes the account of a limiter that throttles that has been settled; see
-    /// [`Limiter::reopen`].
+    /// Closes the account of a settled limiter that throttles; see [`Limiter::reopen`].
     pub fn close_account(&mut self, reserves: &mut Reserves, now: Instant) {
         debug_assert!(self.settled_at == now, "settled at {:?}, {now:?}", self.settled_at);
         if let Some(by) = self.throttled_by.take() {
@@ -251,7 +250,7 @@ impl Limiter {
         }
     }
 
-    /// The account up to `now`, including the time it is throttled at present.
+    /// Returns the account up to `now`, including the present wait.
     pub fn exceeded(&self, reserves: &Reserves, now: Instant) -> Exceeded {
         let mut exceeded = Exceeded {
             operations_ns: self.operations_exceeded_ns,
@@ -270,20 +269,20 @@ impl Limiter {
         exceeded
     }
 
-    /// Nanoseconds up to `now` that passed between a request's limits being ready and its dispatch:
-    /// our own lateness.
+    /// Returns the nanoseconds up to `now` for which requests waited although their limits were
+    /// ready: the server's own lateness.
     pub fn late_ns(&self, now: Instant) -> u64 {
         let present =
             if self.throttled_by.is_some() { now.since(self.throttled_until).ns } else { 0 };
         self.late_ns + present
     }
 
-    /// What was lost, as of the last settling.
+    /// Returns the time in which tokens were lost, as of the last settling.
     pub const fn forfeited(&self) -> Forfeited {
         self.forfeited
     }
 
-    /// How long ago the limits were ready for the first request, if it still waits.
+    /// Returns how long ago the limits were ready for the first request, if it still waits.
     pub fn late_now(&self, now: Instant) -> Duration {
         match self.throttled_by {
             Some(_) => now.since(self.throttled_until),
@@ -291,31 +290,32 @@ impl Limiter {
         }
     }
 
-    /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
+    /// Returns the time that a quantum takes of the limit of which it takes most; see
+    /// [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
         cost.share_ns(self.operations.rate_per_second(), self.bytes.rate_per_second())
     }
 
-    /// Whether only a change of the limits lets the first request go.
+    /// Returns whether only a change of the limits lets the first request pass.
     pub fn is_closed(&self) -> bool {
         self.throttled_by.is_some() && self.throttled_until == NEVER
     }
 
-    /// Whether it is a limit in bytes that holds up the first request.
+    /// Returns whether a limit in bytes delays the first request.
     pub fn throttled_by_bytes(&self) -> bool {
         self.throttled_by == Some(Dimension::Bytes)
     }
 
-    /// Notes that a limit in bytes kept elsewhere holds up the first request, until `until`.
+    /// Records that a limit in bytes kept elsewhere delays the first request, until `until`.
     pub fn throttle_for_bytes(&mut self, until: Instant) {
         self.throttled_until = until;
         self.throttled_by = Some(Dimension::Bytes);
     }
 
-    /// Writes what decides its future.
+    /// Writes the state that determines its future.
     pub fn tell(&self, phase: &mut Phase) {
-        // How long an open limiter has not been looked at makes no difference. What one that
-        // throttles lost meanwhile may be caught up with.
+        // The time since an open limiter was last examined makes no difference. Tokens that one
+        // that throttles has lost meanwhile may be caught up.
         let elapsed = match self.throttled_by {
             None => phase.at().since(self.settled_at),
             Some(_) => Duration::ZERO,
@@ -329,19 +329,19 @@ impl Limiter {
         }
     }
 
-    /// Whether the volume has credits, in its [`Reserves`].
+    /// Returns whether the volume has credits, in its [`Reserves`].
     pub const fn is_burstable(&self) -> bool {
         self.burstable
     }
 
-    /// Counted I/Os admitted.
+    /// Returns the number of counted I/Os admitted.
     pub const fn operations_charged(&self) -> u64 {
         self.operations_charged
     }
 
-    /// Puts other limits in force from the last settling on. Nothing is refilled: saved tokens and
-    /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a limit that comes
-    /// into being starts with nothing saved.
+    /// Applies other limits from the last settling on. Nothing is refilled: saved tokens and
+    /// balances are clamped down, debt is kept (see [`Bucket::set_rate`]), and a new limit starts
+    /// with nothing saved.
     pub fn set_limits(&mut self, reserves: &mut Reserves, pacing: &Pacing) {
         reserves.settle(self.settled_at);
         self.tolerance = Tolerance::new(pacing.tolerance);
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn what_is_lost_is_told_by_cause() {
         let (mut limiter, mut reserves) = limiter(&pacing(limit(1_000), limit(100 << 20)));
-        // Full from the start, both limits: a second of nothing is a second lost.
+        // Both limits are full from the start: a second without requests is a second lost.
         limiter.settle(Instant::from_ns(1_000_000_000));
         assert_eq!(limiter.forfeited().idle_ns, 1_000_000_000);
         while limiter.admit(&mut reserves, &OPERATION) {}
@@ -468,7 +468,7 @@ mod tests {
         waiting.reopen(&mut reserves, ready_at + Duration::from_ms(80));
         let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 0, late_ns: 30_000_000 };
         assert_eq!(waiting.forfeited(), lost);
-        // The same while it waits for its instance is nobody's fault but the instance's.
+        // The same loss while the volume waits for its instance counts for the instance.
         limiter.settle_held(ready_at + Duration::from_ms(80));
         let lost = Forfeited { idle_ns: 1_000_000_000, instance_ns: 30_000_000, late_ns: 0 };
         assert_eq!(limiter.forfeited(), lost);

@@ -1,19 +1,20 @@
 //! A limit of a rate that saves for a fraction of a second: the [`Bucket`](super::bucket::Bucket)
-//! that every request passes, in one word.
+//! that each request passes, in one word.
 //!
 //! It is the same exact level (token x 10^9, debt is negative), narrowed to 64 bits: at most 2^62
 //! is saved, which is a second of 4.6 billion tokens a second and 50 ms of 92 billion. No volume
-//! type or instance comes near. What takes longer to save (credits) stays in a bucket. The depth
-//! is a time that all pacers of a limiter share, so it is an argument and not kept here.
+//! type or instance comes near. Savings over a longer time (credits) stay in a bucket. The depth is
+//! a time that all pacers of a limiter share, so it is an argument and not kept here.
 
 use super::bucket::{LEVEL_PER_TOKEN, MODIFY_WAIT_MAX};
 use super::phase::Phase;
 use crate::time::Duration;
 
-/// The most that is saved.
+/// Maximum level that is saved.
 const LEVEL_MAX: u64 = 1 << 62;
 
-/// How long a pacer may save: the time in which its rate fills it. At most 4.29 s; more is clamped.
+/// Time for which a pacer may save: the time in which its rate fills it. At most 4.29 s; more is
+/// clamped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tolerance {
     ns: u32,
@@ -24,30 +25,29 @@ impl Tolerance {
         Self { ns: u32::try_from(span.ns).unwrap_or(u32::MAX) }
     }
 
-    /// The highest level at `rate`.
+    /// Returns the highest level at `rate`.
     fn level(self, rate: u64) -> i64 {
         rate.saturating_mul(self.ns.into()).min(LEVEL_MAX).cast_signed()
     }
 }
 
-/// A level that rises at a rate, or no limit at all. Its owner keeps the time of its last
-/// settling.
+/// A level that rises at a rate, or no limit at all. The owner keeps the time of the last settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pacer {
-    /// Token x 10^9; negative is debt. Stays 0 where there is no limit.
+    /// Token x 10^9; negative is debt. Stays 0 without a limit.
     level: i64,
     /// Tokens per second; [`UNLIMITED`] stands for no limit.
     rate: u64,
 }
 
-/// More than any rate: it saves a word in every volume to have no separate mark.
+/// More than any rate. Instead of a separate mark, this saves a word in each volume.
 const UNLIMITED: u64 = u64::MAX;
 
 impl Pacer {
-    /// Without a limit: always ready, nothing to charge.
+    /// No limit: always ready, nothing to charge.
     pub const NONE: Self = Self { level: 0, rate: UNLIMITED };
 
-    /// A pacer with everything it may save; `None` is no limit, a rate of 0 is closed.
+    /// Creates a pacer with the maximum saved; `None` is no limit, a rate of 0 is closed.
     pub fn full(rate_per_second: Option<u64>, tolerance: Tolerance) -> Self {
         let Some(rate) = rate_per_second.filter(|rate| *rate != UNLIMITED) else {
             return Self::NONE;
@@ -55,7 +55,7 @@ impl Pacer {
         Self { level: tolerance.level(rate), rate }
     }
 
-    /// Tokens per second that flow in; `None` is no limit.
+    /// Returns the tokens per second that flow in; `None` is no limit.
     pub const fn rate_per_second(&self) -> Option<u64> {
         if self.is_limited() { Some(self.rate) } else { None }
     }
@@ -64,9 +64,9 @@ impl Pacer {
         self.rate != UNLIMITED
     }
 
-    /// Adds what flowed in during `elapsed`, and says for how much of it the pacer was full: what
-    /// flowed in then was lost. Settling twice is settling once for the sum. Inlined, so that who
-    /// does not ask for the time does not pay for the division.
+    /// Adds the inflow of `elapsed`. Returns for how much of it the pacer was full, and tokens were
+    /// lost. Settling twice equals settling once for the sum. Inlined, so that callers without use
+    /// for the time do not pay for the division.
     #[inline]
     pub fn settle(&mut self, elapsed: Duration, tolerance: Tolerance) -> Duration {
         if !self.is_limited() {
@@ -84,19 +84,19 @@ impl Pacer {
         Duration::from_ns(elapsed.ns.saturating_sub(missing.div_ceil(self.rate)))
     }
 
-    /// Writes what decides its future, so long after its last settling.
+    /// Writes the state that determines its future, at `elapsed` after its last settling.
     pub fn tell(&self, elapsed: Duration, tolerance: Tolerance, phase: &mut Phase) {
         let mut pacer = *self;
         let _ = pacer.settle(elapsed, tolerance);
         phase.words([pacer.level.cast_unsigned(), pacer.rate, tolerance.ns.into()]);
     }
 
-    /// Whether one more request may go, of any size.
+    /// Returns whether one more request may pass, of any size.
     pub const fn is_ready(&self) -> bool {
         self.level >= 0 && self.rate > 0
     }
 
-    /// Takes `tokens`, into debt if need be.
+    /// Takes `tokens`, into debt if necessary.
     pub fn charge(&mut self, tokens: u64) {
         if self.is_limited() {
             let cost = tokens.saturating_mul(LEVEL_PER_TOKEN).min(i64::MAX.cast_unsigned());
@@ -104,8 +104,8 @@ impl Pacer {
         }
     }
 
-    /// How long after the last settling the pacer is ready, to the nanosecond: it is not ready one
-    /// earlier. `None` is never.
+    /// Returns how long after the last settling the pacer is ready, to the nanosecond: it is not
+    /// ready one earlier. `None` is never.
     pub fn wait(&self) -> Option<Duration> {
         if self.level >= 0 && self.rate > 0 {
             return Some(Duration::ZERO); // of two limits one is ready as a rule
@@ -114,10 +114,10 @@ impl Pacer {
         (self.rate > 0).then(|| Duration::from_ns(debt.div_ceil(self.rate)))
     }
 
-    /// Changes the rate from now on; settle first, so that the past is paid at the old rate.
-    /// Nothing is refilled and debt is kept up to a second's worth, as in
-    /// [`Bucket::set_rate`](super::bucket::Bucket::set_rate); a limit that comes into being starts
-    /// with nothing saved.
+    /// Changes the rate from now on. Settle first, so that the past counts at the old rate. Nothing
+    /// is refilled and debt is kept up to a second's worth, as in
+    /// [`Bucket::set_rate`](super::bucket::Bucket::set_rate); a new limit starts with nothing
+    /// saved.
     pub fn set_rate(&mut self, rate_per_second: Option<u64>, tolerance: Tolerance) {
         let Some(rate) = rate_per_second.filter(|rate| *rate != UNLIMITED) else {
             *self = Self::NONE;
@@ -211,7 +211,7 @@ mod tests {
         let tolerance = Tolerance::new(Duration::from_ms(50));
         let mut pacer = Pacer::NONE;
         pacer.charge(u64::MAX);
-        // Full all the time, as far as it is concerned.
+        // Without a limit it counts as full all the time.
         assert_eq!(pacer.settle(Duration::from_secs(1), tolerance), Duration::from_secs(1));
         assert!(pacer.is_ready());
         assert_eq!((pacer.wait(), pacer.rate_per_second()), (Some(Duration::ZERO), None));

@@ -11,18 +11,18 @@ pub struct CreditLimit {
     pub capacity: u64,
 }
 
-/// One limited dimension: the rate that is never exceeded, and where the type bursts, the credits
+/// One limited dimension: the rate that is never exceeded, and for types that burst, the credits
 /// that pay for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// Units per second at most: the provisioned rate, or the burst rate of a type with credits.
+    /// Maximum units per second: the provisioned rate, or the burst rate of a type with credits.
     pub per_second: u64,
     /// Present on burstable types only.
     pub credit: Option<CreditLimit>,
 }
 
 impl Limit {
-    /// Units per second that it lets through for ever: without its credits.
+    /// Returns the units per second that it allows without end: without its credits.
     #[must_use]
     pub fn sustained_per_second(&self) -> u64 {
         self.credit.map_or(self.per_second, |credit| credit.refill_per_second)
@@ -42,12 +42,12 @@ pub struct CountingRule {
     pub charge_whole_units: bool,
 }
 
-/// Everything the scheduler must know of one volume.
+/// The limits of one volume for the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
     /// How requests are counted.
     pub counting: CountingRule,
-    /// Time's worth of tokens a pacer may save while the volume is idle; also what hides timer
+    /// Time's worth of tokens that a pacer may save while the volume is idle; it also hides timer
     /// lateness.
     pub tolerance: Duration,
     /// Limit in counted I/Os; `None` is unlimited.
@@ -57,7 +57,7 @@ pub struct Pacing {
 }
 
 impl CountingRule {
-    /// How SSD types (gp2, gp3, io1, io2) count.
+    /// The counting rule of SSD types (gp2, gp3, io1, io2).
     pub const SSD: Self =
         Self { unit_bytes: 256 << 10, merge_bytes_min: 32 << 10, charge_whole_units: false };
 }
@@ -72,7 +72,7 @@ impl Pacing {
     };
 }
 
-/// The present credit balances of a volume, in units; `None` where the type has no such credits.
+/// The present credit balances of a volume, in units; `None` if the type has no such credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Balances {
     /// I/O credits (gp2).
@@ -82,14 +82,14 @@ pub struct Balances {
 }
 
 impl Balances {
-    /// Those of a volume that has rested long enough: every bucket at its capacity.
+    /// Returns the balances of a volume that has rested long enough: each bucket at its capacity.
     #[must_use]
     pub fn full(pacing: &Pacing) -> Self {
         let capacity = |limit: Option<Limit>| limit?.credit.map(|credit| credit.capacity);
         Self { operations: capacity(pacing.operations), bytes: capacity(pacing.bytes) }
     }
 
-    /// Those of a volume that has nothing saved: 0 in each dimension that has credits.
+    /// Returns the balances of a volume that has saved nothing: 0 in each dimension with credits.
     #[must_use]
     pub fn empty(pacing: &Pacing) -> Self {
         let none = |limit: Option<Limit>| limit?.credit.map(|_| 0);

@@ -1,25 +1,25 @@
-//! Where in its cycle a scheduler is: all that decides what it will do, whatever time it is.
+//! The state of a scheduler that determines its future, with all times relative to the present.
 //!
-//! Every limit is a level that rises with time, and what waits has a deadline; counted from the
-//! present on, both come back to the same values again and again while a volume is driven evenly. A
-//! caller that finds the same phase twice has seen all that will happen until something else is
-//! asked of the scheduler: a simulator need not look at it again.
+//! Each limit is a level that rises with time, and waiting requests have deadlines; relative to the
+//! present, both return to the same values again and again while a volume has a steady load. So if
+//! a caller finds the same phase twice, the scheduler repeats what it did between them until it is
+//! called differently: a simulator need not run it again.
 //!
-//! Credits are the exception: they run down or fill up by as much in every cycle, and that decides
-//! nothing as long as they are neither spent nor full. So they are kept apart, and repeated only
-//! where the way to either end is longer than a cycle.
+//! Credits are the exception: they decrease or increase by the same amount in each cycle, and that
+//! has no effect as long as they are neither spent nor full. So they are kept apart, and a cycle is
+//! repeated only if either end is farther away than a cycle.
 
 use alloc::vec::Vec;
 
 use super::credit::Credit;
 use crate::time::{Duration, Instant};
 
-/// What decides what a scheduler does from one moment on. See
+/// State that determines a scheduler's future from one moment on. See
 /// [`Scheduler::phase`](super::scheduler::Scheduler::phase).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Phase {
     at: Instant,
-    /// All of it in the order of telling, times counted from `at`.
+    /// All of the state in a fixed order, with times relative to `at`.
     words: Vec<u64>,
     credits: Vec<Credit>,
     handles: Vec<u32>,
@@ -30,30 +30,31 @@ impl Phase {
         Self { at, words: Vec::new(), credits: Vec::new(), handles: Vec::new() }
     }
 
-    /// The moment.
+    /// Returns the moment.
     #[must_use]
     pub const fn at(&self) -> Instant {
         self.at
     }
 
-    /// The handles of what waits, in the order it would go. They decide nothing.
+    /// Returns the handles of waiting requests, in the order of their service. They do not affect
+    /// the future.
     #[must_use]
     pub fn handles(&self) -> &[u32] {
         &self.handles
     }
 
-    /// Whether nothing but the time, the credits and the names of requests has changed.
+    /// Returns whether only the time, the credits and the handles of requests have changed.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.words == other.words && self.credits.len() == other.credits.len()
     }
 
-    /// Adds what decides something.
+    /// Adds state that affects the future.
     pub(crate) fn words<const COUNT: usize>(&mut self, words: [u64; COUNT]) {
         self.words.extend(words);
     }
 
-    /// Adds a point in time that decides something.
+    /// Adds a point in time that affects the future.
     pub(crate) fn time(&mut self, at: Instant) {
         self.words.push(at.ns.wrapping_sub(self.at.ns));
     }
@@ -63,13 +64,13 @@ impl Phase {
         self.credits.push(credit);
     }
 
-    /// Adds the name of a request that waits.
+    /// Adds the handle of a waiting request.
     pub(crate) fn handle(&mut self, handle: u32) {
         self.handles.push(handle);
     }
 
-    /// What each of `credits`, as of now, are once all that happened from `before` to this phase
-    /// has happened once more; `None` if it would not come the same way again.
+    /// Returns each of `credits`, given as of now, after a repetition of all that happened from
+    /// `before` to this phase; `None` if a repetition would differ.
     pub(crate) fn repeated<'a>(
         &self,
         before: &Self,

@@ -1,7 +1,7 @@
 //! Bounded first-in, first-out queues of requests, one per volume, over one shared slab of nodes.
 //!
 //! An empty queue is 16 bytes. The slab grows to the largest number of requests that ever waited at
-//! once and is then reused for ever: the steady state allocates nothing.
+//! once and is then reused: the steady state allocates nothing.
 
 use super::cost::Portion;
 use super::phase::Phase;
@@ -10,18 +10,18 @@ use super::slots::{NodeSlot, Slot, Table};
 use crate::limits::{VOLUME_QUEUED_BYTES_MAX, VOLUME_QUEUED_REQUESTS_MAX, VOLUMES_PER_CORE_MAX};
 use crate::request::Operation;
 
-/// Nodes there are at most: the queues of all volumes and of all attachments are full. So their
-/// number is always a `u32`, and never that of none.
+/// Maximum number of nodes: the queues of all volumes and of all attachments are full. So a node's
+/// number always fits in a `u32`, and is never that of none.
 const NODES_MAX: usize = 2 * VOLUMES_PER_CORE_MAX * VOLUME_QUEUED_REQUESTS_MAX;
 
 const _: () = assert!(NODES_MAX < 1 << 31);
 
-/// One waiting request: half a cache line, and never parts of two.
+/// One waiting request: half a cache line, never in two lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Node {
     io: Io,
-    /// Bytes of it that have been dispatched already.
+    /// Bytes of it that have been dispatched.
     done_bytes: u32,
     next: NodeSlot,
 }
@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<Node>() == 32);
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: Table<NodeSlot, Node>,
-    /// First of the unused nodes, the most recently used one: it is warm.
+    /// First of the unused nodes, the most recently used one, which is in the cache.
     free: NodeSlot,
 }
 
@@ -41,23 +41,23 @@ impl Nodes {
         Self { nodes: Table::new(), free: NodeSlot::NONE }
     }
 
-    /// Nodes that were ever in use at the same time.
+    /// Returns the largest number of nodes that were ever in use at once.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Nodes that are not in use, by following their list.
+    /// Counts the nodes that are not in use, by following their list.
     ///
     /// # Panics
-    /// If the list comes back to itself.
+    /// If the list is circular.
     pub fn count_free(&self) -> usize {
         self.follow(self.free).count()
     }
 
-    /// The nodes of a list, from one of them on.
+    /// Returns the nodes of a list, from one of them on.
     ///
     /// # Panics
-    /// If there are more of them than nodes: then it comes back to itself.
+    /// If the list is circular: it has more entries than there are nodes.
     fn follow(&self, first: NodeSlot) -> impl Iterator<Item = (NodeSlot, &Node)> {
         let (mut at, mut passed) = (first, 0);
         core::iter::from_fn(move || {
@@ -90,14 +90,14 @@ impl Nodes {
     }
 }
 
-/// Requests in the order they came, without their number.
+/// Requests in order of arrival, without their number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fifo {
     head: NodeSlot,
     tail: NodeSlot,
 }
 
-/// The first request of a queue: what is left of it, and whose it is.
+/// The first request of a queue: the part that is left, and its handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub portion: Portion,
@@ -117,7 +117,7 @@ impl Fifo {
         self.append_nodes(nodes, Self { head: at, tail: at });
     }
 
-    /// What waits here, counted one by one.
+    /// Counts the waiting requests, one by one.
     ///
     /// # Panics
     /// If the tail is not the last of them, or one was dispatched to its end.
@@ -133,7 +133,8 @@ impl Fifo {
         waiting
     }
 
-    /// Asserts in debug builds that both ends are there, or neither is, and that the tail is one.
+    /// Asserts in debug builds that both ends exist, or neither, and that no request is behind the
+    /// tail.
     #[inline]
     fn check(&self, nodes: &Nodes) {
         if cfg!(debug_assertions) {
@@ -146,7 +147,7 @@ impl Fifo {
         }
     }
 
-    /// Appends all of another queue, which is not empty.
+    /// Appends all requests of another queue, which must not be empty.
     fn append_nodes(&mut self, nodes: &mut Nodes, other: Self) {
         debug_assert!(!other.is_empty(), "nothing to append");
         if self.tail.is_none() {
@@ -171,8 +172,8 @@ impl Fifo {
         Some(Head { portion, handle: node.io.handle })
     }
 
-    /// Writes how long what waits is, and its names; `None` if it is not reads and writes alone,
-    /// which cost what their length says.
+    /// Writes the lengths and handles of the waiting requests. Returns `None` if one of them is
+    /// neither a read nor a write, whose cost depends on the length only.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let node = |at| nodes.nodes.get(at);
         let mut at = self.head;
@@ -188,8 +189,8 @@ impl Fifo {
         Some(())
     }
 
-    /// Reads the first two requests and the last and does nothing with them: a turn looks at both,
-    /// and what is answered is followed by another request at the end.
+    /// Reads the first two requests and the last without any effect, to load them into the cache: a
+    /// turn examines the first two, and the reply to one is followed by a new request at the end.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
         let node = |at| nodes.nodes.get(at);
         let next = |node: &Node| node.next.number();
@@ -197,8 +198,7 @@ impl Fifo {
         second.map_or(0, next) ^ node(self.tail).map_or(0, next)
     }
 
-    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left: then
-    /// one request waits less.
+    /// Counts `bytes` of the first request as dispatched. Removes it once nothing is left.
     #[inline]
     pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32, waiting: &mut Waiting) {
         if self.head.is_none() {
@@ -256,19 +256,19 @@ impl Fifo {
     }
 }
 
-/// How much waits: in one queue, or in several that are bounded together.
+/// The amount of waiting requests: in one queue, or in several with a common limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Waiting {
     pub requests: u32,
-    /// Payload bytes: of reads and writes only, the others carry none.
+    /// Payload bytes: of reads and writes only, the others have none.
     pub bytes: u32,
 }
 
 impl Waiting {
     pub const NOTHING: Self = Self { requests: 0, bytes: 0 };
 
-    /// Whether one more request fits. Where nothing waits any does: otherwise a request larger than
-    /// the bound could never be served.
+    /// Returns whether one more request fits. If none waits, any request does: otherwise one larger
+    /// than the limit could never be served.
     #[inline]
     pub fn has_room_for(&self, io: &Io) -> bool {
         let bytes = u64::from(self.bytes) + u64::from(io.payload_bytes());
@@ -284,7 +284,7 @@ impl Waiting {
     }
 }
 
-/// The requests of one volume that wait.
+/// The waiting requests of one volume.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub class: Fifo,
@@ -308,7 +308,7 @@ impl Queue {
         self.waiting.bytes
     }
 
-    /// Appends a request; false if it does not fit.
+    /// Appends a request. Returns `false` if it does not fit.
     #[must_use]
     pub fn push(&mut self, nodes: &mut Nodes, io: Io) -> bool {
         let fits = self.waiting.has_room_for(&io);
@@ -319,19 +319,19 @@ impl Queue {
         fits
     }
 
-    /// The first request.
+    /// Returns the first request.
     #[inline]
     pub fn head(&self, nodes: &Nodes) -> Option<Head> {
         self.class.head(nodes)
     }
 
-    /// Counts `bytes` of the first request as dispatched and drops it once nothing is left.
+    /// Counts `bytes` of the first request as dispatched, and removes it once nothing is left.
     #[inline]
     pub fn consume(&mut self, nodes: &mut Nodes, bytes: u32) {
         self.class.consume(nodes, bytes, &mut self.waiting);
     }
 
-    /// Appends all of another queue.
+    /// Appends all requests of another queue.
     pub fn append_all(&mut self, nodes: &mut Nodes, other: &Self) {
         if !other.is_empty() {
             self.class.append_nodes(nodes, other.class);
@@ -340,7 +340,7 @@ impl Queue {
         }
     }
 
-    /// Asserts that the sums are what counting one by one gives.
+    /// Asserts that the sums are those of a count one by one.
     ///
     /// # Panics
     /// If they are not.
@@ -354,9 +354,9 @@ impl Queue {
     }
 }
 
-/// The handles of requests that were taken off a volume's queue, each once, in their order.
+/// The handles of requests that were removed from a volume's queue, each once, in their order.
 ///
-/// Nothing more of such a request will be dispatched. One longer than a quantum may have been
+/// No more quanta of such a request will be dispatched. One longer than a quantum may have been
 /// dispatched in part: those quanta complete as usual (none of them has `last` set), and the
 /// request fails once they have.
 #[derive(Debug)]
@@ -391,7 +391,7 @@ impl Iterator for Cancelled<'_> {
 impl ExactSizeIterator for Cancelled<'_> {}
 
 impl Drop for Cancelled<'_> {
-    /// Gives the nodes back even if nobody looks at the handles.
+    /// Frees the nodes, even if the caller does not read the handles.
     fn drop(&mut self) {
         self.by_ref().for_each(drop);
     }

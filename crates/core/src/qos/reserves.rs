@@ -17,7 +17,7 @@ pub(crate) struct Reserves {
     /// Elsewhere, because most volumes have none.
     credits: Option<Box<Credits>>,
     settled_at: Instant,
-    /// Time in which the guard held up a request.
+    /// Time for which the guard delayed a request.
     pub guard_exceeded_ns: u64,
     tolerance: Tolerance,
 }
@@ -38,7 +38,7 @@ impl Credits {
 }
 
 impl Reserves {
-    /// The reserves of a new volume: guard full, credits as given or full.
+    /// Creates the reserves of a new volume: guard full, credits as given or full.
     pub fn new(now: Instant, pacing: &Pacing, balances: Balances) -> Self {
         let tolerance = Tolerance::new(pacing.tolerance);
         let full = |limit| credit_limit(limit).map(Credit::full);
@@ -56,11 +56,11 @@ impl Reserves {
         reserves
     }
 
-    /// Brings all of them up to `now`.
+    /// Settles all of them at `now`.
     pub fn settle(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
         if elapsed == Duration::ZERO {
-            return; // several looks at the same time are usual
+            return; // several requests at the same time are usual
         }
         self.settled_at = now;
         self.guard.settle(elapsed, self.tolerance);
@@ -71,8 +71,8 @@ impl Reserves {
         }
     }
 
-    /// How long everything here that `cost` touches makes it wait from the last settling on; `None`
-    /// is for ever.
+    /// Returns how long each limit here that `cost` touches delays it from the last settling on;
+    /// `None` is without end.
     pub fn waits(&self, cost: &Cost) -> impl Iterator<Item = (Option<Duration>, Dimension)> {
         let Credits { operations, bytes } = self.credits.as_deref().unwrap_or(&Credits::NONE);
         let credits = [
@@ -84,8 +84,7 @@ impl Reserves {
         credits.filter_map(|(credit, by)| Some((credit?.wait(), by))).chain(guard)
     }
 
-    /// Puts other limits in force from the last settling on; see
-    /// [`super::limiter::Limiter::set_limits`].
+    /// Applies other limits from the last settling on; see [`super::limiter::Limiter::set_limits`].
     pub fn set_limits(&mut self, pacing: &Pacing) {
         self.tolerance = Tolerance::new(pacing.tolerance);
         self.guard.set_rate(guard_rate(pacing), self.tolerance);
@@ -98,19 +97,19 @@ impl Reserves {
         set_credit_limit(&mut credits.bytes, credit_limit(pacing.bytes));
     }
 
-    /// Reads the credits and does nothing with them.
+    /// Reads the credits without any effect, to load them into the cache.
     pub fn warm_up(&self) -> bool {
         self.are_ready(&Cost { operations: 1, bytes: 1, guard: 0 })
     }
 
-    /// Whether everything here that `cost` touches is ready at `now`.
+    /// Returns whether each limit here that `cost` touches is ready at `now`.
     #[inline(never)] // few requests come here, and the others need not carry it along
     pub fn allow(&mut self, now: Instant, cost: Cost) -> bool {
         self.settle(now);
         self.are_ready(&cost)
     }
 
-    /// Whether everything here that `cost` touches is ready as of the last settling.
+    /// Returns whether each limit here that `cost` touches is ready as of the last settling.
     fn are_ready(&self, cost: &Cost) -> bool {
         self.credits.as_ref().is_none_or(|credits| credits.are_ready(cost))
             && (cost.guard == 0 || self.guard.is_ready())
@@ -130,7 +129,7 @@ impl Reserves {
         }
     }
 
-    /// Writes what decides their future.
+    /// Writes the state that determines their future.
     pub fn tell(&self, phase: &mut Phase) {
         let elapsed = phase.at().since(self.settled_at);
         self.guard.tell(elapsed, self.tolerance, phase);
@@ -141,19 +140,19 @@ impl Reserves {
         }
     }
 
-    /// The credits as of the last settling.
+    /// Returns the credits as of the last settling.
     pub fn credits(&self) -> impl Iterator<Item = &Credit> {
         let Credits { operations, bytes } = self.credits.as_deref().unwrap_or(&Credits::NONE);
         operations.iter().chain(bytes)
     }
 
-    /// The same to be replaced.
+    /// Returns the credits, to be replaced.
     pub fn credits_mut(&mut self) -> impl Iterator<Item = &mut Credit> {
         let credits = self.credits.as_deref_mut().into_iter();
         credits.flat_map(|Credits { operations, bytes }| operations.iter_mut().chain(bytes))
     }
 
-    /// The balances as of the last settling.
+    /// Returns the balances as of the last settling.
     pub fn balances(&self) -> Balances {
         let Some(Credits { operations, bytes }) = self.credits.as_deref() else {
             return Balances::default();
@@ -164,8 +163,8 @@ impl Reserves {
         }
     }
 
-    /// Replaces the balances that are given as of the last settling; ignores those the volume does
-    /// not have.
+    /// Replaces the balances that are given, as of the last settling; ignores those that the volume
+    /// does not have.
     pub fn set_balances(&mut self, balances: Balances) {
         let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else { return };
         for (credit, balance) in [(operations, balances.operations), (bytes, balances.bytes)] {
@@ -175,8 +174,8 @@ impl Reserves {
         }
     }
 
-    /// Leases all but so much of the balances as of the last settling; a dimension that is `None`
-    /// stays. Returns what is unleased of those that were given and are there.
+    /// Leases all but `unleased` of the balances as of the last settling; a dimension that is
+    /// `None` stays as it is. Returns the unleased parts of those that were given and exist.
     pub fn lease(&mut self, unleased: Balances) -> Balances {
         let Some(Credits { operations, bytes }) = self.credits.as_deref_mut() else {
             return Balances::default();
@@ -199,9 +198,9 @@ pub(super) fn is_burstable(pacing: &Pacing) -> bool {
     credit_limit(pacing.operations).is_some() || credit_limit(pacing.bytes).is_some()
 }
 
-/// Requests that cost no byte may come as often as the volume's I/Os may: enough that no honest
-/// client notices, too few to overload what is below. A volume limited in bytes only may send one
-/// per counted unit; one without any limit has no guard either.
+/// Maximum rate of requests that cost no byte: that of the volume's I/Os, enough for any reasonable
+/// client, and too few to overload the store. A volume with a limit in bytes only may send one per
+/// counted unit; one without any limit has no guard either.
 pub(super) fn guard_rate(pacing: &Pacing) -> Option<u64> {
     let unit = u64::from(pacing.counting.unit_bytes.max(1));
     let by_bytes = || pacing.bytes.map(|limit| limit.per_second.div_ceil(unit));

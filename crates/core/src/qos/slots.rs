@@ -1,24 +1,23 @@
-//! Places of volumes, attachments, instances, devices, tickets and requests: each a type of its
-//! own, and tables that take no other.
+//! Slots of volumes, attachments, instances, devices, tickets and requests: each has a type of its
+//! own, and tables that accept no other.
 //!
-//! A place is a number of 32 bits, as links between many small things should be, and one of them
-//! stands for no place. So a place costs what the bare number would: the types are gone when the
-//! program runs.
+//! A slot is a number of 32 bits, to keep links between many small things short, and one number
+//! stands for no slot. The types cost nothing at run time.
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 
-/// A place in a [`Table`], or none.
+/// A slot in a [`Table`], or none.
 pub(crate) trait Slot: Copy + Ord + fmt::Debug {
-    /// No place, in no table: where a link leads that leads nowhere.
+    /// No slot, in no table: the end of links.
     const NONE: Self;
 
-    /// The place of this number.
+    /// Returns the slot of this number.
     fn new(number: u32) -> Self;
 
-    /// Its number; of none the highest there is.
+    /// Returns its number; for none, the highest one.
     fn number(self) -> u32;
 }
 
@@ -29,11 +28,11 @@ macro_rules! slots {
         pub(crate) struct $name(u32);
 
         impl $name {
-            /// No place.
+            /// No slot.
             pub const NONE: Self = Self(u32::MAX);
 
-            /// Whether it is no place.
-            #[allow(dead_code)] // links to tickets do not exist, so nobody asks
+            /// Returns whether it is no slot.
+            #[allow(dead_code)] // links to tickets do not exist, so it is unused for them
             #[inline]
             pub const fn is_none(self) -> bool {
                 self.0 == u32::MAX
@@ -63,41 +62,41 @@ macro_rules! slots {
 }
 
 slots! {
-    /// The place of a volume in its scheduler.
+    /// The slot of a volume in its scheduler.
     VolumeSlot;
-    /// The place of an attachment of a volume.
+    /// The slot of an attachment of a volume.
     FlowSlot;
-    /// The place of the first attachment of a volume, which carries what the volume has beside its
+    /// The slot of the first attachment of a volume, which has the volume's state beside its
     /// limits.
     ShareSlot;
-    /// The place of an instance.
+    /// The slot of an instance.
     InstanceSlot;
-    /// The place of a device.
+    /// The slot of a device.
     DeviceSlot;
-    /// The place of a quantum that a device works on.
+    /// The slot of a quantum in service at a device.
     TicketSlot;
-    /// The place of an entry in a timing wheel.
+    /// The slot of an entry in a timing wheel.
     TimerSlot;
-    /// The place of a request that waits.
+    /// The slot of a waiting request.
     NodeSlot;
 }
 
 impl ShareSlot {
-    /// The share that this attachment is, if it is the first of its volume.
+    /// Returns the share of this attachment, which must be the first of its volume.
     #[inline]
     pub const fn of_first(flow: FlowSlot) -> Self {
         Self(flow.0)
     }
 
-    /// The attachment that it is.
+    /// Returns its attachment.
     #[inline]
     pub const fn flow(self) -> FlowSlot {
         FlowSlot(self.0)
     }
 }
 
-/// Things that are found by their places, dense from the first. Panics on any other place, as a
-/// slice does.
+/// Rows that are found by their slots, dense from the first. Indexing panics for any other slot, as
+/// for a slice.
 #[derive(Debug)]
 pub(crate) struct Table<S, T> {
     rows: Vec<T>,
@@ -119,7 +118,7 @@ impl<S: Slot, T> Table<S, T> {
         self.rows.is_empty()
     }
 
-    /// The place that the next row gets.
+    /// Returns the slot of the next row.
     #[inline]
     fn next_slot(&self) -> S {
         let number = u32::try_from(self.rows.len());
@@ -127,7 +126,7 @@ impl<S: Slot, T> Table<S, T> {
         number.map_or(S::NONE, S::new)
     }
 
-    /// Adds a row and returns its place.
+    /// Adds a row and returns its slot.
     #[inline]
     pub fn push(&mut self, row: T) -> S {
         let slot = self.next_slot();
@@ -145,24 +144,24 @@ impl<S: Slot, T> Table<S, T> {
         self.rows.get_mut(index(slot))
     }
 
-    /// All rows in the order of their places.
+    /// Returns all rows in the order of their slots.
     #[inline]
     pub fn iter(&self) -> core::slice::Iter<'_, T> {
         self.rows.iter()
     }
 
-    /// The same to be changed.
+    /// Returns all rows in the order of their slots, to be changed.
     #[inline]
     pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, T> {
         self.rows.iter_mut()
     }
 
-    /// All places in their order.
+    /// Returns all slots in their order.
     pub fn slots(&self) -> impl Iterator<Item = S> + use<S, T> {
         (0..u32::try_from(self.rows.len()).unwrap_or(u32::MAX)).map(S::new)
     }
 
-    /// All rows with their places, in their order.
+    /// Returns all rows with their slots, in their order.
     pub fn entries(&self) -> impl Iterator<Item = (S, &T)> {
         (0..).map(S::new).zip(&self.rows)
     }
@@ -173,7 +172,7 @@ impl<S: Slot, T> Table<S, T> {
 }
 
 impl<S: Slot, T: Clone> Table<S, T> {
-    /// Adds such rows until there are `rows` of them.
+    /// Adds copies of `row` until there are `rows` rows.
     pub fn grow(&mut self, rows: usize, row: T) {
         if self.rows.len() < rows {
             self.rows.resize(rows, row);

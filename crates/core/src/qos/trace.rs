@@ -1,4 +1,4 @@
-//! What a scheduler was asked and what it answered, call by call, so that it can be asked again.
+//! A record of a scheduler's calls and dispatches, for playback.
 //!
 //! A scheduler is a function of its calls: a caller that makes the same calls at the same times
 //! gets the same dispatches, in the same order, at the same nanosecond. A trace of a live server is
@@ -14,7 +14,7 @@ use super::scheduler::{Dispatch, Io, Scheduler, Ticket, VolumeIndex};
 use crate::ids::VolumeId;
 use crate::time::Instant;
 
-/// One call of a scheduler, or one of its answers.
+/// One call of a scheduler, or one of its dispatches.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Call {
     /// A volume was added under this name. Boxed, because it is rare and large.
@@ -27,37 +27,37 @@ pub enum Call {
     SetBalances(VolumeIndex, Box<Balances>),
     /// A request was taken.
     Submit(VolumeIndex, Io),
-    /// What was due was asked for.
+    /// The scheduler was polled.
     Poll,
-    /// The device was done with a dispatch.
+    /// The device has completed a dispatch.
     Complete(Ticket),
-    /// The answer to one of these.
+    /// The scheduler has returned this dispatch.
     Dispatch(Dispatch),
-    /// A call that is not played back; its name.
+    /// A call that is not played back, by its name.
     Other(&'static str),
 }
 
-/// A call and when it was made.
+/// A call, and its time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// As the scheduler was called.
+    /// The `now` of the call.
     pub at: Instant,
-    /// What.
+    /// The call.
     pub call: Call,
 }
 
-/// Which calls a trace holds.
+/// Selection of the calls that a trace holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Detail {
-    /// All of them: the trace can be played back.
+    /// All calls: the trace can be played back.
     #[default]
     Calls,
-    /// Requests, dispatches and changes of volumes, which are what a promise is judged by. Polls
-    /// and completions, which are most of a trace, are left out.
+    /// Requests, dispatches and changes of volumes, by which a promise is judged. Polls and
+    /// completions, which are most of a trace, are left out.
     Requests,
 }
 
-/// What a scheduler was asked, as far as there is room.
+/// The recorded calls, as far as there is room.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Trace {
     detail: Detail,
@@ -66,33 +66,33 @@ pub struct Trace {
     left_out: u64,
 }
 
-/// How a replay ended that did not give what was recorded.
+/// The first difference between a replay and its record.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Difference {
-    /// Another dispatch, or none, where this one was recorded.
+    /// Another dispatch, or none, in place of a recorded one.
     Dispatch {
-        /// How many were the same before.
+        /// Number of equal dispatches before.
         after: u64,
-        /// What was recorded.
+        /// The recorded dispatch.
         recorded: Dispatch,
-        /// What came.
+        /// The dispatch of the replay.
         replayed: Option<Dispatch>,
     },
-    /// A dispatch where none was recorded.
+    /// A dispatch in addition to the recorded ones.
     Surplus {
-        /// How many were the same before.
+        /// Number of equal dispatches before.
         after: u64,
-        /// What came.
+        /// The dispatch of the replay.
         replayed: Dispatch,
     },
-    /// A call was refused that had been carried out.
+    /// A call was refused that was carried out when it was recorded.
     Refused {
-        /// Which entry.
+        /// Index of the entry.
         entry: usize,
     },
-    /// A call that is not played back: the trace has to end before it.
+    /// The trace has a call that is not played back. It has to end before it.
     Other {
-        /// Its name.
+        /// The call's name.
         name: &'static str,
     },
 }
@@ -118,13 +118,13 @@ impl fmt::Display for Difference {
 impl core::error::Error for Difference {}
 
 impl Trace {
-    /// An empty trace with room for `entries` entries; later ones are counted and left out.
+    /// Creates an empty trace with room for `entries` entries; later ones are only counted.
     #[must_use]
     pub fn with_room(entries: usize, detail: Detail) -> Self {
         Self { detail, entries: Vec::with_capacity(entries), room: entries, left_out: 0 }
     }
 
-    /// Notes a call, unless the trace leaves out calls of this kind.
+    /// Records a call, unless the trace leaves out calls of this kind.
     pub fn push(&mut self, at: Instant, call: Call) {
         let is_of_requests = !matches!(call, Call::Poll | Call::Complete(_));
         if self.detail == Detail::Requests && !is_of_requests {
@@ -137,20 +137,20 @@ impl Trace {
         }
     }
 
-    /// The calls in their order.
+    /// Returns the calls in their order.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Calls that there was no room for.
+    /// Returns the number of calls without room.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Makes the same calls of a new scheduler and compares every dispatch with what was recorded,
-    /// its order included. How many there were.
+    /// Makes the same calls of a new scheduler, and compares each dispatch with the recorded one,
+    /// in order. Returns the number of dispatches.
     ///
     /// # Errors
     /// The first difference.
@@ -160,7 +160,7 @@ impl Trace {
         let mut same = 0;
         for (number, entry) in self.entries.iter().enumerate() {
             let at = entry.at;
-            // Answers are taken before the next question.
+            // All dispatches are taken before the next call.
             let is_question = matches!(entry.call, Call::Submit(..) | Call::Poll);
             if is_question && let Some(replayed) = scheduler.poll_output() {
                 return Err(Difference::Surplus { after: same, replayed });

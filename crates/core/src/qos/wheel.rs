@@ -10,14 +10,14 @@
 //!  due   ■■■■                 expired, in the order of service
 //! ```
 //!
-//! An entry further ahead than both levels comes out at their horizon, before its time; its
-//! owner looks at its own deadline and puts it back. That costs one look in 52 s, as an overflow
-//! list would, without the list.
+//! An entry beyond both levels comes out at their horizon, before its time; its owner compares its
+//! own deadline and puts it back. That costs one comparison in 52 s, as an overflow list would,
+//! without the list.
 //!
-//! Deadlines are rounded up to a tick, so nothing comes out before its time for any other reason.
-//! The lists are rings of links in one slab, first in, first out, and an entry is taken out of its
-//! list when its volume goes away: there are no stale entries to recognise. Bitmaps of the occupied
-//! slots make the next deadline a few instructions.
+//! Deadlines are rounded up to a tick, so no entry comes out before its time for another reason.
+//! The lists are rings of links in one slab, first in, first out, and an entry is removed from its
+//! list when its volume is removed: there are no stale entries. Bitmaps of the occupied slots make
+//! the next deadline a few instructions.
 
 mod bitmap;
 mod invariants;
@@ -32,8 +32,8 @@ use super::phase::Phase;
 use super::slots::{Table, TimerSlot};
 use crate::time::{Duration, Instant};
 
-/// The grain of deadlines. Debt keeps the mean exact whatever the grain; 50 us keeps a volume of
-/// 16,000 IOPS (one request each 62.5 us) even within a request.
+/// The resolution of deadlines. Debt keeps the mean exact with any resolution; 50 us keep a volume
+/// of 16,000 IOPS (one request each 62.5 us) even within a request.
 pub const TICK: Duration = Duration::from_us(50);
 
 const NEAR_SLOTS: u64 = 4_096;
@@ -47,18 +47,18 @@ const _: () = assert!(NEAR_SLOTS.is_power_of_two() && FAR_SLOTS.is_power_of_two(
 // So a slot's number is always a `u16`, and never `NOWHERE`.
 const _: () = assert!(NEAR_SLOTS + FAR_SLOTS < 1 << 16);
 
-/// Where an entry is.
+/// The list and the neighbours of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     next: TimerSlot,
     previous: TimerSlot,
-    /// The list it is in, or `NOWHERE`.
+    /// The list in which it is, or `NOWHERE`.
     list: u16,
-    /// Of an entry in the far level: its near slot, once dealt out.
+    /// Near slot of an entry in the far level, for when it is moved there.
     near_slot: u16,
 }
 
-/// Memory each entry takes.
+/// Memory of each entry, in bytes.
 pub(crate) const LINK_BYTES: usize = size_of::<Link>();
 
 impl Link {
@@ -66,8 +66,8 @@ impl Link {
         Self { next: TimerSlot::NONE, previous: TimerSlot::NONE, list: NOWHERE, near_slot: 0 };
 }
 
-/// See the module's text. Its entries are dense from the first; [`WheelOf`] names them by what they
-/// are for.
+/// A timing wheel; see the module's text. Its entries are dense from the first; [`WheelOf`] names
+/// them by the slots for which they are.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// The first tick that has not been expired.
@@ -90,16 +90,15 @@ impl Wheel {
         }
     }
 
-    /// Makes room for `entries` entries, the only time it allocates.
+    /// Makes room for `entries` entries. No other function allocates.
     pub fn grow(&mut self, entries: usize) {
         self.links.grow(entries, Link::UNLINKED);
     }
 
-    /// Lets `entry`, which must be in no list, come out as soon as it is `deadline` or a tick
-    /// later.
+    /// Adds `entry`, which must be in no list. It comes out at `deadline`, or up to a tick later.
     pub fn insert(&mut self, entry: TimerSlot, deadline: Instant, now: Instant) {
         if self.near_occupied.is_empty() && self.far_occupied.is_empty() {
-            // Nothing waited for, so nothing advanced the wheel: catch up.
+            // The wheel was empty, so it did not advance: catch up.
             self.next_tick = self.next_tick.max(now.ns / TICK.ns);
         }
         let tick = deadline.ns.div_ceil(TICK.ns).max(self.next_tick);
@@ -115,12 +114,12 @@ impl Wheel {
         self.link(entry).near_slot = low_bits(tick);
     }
 
-    /// Whether `entry` is in a list.
+    /// Returns whether `entry` is in a list.
     pub fn contains(&self, entry: TimerSlot) -> bool {
         self.links.get(entry).is_some_and(|link| link.list != NOWHERE)
     }
 
-    /// Takes `entry` out of whatever list it is in, if any.
+    /// Removes `entry` from its list, if it is in one.
     pub fn remove(&mut self, entry: TimerSlot) {
         let Link { next, previous, list, .. } = *self.link(entry);
         if list == NOWHERE {
@@ -140,8 +139,8 @@ impl Wheel {
         self.check_without(list);
     }
 
-    /// Moves what has expired by `now` to the due list, at most `moves_max` entries at a time. What
-    /// is left keeps the next deadline in the past, so the caller comes back.
+    /// Moves entries that have expired by `now` to the due list, at most `moves_max` at a time. If
+    /// some are left, the next deadline stays in the past, so the caller comes back.
     pub fn advance(&mut self, now: Instant, moves_max: u32) {
         let now_tick = now.ns / TICK.ns;
         let mut moves = moves_max;
@@ -162,9 +161,9 @@ impl Wheel {
         self.next_tick = self.next_tick.max(now_tick + 1);
     }
 
-    /// Moves entries of a near slot, which is not empty, to the end of the due list in their order.
-    /// The ring is cut and joined whole: one by one the entries only note where they are. At
-    /// most `moves_max`, and at least one; returns how many more may be.
+    /// Moves entries of a near slot, which must not be empty, to the end of the due list in their
+    /// order. The ring is cut and joined as a whole; each entry only records its new list. Moves at
+    /// most `moves_max`, and at least one. Returns how many more may be moved.
     fn expire(&mut self, list: u16, moves_max: u32) -> u32 {
         debug_assert!(list < NEAR_LISTS && moves_max > 0, "list {list}, {moves_max} moves");
         let head = self.heads[usize::from(list)];
@@ -192,7 +191,7 @@ impl Wheel {
         moves
     }
 
-    /// Appends a chain of entries, which know already that they are due.
+    /// Appends a chain of entries that have already recorded that they are due.
     fn append_due(&mut self, first: TimerSlot, last: TimerSlot) {
         let head = self.heads[usize::from(LIST_DUE)];
         if head.is_none() {
@@ -211,7 +210,8 @@ impl Wheel {
         self.link(after).previous = before;
     }
 
-    /// Moves entries of a far slot to near ones; at most `moves_max`. Returns how many more may be.
+    /// Moves entries of a far slot to near ones, at most `moves_max`. Returns how many more may be
+    /// moved.
     fn deal_out(&mut self, list: u16, moves_max: u32) -> u32 {
         for moves in (0..moves_max).rev() {
             let Some(entry) = self.take_first(list) else { return moves + 1 };
@@ -221,23 +221,23 @@ impl Wheel {
         0
     }
 
-    /// Puts `entry`, which must be in no list, at the end of the due list.
+    /// Adds `entry`, which must be in no list, to the end of the due list.
     pub fn push_due(&mut self, entry: TimerSlot) {
         self.push_back(LIST_DUE, entry);
     }
 
-    /// Takes the first entry off the due list.
+    /// Removes the first entry of the due list, and returns it.
     pub fn pop_due(&mut self) -> Option<TimerSlot> {
         self.take_first(LIST_DUE)
     }
 
-    /// Whether more than one entry is due.
+    /// Returns whether more than one entry is due.
     pub fn has_many_due(&self) -> bool {
         let head = self.heads[usize::from(LIST_DUE)];
         !head.is_none() && self.links[head].next != head
     }
 
-    /// Takes the first entry off a list.
+    /// Removes the first entry of a list, and returns it.
     fn take_first(&mut self, list: u16) -> Option<TimerSlot> {
         let head = self.heads[usize::from(list)];
         if head.is_none() {
@@ -256,7 +256,7 @@ impl Wheel {
         Some(head)
     }
 
-    /// Notes that nothing is left in a list.
+    /// Marks a list as empty.
     fn vacate(&mut self, list: u16) {
         self.heads[usize::from(list)] = TimerSlot::NONE;
         if list < NEAR_LISTS {
@@ -266,7 +266,7 @@ impl Wheel {
         }
     }
 
-    /// The due list in order.
+    /// Returns the due list in order.
     pub fn due(&self) -> impl Iterator<Item = TimerSlot> + '_ {
         let head = self.heads[usize::from(LIST_DUE)];
         core::iter::successors(Some(head).filter(|head| !head.is_none()), move |entry| {
@@ -274,9 +274,9 @@ impl Wheel {
         })
     }
 
-    /// When [`Wheel::advance`] has something to do next: never later than any entry's rounded
-    /// deadline, earlier only where the far level is dealt out. The origin of time while something
-    /// is due.
+    /// Returns when [`Wheel::advance`] has to be called next: never later than any entry's rounded
+    /// deadline, earlier only if a far slot has to be distributed. Returns the origin of time while
+    /// an entry is due.
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.heads[usize::from(LIST_DUE)].is_none() {
             return Some(Instant::ZERO);
@@ -285,8 +285,8 @@ impl Wheel {
         (tick < Event::NEVER.tick).then(|| Instant::from_ns(tick.saturating_mul(TICK.ns)))
     }
 
-    /// The earliest occupied slot of both levels. At the same tick the far one comes first, because
-    /// what it holds may belong in the near one.
+    /// Returns the earliest occupied slot of both levels. At the same tick the far one comes first,
+    /// because its entries may belong to the near one.
     fn next_event(&self) -> Event {
         let near = match self.near_occupied.next_from(low_bits(self.next_tick)) {
             None => Event::NEVER,
@@ -302,19 +302,19 @@ impl Wheel {
         if near.tick < far.tick { near } else { far }
     }
 
-    /// The earliest occupied slot of the far level.
+    /// Returns the earliest occupied slot of the far level.
     fn next_deal_out(&self) -> Event {
         let block = self.next_tick / NEAR_SLOTS;
         let Some(slot) = self.far_occupied.next_from(low_bits(block % FAR_SLOTS)) else {
             return Event::NEVER;
         };
         let ahead = u64::from(slot).wrapping_sub(block) % FAR_SLOTS;
-        // Ahead by nothing means it is being dealt out and was interrupted.
+        // `ahead` is 0 if the slot's distribution was interrupted.
         let tick = ((block + ahead) * NEAR_SLOTS).max(self.next_tick);
         Event { tick, list: NEAR_LISTS + slot }
     }
 
-    /// Writes when the only entry there is comes out; `None` if it is in the far level.
+    /// Writes when the only entry comes out. Returns `None` if it is in the far level.
     pub fn tell(&self, entry: TimerSlot, phase: &mut Phase) -> Option<()> {
         let tick = phase.at().ns / TICK.ns;
         let list = self.links[entry].list;
@@ -356,9 +356,9 @@ impl Wheel {
     }
 }
 
-/// Something for the wheel to do at a tick: the entries of a near list become due, or those of a
-/// far one move to near ones. Two words that fit into registers: an enum in an option would go
-/// through memory, written in parts and read as a whole, which stalls every poll.
+/// An action of the wheel at a tick: the entries of a near list become due, or those of a far one
+/// move to near ones. Two words that fit into registers: an enum in an option would go through
+/// memory, written in parts and read as a whole, which stalls each poll.
 #[derive(Clone, Copy)]
 struct Event {
     tick: u64,
@@ -369,7 +369,7 @@ impl Event {
     const NEVER: Self = Self { tick: u64::MAX, list: NOWHERE };
 }
 
-/// The slot number in the low 12 bits: the conversion cannot fail.
+/// Returns the slot number in the low 12 bits: the conversion cannot fail.
 fn low_bits(tick: u64) -> u16 {
     u16::try_from(tick % NEAR_SLOTS).unwrap_or(0)
 }
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An entry.
+    /// Returns an entry of this number.
     fn e(number: u32) -> TimerSlot {
         TimerSlot::new(number)
     }
@@ -477,7 +477,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list of deadlines: nothing early, nothing late, nothing lost or doubled.
+        /// Compares the wheel with a plain list of deadlines: no entry comes early, late, twice or
+        /// never.
         #[test]
         fn the_wheel_behaves_like_a_list_of_deadlines(steps in steps(), start: u32) {
             let mut now = Instant::from_ns(u64::from(start) * 1_000_000);

@@ -1,4 +1,4 @@
-//! Days of the calendar: by which rules and prices are chosen.
+//! Days of the calendar, by which rules and prices are chosen.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,7 +14,7 @@ pub struct Date {
     pub day: u8,
 }
 
-/// A text is not a date. The text is quoted by the caller, who knows where it came from.
+/// A text is not a date. The caller quotes the text with its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MalformedDate;
 
@@ -32,13 +32,13 @@ const ERA_DAYS: u64 = 146_097;
 const UNIX_DAY_MAX: u64 = 2_932_896;
 
 impl Date {
-    /// A day of the calendar; `None` if there is no such day.
+    /// Creates a day of the calendar; `None` if there is no such day.
     #[must_use]
     pub fn new(year: u16, month: u8, day: u8) -> Option<Self> {
         (1..=days_in_month(year, month)).contains(&day).then_some(Self { year, month, day })
     }
 
-    /// The day that is `days` after 1970-01-01, at most 9999-12-31.
+    /// Returns the day `days` after 1970-01-01, at most 9999-12-31.
     #[must_use]
     pub fn of_unix_day(days: u64) -> Self {
         let days = days.min(UNIX_DAY_MAX) + EPOCH_DAYS;
@@ -57,7 +57,7 @@ impl Date {
         }
     }
 
-    /// Days since 1970-01-01; `None` for an earlier day.
+    /// Returns the days since 1970-01-01; `None` for an earlier day.
     #[must_use]
     pub fn unix_day(self) -> Option<u64> {
         let (month, day) = (u64::from(self.month), u64::from(self.day));
@@ -69,7 +69,7 @@ impl Date {
     }
 }
 
-/// How many days a month has; 0 if there is no such month.
+/// Returns the number of days of a month; 0 if there is no such month.
 const fn days_in_month(year: u16, month: u8) -> u8 {
     match month {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
@@ -91,8 +91,8 @@ impl fmt::Display for Date {
 impl FromStr for Date {
     type Err = MalformedDate;
 
-    /// Reads `YYYY-MM-DD`. `YYYY-MM` is the last day of that month, because who asks for the rules
-    /// of a month means those it ended with: what was announced in July 2014 counts as of 2014-07.
+    /// Parses `YYYY-MM-DD`. `YYYY-MM` is the last day of that month: the rules of a month are those
+    /// at its end, so that rules announced in July 2014 apply to 2014-07.
     fn from_str(text: &str) -> Result<Self, MalformedDate> {
         let mut fields = text.split('-');
         let year = digits::<4>(fields.next())?;
@@ -108,7 +108,7 @@ impl FromStr for Date {
     }
 }
 
-/// Exactly `N` decimal digits: `parse` alone would also take a sign or another width.
+/// Parses exactly `N` decimal digits: `parse` alone would also accept a sign or another width.
 fn digits<const N: usize>(field: Option<&str>) -> Result<u16, MalformedDate> {
     let field = field.filter(|f| f.len() == N && f.bytes().all(|b| b.is_ascii_digit()));
     field.and_then(|f| f.parse().ok()).ok_or(MalformedDate)

@@ -1,14 +1,14 @@
-//! Why a volume is refused: EC2's error codes and message texts, which clients match on.
+//! Reasons for a refusal: EC2's error codes and message texts, which clients match on.
 //!
-//! The texts are a wire format. Where Amazon's own text is known it is kept to the letter; where it
-//! is not, the text says what is wrong, and the variant is marked "own text".
+//! The texts are a wire format. If Amazon's own text is known, it is used to the letter; otherwise
+//! the text states the error, and the variant is marked "own text".
 
 use super::rules::Ratio;
 use super::{Date, VolumeType};
 use core::fmt;
 
-/// Why a request for a volume is refused. `Display` is the message, [`InvalidSpec::code`] the error
-/// code.
+/// Reason why a request for a volume is refused. `Display` is the message, [`InvalidSpec::code`]
+/// the error code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvalidSpec {
     /// The type does not exist on this date.
@@ -34,7 +34,7 @@ pub enum InvalidSpec {
         /// Largest size, in GiB.
         max: u32,
     },
-    /// The type needs IOPS and none were named.
+    /// The type needs IOPS and the request names none.
     IopsMissing {
         /// The type.
         volume_type: VolumeType,
@@ -126,7 +126,7 @@ pub enum InvalidSpec {
     FrozenByMultiAttach {
         /// The volume's type.
         volume_type: VolumeType,
-        /// What was to change.
+        /// The property that was to change.
         property: FrozenProperty,
     },
     /// Multi-Attach of this type is chosen when the volume is created (own text).
@@ -136,7 +136,7 @@ pub enum InvalidSpec {
     },
 }
 
-/// What Multi-Attach keeps from changing.
+/// A property that cannot change while Multi-Attach is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrozenProperty {
     /// The volume's type.
@@ -148,7 +148,7 @@ pub enum FrozenProperty {
 }
 
 impl InvalidSpec {
-    /// EC2's error code.
+    /// Returns EC2's error code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -265,7 +265,7 @@ fn size_too_small(
     )
 }
 
-/// Clients take the most IOPS out of this text: the number before "K IOPS".
+/// Clients read the maximum IOPS from this text: the number before "K IOPS".
 fn combined(
     f: &mut fmt::Formatter<'_>,
     t: VolumeType,
@@ -299,8 +299,8 @@ fn throughput_ratio(f: &mut fmt::Formatter<'_>, mibps: u32, iops: u32, max: Rati
     f.write_str(" MiBps per iops")
 }
 
-/// `part` / `whole`. A whole of 0 is refused before any ratio is formed; here it must only not
-/// divide.
+/// Returns `part` / `whole`. A `whole` of 0 is refused before any ratio is formed; here it must
+/// only not cause a division by zero.
 fn ratio(part: u32, whole: u32) -> Ratio {
     Ratio { numerator: part.into(), denominator: whole.max(1).into() }
 }

@@ -1,5 +1,5 @@
-//! Volume types: what may be asked of each, what it then is, and what it is paced to. Read from
-//! dated data, because the rules of 2012 must be as available as today's.
+//! Volume types: the valid requests for each, the resulting volume, and its limits. Read from dated
+//! data, because the rules of 2012 must be as available as today's.
 //!
 //! The numbers live in `data/limits/<date>.toml`; `build.rs` checks them and turns them into the
 //! tables here. Start with [`Rules::as_of`], then [`Rules::resolve`] and [`Rules::pacing`].
@@ -55,7 +55,7 @@ impl VolumeType {
     pub const ALL: [Self; 7] =
         [Self::Standard, Self::St1, Self::Sc1, Self::Gp2, Self::Gp3, Self::Io1, Self::Io2];
 
-    /// The name the API uses.
+    /// Returns the name that the API uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl fmt::Display for VolumeType {
     }
 }
 
-/// A text names no volume type. The text is quoted by the caller, who knows where it came from.
+/// A text names no volume type. The caller quotes the text with its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownVolumeType;
 
@@ -94,7 +94,7 @@ impl FromStr for VolumeType {
     }
 }
 
-/// What CreateVolume asks for. `None` leaves the choice to the type's default.
+/// Request for CreateVolume. `None` leaves the choice to the type's default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeRequest {
     /// The type.
@@ -109,7 +109,7 @@ pub struct VolumeRequest {
     pub multi_attach: bool,
 }
 
-/// What ModifyVolume asks for. `None` leaves a property to the rules of [`Rules::modify`].
+/// Request for ModifyVolume. `None` leaves a property to the rules of [`Rules::modify`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VolumeChange {
     /// The new type.
@@ -124,7 +124,7 @@ pub struct VolumeChange {
     pub multi_attach: Option<bool>,
 }
 
-/// A legal volume, with the defaults filled in: what DescribeVolumes shows.
+/// A valid volume, with the defaults filled in, as in DescribeVolumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeSpec {
     /// The type.

@@ -1,4 +1,4 @@
-//! From a volume to the plain numbers its scheduler is given.
+//! The limits of a volume as plain numbers for the scheduler.
 
 use super::VolumeSpec;
 use super::rules::{Axis, IopsRule, Piece, Rules, ThroughputRule, TypeRules};
@@ -6,8 +6,8 @@ use crate::qos::pacing::{CreditLimit, Limit, Pacing};
 use crate::units::{ByteCount, KIB, MIB};
 
 impl Rules {
-    /// The limits of a volume. Never fails: a volume that these rules would not create (it was made
-    /// under others) is paced by the formulas of its type all the same.
+    /// Returns the limits of a volume. Never fails: a volume that is invalid under these rules (it
+    /// was created under others) is also paced by the formulas of its type.
     #[must_use]
     pub fn pacing(&self, spec: &VolumeSpec) -> Pacing {
         let rules = self.of_or_first(spec.volume_type);
@@ -20,7 +20,7 @@ impl Rules {
     }
 }
 
-/// The limit in counted I/Os.
+/// Returns the limit in counted I/Os.
 fn operations(rules: &TypeRules, spec: &VolumeSpec) -> Option<Limit> {
     match rules.iops {
         IopsRule::Uncounted => None,
@@ -33,7 +33,7 @@ fn operations(rules: &TypeRules, spec: &VolumeSpec) -> Option<Limit> {
     }
 }
 
-/// The limit in bytes.
+/// Returns the limit in bytes.
 fn bytes(rules: &TypeRules, spec: &VolumeSpec) -> Limit {
     match rules.throughput {
         ThroughputRule::Provisioned { default_mibps, .. } => {
@@ -70,7 +70,7 @@ fn bytes(rules: &TypeRules, spec: &VolumeSpec) -> Limit {
     }
 }
 
-/// The provisioned IOPS, or the least the type has where the volume says nothing.
+/// Returns the provisioned IOPS, or the type's minimum or default if the volume has none.
 fn provisioned_iops(rules: &TypeRules, spec: &VolumeSpec) -> u32 {
     let least = match rules.iops {
         IopsRule::Provisioned { min, default, .. } => default.unwrap_or(min),
@@ -79,18 +79,18 @@ fn provisioned_iops(rules: &TypeRules, spec: &VolumeSpec) -> u32 {
     spec.iops.unwrap_or(least)
 }
 
-/// The piece that holds at `at`: the first that reaches so far, or the last one.
+/// Returns the piece that applies at `at`: the first one that reaches it, or the last one.
 fn piece_at(pieces: &[Piece], at: u32) -> Option<&Piece> {
     pieces.iter().find(|p| at <= p.up_to).or(pieces.last())
 }
 
-/// One rate, always.
+/// Returns a limit of a constant rate.
 const fn steady(per_second: u64) -> Limit {
     Limit { per_second, credit: None }
 }
 
-/// `base` always, and more up to `burst` while `credits` last. Where the base is no lower, no
-/// credits.
+/// Returns a limit of `base`, with up to `burst` while `credits` last. If the base is not lower
+/// than the burst, there are no credits.
 fn burstable(base: u64, burst: u64, credits: u64) -> Limit {
     if base >= burst {
         return steady(base);

@@ -1,4 +1,4 @@
-//! What must hold for any input, under the rules of any date.
+//! Properties that hold for any input, under the rules of any date.
 
 use super::*;
 use crate::qos::pacing::{Limit, Pacing};
@@ -13,7 +13,7 @@ fn any_type() -> impl Strategy<Value = VolumeType> {
     proptest::sample::select(&VolumeType::ALL)
 }
 
-/// Any number at all, with most weight where the limits are.
+/// Returns any number, most often near the limits.
 fn any_number() -> impl Strategy<Value = u32> {
     prop_oneof![
         3 => 1..200_u32,
@@ -48,8 +48,8 @@ prop_compose! {
     }
 }
 
-/// A volume that is legal under `rules`: a request that is nearly always accepted, and what it
-/// became.
+/// Returns a volume that is valid under `rules`: the result of a request that is nearly always
+/// accepted.
 fn legal() -> impl Strategy<Value = (&'static Rules, VolumeSpec)> {
     let parts = (any_rules(), any_type(), any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
     parts.prop_filter_map("not offered", |(rules, volume_type, size, iops, mibps, shared)| {
@@ -74,12 +74,12 @@ fn legal() -> impl Strategy<Value = (&'static Rules, VolumeSpec)> {
     })
 }
 
-/// The rate that lasts: with empty buckets.
+/// Returns the sustained rate of a limit, with empty buckets.
 fn sustained(limit: Limit) -> u64 {
     limit.credit.map_or(limit.per_second, |c| c.refill_per_second)
 }
 
-/// Every number of a pacing that may only grow with the volume; unlimited is above all.
+/// Returns the numbers of a pacing that may only grow with the volume; unlimited is above all.
 fn sizes(pacing: &Pacing) -> [u64; 4] {
     let peak = |l: Option<Limit>| l.map_or(u64::MAX, |l| l.per_second);
     let lasting = |l: Option<Limit>| l.map_or(u64::MAX, sustained);
@@ -128,7 +128,7 @@ proptest! {
             prop_assert_eq!(after.volume_type, change.volume_type.unwrap_or(spec.volume_type));
             prop_assert!(change.iops.is_none_or(|n| after.iops == Some(n)));
             prop_assert!(change.throughput_mibps.is_none_or(|n| after.throughput_mibps == Some(n)));
-            // Asking again for what it has become changes nothing.
+            // A request for its present state changes nothing.
             let all = VolumeChange {
                 volume_type: Some(after.volume_type),
                 size_gib: Some(after.size_gib),
@@ -163,7 +163,8 @@ proptest! {
 
     #[test]
     fn pacing_answers_for_any_volume(rules in any_rules(), request in any_request()) {
-        // Not legal under any rules, most of them: pacing must neither panic nor overflow.
+        // Most of these volumes are invalid under any rules: pacing must neither panic nor
+        // overflow.
         let VolumeRequest { volume_type, size_gib, iops, throughput_mibps, multi_attach } = request;
         let spec = VolumeSpec { volume_type, size_gib, iops, throughput_mibps, multi_attach };
         prop_assert_eq!(rules.pacing(&spec), rules.pacing(&spec));

@@ -1,4 +1,4 @@
-//! From a volume to what is set aside for it: the policy is its type's, in the dated data.
+//! The reservation of a volume: the policy depends on its type, in the dated data.
 
 use super::VolumeSpec;
 use super::rules::{Reservation, Rules, ThroughputRule};
@@ -6,12 +6,12 @@ use crate::qos::admission::{REFERENCE_BYTES, Reserved};
 use crate::qos::pacing::Limit;
 
 impl Rules {
-    /// What a volume reserves. Never fails: a volume that these rules would not create (it was made
-    /// under others) reserves by the policy of its type all the same.
+    /// Returns the reservation of a volume. Never fails: a volume that is invalid under these rules
+    /// (it was created under others) also reserves by the policy of its type.
     ///
-    /// IOPS are reserved at 16 KiB, and never more bytes than the volume may have. Throughput is
-    /// reserved beyond that where it is sold by itself (gp3) or is all that is sold (st1, sc1), in
-    /// I/Os of the size its type counts in.
+    /// IOPS are reserved at 16 KiB, and never more bytes than the volume's limit. Throughput is
+    /// reserved in addition if it is sold by itself (gp3) or is all that is sold (st1, sc1), in
+    /// I/Os of the size in which its type counts.
     #[must_use]
     pub fn reserved(&self, spec: &VolumeSpec) -> Reserved {
         let rules = self.of_or_first(spec.volume_type);
@@ -36,7 +36,7 @@ impl Rules {
     }
 }
 
-/// What a limit lets through for ever: without its credits. Where there is no limit, nothing can be
+/// Returns the sustained rate of a limit, without its credits. Without a limit, nothing can be
 /// reserved.
 fn sustained(limit: Option<Limit>) -> u64 {
     limit.map_or(0, |limit| limit.sustained_per_second())
@@ -80,9 +80,9 @@ mod tests {
             (NOW, Io1, 1_280, (Some(64_000), None), at_16_kib(64_000)),
             (NOW, Io1, 100, (Some(100), None), at_16_kib(100)),
             (NOW, Io2, 100, (Some(100_000), None), at_16_kib(100_000)),
-            // No 256,000 at 16 KiB: it may have 4,000 MiB/s at most, and that is exactly as many.
+            // 256,000 IOPS at 16 KiB are exactly the 4,000 MiB/s of the volume's limit.
             (NOW, Io2, 256, (Some(256_000), None), (256_000, 4_000 * MIB)),
-            // What comes with every size, and what is bought beyond.
+            // The part that is included at each size, and the purchased one.
             (NOW, Gp3, 1, nothing, (3_000, 125 * MIB)),
             (NOW, Gp3, 100, (Some(16_000), None), (16_000, 125 * MIB)),
             (NOW, Gp3, 100, (Some(4_000), Some(1_000)), (4_000, 1_000 * MIB)),
@@ -96,7 +96,7 @@ mod tests {
             (NOW, St1, 16_384, nothing, (500, 500 * MIB)),
             (NOW, Sc1, 125, nothing, (2, 1_500 * KIB)),
             (NOW, Sc1, 16_384, nothing, (192, 192 * MIB)),
-            // The rules of the day: what io1 was, and gp2 up to 10,000 IOPS and 160 MiB/s.
+            // The rules of that day: io1 then, and gp2 up to 10,000 IOPS and 160 MiB/s.
             ("2012-08", Io1, 100, (Some(1_000), None), at_16_kib(1_000)),
             ("2017-12-06", Gp2, 16_384, nothing, (10_000, 10_000 * 16 * KIB)),
         ] {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(old.reserved(&spec), Rules::newest().reserved(&spec));
     }
 
-    /// No volume of any date reserves more than its own limits let it have.
+    /// No volume of any date reserves more than its own limits allow.
     #[test]
     fn nobody_reserves_more_than_the_limits_allow() {
         for rules in Rules::all() {

@@ -1,4 +1,4 @@
-//! CreateVolume and ModifyVolume: from what is asked for to a legal volume, or the reason why not.
+//! CreateVolume and ModifyVolume: from a request to a valid volume, or the reason for a refusal.
 
 use super::rules::{
     IopsRule, LimitErrors, ModifyRules, MultiAttach, Rules, ThroughputRule, TypeRules,
@@ -6,7 +6,8 @@ use super::rules::{
 use super::{FrozenProperty, InvalidSpec, VolumeChange, VolumeRequest, VolumeSpec, VolumeType};
 
 impl VolumeSpec {
-    /// The request that resolves to this volume: a baseline is shown, but cannot be asked for.
+    /// Returns the request that resolves to this volume: a baseline is shown, but cannot be
+    /// requested.
     #[must_use]
     pub fn request(&self) -> VolumeRequest {
         let provisioned =
@@ -22,11 +23,11 @@ impl VolumeSpec {
 }
 
 impl Rules {
-    /// The volume that a CreateVolume request asks for, with defaults filled in.
+    /// Returns the volume of a CreateVolume request, with defaults filled in.
     ///
-    /// What does not belong to the type is refused before any number is looked at, then size, IOPS,
-    /// their ratio, throughput and its ratio in this order: clients probe limits with absurd
-    /// numbers and read the first one out of the text.
+    /// Parameters that the type does not have are refused before any number is checked, then size,
+    /// IOPS, their ratio, throughput and its ratio in this order: clients probe limits with absurd
+    /// numbers and read the first one from the text.
     pub fn resolve(&self, request: &VolumeRequest) -> Result<VolumeSpec, InvalidSpec> {
         let volume_type = request.volume_type;
         let rules = self.of(volume_type).ok_or(InvalidSpec::TypeNotOffered { volume_type })?;
@@ -43,11 +44,10 @@ impl Rules {
         })
     }
 
-    /// The volume that `current` becomes by a ModifyVolume request.
+    /// Returns the volume that `current` becomes by a ModifyVolume request.
     ///
-    /// Says nothing about when a modification is allowed ([`Rules::modify_rules`]) nor about
-    /// attachments (Multi-Attach cannot be switched while attached): both need to know more than
-    /// the volume.
+    /// Does not check when a modification is allowed ([`Rules::modify_rules`]), or attachments
+    /// (Multi-Attach cannot be switched while attached): both depend on more than the volume.
     pub fn modify(
         &self,
         current: &VolumeSpec,
@@ -101,7 +101,8 @@ impl Rules {
     }
 }
 
-/// What a modification asks for, with what it does not name taken from the volume or the defaults.
+/// Returns the request of a modification, with the properties that it does not name taken from the
+/// volume or the defaults.
 fn target(
     rules: &TypeRules,
     modify: &ModifyRules,
@@ -114,7 +115,7 @@ fn target(
         IopsRule::Provisioned { .. } => Some(modify.iops_on_type_change),
         _ => None,
     };
-    // Of a type change the type's own default remains, which `resolve` fills in.
+    // A change of the type keeps the new type's default, which `resolve` fills in.
     let throughput_unnamed = current.throughput_mibps.filter(|_| same_type);
     VolumeRequest {
         volume_type: rules.volume_type,
@@ -125,7 +126,7 @@ fn target(
     }
 }
 
-/// Refuses parameters the type does not have, and the absence of those it needs.
+/// Refuses parameters that the type does not have, and requires those that it needs.
 fn check_belonging(rules: &TypeRules, request: &VolumeRequest) -> Result<(), InvalidSpec> {
     let volume_type = rules.volume_type;
     match (rules.iops, request.iops) {
@@ -157,7 +158,7 @@ fn check_size(rules: &TypeRules, size_gib: u32) -> Result<(), InvalidSpec> {
     Ok(())
 }
 
-/// IOPS as DescribeVolumes shows them.
+/// Returns the IOPS as DescribeVolumes shows them.
 fn resolve_iops(rules: &TypeRules, request: &VolumeRequest) -> Result<Option<u32>, InvalidSpec> {
     let size_gib = request.size_gib;
     let IopsRule::Provisioned { min, max, default, per_gib, any_size } = rules.iops else {
@@ -203,7 +204,7 @@ fn resolve_throughput(
     Ok(Some(mibps))
 }
 
-/// The error for what is above a limit: `separate`, or the text that names all limits.
+/// Returns the error for a value above a limit: `separate`, or the text that names all limits.
 fn above(rules: &TypeRules, separate: InvalidSpec) -> InvalidSpec {
     match (rules.limit_errors, rules.iops) {
         (LimitErrors::Combined, IopsRule::Provisioned { max, per_gib, .. }) => {

@@ -1,4 +1,4 @@
-//! What the scheduler does in one situation after the other.
+//! Behaviour of the scheduler in single situations.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,7 @@ use evenkeel_core::time::Instant;
 
 use crate::driver::{KIB, NS_PER_S, at, drain, limit, one, pacing, read, run_until};
 
-/// 12: volumes that are due take turns: nobody is served a second time before everybody was served
-/// once.
+/// 12: due volumes take turns: none is more than two turns of dispatches ahead of another.
 #[test]
 fn p12_volumes_take_turns() {
     let mut scheduler = Scheduler::new(Instant::ZERO);
@@ -56,8 +55,8 @@ fn p12_volumes_take_turns() {
     }
 }
 
-/// 14 and 16: a large request goes out in quanta that are charged one by one, and a raise wakes it
-/// at once.
+/// 14 and 16: a large request is dispatched in quanta that are charged one by one, and a raised
+/// limit wakes it at once.
 #[test]
 fn a_large_request_goes_in_quanta() {
     let (mut scheduler, volume) = one(&pacing(limit(10), None));
@@ -82,7 +81,8 @@ fn quanta_of_a_larger_unit_are_paid_by_the_first() {
     scheduler.submit(at(0), volume, read(0, 0, 1 << 20)).unwrap();
     scheduler.submit(at(0), volume, read(1, 1 << 20, 512 * KIB)).unwrap();
     assert_eq!(drain(&mut scheduler).len(), 4);
-    // 1 MiB was paid with 50 ms saved; the next unit pays for whatever follows in it.
+    // The first unit leaves a debt of 0.95 MiB. The first quantum of the second unit pays all of
+    // it, so both quanta leave at 950 ms.
     let later = run_until(&mut scheduler, 2 * NS_PER_S);
     let times: Vec<u64> = later.iter().map(|(now, _)| *now).collect();
     assert_eq!(times, [950_000_000; 2]);
@@ -112,7 +112,7 @@ fn removing_a_volume_returns_what_waits_once_and_forgets_the_name() {
 fn a_lost_connection_takes_its_requests_along_uncharged() {
     let (mut scheduler, volume) = one(&pacing(limit(10), limit(1 << 20)));
     for handle in 0..10 {
-        // The odd ones are large: the byte limit would hold them up for a second each.
+        // Odd handles are large: the byte limit would delay each of them by a second.
         let length = if handle % 2 == 1 { 1 << 20 } else { 4 * KIB };
         scheduler.submit(at(0), volume, read(handle, u64::from(handle) << 30, length)).unwrap();
     }
@@ -201,7 +201,7 @@ fn balances_are_read_set_and_act_at_once() {
     assert_eq!(drain(&mut scheduler).len(), 1, "nothing saved: one may go, the next waits");
     scheduler.set_balances(at(0), volume, full);
     assert_eq!(drain(&mut scheduler).len(), 49);
-    // As a restart would: the balance is handed over to the next life of the volume.
+    // As at a restart: the volume that is added anew starts with the balance of the old one.
     let balances = scheduler.balances(at(0), volume);
     assert_eq!(balances.operations, Some(5_400_000 - 49));
     let _ = scheduler.remove(at(0), volume);
@@ -209,7 +209,7 @@ fn balances_are_read_set_and_act_at_once() {
     assert_eq!(scheduler.balances(at(0), volume), balances);
 }
 
-/// 23: idle costs nothing: no deadline is left once the queues are empty.
+/// 23: idle volumes cost nothing: no deadline is left once the queues are empty.
 #[test]
 fn p23_idle_volumes_ask_for_no_poll() {
     let mut scheduler = Scheduler::new(Instant::ZERO);

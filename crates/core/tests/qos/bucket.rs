@@ -21,7 +21,7 @@ fn pacer(rate: u64, tolerance_ns: u64) -> Bucket {
     Bucket::full(rate, Depth::time(Duration::from_ns(tolerance_ns)))
 }
 
-/// One thing that happens to a bucket: time passes, then a charge is asked for.
+/// One step of a bucket's history: time passes, then a charge is tried.
 fn steps(gap_ns: u64, cost: u64) -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0..=gap_ns, 1..=cost), 1..80)
 }
@@ -99,8 +99,8 @@ proptest! {
         let mut now = Instant::ZERO;
         for served in 0..count {
             let next = now + bucket.wait().unwrap();
-            // Just before each charge exactly floor(rate x T) + 1 have been served, the one at zero
-            // included.
+            // Before the charge at time T exactly floor(rate x T) charges have passed, the one at
+            // time zero included.
             let due = oracle::Tokens::inflow(rate, next.ns).floor();
             prop_assert_eq!(due, i128::from(served));
             bucket.settle(next.since(now));

@@ -1,4 +1,4 @@
-//! The few lines every test of the scheduler needs.
+//! Helpers of all tests of the scheduler.
 
 use evenkeel_core::qos::pacing::{Balances, Pacing};
 use evenkeel_core::qos::scheduler::{Dispatch, Io, Scheduler, VolumeIndex};
@@ -21,7 +21,7 @@ pub fn drain(scheduler: &mut Scheduler) -> Vec<Dispatch> {
     std::iter::from_fn(|| scheduler.poll_output()).collect()
 }
 
-/// Polls exactly when asked to, up to `end`, and says what was dispatched when.
+/// Polls at each deadline up to `end`. Returns each dispatch with its time.
 pub fn run_until(scheduler: &mut Scheduler, end: u64) -> Vec<(u64, Dispatch)> {
     let mut out = Vec::new();
     while let Some(timeout) = scheduler.poll_timeout().filter(|timeout| timeout.ns <= end) {

@@ -1,4 +1,4 @@
-//! What pacing promises, checked against oracles that share no code with it.
+//! Properties of pacing, checked against oracles that share no code with it.
 //!
 //! Property tests carry the number of the property they check: 1 to 8 are a bucket's, 10 to 27 the
 //! scheduler's. A failing property prints its smallest input; `PROPTEST_RNG_SEED=<n>` repeats a run

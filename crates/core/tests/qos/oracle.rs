@@ -16,8 +16,8 @@ impl Tokens {
         Self { whole, billionths: 0 }
     }
 
-    /// What flows in at `rate` tokens a second in `ns` nanoseconds: whole seconds first, then the
-    /// rest.
+    /// Returns the tokens that `rate` tokens a second bring in `ns` nanoseconds: whole seconds
+    /// first, then the rest.
     pub fn inflow(rate: u64, ns: u64) -> Self {
         let (seconds, rest) = (ns / NS_PER_S, ns % NS_PER_S);
         let part = u128::from(rate) * u128::from(rest);
@@ -43,7 +43,7 @@ impl Tokens {
     }
 }
 
-/// A bucket as the definition has it.
+/// A bucket, as in the definition.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub level: Tokens,

@@ -1,5 +1,6 @@
-//! What a volume alone should do, worked out the slow way: limits from the oracle, counting by
-//! prefix sums, deadlines rounded up to ticks. It knows no wheel, no slab and no turns.
+//! Expected dispatches of a volume that shares nothing, computed in the simplest way: limits from
+//! the oracle, counting by prefix sums, deadlines rounded up to ticks. There is no wheel, no slab
+//! and no round robin.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use crate::oracle::Bucket;
 
 const TICK_NS: u64 = 50_000;
 
-/// A quantum and when it should go.
+/// A quantum and the time at which it should be dispatched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Going {
     pub at: u64,
@@ -77,8 +78,8 @@ impl Limits {
         self.now = now;
     }
 
-    /// When and by which kind a cost is held up: the latest, operations before bytes before the
-    /// guard.
+    /// Returns until when a cost is held up, and by which kind of token: the latest time; at equal
+    /// times operations before bytes before the guard.
     fn held_until(&self, cost: &Cost) -> Option<(u64, usize)> {
         let mut held: Option<(u64, usize)> = None;
         for (kind, bucket) in &self.buckets {
@@ -133,7 +134,7 @@ impl ReferenceVolume {
         }
     }
 
-    /// Does everything that is to be done up to and including `now`.
+    /// Handles everything that is due up to and including `now`.
     pub fn advance(&mut self, now: u64) {
         while let Some(wake) = self.wake.filter(|wake| *wake <= now) {
             self.serve(wake);
@@ -177,7 +178,8 @@ impl ReferenceVolume {
         }
     }
 
-    /// Units opened so far is a function of the bytes in the run: a quantum pays the difference.
+    /// The number of units opened depends only on the bytes in the run: a quantum pays the
+    /// difference.
     fn cost(&self, io: &Io, done: u32, length: u32) -> (Cost, Run) {
         let write = match io.operation {
             Operation::Read => false,
@@ -200,7 +202,7 @@ impl ReferenceVolume {
         let opened = (after.div_ceil(unit) - before.div_ceil(unit)).max(u64::from(io.length == 0));
         let bytes = if self.rule.charge_whole_units { opened * unit } else { length.into() };
         let finished = done + length == io.length;
-        // A small or an empty request shares nothing of what it opened.
+        // The units opened by a small or an empty request are not shared with the next request.
         let run = if finished && io.length < self.rule.merge_bytes_min {
             None
         } else if io.length == 0 {

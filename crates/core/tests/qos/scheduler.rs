@@ -1,5 +1,5 @@
-//! Properties 10 to 27 as far as they are a volume's own: the scheduler against the reference, and
-//! what must hold however it is driven.
+//! Properties 10 to 27 of one volume: the scheduler against the reference, and invariants under
+//! every order of calls.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A request: how long after the one before, what, where (often right behind it), how much.
+/// A request: time after the one before, operation, offset if it does not continue the one before,
+/// and length.
 #[derive(Clone, Debug)]
 struct Arrival {
     gap_ns: u64,
@@ -94,8 +95,8 @@ fn requests(arrivals: &[Arrival]) -> Vec<(u64, Io)> {
 }
 
 proptest! {
-    /// The whole stage at once: same quanta, same nanosecond, same account, for several volumes
-    /// side by side. (Properties 5, 11, 14 and 27 of the volume follow from it.)
+    /// Scheduler and reference agree on quanta, times to the nanosecond and counters, for several
+    /// volumes at once. (Properties 5, 11, 14 and 27 of a volume follow from it.)
     #[test]
     fn p06_p27_the_scheduler_does_what_the_reference_does(
         volumes in prop::collection::vec((any_pacing(), arrivals(60)), 1..4),
@@ -147,9 +148,8 @@ proptest! {
         }
     }
 
-    /// 1, 10, 11, 25: driven late and at odd times, requests of a volume stay in order, none is
-    /// lost or doubled, no window exceeds the limit, and a poll leaves nothing behind that is a
-    /// tick overdue.
+    /// 1, 10, 11, 25: when polled late and at odd times, requests of a volume stay in order, none
+    /// is lost or doubled, no window exceeds the limit, and after a poll none is overdue by a tick.
     #[test]
     fn p10_p11_p25_late_polls_lose_nothing_and_exceed_nothing(
         rate in 1..20_000u64, count in 1..400u32,
@@ -177,8 +177,8 @@ proptest! {
                     break;
                 }
             }
-            // 10: everything whose limit has been ready for a tick has gone.
-            // (Gaps are at most 5 ms, far below the tolerance: nothing is forfeited.)
+            // 10: every request whose limit has been ready for a tick was dispatched. (Gaps are at
+            // most 5 ms, far below the tolerance: no tokens are lost.)
             let tick = now.saturating_sub(50_000);
             let due = rate * (tick + NS_PER_S / 20) / NS_PER_S + 1;
             prop_assert!(served.len() as u64 >= due.min(count.into()), "{} of {due}", served.len());
@@ -186,7 +186,8 @@ proptest! {
             let queued = u64::from(counters.queued_requests);
             prop_assert_eq!(counters.requests + queued, u64::from(count));
         }
-        // Rounded down each, and one charge more.
+        // Of the two, one is for the two terms rounded down, and one for the charge that takes the
+        // level below zero.
         let bound = |ns: u64| (rate * ns / NS_PER_S + rate / 20 + 2) as usize;
         for first in 0..served.len() {
             for last in first..served.len() {
@@ -203,7 +204,7 @@ proptest! {
         changes in prop::collection::vec((1..50_000u64, 1..30_000_000u64, 0..4u32), 1..60),
     ) {
         let mut rate = 1_000;
-        // Little is saved, so that little can hide a gain.
+        // The tolerance is small, so that saved tokens cannot hide a gain.
         let shallow = |operations| {
             Pacing { tolerance: Duration::from_ms(1), ..pacing(operations, None) }
         };
@@ -229,7 +230,7 @@ proptest! {
             rate = new_rate;
             let mut change = shallow(limit(rate));
             if kind == 0 {
-                // Through another type and back: credits that appear bring nothing.
+                // As a change to a type with credits and back: the new credits must not add tokens.
                 let credit = Some(CreditLimit { refill_per_second: rate, capacity: 1 << 40 });
                 change.operations = Some(Limit { per_second: rate, credit });
             }
@@ -256,7 +257,7 @@ proptest! {
             for (jumpy, (scheduler, volume)) in both.iter_mut().enumerate() {
                 scheduler.poll(at(now));
                 if jumpy == 1 {
-                    // Whatever is asked at an earlier time happens at the latest one.
+                    // A call with an earlier time acts as one at the latest time.
                     let before = at(now.saturating_sub(back));
                     backwards += u64::from(before < at(now));
                     scheduler.poll(before);
@@ -296,7 +297,8 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// 27: while a volume is backlogged, every nanosecond is either a limit's or our own lateness.
+    /// 27: while a volume is backlogged, every nanosecond counts as held up by a limit or as
+    /// lateness of the scheduler.
     #[test]
     fn p27_exceeded_times_sum_to_the_time_held_up(
         operations in 1..5_000u64, bytes in 4_096..50_000_000u64,

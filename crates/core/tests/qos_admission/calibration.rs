@@ -1,4 +1,4 @@
-//! What measurements of devices that are known come to.
+//! Results of measurements of simulated devices whose properties are known.
 
 use super::disk::{Cost, Disk, Loop, NS_PER_S, Seen, Writes, service};
 use evenkeel_core::ids::VolumeId;
@@ -15,13 +15,13 @@ const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
 
 const REFERENCE: u32 = 16 << 10;
 
-/// Measures as the engine does, in virtual time, each load for so long.
+/// Measures as the engine does, in virtual time, with each load for `span` nanoseconds.
 fn measure(disk: &Disk, span: u64) -> Measurements {
     let mut disk = disk.clone();
     let mut now = 0;
     let mut run = |depth: u32, length: u32, writes: Writes| -> (Seen, Duration) {
         let seen = Loop { depth, length, writes }.run(&mut disk, now, span);
-        // What is still under way ends before the next begins.
+        // Requests in flight end before the next load begins.
         now = disk.idle_at();
         (seen, Duration::from_ns(span))
     };
@@ -65,8 +65,8 @@ fn near(found: f64, truth: f64, part: f64) -> bool {
     (found / truth - 1.0).abs() <= part
 }
 
-/// Channels divided by cost is what the device delivers, at every length, however long the path to
-/// it is; and the channels are what keeps it busy through that path.
+/// Channels found / cost found is the rate of the device at every length and for every path time.
+/// The channels found are the depth that keeps the device busy through that path.
 #[test]
 fn a_device_is_found_as_it_is() {
     let devices: [(usize, Cost, Cost); 4] = [
@@ -101,8 +101,8 @@ fn a_device_is_found_as_it_is() {
     }
 }
 
-/// A cache that takes 256 MiB at memory's speed promises nothing: writes cost what its draining
-/// gives.
+/// A cache that takes 256 MiB at memory speed does not raise the floor: the cost of writes is that
+/// of draining it.
 #[test]
 fn what_is_fast_for_a_while_is_not_sold() {
     let mut disk = Disk::new(16, (80_000, 1_000), (10_000, 0));
@@ -179,7 +179,7 @@ fn part(count: u64, ms: u64) -> MixedPart {
     MixedPart { reads: count / 2, writes: count - count / 2, elapsed: Duration::from_ms(ms) }
 }
 
-/// Costs are whole nanoseconds, so a rate comes back but for one.
+/// Asserts the rate to within one request a second: costs are whole nanoseconds.
 fn assert_rate(found: &Calibration, per_second: u64) {
     assert!(found.mixed_per_second().abs_diff(per_second) <= 1, "{per_second}: {found:?}");
 }
@@ -204,11 +204,11 @@ fn the_floor_is_the_worst_whole_second() {
         assert_rate(&found, per_second);
     };
     check(vec![part(41_000, 1_000), part(30_000, 1_000), part(41_000, 1_000)], 30_000);
-    // Parts of a second count together: a pause in one of them is not a slow second.
+    // Parts of a second count together: a pause in one part is not a slow second.
     let half = || part(20_500, 500);
     check(vec![half(), part(16_500, 500), half(), half()], 37_000);
     check(vec![part(4_100, 100), part(3_100, 100)], 36_000);
-    // What is left at the end belongs to the second before.
+    // A rest at the end belongs to the second before it.
     check(vec![half(), half(), part(100, 10)], 40_693);
 }
 
@@ -234,13 +234,13 @@ fn what_was_not_measured_is_named() {
     assert!(wrong(stuck).starts_with("no request of the lasting load"));
 }
 
-/// Sum of the squares of the relative errors.
+/// Returns the sum of the squares of the relative errors.
 fn error_of(points: &[Point], base: f64, slope: f64) -> f64 {
     let off = |p: &Point| (base + slope * f64::from(p.length)) / p.ps as f64 - 1.0;
     points.iter().map(|p| off(p) * off(p)).sum()
 }
 
-/// The best line by looking everywhere: for each base of a fine grid the slope that is best.
+/// Returns the least error, by search: the best slope for each base of a fine grid.
 fn best_error(points: &[Point]) -> f64 {
     let most = points.iter().map(|p| p.ps).max().unwrap() as f64;
     (0..=20_000)
@@ -272,7 +272,8 @@ proptest! {
         let found = fit(&points).unwrap();
         let LinearCost { base, byte_ps } = found.cost;
         let ours = error_of(&points, base.ns as f64 * 1e3, f64::from(byte_ps));
-        // Bases are whole nanoseconds and slopes whole picoseconds, of at least 900,000.
+        // Bases are whole nanoseconds and slopes whole picoseconds; the fitted values are at least
+        // 900,000 ps.
         let rounding = 4.0 * 0.01 * 0.01;
         prop_assert!(ours <= best_error(&points) * 1.01 + rounding * 0.05, "{ours} {found:?}");
         for point in &points {

@@ -1,5 +1,6 @@
-//! A device in virtual time, for calibration and drift: channels in the order of arrival, costs, a
-//! write cache, a path to it that takes time of its own, slowdowns and stalls.
+//! A device in virtual time, for calibration and drift: channels that serve requests in the order
+//! of arrival, costs, a write cache, a path to the device with a latency of its own, slowdowns and
+//! stalls.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,12 +18,12 @@ pub fn service((base, per_kib): Cost, length: u32) -> u64 {
 pub struct Disk {
     pub read: Cost,
     pub write: Cost,
-    /// Bytes of the write cache, and what leaves it in a second.
+    /// Bytes of the write cache, and bytes a second that leave it.
     pub cache: Option<(u64, u64)>,
-    /// What a request takes beside the device.
+    /// Time of a request outside the device, in nanoseconds.
     pub path_ns: u64,
     pub percent: u64,
-    /// Nobody is served before this.
+    /// Time before which no request is served.
     pub stalled_until: u64,
     cached: u64,
     cached_at: u64,
@@ -45,12 +46,12 @@ impl Disk {
         }
     }
 
-    /// When it will have nothing to do.
+    /// Returns the time at which all requests are done.
     pub fn idle_at(&self) -> u64 {
         self.free_at.iter().map(|Reverse(at)| *at).max().unwrap_or(0)
     }
 
-    /// When a request that is given now is answered.
+    /// Returns the time at which a request that is submitted now is answered.
     pub fn give(&mut self, now: u64, is_write: bool, length: u32) -> u64 {
         let Reverse(free_at) = self.free_at.pop().unwrap();
         let begin = now.max(free_at).max(self.stalled_until);
@@ -69,17 +70,16 @@ impl Disk {
     }
 }
 
-/// What a closed loop saw.
+/// Requests that a closed loop completed.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub reads: u64,
     pub writes: u64,
-    /// Of each, in order of their ends.
+    /// Latencies of all requests, in the order of their ends.
     pub latencies: Vec<u64>,
 }
 
-/// Keeps `depth` requests under way from `start` on for so long; every other one of `mixed` is a
-/// write. Tells when it was over.
+/// A load that keeps `depth` requests in flight.
 pub struct Loop {
     pub depth: u32,
     pub length: u32,

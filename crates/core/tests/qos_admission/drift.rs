@@ -1,4 +1,4 @@
-//! Drift on simulated devices: what is noticed, when, and what is not.
+//! Drift on simulated devices: which slowdowns are noticed, when, and which are not.
 
 use super::disk::{Disk, NS_PER_S, service};
 use evenkeel_core::qos::admission::calibration::drift::{
@@ -15,8 +15,8 @@ fn disk() -> Disk {
     Disk::new(8, (80_000, 4_096), (80_000, 4_096))
 }
 
-/// Keeps `depth` requests under way on a device that `change` may alter before each second; the
-/// changes of what may be sold, with the second in which they came.
+/// Keeps `depth` requests in flight on a device that `change` may alter before each second. Returns
+/// the changes of the part that may be sold, with the second of each.
 fn run(
     disk: Disk,
     depth: usize,
@@ -27,7 +27,7 @@ fn run(
     run_mixed(disk, &vec![length; depth], seconds, change)
 }
 
-/// The same with requests of these lengths, each of which follows itself.
+/// Does the same with one request of each length in flight; a completed one is submitted again.
 fn run_mixed(
     mut disk: Disk,
     lengths: &[u32],
@@ -40,7 +40,7 @@ fn run_mixed(
     let mut under_way = BinaryHeap::new();
     let mut second = 0;
     change(0, &mut disk);
-    // What is under way, beside whom, and what all of it needs.
+    // Predicted time of all requests in flight.
     let mut needed = 0;
     let give = |now, length, disk: &mut Disk, others, needed: &mut u64| {
         let others = (u32::try_from(others).unwrap(), *needed);
@@ -79,7 +79,7 @@ fn a_device_that_is_what_it_was_changes_nothing() {
     }
 }
 
-/// Small ones wait for large ones, and longer than for their like.
+/// Small requests wait for large ones, and longer than for small ones.
 #[test]
 fn requests_of_many_lengths_are_no_drift() {
     for (small, large) in [(32, 32), (56, 8), (8, 56), (4, 4), (1, 63)] {
@@ -91,7 +91,8 @@ fn requests_of_many_lengths_are_no_drift() {
     }
 }
 
-/// Without use, what was seen is forgotten, and reported again if it is still so.
+/// A drift is forgotten while the device is not used, and reported again if the device is still
+/// slow.
 #[test]
 fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
     let (mut drift, _) = run(disk(), 16, 16 * KIB, 20, |_, disk| disk.percent = 330);
@@ -115,7 +116,7 @@ fn a_device_at_rest_recovers_and_shows_by_use_if_it_has_not() {
         drift.completed(at, 1_000_000, Duration::from_us(3_300));
     }
     assert!(drift.sold_ppm() < 400_000, "{drift:?}");
-    // Whoever uses it is judged by that, and not by the time that passes.
+    // The time of rest counts from the last judgement of the device in use.
     assert!(drift.poll_timeout().unwrap() + Duration::from_secs(2) > at + REST);
 }
 
@@ -155,7 +156,7 @@ fn a_broken_device_still_sells_something() {
     assert_eq!(drift.sold_ppm(), SOLD_MIN_PPM.max(1_000_000 / 8 / 50_000 * 50_000));
 }
 
-/// A stall now and then is not a slow device, however little is under way.
+/// A short stall at times is not a slow device, even with few requests in flight.
 #[test]
 fn stalls_are_no_drift() {
     for depth in [1, 8, 64] {
@@ -168,7 +169,7 @@ fn stalls_are_no_drift() {
     }
 }
 
-/// A few requests say nothing, however slow.
+/// A few requests prove nothing, however slow they are.
 #[test]
 fn little_is_not_enough() {
     let mut drift = Drift::new(Instant::ZERO);

@@ -1,4 +1,4 @@
-//! Floors that an operator names, parts of a floor, and reservations of I/Os and bytes at once.
+//! Floors given by an operator, parts of a floor, and reservations of I/Os and bytes together.
 
 use evenkeel_core::ids::VolumeId;
 use evenkeel_core::qos::admission::{
@@ -70,7 +70,7 @@ fn a_part_of_a_device_sells_so_much_less_and_never_more_than_all() {
 
 #[test]
 fn what_time_is_worth_is_rounded_the_way_that_is_asked_for() {
-    // 16,384,000 ns each: no time but that of the bytes.
+    // An operation needs 16,384,000 ns, all of it for its bytes.
     let floor = figure(128, 2).floor();
     assert_eq!(floor.reference_operations(16_383_999), 0);
     assert_eq!(floor.reference_operations_up(16_383_999), 1);
@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(ledger.per_second_max(volume(1), &large), mibps);
     }
 
-    /// Of all a volume may do within its two limits, the reservation takes the most.
+    /// The reservation costs at least as much as any use within the volume's two limits.
     #[test]
     fn the_reservation_covers_every_mix(
         operations in 1_u32..100_000, each in 1_u32..262_144, used in 0_u32..100_000,

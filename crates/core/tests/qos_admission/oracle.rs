@@ -1,4 +1,4 @@
-//! Admission without books: every sum is made anew, volume by volume, from the definition.
+//! Admission without a ledger: every sum is computed anew, volume by volume, from the definition.
 
 use evenkeel_core::qos::admission::{Costs, DeviceFloor, DomainFloor, LinearCost, Resource};
 
@@ -41,7 +41,7 @@ impl PlainReservation {
 }
 
 impl World {
-    /// What may be sold of a resource; `None` is not limited.
+    /// Returns the amount of a resource that may be sold; `None` is unlimited.
     pub fn bound(&self, resource: Resource) -> Option<u64> {
         let floor = match resource {
             Resource::DeviceTime => Some(self.device.time_ns_per_second),
@@ -53,7 +53,7 @@ impl World {
         floor.map(|floor| u64::try_from(u128::from(floor) * share / 1_000_000).unwrap())
     }
 
-    /// What `volume` takes of a resource.
+    /// Returns the demand of `volume` for a resource.
     pub fn part(&self, volume: &PlainReservation, resource: Resource) -> u128 {
         match resource {
             Resource::DeviceTime => volume.time(self.device.costs),
@@ -71,8 +71,8 @@ impl World {
         volumes.map(|volume| self.part(volume, resource)).sum()
     }
 
-    /// Whether `new` may join `others`, in place of `old`: no sum that it raises ends above its
-    /// bound.
+    /// Returns whether `new` may join `others`, in place of `old`: no sum that it raises ends above
+    /// its bound.
     pub fn admits(
         &self,
         others: &[&PlainReservation],

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::oracle::{PlainReservation, World};
 
-/// Small numbers often, so that floors are met exactly; and the ends of the range.
+/// Mostly small numbers, so that floors are met exactly, and sometimes the ends of the range.
 fn number(small: u64) -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..=small, 1 => Just(u64::MAX), 1 => any::<u64>()]
 }
@@ -57,17 +57,17 @@ fn volume() -> impl Strategy<Value = PlainReservation> {
     )
 }
 
-/// One thing that happens to the books.
+/// One change of the ledger.
 #[derive(Clone, Debug)]
 enum BooksCall {
-    /// Asks, and enters what is admitted.
+    /// Consults the ledger, and enters an admitted reservation.
     Admit(u8, PlainReservation),
-    /// The volume's present reservation at another rate.
+    /// Consults for the volume's present reservation at another rate.
     Resize(u8, u32),
     Enter(u8, PlainReservation),
     Remove(u8),
     SetDevice(DeviceFloor),
-    /// The device delivers this many in a thousand of what it did.
+    /// Sets the device's time to this many thousandths of the present one.
     Drift(u16),
     SetDomain(DomainFloor),
 }
@@ -85,7 +85,7 @@ fn call() -> impl Strategy<Value = BooksCall> {
     ]
 }
 
-/// The ledger and the oracle's world, driven together.
+/// The ledger and the oracle's world, which receive the same calls.
 struct Pair {
     ledger: Ledger,
     world: World,
@@ -140,7 +140,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Asks both, compares, and on a refusal checks that it names the largest that fits.
+    /// Consults both and compares the answers; a refusal must name the largest rate that fits.
     fn admit(&mut self, v: u8, new: PlainReservation) -> Result<(), TestCaseError> {
         let others: Vec<_> = self.volumes.iter().filter(|(k, _)| **k != v).map(|o| o.1).collect();
         let old = self.volumes.get(&v);
@@ -177,7 +177,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Every sum of the books is what adding up anew gives, to the last unit.
+    /// Compares every sum of the ledger with the oracle's, to the last unit.
     fn compare(&self) -> Result<(), TestCaseError> {
         for resource in Resource::ALL {
             let usage = self.ledger.usage(resource);

@@ -21,7 +21,7 @@ fn volume(number: u128) -> VolumeId {
     VolumeId::from_bits(number)
 }
 
-/// One device in a machine without limits of its own.
+/// Returns the ledger of one device in a machine without limits of its own.
 fn single() -> Ledger {
     within(DomainFloor::UNLIMITED)
 }
@@ -30,7 +30,7 @@ fn within(domain: DomainFloor) -> Ledger {
     Ledger::new(DEVICE, domain, SOLD_SHARE_PPM)
 }
 
-/// Asks, and enters what is admitted.
+/// Consults the ledger, and enters an admitted reservation.
 fn admit(ledger: &mut Ledger, number: u128, asked: Reservation) -> Result<(), Refused> {
     ledger.consult(volume(number), &asked)?;
     Ok(ledger.enter(volume(number), asked)?)

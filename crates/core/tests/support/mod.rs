@@ -1,4 +1,4 @@
-//! What the tests of several targets need: times, limits, and chance from a seed.
+//! Times, limits and seeded random numbers for the tests of several targets.
 
 #![allow(dead_code)] // no target needs all of it
 
@@ -19,13 +19,13 @@ pub fn limit(per_second: u64) -> Option<Limit> {
     Some(Limit { per_second, credit: None })
 }
 
-/// Limits that count as an SSD type's do and save 50 ms worth.
+/// Returns limits that count like an SSD type's, with a tolerance of 50 ms.
 pub fn pacing(operations: Option<Limit>, bytes: Option<Limit>) -> Pacing {
     let tolerance = Duration::from_ms(50);
     Pacing { counting: CountingRule::SSD, tolerance, operations, bytes }
 }
 
-/// A generator that knows its seed, so that a failure says how to repeat the run.
+/// A generator with its seed, so that the message of a failure can say how to repeat the run.
 pub struct Rng {
     seed: u64,
     random: Random,
@@ -36,19 +36,20 @@ impl Rng {
         Self { seed, random: Random::from_state(seed) }
     }
 
-    /// Seeded by `EVENKEEL_SEED`, or by a constant: a plain run is always the same run.
+    /// Returns a generator seeded by `EVENKEEL_SEED`, or else by a constant, so that a plain run is
+    /// always the same.
     pub fn from_environment() -> Self {
         let seed = std::env::var("EVENKEEL_SEED").ok().and_then(|seed| seed.parse().ok());
         Self::new(seed.unwrap_or(20_251_121))
     }
 
-    /// The command that repeats tests with this seed; `selection` is what `cargo test` needs to
-    /// find them.
+    /// Returns the command that repeats tests with this seed; `selection` is the arguments with
+    /// which `cargo test` selects them.
     pub fn replay(&self, selection: &str) -> String {
         format!("replay: EVENKEEL_SEED={} cargo test {selection}", self.seed)
     }
 
-    /// Uniform in `low..=high`.
+    /// Returns a uniform number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }

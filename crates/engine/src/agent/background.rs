@@ -1,5 +1,5 @@
-//! Work that no client asked for, in the caller's thread: what is stored is read and held to its
-//! checksums, snapshots are copied. Each piece has a permit of the core that schedules all of it.
+//! Background work in the caller's thread: stored data is read and verified against its checksums,
+//! snapshots are copied. Each piece has a permit from the core that schedules all such work.
 
 use super::{EngineAgent, failed};
 use crate::reactor::{Message, Probe, Wanted};
@@ -16,22 +16,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-/// The core that schedules such work.
+/// The core that schedules background work.
 const CORE: u16 = 0;
-/// Bytes that one call reads at most, and places that it looks at.
+/// Limits of one call: bytes that it reads, and extents that it examines.
 const VERIFIED_BYTES_MAX: u64 = 16 << 20;
 const PLACES_MAX: usize = 64;
-/// The most rotten places that one call tells.
+/// Maximum number of damaged places that one call returns.
 const ROTTEN_MAX: usize = 64;
-/// What has a checksum of its own.
+/// Bytes with a checksum of their own.
 const BLOCK_BYTES: u64 = 4_096;
-/// What one question for holes asks for: all that it may. The answer ends where that is known
-/// without much work.
+/// Maximum length of one query for holes. The store's answer ends earlier where the rest would cost
+/// it much work.
 const ASKED_BYTES_MAX: u64 = u32::MAX as u64 - (BLOCK_BYTES - 1);
-/// A volume that has gone to another core is looked for so often.
+/// Attempts to reach a volume that moves between cores.
 const TRIES: u32 = 3;
 
-/// What such work is done for.
+/// Purpose of background work; its bytes are counted by it.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     Verify,
@@ -39,7 +39,7 @@ pub(super) enum Work {
     Fill,
 }
 
-/// The limit of all such work, and what was done.
+/// Limit of all background work, and counters of its bytes.
 pub(super) struct Background {
     bytes_per_second: AtomicU64,
     waiting: AtomicU32,
@@ -60,7 +60,7 @@ impl Default for Background {
     }
 }
 
-/// The right to read or write so many bytes; it ends when this is dropped.
+/// Permission to read or write a number of bytes. It ends when this is dropped.
 pub(super) struct Permit<'a> {
     agent: &'a EngineAgent,
     ticket: Ticket,
@@ -72,13 +72,13 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// How a place of a volume is.
+/// Result of verifying the beginning of an extent; each variant has its length in bytes.
 enum Place {
-    /// Bytes without data.
+    /// The bytes are without data.
     Hole(u64),
-    /// Bytes that were read.
+    /// The bytes were read and match their checksums.
     Sound(u64),
-    /// They were read, and this is where they are not as they were written.
+    /// The bytes were read; the blocks at these offsets do not have the data that was written.
     Rotten(u64, Vec<u64>),
 }
 
@@ -107,7 +107,7 @@ impl EngineAgent {
         }
     }
 
-    /// Waits until the device has time for `bytes`, at most a quantum's, and counts them as
+    /// Waits until the device has time for `bytes`, limited to one quantum, and counts them as
     /// done.
     pub(super) fn permit(&self, work: Work, bytes: u64) -> Result<Permit<'_>, Failed> {
         let bytes = bytes.min(QUANTUM_BYTES_MAX.into());
@@ -146,9 +146,9 @@ impl EngineAgent {
         Ok(Permit { agent: self, ticket })
     }
 
-    /// Has a unit of a snapshot go in quanta that each have a permit before it goes as a whole: the
-    /// permits that are not the last end at once, so the device may have more of it in flight than
-    /// one quantum.
+    /// Waits for permits for all quanta of a snapshot's unit, which is read or written as a whole.
+    /// Returns the last permit. The others end at once, so the device may have more of the unit in
+    /// flight than one quantum.
     pub(super) fn permit_unit(&self, work: Work) -> Result<Permit<'_>, Failed> {
         let quantum = u64::from(QUANTUM_BYTES_MAX);
         let mut permit = self.permit(work, quantum)?;
@@ -158,12 +158,12 @@ impl EngineAgent {
         Ok(permit)
     }
 
-    /// Reads a volume from a byte on, and tells what is not as it was written.
+    /// Verifies a volume from `offset` on. Returns the damaged places, and where to continue.
     pub(super) fn verify(&self, id: VolumeId, offset: u64) -> Result<Verified, Failed> {
         let entry = self.directory.get(id).ok_or_else(|| not_served(id))?;
         let size = entry.geometry.size.0;
         let (mut at, mut bytes, mut rotten) = (offset / BLOCK_BYTES * BLOCK_BYTES, 0, Vec::new());
-        // What the last question has told of the bytes from there on.
+        // Extents of the last block status that are not verified yet, from `at` on.
         let mut ahead = VecDeque::new();
         for _ in 0..PLACES_MAX {
             if at >= size || bytes >= VERIFIED_BYTES_MAX || rotten.len() >= ROTTEN_MAX {
@@ -194,14 +194,15 @@ impl EngineAgent {
         Ok(Verified { next: (at < size).then_some(at), bytes: ByteCount(bytes), rotten })
     }
 
-    /// Asks where the holes are from a byte on. It costs what a block costs.
+    /// Asks the store for the extents from `at` on. The query is charged like the read of one
+    /// block.
     fn look_ahead(&self, id: VolumeId, at: u64, left: u64) -> Result<VecDeque<Extent>, Failed> {
         let _permit = self.turn(BLOCK_BYTES, false)?;
         let asked = left.min(ASKED_BYTES_MAX);
         let status = self.probe(id, Operation::BlockStatus, at, asked)?;
         match status.result {
             Ok(()) => Ok(status.extents.into()),
-            // Where it cannot be told, reading tells what is wrong.
+            // If the store cannot tell, the read finds the damaged blocks.
             Err(Failure::Rotten | Failure::Io) => {
                 let length = left.min(QUANTUM_BYTES_MAX.into()) as u32;
                 Ok(VecDeque::from([Extent { length, hole: false, zero: false }]))
@@ -210,7 +211,7 @@ impl EngineAgent {
         }
     }
 
-    /// Reads the beginning of an extent, at most a quantum; passes over a hole.
+    /// Reads the beginning of an extent, at most a quantum; skips a hole.
     fn verify_place(&self, id: VolumeId, at: u64, extent: Extent) -> Result<Place, Failed> {
         if extent.hole {
             return Ok(Place::Hole(extent.length.into()));
@@ -238,7 +239,7 @@ impl EngineAgent {
         Ok(Place::Rotten(length, rotten))
     }
 
-    /// Has a volume's core read something, wherever it is.
+    /// Reads from a volume, or asks for its extents, through its home core.
     fn probe(
         &self,
         id: VolumeId,
@@ -256,7 +257,7 @@ impl EngineAgent {
             match answer.recv_timeout(self.answer_max) {
                 Ok(completion) => return Ok(completion),
                 Err(RecvTimeoutError::Timeout) => return Err(self.no_answer()),
-                // It is going to another core, or away.
+                // The volume moves to another core, or is being closed.
                 Err(RecvTimeoutError::Disconnected) => {
                     drop(self.placement());
                 }
@@ -265,7 +266,7 @@ impl EngineAgent {
         Err(not_served(id))
     }
 
-    /// Reads what the store needs beside the data, from a place on.
+    /// Verifies the store's own data (tables, logs, maps) from `place` on.
     pub(super) fn verify_store(&self, place: u64) -> Result<Verified, Failed> {
         let (mut next, mut bytes, mut rotten) = (Some(place), 0, Vec::new());
         for _ in 0..PLACES_MAX {
@@ -278,13 +279,12 @@ impl EngineAgent {
             (next, bytes) = (looked.next, bytes + looked.bytes);
             rotten.extend(looked.rotten);
         }
-        // What memory still knows is written anew.
+        // Damaged data of which the store still has a copy in memory is rewritten.
         self.attend_all();
         Ok(Verified { next, bytes: ByteCount(bytes), rotten })
     }
 
-    /// Reads a snapshot from a unit on, and tells in which units something is not as it was
-    /// written: the bytes at which they begin.
+    /// Verifies a snapshot from the unit `first` on. Returns the first bytes of its damaged units.
     pub(super) fn verify_snapshot(&self, id: SnapshotId, first: u64) -> Result<Verified, Failed> {
         let snapshots = self.snapshots()?;
         let (mut bytes, mut rotten) = (0, Vec::new());

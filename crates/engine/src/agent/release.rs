@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{MutexGuard, PoisonError};
 
-/// How far a volume has come that is given up, and whose end was not told yet.
+/// Progress of giving a volume up.
 pub(super) enum Release {
-    /// Its home was asked.
+    /// Its home was asked, and has not answered in time.
     Asked(Receiver<Option<CreditReport>>),
-    /// Its home has forgotten it; its store may still be on its way to being closed.
+    /// Its home has removed it; its store may not be closed yet.
     GivenUp(CreditReport),
 }
 
 impl EngineAgent {
-    /// Gives a volume up; what it has left. Returns when another data plane can open it.
+    /// Gives a volume up. Returns its remaining credits, once another data plane can open it.
     pub(super) fn release(&self, id: VolumeId) -> Result<CreditReport, Failed> {
         let _turn = self.turns.take(id);
         self.hear_of(id)?;
@@ -30,7 +30,8 @@ impl EngineAgent {
         }
         let report = given_up.map_or_else(|| self.give_up(id), Ok)?;
         self.pool.wait_closed(id).map_err(failed)?;
-        // A mark that is written later would outlive what another data plane ends.
+        // A mark that is written later could outlast the time in which another data plane removes
+        // it.
         if !self.flush_marks.leave(id, self.answer_max) {
             return Err(self.no_answer());
         }
@@ -38,7 +39,7 @@ impl EngineAgent {
         Ok(report)
     }
 
-    /// Refuses to give up an attached volume of which a flush has failed. Its mark may not be
+    /// Returns an error if the volume is attached and a flush of it has failed. Its mark may not be
     /// written; another data plane would report flushes as successful again.
     fn keep_failed(&self, id: VolumeId) -> Result<(), Failed> {
         let entry = self.directory.get(id);
@@ -57,8 +58,8 @@ impl EngineAgent {
 
     fn give_up(&self, id: VolumeId) -> Result<CreditReport, Failed> {
         let answer = {
-            // Not while it is on its way from one core to another. Without attachments it stays
-            // where it is, so nobody else has to wait for what its store works on.
+            // Not while the volume moves from one core to another. Without attachments it stays on
+            // its core, so the lock is not held while its store finishes.
             let _guard = self.placement();
             let Some(mut entry) = self.directory.get(id) else {
                 return Ok(CreditReport::default());
@@ -79,8 +80,8 @@ impl EngineAgent {
         }
     }
 
-    /// Whether the home of a volume that is given up has answered. Until it has, it is told nothing
-    /// new, and nobody waits for it again.
+    /// Returns an error while the home of a volume that is given up has not answered. Until then
+    /// the home receives no new command for the volume, and no other thread waits for it.
     pub(super) fn hear_of_release(&self, id: VolumeId) -> Result<(), Failed> {
         let answer = match self.releases().get(&id) {
             Some(Release::Asked(answer)) => answer.try_recv(),
@@ -89,24 +90,24 @@ impl EngineAgent {
         match answer {
             Ok(report) => _ = self.forget(id, report),
             Err(TryRecvError::Empty) => return Err(self.no_answer()),
-            // It has ended.
+            // The reactor has ended.
             Err(TryRecvError::Disconnected) => _ = self.releases().remove(&id),
         }
         Ok(())
     }
 
-    /// Strikes a volume out that its home has given up. What it has left is kept until it is told.
+    /// Removes a volume that its home has given up from the directory. Keeps its remaining credits
+    /// until they are returned.
     fn forget(&self, id: VolumeId, report: Option<CreditReport>) -> CreditReport {
         self.directory.remove(id);
         let mut report = report.unwrap_or_default();
-        // Others of these hosts' volumes go on to use what they have.
+        // Hosts that still have volumes here keep their credits.
         report.hosts.retain(|(host, _)| !self.directory.is_attached(*host));
         self.releases().insert(id, Release::GivenUp(report.clone()));
         report
     }
 
-    /// A volume is to be here again, or nowhere: what it had left when it was given up is of no
-    /// use any more.
+    /// Drops the remaining credits of a volume that was given up: it is applied again, or deleted.
     pub(super) fn forget_release(&self, id: VolumeId) {
         self.releases().remove(&id);
     }
@@ -139,7 +140,7 @@ mod tests {
     const ID: VolumeId = VolumeId::from_bits(1);
     const SIZE: ByteCount = ByteCount(1 << 20);
 
-    /// A pool in memory that closes volumes when the test says so.
+    /// A pool in memory that reports volumes as closed once the test sets `is_closed`.
     #[derive(Default)]
     struct Closing {
         memory: MemoryPool,
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// An agent whose only core answers when the test does.
+    /// Creates an agent whose only core answers when the test does.
     fn agent(pool: Arc<Closing>) -> (EngineAgent, Arc<[Inbox]>, Arc<Directory>) {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let directory = Arc::new(Directory::default());
@@ -199,8 +200,8 @@ mod tests {
         ack
     }
 
-    /// Whatever hangs, the store below a core or the pool that closes it: what is left of a volume
-    /// is told once it is closed.
+    /// A release is repeated while the core or the pool takes long, and returns the remaining
+    /// credits once the volume is closed.
     #[test]
     fn a_release_that_takes_long_is_repeated_until_the_volume_is_closed() {
         let pool = Arc::new(Closing::default());

@@ -1,8 +1,8 @@
 //! Snapshots: begun and deleted in the caller's thread, made by the core that serves the volume.
 //!
-//! What is wanted of an open volume waits in the pool until its store attends, so every call here
-//! ends by telling the cores of the volumes that the pool names. Where a volume is opened or comes
-//! from another core, its store attends, too.
+//! A request for an open volume waits in the pool until the volume's store attends to it, so every
+//! call here ends by notifying the cores of the volumes that the pool names. A store attends, too,
+//! when its volume is opened or comes from another core.
 
 use super::background::Work;
 use super::{EngineAgent, failed};
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tracing::warn;
 
-/// Volumes that tell nobody what their stores finish, until this is dropped.
+/// Volumes whose stores report no completed request, until this is dropped.
 struct HeldVolumes<'a> {
     agent: &'a EngineAgent,
     homes: &'a [(VolumeId, u16)],
@@ -39,7 +39,7 @@ impl<'a> HeldVolumes<'a> {
 impl Drop for HeldVolumes<'_> {
     fn drop(&mut self) {
         for (id, home) in self.homes {
-            // Whatever a core does at the moment, it reads this behind the call to hold.
+            // The core reads this message after the one that holds the volume.
             let _: Receiver<bool> = self.agent.post(*home, |ack| Message::Hold(*id, false, ack));
         }
     }
@@ -52,20 +52,20 @@ fn not_made(of: VolumeId, id: SnapshotId) -> Failed {
     Failed { kind: FailedKind::Internal, message }
 }
 
-/// A snapshot as control is told of it.
+/// Converts a snapshot for the control plane.
 fn stored(info: SnapshotInfo) -> StoredSnapshot {
     let SnapshotInfo { id, volume, size, is_complete, data, is_encrypted } = info;
     StoredSnapshot { id, volume, size, data, is_complete, is_encrypted }
 }
 
-/// The most units that are told at once.
+/// Maximum number of units in one answer.
 const UNITS_MAX: u32 = 10_000;
 
-// Both sides mean the same units.
+// Store and protocol have the same units.
 const _: () = assert!(evenkeel_store::snapshots::UNIT_BYTES == evenkeel_wire::agent::UNIT_BYTES);
 
 impl EngineAgent {
-    /// The store's snapshots, or the refusal of a store that has none.
+    /// Returns the store's snapshots.
     pub(super) fn snapshots(&self) -> Result<&dyn Snapshots, Failed> {
         self.pool.snapshots().ok_or_else(|| Failed {
             kind: FailedKind::Unsupported,
@@ -90,7 +90,7 @@ impl EngineAgent {
             Ok(true) => Ok(()),
             Err(RecvTimeoutError::Timeout) => Err(self.no_answer()),
             Ok(false) | Err(RecvTimeoutError::Disconnected) => {
-                // Nothing is left of it, also if it is found to be durable after all.
+                // Deletes it, even if it turns out to be durable.
                 snapshots.delete(id).map_err(failed)?;
                 Err(not_made(of, id))
             }
@@ -100,8 +100,9 @@ impl EngineAgent {
     /// Makes snapshots of several volumes at one moment, and returns when they survive a crash.
     ///
     /// From before the first is begun until the last is made, no request of these volumes is
-    /// answered. So a write that began after the answer to another was held by every client until
-    /// all were made, or the other was answered before the first was begun and is in all of them.
+    /// answered. So take a write that began after the answer to another: either its clients wait
+    /// until all snapshots are made, or the earlier write was answered before the first was begun
+    /// and is in all of them.
     pub(super) fn snapshot_set(&self, set: &[(VolumeId, SnapshotId)]) -> Result<(), Failed> {
         let snapshots = self.snapshots()?;
         let volumes: BTreeSet<VolumeId> = set.iter().map(|(of, _)| *of).collect();
@@ -113,14 +114,14 @@ impl EngineAgent {
         let _turns: Vec<VolumeTurn<'_>> = volumes.iter().map(|of| self.turns.take(*of)).collect();
         volumes.iter().try_for_each(|of| self.hear_of(*of))?;
         let made = {
-            // None of them goes to another core meanwhile.
+            // No volume moves to another core meanwhile.
             let _guard = self.placement();
             let homes: Vec<(VolumeId, u16)> = volumes
                 .iter()
                 .filter_map(|of| Some((*of, self.directory.get(*of)?.home)))
                 .collect();
             let _held = HeldVolumes::hold(self, &homes)?;
-            // If this fails, nothing was begun: an id that is taken is that of another snapshot.
+            // If this fails, no snapshot was begun: an id that exists is that of another snapshot.
             let begun = snapshots.begin_set(set).map_err(failed)?;
             self.make_all(set, begun, &homes)
         };
@@ -131,7 +132,7 @@ impl EngineAgent {
         })
     }
 
-    /// Has the stores of a set make what was begun, and waits for each.
+    /// Has the stores make the snapshots that were begun, and waits for each.
     fn make_all(
         &self,
         set: &[(VolumeId, SnapshotId)],
@@ -156,10 +157,10 @@ impl EngineAgent {
     }
 
     pub(super) fn delete_snapshot(&self, id: SnapshotId) -> Result<(), Failed> {
-        // Without any, there is none of this id.
+        // Without snapshots, there is none with this id.
         let Some(snapshots) = self.pool.snapshots() else { return Ok(()) };
         let of = snapshots.volume_of(id);
-        // So that its volume is not opened while the pool has it open.
+        // So that the volume is not opened while the pool has it open.
         let _turn = of.map(|of| self.turns.take(of));
         let deleted = snapshots.delete(id).map_err(failed);
         self.attend_all();
@@ -176,7 +177,7 @@ impl EngineAgent {
         Ok(ids.into_iter().filter_map(|id| snapshots.find(id)).map(stored).collect())
     }
 
-    /// Makes the bytes of a volume that begins as a snapshot is.
+    /// Creates the bytes of a volume with the contents of a snapshot.
     pub(super) fn create_from(
         &self,
         id: VolumeId,
@@ -225,21 +226,21 @@ impl EngineAgent {
         self.snapshots()?.complete(id).map_err(failed)
     }
 
-    /// Has the stores attend of which the pool wants something.
+    /// Has the stores attend for which a request waits in the pool.
     pub(super) fn attend_all(&self) {
         let Some(snapshots) = self.pool.snapshots() else { return };
         for id in snapshots.waiting() {
             if let Err(Failed { message, .. }) = self.attend(id) {
-                // It does when it is opened the next time.
+                // The store attends when the volume is opened the next time.
                 warn!(volume = %id, reason = message, "its store does not attend to the pool yet");
             }
         }
     }
 
-    /// Has the store of an open volume attend to the pool. A volume that is on no core does so when
-    /// it comes to one.
+    /// Has the store of an open volume attend to the pool. A volume on no core does so when it is
+    /// opened.
     fn attend(&self, id: VolumeId) -> Result<(), Failed> {
-        // Not while it is on its way from one core to another.
+        // Not while the volume moves from one core to another.
         let _guard = self.placement();
         let Some(entry) = self.directory.get(id) else { return Ok(()) };
         self.ask(entry.home, |ack| Message::Attend(id, ack)).map(|_: bool| ())

@@ -1,5 +1,5 @@
-//! A load on one store through a driver: so many requests in flight all the time, for so long, and
-//! what became of them.
+//! Puts a load on one store through a driver: a constant number of requests in flight for a limited
+//! time. Counts and times the requests.
 
 use super::CalibrateError;
 use crate::clock::{self, Clock};
@@ -13,50 +13,50 @@ use evenkeel_store::buffer::Buffer;
 use evenkeel_store::{Completion, Store, Submission};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Latencies kept of one load. Of more, the first ones are.
+/// Latencies kept of one load. Later ones are dropped.
 const LATENCIES_MAX: usize = 1 << 20;
 
-/// A load goes on for longer until this many requests ended, ...
+/// Requests after which a load may end at its time.
 const REQUESTS_MIN: u64 = 16;
 
-/// ... but not for longer than so many times its time.
+/// Multiple of its time after which a load ends in any case.
 const LONGER_MAX: u64 = 4;
 
-/// The longest sleep, so that a wish to stop is noticed.
+/// The longest sleep, so that a request to stop is noticed.
 const WAIT_MAX: Duration = Duration::from_ms(50);
 
-/// What requests do.
+/// Kind of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Reads,
     Writes,
-    /// Every other one is a write.
+    /// Reads and writes in turn.
     Mixed,
-    /// Writes one after the other from the first byte to the last, once.
+    /// Writes of consecutive ranges from the first byte to the last, once.
     Fill,
 }
 
-/// See the module's text.
+/// Parameters of a load; see the module's text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub kind: Kind,
     pub length: u32,
     pub depth: u32,
-    /// Measured time, after a fifth of it that is not.
+    /// Measured time, after a warm-up of a fifth of it.
     pub time: Duration,
-    /// Counts are told for so many parts of the time.
+    /// Number of parts of the time that are counted separately.
     pub parts: u32,
 }
 
-/// What became of a load.
+/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     pub total: MixedPart,
     pub cpu: Duration,
-    /// In nanoseconds, sorted.
+    /// Latencies in nanoseconds, sorted.
     pub latencies_ns: Vec<u32>,
     pub parts: Vec<MixedPart>,
-    /// Requests that were begun, counted or not.
+    /// Requests that were submitted, counted or not.
     pub submitted: u64,
 }
 
@@ -65,7 +65,7 @@ impl Observed {
         self.total.reads + self.total.writes
     }
 
-    /// The latency that so many of a thousand did not exceed.
+    /// Returns the quantile of the latencies, in thousandths.
     pub fn quantile(&self, per_mille: usize) -> Duration {
         let last = self.latencies_ns.len().saturating_sub(1);
         let at = self.latencies_ns.get(last * per_mille / 1_000);
@@ -73,29 +73,29 @@ impl Observed {
     }
 }
 
-/// A store, and what puts a load on it.
+/// A store, with the state to put a load on it.
 pub(super) struct Generator<'a, D> {
     pub driver: D,
     pub store: Box<dyn Store>,
     pub clock: Clock,
-    /// Bytes of the volume that were written: the rest reads as holes, which cost nothing.
+    /// Bytes of the volume that are written. The rest reads as holes, which cost nothing.
     pub span: u64,
     pub stop: &'a AtomicBool,
-    /// Payload, one buffer for each request in flight.
+    /// Payload buffers, one for each request in flight.
     pub buffers: Vec<Buffer>,
     pub random: Random,
 }
 
-/// A load under way.
+/// A load in progress.
 struct Run {
     load: Load,
-    /// When each was submitted, by its ticket, which is the number of a place in flight.
+    /// Time of each request's submission, by its place in flight, which is in its ticket.
     submitted_at: Vec<Instant>,
     in_flight: u32,
     submitted: u64,
-    /// When it may begin to count.
+    /// End of the warm-up.
     warm_at: Instant,
-    /// When it began to count, by the end of a request.
+    /// Start of the measured time, at the end of a request, and the process's processor time then.
     since: Option<(Instant, Duration)>,
     part: MixedPart,
     part_since: Instant,
@@ -104,11 +104,11 @@ struct Run {
     failed: Option<CalibrateError>,
 }
 
-/// The store's number at the driver: it is the only one.
+/// The store's number at the driver, which has only this one.
 const STORE: u32 = 0;
 
 impl<D: Driver> Generator<'_, D> {
-    /// Runs `load` to its end.
+    /// Runs `load` to its end. Returns an error if a request fails or `stop` is set.
     pub fn run(&mut self, load: Load) -> Result<Observed, CalibrateError> {
         let now = self.clock.now();
         let mut run = Run {
@@ -165,13 +165,13 @@ impl<D: Driver> Generator<'_, D> {
         run.submitted += 1;
         run.in_flight += 1;
         run.submitted_at[place as usize] = now;
-        // The lowest bit of a ticket says what the request was.
+        // The lowest bit of a ticket is set for a write.
         let ticket = u64::from(place) << 1 | u64::from(is_write);
         let submission = Submission { ticket, operation, offset, length, buffer: Some(buffer) };
         self.store.submit(submission, &mut self.driver.disk(STORE));
     }
 
-    /// Where the next request goes; none when all is filled.
+    /// Returns the offset of the next request; `None` if the volume is filled.
     fn offset(&mut self, kind: Kind, length: u32, submitted: u64) -> Option<u64> {
         let length = u64::from(length);
         let blocks = self.span / length;
@@ -204,8 +204,9 @@ impl<D: Driver> Generator<'_, D> {
 }
 
 impl Run {
-    /// Counts a request that ended; the first after the warm-up only starts the watch, and the one
-    /// that ends after the time is the last: so a device that stands still at the end is seen to.
+    /// Counts a request that has ended. The first one after the warm-up only starts the measured
+    /// time, and the first one that ends after it is the last: so a stall of the device at the end
+    /// counts.
     fn count(&mut self, now: Instant, place: u32, is_write: bool) {
         let Some((since, cpu_since)) = self.since else {
             if now >= self.warm_at {
@@ -241,8 +242,8 @@ impl Run {
     }
 }
 
-/// A buffer of the longest request: some devices are faster with zeroes, and with what they can
-/// compress.
+/// Creates a buffer of the longest request with random bytes: some devices are faster with zeroes,
+/// and with data that they can compress.
 fn incompressible(random: &mut Random) -> Buffer {
     let mut buffer = Buffer::new(QUANTUM_BYTES_MAX as usize);
     for word in buffer.bytes_mut().chunks_exact_mut(8) {

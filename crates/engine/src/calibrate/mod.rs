@@ -1,12 +1,11 @@
 //! Measures the device under a pool through the pool's own path: a volume of it, opened as the data
-//! plane opens one, driven by the data plane's own driver. What the counts and times mean is
-//! decided in [`evenkeel_core::qos::admission::calibration`].
+//! plane opens one, on the data plane's own driver. [`evenkeel_core::qos::admission::calibration`]
+//! interprets the counts and times.
 //!
-//! The order is part of the method. The volume is written once, for holes are read for nothing;
-//! reads come next; then writes that last, so that caches are full and erased blocks used up, and
+//! The order is part of the method. The volume is written once, because reads of holes cost
+//! nothing; reads come next; then writes that last, which fill caches and use up erased blocks, and
 //! right after them the writes that are counted; then mixed loads at falling depths, and one that
-//! lasts. Everything is bounded in time: a plan says how long all of it takes, and each load has
-//! its part of that.
+//! lasts. All loads are limited in time: a plan has a total, and each load a part of it.
 
 mod load;
 #[cfg(test)]
@@ -33,65 +32,66 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-/// The volume that is measured with: made before, deleted after, and nobody else's.
+/// The volume of a calibration: created before, deleted after, and not used for anything else.
 pub const VOLUME: VolumeId = VolumeId::from_bits(0xca11_b7a7_e000_0001);
 
-/// Requests in flight at most.
+/// Maximum number of requests in flight.
 pub const DEPTH_MAX: u32 = 256;
 
-/// Lengths that costs are fitted through.
+/// Request lengths to which the costs are fitted, in bytes.
 const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, QUANTUM_BYTES_MAX];
 
-/// More depth is of no use when it brought less than this part more, twice in a row.
+/// A larger depth is useless if its rate is higher by less than one part in this number. Two
+/// useless depths in a row end the growth.
 const GAIN_MIN: u64 = 33;
 
-/// Parts of the loads that last.
+/// Number of parts of the lasting loads.
 const PARTS: u32 = 6;
 
 const _: () = assert!(DEPTH_MAX <= CHANNELS_MAX);
 
-/// How long to measure, on how much.
+/// Duration of a calibration, and size of its volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// Measured time; warming up takes a fifth more.
+    /// Measured time. Warming up takes a fifth more.
     pub time: Duration,
-    /// Size of the volume: what is read and written is anywhere in it.
+    /// Size of the volume. Requests are spread over all of it.
     pub span: ByteCount,
 }
 
 impl Plan {
-    /// A minute, of which a third is writes that last.
+    /// A minute, with a third of lasting writes.
     pub const FULL: Self = Self { time: Duration::from_secs(52), span: ByteCount(2 << 30) };
     /// Three seconds: enough for costs and channels, not for the end of a large write cache.
     pub const QUICK: Self = Self { time: Duration::from_ms(2_500), span: ByteCount(128 << 20) };
 
-    /// So many thousandths of the time.
+    /// Returns this number of thousandths of the time.
     const fn part(&self, per_mille: u64) -> Duration {
         Duration::from_ns(self.time.ns / 1_000 * per_mille)
     }
 }
 
-/// Why a device could not be measured.
+/// Reason why a device could not be measured.
 #[derive(Debug)]
 pub enum CalibrateError {
-    /// The volume could not be made, opened or deleted.
+    /// The volume could not be created, opened or deleted.
     Store(StoreError),
-    /// There is no driver.
+    /// The driver could not start.
     Engine(EngineError),
-    /// The driver broke.
+    /// The driver failed.
     Driver(io::Error),
     /// A request failed.
     Request {
-        /// A write, or a read.
+        /// Whether it was a write.
         is_write: bool,
-        /// Its bytes.
+        /// Its length in bytes.
         length: u32,
-        /// Why.
+        /// The store's error.
         failure: Failure,
     },
-    /// Too little ended in the time there was.
+    /// Too few requests ended in the available time.
     Unusable(Unusable),
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopped,
 }
 
@@ -121,18 +121,20 @@ impl fmt::Display for CalibrateError {
 
 impl std::error::Error for CalibrateError {}
 
-/// Removes what a calibration that was killed has left in the pool; whether there was something.
+/// Removes the volume that a killed calibration has left in the pool. Returns whether there was
+/// one.
 ///
 /// # Errors
-/// When the pool below fails.
+/// If the pool fails.
 pub fn clean(pool: &dyn Pool) -> Result<bool, StoreError> {
     let is_there = pool.list()?.iter().any(|(id, _)| *id == VOLUME);
     pool.delete(VOLUME)?;
     Ok(is_there)
 }
 
-/// Measures `pool`, which nobody else uses meanwhile; `told` hears what is measured next. When it
-/// returns, the pool is as it was. Once `stop` is true it ends within the time of a request.
+/// Measures `pool`, which must have no other load meanwhile. Calls `told` with the name of each
+/// step. When it returns, the pool is as it was. It ends within the time of a request after `stop`
+/// is set.
 ///
 /// # Errors
 /// See [`CalibrateError`].
@@ -145,13 +147,13 @@ pub fn measure(
 ) -> Result<Measurements, CalibrateError> {
     let io = crate::choose(io).map_err(CalibrateError::Engine)?;
     clean(pool).map_err(CalibrateError::Store)?;
-    // A ring belongs to the thread that makes it, and so does what the kernel has to tidy up of it.
+    // A ring belongs to the thread that creates it, and so does the kernel's cleanup of it.
     let ended = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("calibrate".to_owned());
         let measuring = thread.spawn_scoped(scope, || measure_here(pool, io, plan, stop, told));
         measuring.map(std::thread::ScopedJoinHandle::join)
     });
-    // However that ended.
+    // Also after a failure.
     let deleted = pool.delete(VOLUME).map_err(CalibrateError::Store);
     let measured = ended.map_err(CalibrateError::Driver)?;
     let measured = measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -159,7 +161,7 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Measures in this thread with a volume that is left in the pool.
+/// Measures in this thread. Leaves its volume in the pool.
 fn measure_here(
     pool: &dyn Pool,
     io: IoMode,
@@ -184,7 +186,7 @@ fn measure_here(
     }
 }
 
-/// One calibration on one driver.
+/// A calibration on one driver.
 struct Session<'a, D> {
     generator: Generator<'a, D>,
     plan: &'a Plan,
@@ -211,7 +213,7 @@ impl<'a, D: Driver> Session<'a, D> {
         self.fill()?;
         self.read_depths()?;
         let channels = self.measured.channels().map_err(CalibrateError::Unusable)?;
-        // Twice as many as are useful: the device never waits for the next.
+        // Twice as many as are useful, so that the device never waits for the next request.
         let depth = channels.saturating_mul(2).clamp(2, DEPTH_MAX);
         (self.told)("reads of several lengths");
         for length in LENGTHS {
@@ -223,7 +225,7 @@ impl<'a, D: Driver> Session<'a, D> {
         let lasting = Load { kind, length, depth, time: self.plan.part(300), parts: PARTS };
         self.measured.settling = self.generator.run(lasting)?.parts;
         (self.told)("writes of several lengths");
-        // The longest first: they find the caches as full as they were left.
+        // The longest ones first: they find the caches as full as the load before has left them.
         for length in LENGTHS.into_iter().rev() {
             let rate = self.rate(Kind::Writes, length, depth)?;
             self.measured.writes.push(rate);
@@ -236,7 +238,7 @@ impl<'a, D: Driver> Session<'a, D> {
         Ok(self.measured)
     }
 
-    /// Writes the volume once, or as much of it as there is time for.
+    /// Writes the volume once, as far as the time allows.
     fn fill(&mut self) -> Result<(), CalibrateError> {
         (self.told)("filling a volume");
         let length = QUANTUM_BYTES_MAX;
@@ -247,15 +249,15 @@ impl<'a, D: Driver> Session<'a, D> {
         Ok(())
     }
 
-    /// One read alone, then more and more at once until that brings nothing.
+    /// Reads at growing depths, from one, until two in a row bring nothing.
     fn read_depths(&mut self) -> Result<(), CalibrateError> {
         (self.told)("reads of 16 KiB at growing depths");
         let (mut best, mut useless) = (0, 0);
         for depth in depths() {
             let seen = self.run(Kind::Reads, REFERENCE_BYTES, depth, 12)?;
             if depth == 1 {
-                // Not the mean: a pause of the machine is no time that the device takes, and on a
-                // busy machine most of a thread's wake-ups are late.
+                // Not the mean: a pause of the machine is not the device's time, and on a busy
+                // machine most wake-ups of a thread are late.
                 self.measured.alone = seen.quantile(250);
             }
             let rate = rate(REFERENCE_BYTES, depth, &seen);
@@ -270,8 +272,9 @@ impl<'a, D: Driver> Session<'a, D> {
         Ok(())
     }
 
-    /// Mixed loads, from twice the depth at which the device is always busy downwards: a load that
-    /// the device does not keep up finds the caches as full as the one before left them.
+    /// Puts mixed loads on the device, from twice the depth at which it is always busy downwards.
+    /// Caches that a lower depth does not keep full are then as full as the depth before has left
+    /// them.
     fn curve(&mut self, depth_busy: u32) -> Result<(), CalibrateError> {
         (self.told)("mixed loads of 16 KiB at falling depths");
         let depths: Vec<u32> = depths().take_while(|&depth| depth / 2 <= depth_busy).collect();

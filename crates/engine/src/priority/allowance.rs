@@ -1,37 +1,37 @@
-//! How much processor time a core takes at raised priority.
+//! Limit of the processor time that a core takes at raised priority.
 //!
-//! A raised core that is busy all the time would keep its processor from all other programs. It
-//! would also interrupt clients on the same machine for each of their requests, which halves what
-//! both do together. So raised time is a budget. It fills up fast while volumes are held to their
-//! limits: then clients wait for the core's timers, and a late timer is what breaks a promise.
-//! Otherwise it fills up slowly.
+//! A raised core that is always busy would keep its processor from all other programs. It would
+//! also interrupt clients on the same machine for each of their requests, which halves the
+//! throughput of both. So raised time has a budget. The budget refills fast while volumes are held
+//! to their limits: then clients wait for the core's timers, and a late timer would break a
+//! promise. Otherwise it refills slowly.
 //!
-//! A core that has used it up has the priority of all programs until there is some of it again.
-//! While volumes are held to their limits that is some milliseconds later, which the requests that
-//! clients have under way outlast. Otherwise it is half of the budget, a quarter of a second later:
-//! the clients get most out of the processors while the core is not raised.
+//! A core without budget has the priority of all programs until the budget has refilled enough.
+//! While volumes are held to their limits that takes some milliseconds, less than the requests that
+//! clients have in flight. Otherwise it takes a quarter of a second, for half of the budget:
+//! clients get most out of the processors while the core is not raised.
 
 use evenkeel_core::time::{Duration, Instant};
 
-/// The time between two looks at what was used: reading it is a system call.
+/// Interval between two readings of the used time. Each is a system call.
 const LOOK_EVERY: Duration = Duration::from_ms(5);
 
 /// The budget when it is full.
 const FULL: Duration = Duration::from_ms(50);
 
-/// What the budget gains in a second while requests are held to limits, in percent of it.
+/// Refill of the budget while requests are held to limits, in percent of the time.
 const PERCENT_HELD: u64 = 80;
 
-/// What the budget gains in a second while no request is held to a limit, in percent of it.
+/// Refill of the budget while no request is held to a limit, in percent of the time.
 const PERCENT: u64 = 10;
 
-/// How much of the budget must be there before a core is raised again, while requests are held.
+/// Budget at which a core is raised again, while requests are held.
 const SOME: Duration = Duration::from_ms(4);
 
-/// How much of it otherwise.
+/// Budget at which a core is raised again otherwise.
 const HALF: Duration = Duration::from_ms(25);
 
-/// A timer that is due within this is one that holds requests to a limit.
+/// A timer due within this time holds requests to a limit.
 const HELD_WITHIN: Duration = Duration::from_ms(10);
 
 /// The budget of one core.
@@ -42,35 +42,36 @@ pub(crate) struct Allowance {
     used: Duration,
     balance_ns: i64,
     is_raised: bool,
-    /// Waits since then for a timer that holds requests back, less those for anything else.
+    /// Waits since then for a timer that holds requests, minus those for anything else.
     held: i64,
 }
 
 impl Allowance {
-    /// A full budget, of a thread that has used so much processor time and is raised.
+    /// Creates a full budget for a raised thread that has used `used` of processor time so far.
     pub(crate) fn new(now: Instant, used: Duration) -> Self {
         Self { looked_at: now, used, balance_ns: FULL.ns as i64, is_raised: true, held: 0 }
     }
 
-    /// Takes note of a wait that ends after `timeout` at the latest.
+    /// Records a wait of at most `timeout`.
     pub(crate) fn waits(&mut self, timeout: Option<Duration>) {
         match timeout {
-            // There is something to do at once: it says nothing about limits.
+            // There is work at once, which is no evidence about limits.
             Some(Duration { ns: 0 }) => {}
             Some(timeout) if timeout <= HELD_WITHIN => self.held += 1,
             _ => self.held -= 1,
         }
     }
 
-    /// Whether it is time to [look](Self::look).
+    /// Returns whether it is time to [look](Self::look).
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now.since(self.looked_at) >= LOOK_EVERY
     }
 
-    /// Whether the thread is to be raised from now on, having used so much processor time.
+    /// Updates the budget with the thread's processor time `used`. Returns whether the thread is to
+    /// be raised from now on.
     pub(crate) fn look(&mut self, now: Instant, used: Duration) -> bool {
         let (percent, enough) = if self.held > 0 { (PERCENT_HELD, SOME) } else { (PERCENT, HALF) };
-        // After a second the budget is full in any case.
+        // One second refills any budget.
         let passed_ns = now.since(self.looked_at).ns.min(1_000_000_000);
         let gained_ns = passed_ns * percent / 100;
         let taken_ns = if self.is_raised { used.ns.saturating_sub(self.used.ns) } else { 0 };
@@ -87,8 +88,8 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// Percent of a second that the core is raised, and that it takes while it is, when it is busy
-    /// for `busy` percent of the time.
+    /// Returns the percentage of ten seconds in which a core is raised, and the percentage that it
+    /// takes while raised, if it is busy for `busy` percent of the time.
     fn raised(busy: u64, timeout: Option<Duration>) -> (u64, u64) {
         let mut allowance = Allowance::new(Instant::ZERO, Duration::from_ns(0));
         let (mut raised_us, mut taken_us, mut is_raised) = (0, 0, true);

@@ -1,13 +1,14 @@
 //! The priority of threads for processor time: `SCHED_RR`, a negative nice value, or neither.
 //!
-//! Where programs compute on every processor, a thread that wakes up waits its turn: some
-//! milliseconds each time, and for as long as its share allows if it needs more than an equal one.
-//! A thread with the policy `SCHED_RR` does not wait. [`Priority`] is what an operator asks for and
-//! [`Granted`] what this process is allowed. [`allowance`] bounds what a core takes that way.
+//! On a machine where programs compute on every processor, a thread that wakes up waits for its
+//! turn: some milliseconds each time, and longer if it needs more than an equal share. A thread
+//! with the policy `SCHED_RR` does not wait. An operator asks for a [`Priority`], and [`Granted`]
+//! is the one that the kernel allows this process. [`allowance`] limits the time that a core takes
+//! at that priority.
 //!
-//! Children inherit the policy, and that is meant: the kernel's io_uring workers are children of
-//! the core for which they write to the disk, as are the threads of the driver of plain system
-//! calls. A core starts no programs.
+//! Children inherit the policy, on purpose: the kernel's io_uring workers are children of the core
+//! for which they write to the disk, as are the threads of the driver with plain system calls. A
+//! core starts no programs.
 
 pub(crate) mod allowance;
 pub(crate) mod raised;
@@ -24,7 +25,7 @@ pub const REAL_TIME: i32 = 1;
 /// of a program with nice 0.
 pub const NICE: i32 = -15;
 
-/// The priority of the data plane's threads that is asked for.
+/// The priority that is asked for the data plane's threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Priority {
     /// The first of the next three that is allowed.
@@ -33,7 +34,7 @@ pub enum Priority {
     RealTime,
     /// The nice value [`NICE`].
     Nice,
-    /// That of the process.
+    /// The priority of the process.
     None,
 }
 
@@ -44,7 +45,7 @@ pub enum Granted {
     RealTime,
     /// The nice value [`NICE`].
     Nice,
-    /// That of the process.
+    /// The priority of the process.
     None,
 }
 
@@ -90,10 +91,10 @@ fn shown(limit: Resource) -> String {
 }
 
 impl Priority {
-    /// Finds out what of this the process is allowed, by trying it in a thread that ends.
+    /// Returns the priority that the process is allowed, after a test in a thread that ends.
     ///
     /// # Errors
-    /// When exactly [`Priority::RealTime`] or [`Priority::Nice`] is asked for and refused.
+    /// If [`Priority::RealTime`] or [`Priority::Nice`] is asked for and refused.
     pub fn granted(self) -> Result<Granted, Refused> {
         let refused = |source| Refused { asked: self, source };
         match self {
@@ -109,13 +110,13 @@ impl Priority {
 }
 
 impl Granted {
-    /// Those that the kernel may refuse, the better one first.
+    /// The priorities that the kernel may refuse, the better one first.
     pub const RAISED: [Self; 2] = [Self::RealTime, Self::Nice];
 
-    /// Tries it in a thread that ends.
+    /// Tests the priority in a thread that ends.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn is_allowed(self) -> io::Result<Self> {
         let attempt = move || Base::of_this_thread()?.raise(self);
         let thread = std::thread::Builder::new().name("probe".to_owned()).spawn(attempt)?;
@@ -124,7 +125,7 @@ impl Granted {
     }
 }
 
-/// The nice value that a thread had at first, to which it steps back.
+/// The nice value that a thread had at first, to which it returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     nice: i32,
@@ -144,7 +145,7 @@ impl Base {
         }
     }
 
-    /// Takes it from the calling thread.
+    /// Takes the priority from the calling thread.
     pub(crate) fn lower(self, granted: Granted) -> io::Result<()> {
         match granted {
             Granted::RealTime => set_normal(),
@@ -154,40 +155,41 @@ impl Base {
     }
 }
 
-/// What the kernel takes for the calling thread; on Linux a nice value belongs to a thread.
+/// The calling thread: on Linux a nice value belongs to a thread.
 const THIS_THREAD: Option<Pid> = None;
 
 /// Gives the calling thread the policy `SCHED_RR` at this priority, from 1 (the lowest) to 99. Its
 /// children inherit it.
 ///
 /// # Errors
-/// When the kernel refuses it: it takes `CAP_SYS_NICE`, or a limit `RLIMIT_RTPRIO` as high.
+/// If the kernel refuses it: it requires `CAP_SYS_NICE`, or a limit `RLIMIT_RTPRIO` of at least
+/// `priority`.
 pub fn set_real_time(priority: i32) -> io::Result<()> {
     set_policy(libc::SCHED_RR, priority)
 }
 
-/// Gives the calling thread the policy `SCHED_OTHER`, that of all programs.
+/// Gives the calling thread the policy `SCHED_OTHER`, the default of all programs.
 ///
 /// # Errors
-/// When the kernel refuses it, as it does if only the policy `SCHED_IDLE` is allowed.
+/// If the kernel refuses it, as it does if only the policy `SCHED_IDLE` is allowed.
 pub fn set_normal() -> io::Result<()> {
     set_policy(libc::SCHED_OTHER, 0)
 }
 
-/// Calls `start` with the calling thread at this real-time priority, such as [`REAL_TIME`], which
-/// the programs and threads that it starts inherit. Then the thread has the policy of all programs
-/// again. Also whether it was allowed; `start` is called in any case.
+/// Calls `start` with the calling thread at this real-time priority, such as [`REAL_TIME`].
+/// Programs and threads that `start` starts inherit it. Then the thread has the default policy
+/// again. Also returns whether the priority was allowed; `start` is called in any case.
 pub fn starting_real_time<T>(priority: i32, start: impl FnOnce() -> T) -> (T, bool) {
     let is_real_time = set_real_time(priority).is_ok();
     let started = start();
-    // A thread may always step back.
+    // A thread may always return to the default policy.
     let is_normal = !is_real_time || set_normal().is_ok();
     debug_assert!(is_normal);
     (started, is_real_time)
 }
 
 fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
-    // The structure has more fields with some C libraries, all of which are 0 here.
+    // With some C libraries the structure has more fields, all of which are 0 here.
     // SAFETY: integers and structures of them, for which all zeroes is a value.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
@@ -204,7 +206,7 @@ fn set_policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The policy and the nice value of the calling thread, as the kernel shows them.
+    /// Returns the policy and the nice value of the calling thread, as the kernel shows them.
     fn shown_here() -> (u32, i32) {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! A driver whose thread is raised as far as its [`Allowance`] reaches.
+//! A driver whose thread is raised as long as its [`Allowance`] lasts.
 
 use super::allowance::Allowance;
 use super::{Base, Granted};
@@ -8,7 +8,7 @@ use evenkeel_core::time::Duration;
 use std::io;
 use std::os::fd::RawFd;
 
-/// The priority of the calling thread, and what is left of its budget.
+/// The priority of the calling thread, and the rest of its budget.
 pub(crate) struct Standing {
     granted: Granted,
     base: Base,
@@ -18,11 +18,11 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// Raises the calling thread, to which this belongs from then on. Threads that it starts have
-    /// the same priority.
+    /// Raises the calling thread, for which the result is from then on. Threads that it starts
+    /// inherit the priority.
     ///
     /// # Errors
-    /// When the kernel refuses what it has granted before.
+    /// If the kernel refuses a priority that it has granted before.
     pub(crate) fn raise(granted: Granted, clock: Clock) -> io::Result<Self> {
         let base = Base::of_this_thread()?;
         base.raise(granted)?;
@@ -48,7 +48,7 @@ impl Standing {
             true => self.base.raise(self.granted),
             false => self.base.lower(self.granted),
         };
-        // The kernel may have been told to refuse it meanwhile. The next change is tried again.
+        // The kernel's limits may have changed meanwhile. The next change is tried again.
         if let Err(error) = changed {
             tracing::debug!(%error, is_to_be_raised, "the priority of a core stays as it is");
         }
@@ -56,7 +56,7 @@ impl Standing {
     }
 }
 
-/// See the module's text.
+/// The driver; see the module's text.
 pub(crate) struct Raised<D> {
     driver: D,
     standing: Standing,
@@ -75,7 +75,7 @@ impl<D: Driver> Driver for Raised<D> {
         Self: 'a;
 
     unsafe fn receive(&mut self, connection: u32, fd: RawFd, message: *mut libc::msghdr) {
-        // SAFETY: the caller's promise is the one that the driver asks for.
+        // SAFETY: the caller's promise is the one that the driver requires.
         unsafe { self.driver.receive(connection, fd, message) };
     }
 
@@ -84,7 +84,7 @@ impl<D: Driver> Driver for Raised<D> {
     }
 
     unsafe fn send(&mut self, connection: u32, fd: RawFd, message: *const libc::msghdr) {
-        // SAFETY: the caller's promise is the one that the driver asks for.
+        // SAFETY: the caller's promise is the one that the driver requires.
         unsafe { self.driver.send(connection, fd, message) };
     }
 

@@ -1,20 +1,21 @@
-//! The protocols that clients speak. The rest of the engine knows none of them: it feeds a
-//! connection's bytes to a [`Protocol`], gets requests on volumes, and has the replies encoded.
+//! The protocols of clients. The rest of the engine knows none of them: it passes a connection's
+//! bytes to a [`Protocol`], gets requests for volumes, and has their replies encoded.
 //!
 //! A protocol has no socket, no payload and no clock. It serves one connection, in this order:
 //!
 //! | call | what happens |
 //! |---|---|
-//! | [`Protocol::negotiate`] | until the client has chosen a volume |
-//! | [`Protocol::bind`] | on the volume's home core: its requests may come from here on |
-//! | [`Protocol::next`] | what the front of the input is: a request stays there until accepted |
-//! | [`Protocol::accepted`] | the request has its memory and its place; its payload may come |
-//! | [`Protocol::reply`] | a request has ended; in any order |
+//! | [`Protocol::negotiate`] | repeated until the client has chosen a volume |
+//! | [`Protocol::bind`] | on the volume's home core: requests may follow |
+//! | [`Protocol::next`] | returns the front of the input: a request stays there until accepted |
+//! | [`Protocol::accepted`] | the request has its memory and its slot; its payload may follow |
+//! | [`Protocol::reply`] | encodes the reply to a request that has ended; in any order |
 //!
-//! Each [`Command`] names its volume, and the reactor asks for nothing else: only NBD says that a
-//! connection has one. A protocol with several volumes on a connection keeps a [`Binding`] for each
-//! of them. One whose client sends a payload only when it is asked to asks in `accepted`, and
-//! returns the [`Stretch`]es from `next` as they arrive, other requests between them.
+//! Each [`Command`] names its volume, and the reactor relies on nothing else: that a connection has
+//! one volume is a rule of NBD only. A protocol with several volumes on a connection keeps a
+//! [`Binding`] for each of them. If its clients send a payload only on request, it requests it in
+//! `accepted`, and returns the [`Stretch`]es from `next` as they arrive, with other requests
+//! between them.
 
 mod nbd;
 #[cfg(test)]
@@ -32,10 +33,10 @@ use evenkeel_store::buffer::Buffer;
 use evenkeel_wire::agent::HostAddress;
 use nbd::Nbd;
 
-/// Bytes at the end of what a client has sent that [`Protocol::is_farewell`] looks at.
+/// Number of the last bytes of a client that [`Protocol::is_farewell`] needs.
 pub const FAREWELL_BYTES: usize = nbd::FAREWELL_BYTES;
 
-/// What a connection speaks.
+/// The protocol of a connection, with its state.
 pub enum Protocol {
     /// Network block device, fixed newstyle.
     Nbd(Nbd),
@@ -48,113 +49,113 @@ pub struct Binding {
     pub id: VolumeId,
     /// Its slot in the reactor.
     pub volume: u32,
-    /// By which of the volume's attachments the requests come; `None` is the first.
+    /// The volume's attachment by which the requests enter the scheduler; `None` is the first.
     pub line: Option<AttachmentIndex>,
 }
 
-/// What a protocol needs to know to reply to a request: it is returned as it was given.
+/// Data that a protocol needs for the reply to a request. It is returned unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// The client's number for the request.
     pub id: u64,
-    /// What the protocol remembers of it.
+    /// The protocol's own data.
     pub note: u8,
 }
 
 /// A request that is valid and stands at the front of the input.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
-    /// For the reply.
+    /// Data for the reply.
     pub tag: Tag,
-    /// The slot of the volume that it is for.
+    /// The slot of the request's volume.
     pub volume: u32,
-    /// What is asked.
+    /// The operation, and its range.
     pub request: Request,
     /// Bytes of input to consume once it is accepted.
     pub head_bytes: usize,
 }
 
-/// What the front of the input is.
+/// The front of the input.
 #[derive(Debug)]
 pub enum Next {
     /// Not all of it has arrived.
     Incomplete,
-    /// So many bytes that nobody needs.
+    /// This number of bytes is to be skipped.
     Skip(usize),
     /// A request. It is returned again until it is accepted.
     Request(Command),
     /// Payload of a request that was accepted.
     Payload(Stretch),
-    /// Something that the protocol replies to by itself: [`Protocol::answer`] does, once there is
-    /// room for the reply.
+    /// A message that the protocol answers itself, by [`Protocol::answer`] once there is room for
+    /// the reply.
     Answer,
-    /// The client's last word: what it has asked before is still done and replied to.
+    /// The client ends the connection: its earlier requests are still carried out and answered.
     End,
-    /// Nothing that can be understood: the connection has to be closed.
+    /// Invalid bytes: the connection has to be closed.
     Broken(Violation),
 }
 
-/// Why a connection has to be closed.
+/// Reason why a connection has to be closed.
 #[derive(Debug)]
 pub enum Violation {
-    /// The stream is out of step.
+    /// The bytes are no request.
     OutOfStep(nbd::BadMagic),
-    /// A write announces so many bytes of payload.
+    /// A write announces this number of payload bytes, too many.
     TooLarge(u32),
 }
 
-/// How one step of the negotiation went.
+/// Result of one step of the negotiation.
 #[derive(Debug)]
 pub enum Negotiation {
     /// More bytes have to arrive.
     Incomplete,
-    /// So many bytes were consumed.
+    /// This number of bytes was consumed.
     Consumed(usize),
-    /// A question of the client was answered.
+    /// An option of the client was answered.
     Answered,
-    /// More has arrived, but the client has had its turn.
+    /// More bytes have arrived, but the client has had its turn.
     Yield,
-    /// The client was refused because there is no place for it; it may go on asking.
+    /// The client was refused because a limit on connections is reached; it may ask again.
     Denied(NoPlace),
     /// The client has chosen this volume.
     Chosen(VolumeId),
-    /// It is over without a choice: the connection ends once all replies have left.
+    /// The negotiation is over without a choice: the connection ends once all replies have left.
     End,
 }
 
-/// What a negotiation may look up.
+/// State that a negotiation needs.
 pub struct Lobby<'a> {
     /// The volumes.
     pub directory: &'a Directory,
-    /// The client's place among all connections.
+    /// The client's slot among all connections.
     pub slot: &'a Slot,
-    /// Who is at the other end.
+    /// Address of the client.
     pub peer: HostAddress,
 }
 
-/// How a request ended.
+/// Result of a request.
 pub struct Outcome<'a> {
-    /// As it came with the request.
+    /// The request's own tag.
     pub tag: Tag,
     /// The slot of its volume.
     pub volume: u32,
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// Whether it was done.
+    /// The failure, if it failed.
     pub result: Result<(), Failure>,
-    /// What a block status found.
+    /// Extents that a block status has found.
     pub extents: &'a [Extent],
 }
 
 impl Protocol {
-    /// A new connection of an NBD client.
+    /// Creates the state of a new connection of an NBD client.
     #[must_use]
     pub fn nbd() -> Self {
         Self::Nbd(Nbd::new())
     }
 
-    /// One step of the negotiation. `input` is what has arrived and is not consumed; replies are
-    /// appended to `output`.
+    /// Takes one step of the negotiation. `input` has the bytes that have arrived and are not
+    /// consumed; replies are appended to `output`.
     pub fn negotiate(
         &mut self,
         input: &[u8],
@@ -166,14 +167,15 @@ impl Protocol {
         }
     }
 
-    /// Lets requests come for the volume whose choice was returned by [`Protocol::negotiate`].
+    /// Binds the connection to the volume that [`Protocol::negotiate`] has returned as chosen.
+    /// Requests may follow.
     pub fn bind(&mut self, binding: Binding) {
         match self {
             Self::Nbd(nbd) => nbd.bind(binding),
         }
     }
 
-    /// The volumes to which requests may go; none before the first is bound.
+    /// Returns the bound volumes; none before the first is bound.
     #[inline]
     #[must_use]
     pub fn bindings(&self) -> &[Binding] {
@@ -182,36 +184,36 @@ impl Protocol {
         }
     }
 
-    /// The same, to change their slots and lines.
+    /// Returns the bound volumes, to change their slots and lines.
     pub fn bindings_mut(&mut self) -> &mut [Binding] {
         match self {
             Self::Nbd(nbd) => nbd.bindings_mut(),
         }
     }
 
-    /// Whether the negotiation is over and requests may come.
+    /// Returns whether the negotiation is over and requests may follow.
     #[inline]
     #[must_use]
     pub fn is_bound(&self) -> bool {
         !self.bindings().is_empty()
     }
 
-    /// Whether requests may go to the volume in this slot.
+    /// Returns whether the connection is bound to the volume in this slot.
     #[inline]
     #[must_use]
     pub fn is_bound_to(&self, volume: u32) -> bool {
         self.bindings().iter().any(|binding| binding.volume == volume)
     }
 
-    /// By which of its volume's attachments a request for the volume in this slot comes.
+    /// Returns the attachment by which requests for the volume in this slot enter the scheduler.
     #[inline]
     #[must_use]
     pub fn line_to(&self, volume: u32) -> Option<AttachmentIndex> {
         self.bindings().iter().find(|binding| binding.volume == volume)?.line
     }
 
-    /// What the front of `input` is. `size_of` tells a volume's size in bytes as it is now, by its
-    /// slot.
+    /// Returns the front of `input`. `size_of` returns the present size of the volume in a slot, in
+    /// bytes.
     #[inline]
     pub fn next(&mut self, input: &[u8], size_of: impl Fn(u32) -> u64) -> Next {
         match self {
@@ -219,8 +221,8 @@ impl Protocol {
         }
     }
 
-    /// Takes note that the request returned last was accepted under this handle: if it is a write,
-    /// all its memory is there, and its payload comes as [`Next::Payload`].
+    /// Records that the last request was accepted under this handle. If it is a write, its memory
+    /// is there, and its payload follows as [`Next::Payload`].
     #[inline]
     pub fn accepted(&mut self, handle: u32, command: &Command) {
         match self {
@@ -228,7 +230,7 @@ impl Protocol {
         }
     }
 
-    /// A request that was accepted, as a client asks for it, without its payload.
+    /// Encodes an accepted request as its client has sent it, without its payload.
     #[must_use]
     pub fn ask_again(&self, tag: Tag, request: &Request) -> Vec<u8> {
         match self {
@@ -236,7 +238,7 @@ impl Protocol {
         }
     }
 
-    /// Payload of a request that was refused which is still to be thrown away.
+    /// Returns the payload bytes of a refused request that are still to be skipped.
     #[must_use]
     pub fn unskipped(&self) -> u32 {
         match self {
@@ -244,14 +246,16 @@ impl Protocol {
         }
     }
 
-    /// Replies to what was returned as [`Next::Answer`]; the bytes of input to consume.
+    /// Replies to the message that was returned as [`Next::Answer`]. Returns the bytes of input to
+    /// consume.
     pub fn answer(&mut self, output: &mut Output) -> usize {
         match self {
             Self::Nbd(nbd) => nbd.answer(output),
         }
     }
 
-    /// Appends the reply to a request to `output`. A read that was done gives up its `buffers`.
+    /// Appends the reply to a request to `output`. The `buffers` of a successful read are moved to
+    /// it.
     #[inline]
     pub fn reply(
         &self,
@@ -264,8 +268,8 @@ impl Protocol {
         }
     }
 
-    /// Whether a client whose last bytes are these has ended the connection in the protocol's own
-    /// way, so that what it has asked for is done even if it sends nothing more.
+    /// Returns whether these last bytes of a client end the connection in the protocol's own way,
+    /// so that its requests are carried out even if it sends nothing more.
     #[must_use]
     pub fn is_farewell(&self, tail: &[u8; FAREWELL_BYTES]) -> bool {
         match self {

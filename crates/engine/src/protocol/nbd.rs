@@ -1,8 +1,7 @@
-//! NBD on one connection: all that the engine knows of it.
+//! NBD on one connection, as far as the engine needs it.
 //!
-//! A client shakes hands, chooses an export, which is a volume, and sends requests for that volume
-//! from then on. The payload of a write follows its head; that of a write which is refused is
-//! thrown away.
+//! A client shakes hands, chooses an export, which is a volume, and then sends requests for that
+//! volume. The payload of a write follows its head; the payload of a refused write is skipped.
 
 use super::{Binding, Command, Lobby, Negotiation, Next, Outcome, Tag, Violation};
 use crate::output::Output;
@@ -20,22 +19,22 @@ use evenkeel_wire::nbd::transmission::{
     self, ErrorCode, REQUEST_BYTES, RequestHeader, Terms, reply,
 };
 
-/// A client that ends the connection says so with a request.
+/// Length of the request by which a client ends its connection, in bytes.
 pub const FAREWELL_BYTES: usize = REQUEST_BYTES;
 
 /// [`Tag::note`] of a block status that wants one extent.
 const ONE_EXTENT: u8 = 1;
 
-/// Where a connection stands.
+/// State of a connection.
 pub enum Nbd {
-    /// Agreeing on an export.
+    /// The client has not chosen an export yet.
     Handshake {
-        /// The server's side of it.
+        /// The server's side of the handshake.
         server: Box<Server>,
-        /// An option was answered in this turn.
+        /// Whether an option was answered in this turn.
         answered: bool,
     },
-    /// Agreed; the volume is not bound yet.
+    /// An export is chosen; the volume is not bound yet.
     Agreed(Terms),
     /// Requests and replies.
     Serving(Serving),
@@ -45,19 +44,19 @@ pub enum Nbd {
 pub struct Serving {
     /// The volume.
     binding: Binding,
-    /// What requests are held to; the size is the volume's when it was last asked for.
+    /// Terms by which requests are validated; the size is updated for each.
     terms: Terms,
     ahead: Ahead,
-    /// What is to be answered to the head at the front of the input.
+    /// The answer to the head at the front of the input, if it is refused.
     refusal: Option<Refusal>,
 }
 
-/// What comes next in the stream.
+/// Next part of the stream.
 enum Ahead {
     Head,
-    /// The payload of a write that was accepted.
+    /// The payload of an accepted write.
     Payload(Stretch),
-    /// So many bytes of the payload of a write that was refused.
+    /// This number of payload bytes of a refused write.
     Rest(u32),
 }
 
@@ -66,12 +65,12 @@ enum Ahead {
 struct Refusal {
     cookie: u64,
     code: ErrorCode,
-    /// Bytes of payload that follow it.
+    /// Payload bytes that follow it.
     payload: u32,
 }
 
 impl Nbd {
-    /// A connection that has just been accepted.
+    /// Creates the state of a connection that was just accepted.
     pub fn new() -> Self {
         Self::Handshake { server: Box::new(Server::new()), answered: false }
     }
@@ -98,15 +97,15 @@ impl Nbd {
             }
             Some(ServerStep::Ready(negotiated)) => {
                 *self = Self::Agreed(negotiated.terms());
-                // There are no other names than those of volumes.
+                // Exports have no other names than those of volumes.
                 negotiated.export.name.parse().map_or(Negotiation::End, Negotiation::Chosen)
             }
             Some(ServerStep::Close(reason)) => {
                 tracing::debug!(%reason, "a handshake ended");
                 Negotiation::End
             }
-            // Options that all arrived at once are not all answered at once: a list of many exports
-            // is work.
+            // Options that arrive together are not all answered at once: a list of many exports
+            // takes time.
             None if std::mem::take(answered) && !input.is_empty() => Negotiation::Yield,
             None => match server.handle(input) {
                 0 => Negotiation::Incomplete,
@@ -219,8 +218,9 @@ impl Nbd {
         }
     }
 
-    /// A client that has taken its leave may still wait for its answers, and its requests are to be
-    /// done in any case: "the server MUST handle all outstanding requests" (`NBD_CMD_DISC`).
+    /// Returns whether the last bytes are a disconnect request. Its client may still wait for
+    /// replies, and its requests are carried out in any case: "the server MUST handle all
+    /// outstanding requests" (`NBD_CMD_DISC`).
     pub fn is_farewell(&self, tail: &[u8; FAREWELL_BYTES]) -> bool {
         let Self::Serving(Serving { terms, .. }) = self else { return false };
         let header = RequestHeader::decode(tail);
@@ -262,7 +262,7 @@ impl Serving {
     }
 }
 
-/// Tells a client about the export that it asks for, if this is one for it and it has a place.
+/// Answers a client's request for an export, if the volume exists for it and a slot is free.
 fn answer_export(server: &mut Server, name: &str, lobby: &Lobby<'_>) -> Negotiation {
     let volume = name.parse::<VolumeId>().ok();
     let found = volume.and_then(|id| Some((id, lobby.directory.find(id, lobby.peer)?)));
@@ -282,14 +282,14 @@ fn answer_export(server: &mut Server, name: &str, lobby: &Lobby<'_>) -> Negotiat
     Negotiation::Answered
 }
 
-/// What unit tests of the engine need of a client.
+/// Parts of a client for unit tests of the engine.
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
     use evenkeel_core::request::Request;
     use evenkeel_wire::nbd::constants::command;
 
-    /// What is agreed with a client that wants blocks of 512 bytes and simple replies.
+    /// Returns the terms of a client that wants blocks of 512 bytes and simple replies.
     pub fn terms() -> Terms {
         Terms {
             size_bytes: 1 << 30,
@@ -301,12 +301,12 @@ pub(super) mod testing {
         }
     }
 
-    /// The head of a request.
+    /// Returns the head of a request.
     pub fn head(cookie: u64, request: &Request) -> RequestHeader {
         RequestHeader::new(cookie, request, false)
     }
 
-    /// What ends the connection.
+    /// Returns the request that ends the connection.
     pub fn farewell() -> RequestHeader {
         let (flags, command, cookie, offset, length) = (0, command::DISC, 2, 0, 0);
         RequestHeader { flags, command, cookie, offset, length }
@@ -334,7 +334,7 @@ mod tests {
         testing::head(cookie, &Request { operation, offset, length: BLOCK }).encode()
     }
 
-    /// The size of the volume that a connection asks for.
+    /// Returns the size of the connection's volume.
     fn size_of(volume: u32) -> u64 {
         assert_eq!(volume, 3);
         SIZE

@@ -1,12 +1,13 @@
-//! Work that no client asked for: verification of what is stored, copies of snapshots.
+//! Background work: verification of stored data, copies of snapshots.
 //!
-//! It is done by threads of their own, by calls that block. What it costs the device is scheduled
-//! like a volume's requests: a thread asks for a permit before it reads or writes so many bytes,
-//! and the scheduler grants it as it lets a volume's request go. So the work has limits of its own,
-//! and where the device is calibrated no reservation: it gets what the volumes leave. One core
+//! Its threads make calls that block. Their load on the device is scheduled like a volume's
+//! requests: a thread asks for a permit before it reads or writes a number of bytes, and the
+//! scheduler grants it as it dispatches a volume's request. So the work has limits of its own, and
+//! on a calibrated device no reservation: it gets the device time that the volumes leave. One core
 //! schedules all of it.
 //!
-//! A probe reads a volume as a client does, through its store, for whoever has a permit for it.
+//! A probe reads a volume as a client does, through its store, for a thread that has a permit for
+//! it.
 
 use super::{Call, Reactor, note};
 use crate::driver::Driver;
@@ -21,34 +22,34 @@ use evenkeel_store::{Completion, Submission};
 use slab::Slab;
 use std::sync::mpsc::SyncSender;
 
-/// Handles from here on are those of permits.
+/// Scheduler handles with this bit are those of permits.
 const HANDLES: u32 = 1 << 31;
-/// Tickets of a store with this bit are those of probes. Stores that wrap others use higher ones.
+/// Store tickets with this bit are those of probes. Stores that wrap others use higher bits.
 const PROBES: u64 = 1 << 48;
 
-/// What is wanted of the device.
+/// Request for a permit.
 pub struct Wanted {
     /// Bytes, at most [`QUANTUM_BYTES_MAX`].
     pub bytes: u32,
     /// Whether they are written.
     pub is_write: bool,
-    /// The limit of all such work together.
+    /// The limit of all background work together.
     pub bytes_per_second: u64,
-    /// Who waits for the permit.
+    /// Receives the permit's ticket.
     pub ack: SyncSender<Ticket>,
 }
 
-/// A read, or a question for extents, that goes to a volume's store.
+/// A read or a block status that goes to a volume's store.
 pub struct Probe {
-    /// What to do: a read or a block status.
+    /// A read or a block status.
     pub operation: Operation,
     /// First byte.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    /// Room for a read.
+    /// The buffer of a read.
     pub buffer: Option<Buffer>,
-    /// Who waits for the end; it gets nothing if the volume is not here.
+    /// Receives the completion. It is dropped if the volume is not here.
     pub ack: SyncSender<Completion>,
 }
 
@@ -58,30 +59,31 @@ struct Probing {
     ack: SyncSender<Completion>,
 }
 
-/// See the module's text.
+/// Background work on this core; see the module's text.
 #[derive(Default)]
 pub(super) struct Background {
-    /// What the scheduler knows it as, from the first permit on.
+    /// The scheduler's index for the work, from the first permit on.
     index: Option<VolumeIndex>,
     bytes_per_second: u64,
-    /// Who waits for a permit.
+    /// Senders for the permits that are not granted yet.
     waiting: Slab<SyncSender<Ticket>>,
     probes: Slab<Probing>,
-    /// The place of the next permit: none follows the one before, so each counts as one I/O.
+    /// Offset of the next permit. Offsets do not follow each other, so each permit counts as one
+    /// I/O.
     offset: u64,
 }
 
 fn pacing_of(bytes_per_second: u64) -> Pacing {
     let quanta = bytes_per_second / u64::from(QUANTUM_BYTES_MAX);
-    // By the second one it gets its share of what volumes leave of the device.
+    // The limit on operations is also the work's weight among claims on the device.
     let limit = |per_second: u64| Some(Limit { per_second: per_second.max(1), credit: None });
     let (operations, bytes) = (limit(quanta.saturating_mul(4)), limit(bytes_per_second));
     Pacing { operations, bytes, ..Pacing::UNLIMITED }
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Has the scheduler grant a permit. Whoever waits learns that there is none when the sender
-    /// is dropped.
+    /// Asks the scheduler for a permit. If none can be had, the sender is dropped, which the
+    /// waiting thread notices.
     pub(super) fn want_permit(&mut self, wanted: Wanted) {
         let Wanted { bytes, is_write, bytes_per_second, ack } = wanted;
         if self.background.waiting.len() >= BACKGROUND_PERMITS_MAX as usize {
@@ -101,7 +103,7 @@ impl<D: Driver> Reactor<D> {
         self.dispatch();
     }
 
-    /// What the scheduler knows the work as, with this limit.
+    /// Returns the scheduler's index for the work, with this limit.
     fn background_index(&mut self, bytes_per_second: u64) -> Option<VolumeIndex> {
         let pacing = pacing_of(bytes_per_second);
         let index = match self.background.index {
@@ -126,7 +128,7 @@ impl<D: Driver> Reactor<D> {
         Some(index)
     }
 
-    /// Where the device is calibrated, the work shares it with the volumes.
+    /// Makes the work share a calibrated device with the volumes.
     pub(super) fn share_with_background(&mut self) {
         let (Some(index), Some(device)) = (self.background.index, &self.device) else { return };
         let pacing = pacing_of(self.background.bytes_per_second);
@@ -137,27 +139,27 @@ impl<D: Driver> Reactor<D> {
         note(&mut self.trace, self.now, Call::Other("share"));
     }
 
-    /// Gives a permit to whoever waits for it; whether the dispatch was one.
+    /// Sends a permit to the thread that waits for it. Returns whether the dispatch was a permit.
     pub(super) fn granted(&mut self, dispatch: &Dispatch) -> bool {
         if dispatch.handle & HANDLES == 0 {
             return false;
         }
         let waits = self.background.waiting.remove((dispatch.handle & !HANDLES) as usize);
         if waits.send(dispatch.ticket).is_err() {
-            // Nobody waits any more.
+            // The thread has given up waiting.
             self.end_permit(dispatch.ticket);
         }
         true
     }
 
-    /// What there was a permit for is done.
+    /// Ends a permit.
     pub(super) fn end_permit(&mut self, ticket: Ticket) {
         self.scheduler.complete(self.now, ticket);
         note(&mut self.trace, self.now, Call::Complete(ticket));
         self.dispatch();
     }
 
-    /// Hands a probe to a volume's store.
+    /// Submits a probe to a volume's store.
     pub(super) fn probe(&mut self, id: VolumeId, probe: Probe) {
         let Some(&slot) = self.by_id.get(&id) else { return };
         let volume = &mut self.volumes[slot as usize];
@@ -174,7 +176,8 @@ impl<D: Driver> Reactor<D> {
         self.finish_store(slot);
     }
 
-    /// Tells whoever waits how a probe has ended; gives what was none back.
+    /// Sends the completion of a probe to the thread that waits for it. Returns a completion that
+    /// belongs to no probe.
     pub(super) fn probed(&mut self, completion: Completion) -> Option<Completion> {
         if completion.ticket & PROBES == 0 {
             return Some(completion);
@@ -185,7 +188,7 @@ impl<D: Driver> Reactor<D> {
         if let Err(failure @ (Failure::Io | Failure::Rotten)) = completion.result {
             volume.errors.count(volume.state.id, &request, failure);
         }
-        // Whoever asked may have given up.
+        // The thread may have given up waiting.
         let _ = ack.send(completion);
         None
     }

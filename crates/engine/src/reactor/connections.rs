@@ -14,10 +14,10 @@ use evenkeel_wire::agent::HostAddress;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// How long a client may take to agree on an export.
+/// Time limit for the handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How long a client may leave us waiting in the middle of something: with replies it does not
-/// fetch, or a payload it does not finish.
+/// Time limit without progress for a client that does not fetch its replies, or does not finish a
+/// payload.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 impl<D: Driver> Reactor<D> {
@@ -33,7 +33,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Ends a handshake whose place another has. It may have ended by itself.
+    /// Closes the handshake with this ticket, whose slot another client has got. It may have ended
+    /// already.
     pub(super) fn evict(&mut self, ticket: u64) {
         let Some(&id) = self.handshakes.get(&ticket) else { return };
         let peer = self.sessions[id as usize].peer;
@@ -45,16 +46,16 @@ impl<D: Driver> Reactor<D> {
         self.close(id);
     }
 
-    /// From here on nobody new is served. Who still shakes hands is sent away without an answer:
-    /// while volumes are being closed every answer would be "no such export", after which clients
-    /// do not come back.
+    /// Accepts no new connection from now on, and closes handshakes without an answer: while
+    /// volumes are being closed, every answer would be "no such export", after which clients do not
+    /// try again.
     pub(super) fn close_doors(&mut self) {
         self.doors_closed = true;
         let ids: Vec<u32> = self.handshakes.values().copied().collect();
         ids.into_iter().for_each(|id| self.close(id));
     }
 
-    /// A connection comes home to the volume that its client has chosen.
+    /// Serves a connection at the home of the volume that its client has chosen.
     pub(super) fn arrive(&mut self, volume: VolumeId, mut connection: Connection) {
         let Some(&slot) = self.by_id.get(&volume) else {
             // The volume may have gone to another core meanwhile.
@@ -65,7 +66,7 @@ impl<D: Driver> Reactor<D> {
             }
             return;
         };
-        // It may have been detached since.
+        // The volume may have been detached meanwhile.
         if !self.volumes[slot as usize].allows(connection.peer) {
             return;
         }
@@ -97,7 +98,7 @@ impl<D: Driver> Reactor<D> {
         self.proceed(id);
     }
 
-    /// Consumes what has arrived as far as it can, then receives more if there is room.
+    /// Consumes as much of the input as it can, then receives more if there is room.
     pub(super) fn proceed(&mut self, id: u32) {
         loop {
             let Some(session) = self.sessions.get_mut(id as usize) else { return };
@@ -142,11 +143,11 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// One step of the negotiation; whether there may be another in this turn.
+    /// Takes one step of the negotiation. Returns whether there may be another in this turn.
     fn negotiate(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         if session.leaves_heads_unread() {
-            // A list of many exports can be asked for many times.
+            // A client may ask for a long list of exports many times.
             session.parked = Some(Bound::Connection);
             return false;
         }
@@ -169,15 +170,14 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// A client and we have agreed on a volume: its connection becomes one of the volume's, here or
-    /// at its home.
+    /// Binds a connection whose client has chosen a volume to the volume, here or at its home.
     fn agreed(&mut self, id: u32, volume: VolumeId) {
         let session = &mut self.sessions[id as usize];
         self.handshakes.remove(&session.slot.ticket);
         let Some((_, home)) = self.directory.find(volume, session.peer) else {
             return session.begin_to_close();
         };
-        // There was a place when it asked; another may have been faster.
+        // There was a free slot when the client asked; another client may have taken it.
         if let Err(why) = session.slot.join(volume) {
             session.begin_to_close();
             return self.tell_too_many(id, why);
@@ -202,7 +202,7 @@ impl<D: Driver> Reactor<D> {
         self.watch();
     }
 
-    /// Lists a connection as having something to send, if it has.
+    /// Lists a connection for sending, if it has output.
     pub(super) fn sends(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         let moves = matches!(session.stage(), Stage::Moving { .. });
@@ -216,12 +216,12 @@ impl<D: Driver> Reactor<D> {
         for id in ids.drain(..) {
             self.send(id);
         }
-        // What was listed meanwhile is sent in the next turn, which follows at once.
+        // Connections that were listed meanwhile send in the next turn, which follows at once.
         ids.append(&mut self.to_send);
         self.to_send = ids;
     }
 
-    /// Sends what there is, as far as the socket takes it; the driver sends the rest.
+    /// Sends as much output as the socket takes; the driver sends the rest.
     fn send(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         session.transport.unlist();
@@ -262,7 +262,7 @@ impl<D: Driver> Reactor<D> {
         if count == 0 {
             return self.close(id);
         }
-        // The rest of it goes back with the client.
+        // The rest of the output goes back with the client.
         let goes_back = self.sessions[id as usize].goes_back();
         if goes_back && !self.sessions[id as usize].has_outstanding() {
             return self.try_free(id);
@@ -270,7 +270,7 @@ impl<D: Driver> Reactor<D> {
         self.send(id);
     }
 
-    /// What had to be sent has left: there is room for more requests, or nothing left to stay for.
+    /// Proceeds after a connection's output has left: it may take more requests, move, or end.
     fn left(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         if session.transport.is_in_send() {
@@ -289,7 +289,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Hands a connection over to its volume's home core. Nothing of it is in the driver: the
+    /// Hands a connection over to its volume's home core. The driver has no operation of it: the
     /// negotiation is over, so no receive was begun, and the last reply has left.
     fn move_home(&mut self, id: u32, volume: VolumeId, home: u16) {
         let connection = Box::new(self.sessions.remove(id as usize).leave());
@@ -298,7 +298,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// The connection is gone: what waits for it is cancelled.
+    /// Shuts a connection, and cancels its requests that wait.
     pub(super) fn close(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         if !session.is_shut() {
@@ -310,7 +310,7 @@ impl<D: Driver> Reactor<D> {
         self.try_free(id);
     }
 
-    /// Ends a connection that wants to end and has nothing left to wait for.
+    /// Frees a connection that is closing and has nothing left to wait for.
     pub(super) fn try_free(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         if session.is_closing() && session.has_outstanding() {
@@ -340,13 +340,13 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Makes sure that connections which owe us something are looked at.
+    /// Makes sure that overdue connections are checked.
     pub(super) fn watch(&mut self) {
         self.next_sweep.get_or_insert(self.now + SWEEP_EVERY);
     }
 
-    /// Closes connections that leave us waiting and gives unneeded memory back; goes on looking
-    /// while there is something to look at.
+    /// Closes connections whose clients are overdue, and frees unneeded buffers. Schedules the next
+    /// check if one is needed.
     pub(super) fn sweep(&mut self) {
         if !self.pool.is_empty() || self.notices.owes() {
             self.watch();
@@ -381,13 +381,13 @@ impl<D: Driver> Reactor<D> {
         self.next_sweep = more.then(|| now + SWEEP_EVERY);
     }
 
-    /// Begins to end: nothing more is taken, what waits for tokens is refused, what the stores work
-    /// on is finished and replied to.
+    /// Begins to stop: takes no more requests, fails those that wait for tokens, and completes and
+    /// answers those in the stores.
     pub(super) fn stop(&mut self) {
         self.stop_by.get_or_insert(self.now + STOP_MAX);
         let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
-            // The end of one may be the end of another.
+            // Closing one connection may have freed another.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             if session.is_lent() {
                 session.begin_to_hand_over();
@@ -396,7 +396,7 @@ impl<D: Driver> Reactor<D> {
             }
             session.begin_to_close();
             if session.transport.payload().is_some() {
-                // Its request cannot be finished, and the stream not be resumed behind it.
+                // Its request cannot be finished, and the stream cannot be resumed behind it.
                 self.close(id);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Second by second: did the volumes that were used get what was sold with them?
+//! Judges each second whether the volumes that were used got the performance that was sold.
 
 use super::Reactor;
 use super::volumes::Volume;
@@ -8,19 +8,19 @@ use evenkeel_core::qos::scheduler::Scheduler;
 use evenkeel_core::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_ms(1_000);
-/// Of a longer time nobody can tell in which part of it the volume was used.
+/// Longest period that is judged. In a longer one, the volume may have been used for a part only.
 const PERIOD_MAX: Duration = Duration::from_ms(1_500);
 
-/// What is known of a volume's contract.
+/// State of a volume's contract.
 #[derive(Default)]
 pub(super) struct Judged {
-    /// Whether it is among those that were used in this second.
+    /// Whether it is in the list of volumes that were used in this second.
     used: bool,
     before: Seen,
     pub(super) contract: Contract,
 }
 
-/// Who is to be judged, and when.
+/// Volumes to be judged, and the start of the current second.
 #[derive(Default)]
 pub(super) struct Second {
     began: Instant,
@@ -30,13 +30,13 @@ pub(super) struct Second {
 }
 
 impl Second {
-    /// Room for one more volume: none is made while requests are carried out.
+    /// Makes room for one more volume, so that nothing is allocated while requests are served.
     pub(super) fn make_room(&mut self, volumes: usize) {
         self.used.reserve(volumes.saturating_sub(self.used.len()));
         self.used_before.reserve(volumes.saturating_sub(self.used_before.len()));
     }
 
-    /// A slot is free.
+    /// Removes a volume from the lists.
     pub(super) fn forget(&mut self, slot: u32) {
         self.used.retain(|other| *other != slot);
         self.used_before.retain(|other| *other != slot);
@@ -44,7 +44,7 @@ impl Second {
 }
 
 impl<D: Driver> Reactor<D> {
-    /// A volume is used in this second.
+    /// Lists a volume as used in this second.
     pub(super) fn use_in_second(&mut self, slot: u32) {
         let judged = &mut self.volumes[slot as usize].judged;
         if !std::mem::replace(&mut judged.used, true) {
@@ -52,8 +52,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// At the end of a second, judges it. The control plane asks for balances every second, so
-    /// there is a turn in each.
+    /// Judges the second at its end. The control plane asks for balances every second, so at least
+    /// one turn of the loop falls in each.
     pub(super) fn judge_second(&mut self) {
         let period = self.now.since(self.second.began);
         if period < SECOND {
@@ -61,7 +61,7 @@ impl<D: Driver> Reactor<D> {
         }
         self.second.began = self.now;
         self.let_volumes_rest();
-        // Without a calibrated device nothing was promised that could be missed.
+        // Without a calibrated device, no performance was promised.
         let is_told = self.device.is_some() && period <= PERIOD_MAX;
         let (volumes, scheduler) = (&mut self.volumes, &self.scheduler);
         self.second.used.retain(|&slot| {
@@ -73,13 +73,13 @@ impl<D: Driver> Reactor<D> {
                 judged.contract.count(volume.state.reserved, period, before, &after);
             }
             judged.before = after;
-            // Whoever still waits may be kept waiting for all of the next second.
+            // A volume with waiting requests counts as used in the next second, too.
             judged.used = still_waits;
             judged.used
         });
     }
 
-    /// Tells the stores of volumes that were used in the second before, and not in this one.
+    /// Notifies the stores of volumes that were used in the second before, and not in this one.
     fn let_volumes_rest(&mut self) {
         let mut slots = std::mem::take(&mut self.second.used_before);
         for &slot in &slots {
@@ -94,7 +94,7 @@ impl<D: Driver> Reactor<D> {
         self.second.used_before = slots;
     }
 
-    /// A volume has come with the counters it had.
+    /// Starts to judge a volume that has come from another core with its counters.
     pub(super) fn judge_from_now_on(&mut self, slot: u32, contract: Contract) {
         let volume = &mut self.volumes[slot as usize];
         let (before, _) = seen(&self.scheduler, volume);
@@ -102,7 +102,7 @@ impl<D: Driver> Reactor<D> {
     }
 }
 
-/// A volume's counters, and whether something waits.
+/// Returns a volume's counters, and whether a request of it waits.
 fn seen(scheduler: &Scheduler, volume: &Volume) -> (Seen, bool) {
     let counters = scheduler.counters(volume.index);
     let bytes = counters.bytes_read.saturating_add(counters.bytes_written);

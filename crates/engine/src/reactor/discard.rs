@@ -1,12 +1,13 @@
 //! Discards and writes of zeroes: requests without payload that may take long.
 //!
-//! They go piece by piece. Of a long one a piece is submitted at a time, and the next one when that
-//! is done, behind what has come meanwhile: so it holds up neither its own volume's requests nor,
-//! at a store that does its work at once, a turn of the loop. What may go by its limits waits here
-//! for its turn, volume by volume: the stores of a core work on a few of them at a time, and in one
-//! turn of the loop on so many bytes.
+//! They are carried out piece by piece. Of a long operation one piece is submitted at a time, and
+//! the next one when that is done, behind requests that have arrived meanwhile. So it delays
+//! neither its own volume's requests nor, if a store does its work at once, a turn of the loop. A
+//! piece that its limits allow waits here for its turn, volume by volume: the stores of a core work
+//! on at most [`CLEARS_IN_FLIGHT_MAX`] pieces at a time, and one turn of the loop begins work for
+//! at most [`CLEARED_BYTES_MAX`].
 //!
-//! Where the store has to write the zeroes out, they are submitted as the writes they are.
+//! If the store has to write the zeroes, they are submitted as writes.
 
 use super::requests::Active;
 use super::volumes::Volume;
@@ -21,25 +22,25 @@ use evenkeel_core::request::{Operation, Request};
 use evenkeel_store::Store;
 use std::collections::VecDeque;
 
-/// A byte of zeroes that is written takes as long as so many that are dropped: a store in memory
-/// takes 0.1 ms for a MiB of the ones, and 6 us of the others.
+/// Work of a byte of zeroes that is written, relative to a byte that is dropped: a store in memory
+/// takes 0.1 ms to write a MiB, and 6 us to drop one.
 const WRITTEN_WORK: u64 = 16;
 
-/// What of an operation that clears is done.
+/// Progress of an operation that clears a range.
 #[derive(Clone, Copy)]
 pub(super) struct Clear {
-    /// Bytes that are cleared.
+    /// Bytes cleared so far.
     done: u32,
-    /// Bytes of a piece at most.
+    /// Maximum length of a piece, in bytes.
     piece: u32,
-    /// The store writes the zeroes out.
+    /// The store writes the zeroes.
     is_written: bool,
-    /// A piece of a long one is at the scheduler or the store.
+    /// A piece of a long operation is in the scheduler or the store.
     is_submitted: bool,
 }
 
 impl Clear {
-    /// How a store clears what a request asks for; `None` if that is something else.
+    /// Returns how a store clears the range of a request; `None` if the request does not clear one.
     pub(super) fn of(request: &Request, store: &dyn Store) -> Option<Self> {
         if !clears(request.operation) {
             return None;
@@ -55,7 +56,7 @@ fn clears(operation: Operation) -> bool {
 }
 
 impl Active {
-    /// Pieces in which a request goes.
+    /// Returns the number of pieces of a request.
     pub(super) fn pieces(request: &Request, clear: Option<Clear>) -> u32 {
         match clear {
             Some(clear) => request.length.div_ceil(clear.piece).max(1),
@@ -63,12 +64,12 @@ impl Active {
         }
     }
 
-    /// Whether it goes in several pieces, one after the other.
+    /// Returns whether the request clears its range in several pieces, one after the other.
     pub(super) fn is_long_clear(&self) -> bool {
         self.clear.is_some_and(|clear| self.request.length > clear.piece)
     }
 
-    /// What to submit of it next.
+    /// Returns the next piece to submit.
     pub(super) fn next_io(&self, handle: u32) -> Io {
         let Request { operation, offset, length } = self.request;
         let Some(clear) = self.clear else { return Io { operation, offset, length, handle } };
@@ -82,8 +83,8 @@ impl Active {
         Io { operation, offset: offset + u64::from(clear.done), length, handle }
     }
 
-    /// What the store has to do for a part of it: only the last piece is made durable, and all
-    /// others with it.
+    /// Returns the store's operation for a piece: only the last one has to be durable, which makes
+    /// the others durable, too.
     pub(super) fn operation_of(&self, dispatch: &Dispatch) -> Operation {
         let end = self.request.offset + u64::from(self.request.length);
         let is_last = dispatch.offset + u64::from(dispatch.length) >= end;
@@ -96,7 +97,7 @@ impl Active {
         }
     }
 
-    /// What a piece of so many bytes takes, beside bytes that are dropped.
+    /// Returns the work of a piece of `length` bytes, in bytes that are dropped.
     fn work(&self, length: u32) -> u64 {
         let factor =
             if self.clear.is_some_and(|clear| clear.is_written) { WRITTEN_WORK } else { 1 };
@@ -104,21 +105,21 @@ impl Active {
     }
 }
 
-/// What of a volume clears and waits.
+/// Operations of a volume that clear a range and wait.
 #[derive(Default)]
 pub(super) struct Clears {
-    /// Long ones whose next piece is to be submitted, in turn.
+    /// Long operations whose next piece is to be submitted, in turn.
     waiting: VecDeque<u32>,
-    /// Long ones of which a piece is submitted.
+    /// Long operations with a piece in the scheduler or the store.
     submitted: u32,
-    /// Pieces that may go by their limits and wait for their turn.
+    /// Pieces that their limits allow and that wait for their turn.
     ready: VecDeque<Dispatch>,
-    /// The volume is in the list of those whose turn comes.
+    /// The volume is in the list of volumes with waiting pieces.
     is_listed: bool,
 }
 
 impl Clears {
-    /// Takes a long one in.
+    /// Adds a long operation. Returns an error if the volume's queue is full.
     pub(super) fn wait(&mut self, handle: u32) -> Result<(), SubmitError> {
         if self.waiting.len() >= VOLUME_QUEUED_REQUESTS_MAX {
             return Err(SubmitError::QueueFull);
@@ -127,7 +128,7 @@ impl Clears {
         Ok(())
     }
 
-    /// Drops what is `ours` and waits; its requests.
+    /// Removes waiting operations that are `ours`. Returns their requests.
     pub(super) fn cancel(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
         let mut cancelled = Vec::new();
         let mut stays = |handle: u32| {
@@ -143,14 +144,14 @@ impl Clears {
     }
 }
 
-/// Whose turn it is to clear, on one core.
+/// Turns of volumes that clear a range, on one core.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// Volumes with pieces that may go.
+    /// Volumes with pieces that their limits allow.
     slots: VecDeque<u32>,
-    /// Pieces that stores work on.
+    /// Pieces in the stores.
     in_flight: u32,
-    /// What was begun in this turn of the loop.
+    /// Work begun in this turn of the loop, in bytes that are dropped.
     work: u64,
 }
 
@@ -165,20 +166,20 @@ impl Turn {
         self.work += work;
     }
 
-    /// Whether something can go in the next turn of the loop.
+    /// Returns whether a piece can begin in the next turn of the loop.
     pub(super) fn is_due(&self) -> bool {
         !self.slots.is_empty() && self.in_flight < CLEARS_IN_FLIGHT_MAX
     }
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Submits pieces of a volume's long ones, as many as may be and as there is room for.
+    /// Submits pieces of a volume's long operations, up to its limit and while the queue has room.
     pub(super) fn submit_clears(&mut self, slot: u32) {
         while let Some(Volume { clears, .. }) = self.volumes.get(slot as usize)
             && clears.submitted < VOLUME_CLEARS_MAX
             && let Some(&handle) = clears.waiting.front()
         {
-            // Without room others of the volume wait, and the next that goes makes some.
+            // A full queue has requests of the volume; the next one that is dispatched makes room.
             if self.offer(handle).is_err() {
                 return;
             }
@@ -191,7 +192,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Whether a piece that may go by its limits has its turn now; if not, it waits for it here.
+    /// Returns whether a piece that its limits allow can begin now; if not, it waits here for its
+    /// turn.
     pub(super) fn has_turn_to_clear(&mut self, dispatch: Dispatch) -> bool {
         let active = &self.active[dispatch.handle as usize];
         if active.clear.is_none() {
@@ -203,7 +205,7 @@ impl<D: Driver> Reactor<D> {
             self.turn.begin(work);
             return true;
         }
-        // What waits for others' work does not keep anybody from the device.
+        // A piece that waits for its turn does not occupy the device.
         self.scheduler.complete(self.now, dispatch.ticket);
         note(&mut self.trace, self.now, Call::Complete(dispatch.ticket));
         clears.ready.push_back(Dispatch { ticket: Ticket::NONE, ..dispatch });
@@ -213,7 +215,7 @@ impl<D: Driver> Reactor<D> {
         false
     }
 
-    /// Begins what has its turn to clear in this turn of the loop, volume by volume.
+    /// Begins pieces whose turn it is in this turn of the loop, volume by volume.
     pub(super) fn take_turns_to_clear(&mut self) {
         self.turn.work = 0;
         while let Some(slot) = self.turn.slots.pop_front() {
@@ -233,7 +235,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Takes note that the store is done with a piece: the request goes on with the next one.
+    /// Records that the store has finished a piece, and lets the request continue with its next
+    /// one.
     pub(super) fn cleared(&mut self, handle: u32, length: u32) {
         let active = &mut self.active[handle as usize];
         let slot = active.volume;
@@ -251,7 +254,7 @@ impl<D: Driver> Reactor<D> {
         self.submit_clears(slot);
     }
 
-    /// Takes note that a request is cancelled of which nothing is at the store.
+    /// Records that a request is cancelled that has no piece in the store.
     pub(super) fn gave_up_clearing(&mut self, handle: u32) {
         let active = &mut self.active[handle as usize];
         if let Some(clear) = &mut active.clear {

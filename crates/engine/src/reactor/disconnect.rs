@@ -1,8 +1,8 @@
 //! Detects clients that disconnect while the server receives nothing from them.
 //!
-//! A connection that has as much in the server as it may is not read, so its end is not seen there.
-//! The driver watches for it instead: what it has waiting is cancelled at once, and not run for
-//! nobody, one request after the other, at the cost of those who are there.
+//! A connection with the maximum of requests or bytes in the server is not read, so a receive does
+//! not report its end. The driver watches for it instead: waiting requests are cancelled at once,
+//! and do not run one after the other for a client that is gone, at the cost of other clients.
 
 use super::Reactor;
 use crate::driver::{Driver, HangUp};
@@ -13,20 +13,20 @@ use crate::transport::OtherEnd;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Bytes looked through at once for the end of what a client has sent.
+/// Bytes of unread input that one part of a peek covers.
 const PEEK_BYTES: usize = 64 << 10;
-/// Pieces of that size that one look takes at most: more than any socket holds unread.
+/// Maximum number of such parts in a peek: more than any socket holds unread.
 const PEEK_PIECES_MAX: usize = 1_024;
 
 impl<D: Driver> Reactor<D> {
-    /// Makes sure that the end of a connection is heard of from which nothing is received.
+    /// Watches for the end of a connection from which the server receives nothing.
     pub(super) fn watch_other_end(&mut self, id: u32) {
         let session = &mut self.sessions[id as usize];
         let is_receiving = session.transport.is_receiving();
         if session.is_shut() || is_receiving || !session.protocol.is_bound() {
             return;
         }
-        // It is about to go to another core, where it is looked after.
+        // It is about to go to another core, which watches it.
         if session.parked == Some(Bound::Departure) {
             return;
         }
@@ -41,7 +41,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// The driver has seen the end of a connection.
+    /// Handles the end of a connection that the driver has seen.
     pub(super) fn hung_up(&mut self, id: u32, how: Result<HangUp, Errno>) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         session.transport.other_end = how.map_or(OtherEnd::Unwatched, OtherEnd::Gone);
@@ -54,7 +54,7 @@ impl<D: Driver> Reactor<D> {
         if session.goes_back() && how != Ok(HangUp::Reset) {
             return self.try_free(id);
         }
-        // While something is received, that tells of the end in its place.
+        // A receive in progress reports the end itself.
         if let Ok(how) = how
             && !session.transport.is_receiving()
         {
@@ -65,7 +65,7 @@ impl<D: Driver> Reactor<D> {
     /// Closes a connection that is reset, or whose client ended it without the protocol's farewell.
     fn on_client_gone(&mut self, id: u32, how: HangUp) {
         let session = &self.sessions[id as usize];
-        // Not its end: the client's own socket is to take its place.
+        // This is not the client's end: its own socket is to take the connection's place.
         if session.slot.kept.as_ref().is_some_and(Kept::has_loan) {
             return;
         }
@@ -75,7 +75,8 @@ impl<D: Driver> Reactor<D> {
     }
 }
 
-/// Whether the last that a client has sent, received or not, takes its leave.
+/// Returns whether the last bytes that a client has sent, received or not, are the protocol's
+/// farewell.
 fn takes_leave(session: &Session) -> bool {
     let mut tail = [0; FAREWELL_BYTES];
     let fd = session.transport.fd();
@@ -92,14 +93,14 @@ fn takes_leave(session: &Session) -> bool {
     session.protocol.is_farewell(&tail)
 }
 
-/// Looks at what a socket holds behind the first `skip` bytes, and leaves it there; whether that
-/// was to be seen.
+/// Reads what a socket holds behind the first `skip` bytes, and leaves it there. Returns whether
+/// `wanted` was filled.
 fn peek_behind(fd: &OwnedFd, skip: usize, wanted: &mut [u8]) -> bool {
     let pieces = skip.div_ceil(PEEK_BYTES);
     if pieces >= PEEK_PIECES_MAX {
         return false;
     }
-    // What is skipped all goes to the same place: nobody reads it there.
+    // All skipped bytes go to the same memory, which is not read.
     let mut skipped = vec![0u8; PEEK_BYTES.min(skip)];
     let place = skipped.as_mut_ptr().cast();
     let mut parts: Vec<libc::iovec> = (0..pieces)
@@ -111,7 +112,7 @@ fn peek_behind(fd: &OwnedFd, skip: usize, wanted: &mut [u8]) -> bool {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to memory that is written by nobody else meanwhile.
+    // SAFETY: the message points to memory that nothing else accesses during the call.
     let count = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
     usize::try_from(count) == Ok(skip + wanted.len())
 }
@@ -129,7 +130,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
-    /// However much stands before it, received or not.
+    /// The farewell is found behind any number of requests, in the input or in the socket.
     #[test]
     fn a_client_that_takes_its_leave_is_known_wherever_that_stands() {
         let slots = Arc::new(Slots::default());

@@ -1,5 +1,4 @@
-//! What went wrong with a volume's requests: counted, and remembered where acknowledged data may be
-//! gone.
+//! Failures of a volume's requests: counted, and remembered if acknowledged data may be lost.
 //!
 //! A kernel reports a failed fsync once, and may drop the data that it could not write. The next
 //! fsync succeeds although that data is lost. So the first failure counts for every connection
@@ -14,23 +13,24 @@ use evenkeel_core::ids::VolumeId;
 use evenkeel_core::request::{Failure, Operation, Request};
 use evenkeel_wire::agent::IoErrors;
 
-/// See the module's text.
+/// Failures of one volume; see the module's text.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Errors(IoErrors);
 
 impl Errors {
-    /// Of a volume that is opened: a flush may have failed before, in this process or another one.
+    /// Creates the state of a volume that is opened. A flush may have failed before, in this
+    /// process or another one.
     pub(super) fn of(id: VolumeId, marks: &FlushMarks) -> Self {
         Self(IoErrors { flush_failed: marks.has(id), ..IoErrors::default() })
     }
 
-    /// Whether an operation fails without being begun, because a flush has failed.
+    /// Returns whether an operation fails without being begun, because a flush has failed.
     pub(super) fn refuses(&self, operation: Operation) -> bool {
         self.0.flush_failed && (operation.is_write() || operation.is_durable())
     }
 
-    /// How a part of a request ended, as its client is to see it. `must_reopen` is what the store
-    /// says of itself.
+    /// Returns the result of a part of a request for its client. `must_reopen` is the state of the
+    /// store.
     pub(super) fn seen(
         &mut self,
         (id, marks): (VolumeId, &FlushMarks),
@@ -39,10 +39,10 @@ impl Errors {
         must_reopen: bool,
     ) -> Result<(), Failure> {
         match (operation, result) {
-            // It could not make durable what it had to by itself.
+            // The store has failed to make acknowledged data durable.
             (_, Err(Failure::Io)) if must_reopen => self.flush_failed((id, marks), result),
             (Operation::Flush, Ok(())) if self.0.flush_failed => Err(Failure::Io),
-            // Another server has the volume, and what was acknowledged: nothing is lost.
+            // Another server has the volume and the acknowledged data: nothing is lost.
             (Operation::Flush, Err(Failure::ShuttingDown)) => result,
             (Operation::Flush, Err(_)) => self.flush_failed((id, marks), result),
             // It is made durable by the same means as a flush.
@@ -77,7 +77,7 @@ impl Errors {
             Failure::Rotten => {
                 self.0.rotten += 1;
                 self.0.is_rotten = true;
-                // A client that tries again and again fills no log.
+                // A client that repeats the request does not flood the log.
                 if self.0.rotten.is_power_of_two() {
                     tracing::error!(
                         volume = %id,
@@ -93,7 +93,8 @@ impl Errors {
         }
     }
 
-    /// The volume is attached anew: who uses it from now on has read nothing of it yet.
+    /// Clears the failures when the volume is attached anew: its new users have read no data of it
+    /// yet.
     pub(super) fn begin_anew(&mut self, id: VolumeId, marks: &FlushMarks) {
         marks.begin_anew(id);
         self.0.flush_failed = false;

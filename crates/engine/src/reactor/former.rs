@@ -1,5 +1,5 @@
-//! Changes that a connection leaves in the store when it ends. Nothing takes them back, and a store
-//! that is stuck may carry them out long after.
+//! Changes that a connection leaves in the store when it ends. They cannot be cancelled, and a
+//! store that is stuck may carry them out long after.
 //!
 //! Their client sends unanswered requests again over another connection. So a request for the same
 //! bytes waits until these changes are done: otherwise an old change could undo a newer one that
@@ -17,11 +17,11 @@ struct Change {
     request: Request,
 }
 
-/// What of a volume such connections have left, and who waits for it.
+/// Changes of a volume from connections that have ended, and connections that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Former {
     changes: Vec<Change>,
-    /// Connections; some may have gone, and others may be in their place.
+    /// Waiting connections. An id may belong to another connection by now.
     waiting: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Former {
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Notes the changes that a connection leaves behind that ends.
+    /// Records the changes that a connection leaves in the store when it ends.
     pub(super) fn note_former(&mut self, id: u32) {
         let left = self.active.iter().filter(|(_, active)| active.session() == id);
         for (handle, active) in left.filter(|(_, active)| active.request.operation.is_write()) {
@@ -47,7 +47,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Holds a connection up whose next request is for bytes that such a change may still change.
+    /// Holds a connection up if its next request overlaps a change that a former connection has
+    /// left. Returns whether it does.
     pub(super) fn waits_for_former(&mut self, id: u32, slot: u32, request: &Request) -> bool {
         let former = &mut self.volumes[slot as usize].former;
         let waits = former.overlaps(request);
@@ -60,7 +61,7 @@ impl<D: Driver> Reactor<D> {
         waits
     }
 
-    /// A request is done: those that wait for it are looked at again.
+    /// Records that a change is done, and retries the connections that wait for changes.
     pub(super) fn end_former(&mut self, slot: u32, handle: u32) {
         let former = &mut self.volumes[slot as usize].former;
         let Some(at) = former.changes.iter().position(|change| change.handle == handle) else {

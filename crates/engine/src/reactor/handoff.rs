@@ -1,10 +1,9 @@
 //! Lent client sockets: each takes the place of the connection made for it, and returns when the
 //! volume is given up.
 //!
-//! What goes back is what the client would have to see and to ask for if nothing had happened: the
-//! replies that it was not sent, then everything it has sent that was not begun, from requests that
-//! waited for tokens to the first bytes of a request's head. So whoever goes on with it can, and
-//! each request is answered once.
+//! A client goes back with its unsent replies, then all that it has sent and the data plane has not
+//! begun, from requests that waited for tokens to the first bytes of a request's head. So the
+//! lender can continue to serve it, and each request is answered once.
 
 use super::{Reactor, memory};
 use crate::driver::Driver;
@@ -15,8 +14,8 @@ use evenkeel_core::limits::QUANTUM_BYTES_MAX;
 use evenkeel_core::request::Operation;
 
 impl<D: Driver> Reactor<D> {
-    /// Has a lent client's socket take a connection's place, once that one is quiet: its end was
-    /// received, and the last reply there has left.
+    /// Has a lent client's socket take a connection's place, once the connection is quiet: its end
+    /// was received, and its last reply has left.
     pub(super) fn exchange(&mut self, id: u32) {
         let Some(session) = self.sessions.get_mut(id as usize) else { return };
         session.begin_to_exchange();
@@ -25,14 +24,14 @@ impl<D: Driver> Reactor<D> {
         }
         let is_served = session.protocol.is_bound() && session.transport.pending().is_empty();
         if session.is_closing() || !is_served {
-            // What lies ready goes back when the connection is gone.
+            // The loan goes back when the connection is freed.
             return self.close(id);
         }
         if !session.is_quiet() {
             return self.sends(id);
         }
         let mut connection = self.sessions.remove(id as usize).leave();
-        // It was there, and nobody else takes it.
+        // `has_loan` was true, and only this core takes it.
         let loan = connection.slot.kept.as_mut().and_then(Kept::borrow);
         let Some((client, unread)) = loan else { return };
         (connection.fd, connection.leftover) = (client, unread);
@@ -40,7 +39,7 @@ impl<D: Driver> Reactor<D> {
         self.proceed(id);
     }
 
-    /// Gives a lent client back to who asks for it, if it is here.
+    /// Gives the lent client with this ticket back to its lender, if it is here.
     pub(super) fn recall(&mut self, ticket: u64) {
         let is_it = |session: &Session| session.slot.ticket == ticket && session.is_lent();
         let found = self.sessions.iter().find(|(_, session)| is_it(session));
@@ -52,29 +51,30 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Gives lent clients back whose volume is served elsewhere, as its store has said.
+    /// Gives lent clients back whose volume is served elsewhere, according to its store.
     pub(super) fn return_elsewhere(&mut self) {
         for id in std::mem::take(&mut self.elsewhere) {
-            // It may have gone meanwhile.
+            // The connection may have ended meanwhile.
             if self.sessions.get(id as usize).is_some_and(Session::goes_back) {
                 self.hand_over(id);
             }
         }
     }
 
-    /// Whether a connection's request that was not carried out is left to another data plane.
+    /// Returns whether a connection's request that was not carried out is left to another data
+    /// plane.
     pub(super) fn is_left_to_others(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         if session.is_lent() && !session.is_shut() && !session.is_handed_over() {
-            // Nothing was given up here, and the store carries nothing out any more.
+            // The volume was not given up here, but its store carries nothing out any more.
             session.begin_to_hand_over();
             self.elsewhere.push(id);
         }
         session.is_handed_over()
     }
 
-    /// Keeps a request for another data plane, with so much of its payload as has arrived, if its
-    /// client goes back to who has lent it. Who has not lent it has its own copy.
+    /// Keeps a request for another data plane, with the first `payload_bytes` of its payload, if
+    /// its client goes back to its lender. A client that was not lent repeats the request itself.
     pub(super) fn leave_to_others(&mut self, handle: u32, payload_bytes: u32) {
         let active = &self.active[handle as usize];
         let id = active.session();
@@ -92,8 +92,8 @@ impl<D: Driver> Reactor<D> {
                 left -= count;
             }
             if left > 0 {
-                // A store has kept what it was given: the client hears of no reply, and that is
-                // better than half of what it has written.
+                // A store has kept the buffer: the client gets no reply, which is better than a
+                // request with half of its payload.
                 tracing::error!(request = ?active.request, "a request cannot be handed over");
                 return self.sessions[id as usize].shut();
             }
@@ -101,8 +101,8 @@ impl<D: Driver> Reactor<D> {
         session.leave_to_others(active.number, bytes);
     }
 
-    /// Gives a lent client back of which nothing is in the server any more, as soon as the driver
-    /// lets go.
+    /// Gives a lent client back that has no request in the server, once the driver has no operation
+    /// of its socket.
     pub(super) fn return_client(&mut self, id: u32) {
         let transport = &self.sessions[id as usize].transport;
         let is_watched = transport.other_end == OtherEnd::Watched;
@@ -127,7 +127,7 @@ impl<D: Driver> Reactor<D> {
         let unskipped = session.protocol.unskipped();
         let mut connection = session.leave();
         let back = connection.slot.kept.as_mut().and_then(Kept::take_back);
-        // Its place is free before anybody goes on with it.
+        // The slot is free before the lender continues with the client.
         drop(connection.slot);
         let arrived = &connection.leftover;
         let of_refused = arrived.len().min(unskipped as usize);

@@ -14,24 +14,25 @@ use evenkeel_wire::agent::CreditReport;
 use std::collections::BTreeSet;
 use std::sync::mpsc::SyncSender;
 
-/// How long clients may take to fetch their last replies: one that does not must not keep the
-/// volume from all others.
+/// Time limit for clients to fetch their last replies: a slow client must not keep the volume from
+/// all others.
 const FETCH_MAX: Duration = Duration::from_secs(1);
 
 /// A volume that is given up and still has connections.
 pub(super) struct Handover {
     id: VolumeId,
     slot: u32,
-    /// When its connections are closed, whatever they have not fetched. Known once its store is
-    /// done.
+    /// Time at which its connections are closed, even with unfetched replies. Known once its store
+    /// has no request.
     by: Option<Instant>,
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Begins no request of a volume any more, and gives it up when what has begun is answered.
+    /// Stops beginning requests of a volume, and gives it up when the requests in progress are
+    /// answered.
     pub(super) fn give_up(&mut self, id: VolumeId, ack: SyncSender<Option<CreditReport>>) {
         let Some(&slot) = self.by_id.get(&id) else {
-            // Whoever asked may have given up; that is no concern of ours.
+            // The receiver may have given up waiting; that is no error.
             let _ = ack.send(None);
             return;
         };
@@ -40,15 +41,17 @@ impl<D: Driver> Reactor<D> {
         let is_bound = |id: &u32| self.sessions[*id as usize].protocol.is_bound_to(slot);
         let ids = self.sessions.iter().map(|(id, _)| id as u32);
         let ids: Vec<u32> = ids.filter(is_bound).collect();
-        // All of them before the first is cancelled: what one leaves is not for another to use.
+        // All connections are marked before a request is cancelled, so that none uses tokens or
+        // room that another one leaves.
         ids.iter().for_each(|id| self.sessions[*id as usize].begin_to_hand_over());
         ids.into_iter().for_each(|id| self.hand_over(id));
         self.settle(slot);
     }
 
-    /// Has a connection end with the replies to what has begun.
+    /// Cancels a connection's waiting requests, and ends it after the replies to those in the
+    /// store.
     pub(super) fn hand_over(&mut self, id: u32) {
-        // The end of one may be the end of another.
+        // Handing over one connection may have freed another.
         let Some(session) = self.sessions.get(id as usize) else { return };
         if session.transport.is_receiving_payload() {
             self.driver.cancel_receive(id);
@@ -72,7 +75,7 @@ impl<D: Driver> Reactor<D> {
             if is_due {
                 self.disconnect_strangers(slot);
             }
-            // Also after that: connections are freed when the driver lets go.
+            // Repeated after that: connections are freed when the driver lets go of them.
             let store_is_done = self.volumes.get(slot as usize).is_some_and(|it| it.in_store == 0);
             if store_is_done && (is_due || by.is_none()) {
                 self.handovers[at].by = Some(self.now + FETCH_MAX);
@@ -80,12 +83,12 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// When the first of them has to be looked at.
+    /// Returns when the first handover is due.
     pub(super) fn handovers_by(&self) -> Option<Instant> {
         self.handovers.iter().filter_map(|handover| handover.by).min()
     }
 
-    /// What a volume and its hosts with limits have left.
+    /// Returns the remaining credits of a volume and its hosts with limits.
     pub(super) fn last_credits(&mut self, slot: u32) -> CreditReport {
         let volume = &self.volumes[slot as usize];
         let (id, index) = (volume.state.id, volume.index);

@@ -1,11 +1,11 @@
-//! Payload memory among volumes and their connections: who may have some, who waits for it, who is
-//! next.
+//! Payload memory among volumes and their connections: limits, waiting requests, and their order.
 //!
 //! A volume may hold as much as it leaves free. One alone gets half of a core's memory; two that
-//! want all they can get hold a third each, and a third stays free; and so on. So clients that ask
-//! and do not fetch, however many of one volume, never take what another volume needs to go on: who
-//! holds nothing may have all that is free. (Switches share their buffers among ports by this rule:
-//! Choudhury and Hahne, Dynamic queue length thresholds, 1998.)
+//! want all they can get hold a third each, and a third stays free; and so on. So clients of one
+//! volume that do not fetch their replies, however many, never take the memory that another volume
+//! needs to make progress: a volume that holds none may have all that is free. (Switches share
+//! their buffers among ports by this rule: Choudhury and Hahne, Dynamic queue length thresholds,
+//! 1998.)
 //!
 //! The connections of a volume share its memory by the same rule. A connection that holds memory
 //! leaves as much free as it holds, and the memory of the largest request of another connection. It
@@ -24,41 +24,41 @@ use evenkeel_store::buffer::Buffer;
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Volumes that are looked at in one turn when memory has come back: others are not held up.
+/// Volumes that are examined in one turn when memory has come back, so that the turn stays short.
 const GRANTS_IN_TURN_MAX: usize = 64;
 
-/// What a volume holds, and what of it waits for more.
+/// Payload memory that a volume holds, and its requests that wait for some.
 #[derive(Default)]
 pub(super) struct Share {
     /// Bytes of payload memory that its requests and unfetched replies hold.
     held_bytes: usize,
-    /// Reads that may go and wait for memory, by what they need.
+    /// Dispatched reads that wait for memory, by the size that they need.
     starved: [Line; LINES],
     /// Connections with a write that waits for memory.
     writers: VecDeque<u32>,
-    /// It is in the list of buffer waiters.
+    /// The volume is in the list of buffer waiters.
     is_listed: bool,
 }
 
 /// Reads of a volume that wait for memory.
 #[derive(Default)]
 struct Line {
-    /// By connection, in the order they came.
+    /// By connection, in order of arrival.
     by_connection: BTreeMap<u32, VecDeque<Dispatch>>,
-    /// The connection from which on the next one is looked for.
+    /// Connection id from which the search for the next one starts.
     turn: u32,
     /// The connection whose turn it is found no memory, and holds none: no other one passes it.
     is_closed: bool,
 }
 
 impl Line {
-    /// The connection whose turn it is.
+    /// Returns the connection whose turn it is.
     fn next(&self) -> Option<u32> {
         let from_turn = self.by_connection.range(self.turn..).next();
         from_turn.or_else(|| self.by_connection.iter().next()).map(|(id, _)| *id)
     }
 
-    /// Takes the read that a connection has waited with the longest.
+    /// Removes the read with which a connection has waited longest.
     fn pop(&mut self, id: u32) -> Option<Dispatch> {
         let reads = self.by_connection.get_mut(&id)?;
         let first = reads.pop_front();
@@ -68,7 +68,7 @@ impl Line {
         first
     }
 
-    /// Drops the reads that are `ours`, and adds their requests to `cancelled`.
+    /// Removes the reads that are `ours`, and adds their requests to `cancelled`.
     fn cancel(&mut self, ours: impl Fn(u32) -> bool, cancelled: &mut Vec<u32>) {
         self.by_connection.retain(|_, reads| {
             reads.retain(|dispatch| {
@@ -85,7 +85,7 @@ impl Line {
 }
 
 impl Share {
-    /// Drops the reads that are `ours` and wait for memory; their requests.
+    /// Removes the reads that are `ours` and wait for memory. Returns their requests.
     pub(super) fn cancel_starved(&mut self, ours: impl Fn(u32) -> bool) -> Vec<u32> {
         let mut cancelled = Vec::new();
         for line in &mut self.starved {
@@ -99,27 +99,27 @@ impl Share {
     }
 }
 
-/// The volumes that wait for memory, in the order in which they are looked at.
+/// Volumes with requests that wait for memory, in the order in which they are examined.
 #[derive(Default)]
 pub(super) struct BufferWaiters {
     slots: VecDeque<u32>,
-    /// How often memory had come back when they were last looked at.
+    /// The pool's count of returned buffers when the volumes were last examined.
     seen: u64,
-    /// How many are still to be looked at because of that.
+    /// Volumes that are still to be examined because of it.
     left: usize,
-    /// Connections that were looked at.
+    /// Connections that were examined.
     #[cfg(test)]
     looks: usize,
 }
 
 impl BufferWaiters {
-    /// Whether a look at them may help: memory has come back since the last.
+    /// Returns whether memory has come back that volumes have not been offered yet.
     pub(super) fn may_be_granted(&self, gave_back: u64) -> bool {
         !self.slots.is_empty() && (self.left > 0 || gave_back != self.seen)
     }
 }
 
-/// Takes note that so many bytes of a connection have left, and takes the memory back.
+/// Records that `count` bytes of a connection's output have left, and takes the memory back.
 pub(super) fn left(
     session: &mut Session,
     count: usize,
@@ -135,7 +135,7 @@ pub(super) fn left(
     session.held_bytes -= bytes;
 }
 
-/// Takes the memory of what a connection had to send.
+/// Takes the memory of a connection's output back.
 pub(super) fn abandon(
     session: &mut Session,
     (pool, volumes): (&mut BufferPool, &mut Slab<Volume>),
@@ -158,7 +158,7 @@ fn give_back(slot: u32, buffer: Buffer, (pool, volumes): (&mut BufferPool, &mut 
 }
 
 impl<D: Driver> Reactor<D> {
-    /// All of a request's memory or none of it: a request that has begun can end.
+    /// Takes all of a request's memory or none of it: a request that has begun can end.
     pub(super) fn take_buffers(
         &mut self,
         slot: u32,
@@ -189,7 +189,7 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Takes a buffer back that a volume's request held, and its connection.
+    /// Takes a buffer back that a request of a volume and a connection held.
     pub(super) fn give_back(&mut self, slot: u32, id: u32, buffer: Buffer) {
         if let Some(session) = self.sessions.get_mut(id as usize) {
             session.held_bytes -= buffer.capacity();
@@ -197,7 +197,7 @@ impl<D: Driver> Reactor<D> {
         give_back(slot, buffer, (&mut self.pool, &mut self.volumes));
     }
 
-    /// A connection's write waits for memory.
+    /// Lets a connection's write wait for memory.
     pub(super) fn await_memory(&mut self, id: u32, slot: u32, lacking: Lacking) {
         if self.sessions[id as usize].wait_for_memory(slot, lacking) {
             self.volumes[slot as usize].share.writers.push_back(id);
@@ -205,8 +205,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Whether a read waits for memory behind another one of about its size: of its own connection,
-    /// or of one that may not be passed.
+    /// Returns whether a read waits for memory behind another one of about its size: of its own
+    /// connection, or of one that may not be passed.
     pub(super) fn others_starve(&self, dispatch: Dispatch) -> bool {
         let active = &self.active[dispatch.handle as usize];
         let share = &self.volumes[active.volume as usize].share;
@@ -214,18 +214,18 @@ impl<D: Driver> Reactor<D> {
         line.is_closed || line.by_connection.contains_key(&active.session())
     }
 
-    /// A read that may go waits for memory.
+    /// Lets a dispatched read wait for memory.
     pub(super) fn wait_for_buffer(&mut self, dispatch: Dispatch) {
         let active = &self.active[dispatch.handle as usize];
         let (slot, id, line) = (active.volume, active.session(), line_of(active.request.length));
-        // What waits for its client does not keep others from the device.
+        // A read that waits for its client does not occupy the device.
         self.scheduler.complete(self.now, dispatch.ticket);
         super::note(&mut self.trace, self.now, super::Call::Complete(dispatch.ticket));
         let dispatch = Dispatch { ticket: Ticket::NONE, ..dispatch };
         let line = &mut self.volumes[slot as usize].share.starved[line];
         line.by_connection.entry(id).or_default().push_back(dispatch);
         self.list(slot);
-        // It has left the volume's queue.
+        // The read has left the volume's queue.
         self.wake_waiter(slot);
     }
 
@@ -235,8 +235,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Gives memory that has come back to those who wait for it, volume by volume; at most so many
-    /// in a turn, the others in the next.
+    /// Grants memory that has come back to waiting requests, volume by volume; at most
+    /// [`GRANTS_IN_TURN_MAX`] volumes in a turn, the others in the next.
     pub(super) fn grant_buffers(&mut self) {
         let gave_back = self.pool.gave_back();
         if self.buffer_waiters.seen != gave_back {
@@ -248,11 +248,11 @@ impl<D: Driver> Reactor<D> {
             let Some(slot) = self.buffer_waiters.slots.pop_front() else { break };
             self.grant(slot);
         }
-        // What was served at once has made room at the device.
+        // Requests that were served at once have made room at the device.
         self.dispatch();
     }
 
-    /// Serves what of a volume waits for memory, as far as there is some.
+    /// Grants memory to waiting requests of one volume.
     fn grant(&mut self, slot: u32) {
         for line in 0..LINES {
             self.grant_reads(slot, line);
@@ -265,7 +265,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// The same for the reads of one line, connection by connection.
+    /// Grants memory to waiting reads of one line, connection by connection.
     fn grant_reads(&mut self, slot: u32, line: usize) {
         let connections = self.share(slot).map_or(0, |it| it.starved[line].by_connection.len());
         for _ in 0..connections {
@@ -288,14 +288,14 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// The same for connections with a write.
+    /// Grants memory to connections with a waiting write.
     fn grant_writes(&mut self, slot: u32) {
         let connections = self.share(slot).map_or(0, |share| share.writers.len());
         for _ in 0..connections {
             let Some(id) = self.share(slot).and_then(|share| share.writers.pop_front()) else {
                 return;
             };
-            // The list may name connections that are gone, and others in their place.
+            // An id may belong to another connection by now.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             session.leave_memory_waiters(slot);
             #[cfg(test)]
@@ -303,7 +303,7 @@ impl<D: Driver> Reactor<D> {
             self.proceed(id);
             let session = self.sessions.get(id as usize);
             if session.and_then(|it| it.waits_for_memory(slot)) == Some(Lacking::Volume) {
-                // It keeps its place.
+                // The connection keeps its place.
                 if let Some(share) = self.share(slot) {
                     share.writers.rotate_right(1);
                 }
@@ -312,7 +312,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// A volume that waited for a buffer may be gone.
+    /// Returns a volume's share; `None` if the volume is gone.
     fn share(&mut self, slot: u32) -> Option<&mut Share> {
         self.volumes.get_mut(slot as usize).map(|volume| &mut volume.share)
     }
@@ -342,10 +342,10 @@ mod tests {
 
     /// Bytes of each write that waits.
     const PIECE: u32 = 4_096;
-    /// No connection of the core.
+    /// An id that no connection has.
     const NOBODY: u32 = u32::MAX;
 
-    /// A core with one volume, whose loop nobody runs.
+    /// Creates a core with one volume, whose loop does not run.
     fn reactor() -> Reactor<Threads> {
         let inboxes: Arc<[Inbox]> = [Inbox::new().unwrap()].into();
         let shared = (Arc::default(), Arc::new(SharedDevice::new(1)), Arc::default());
@@ -367,7 +367,7 @@ mod tests {
         core
     }
 
-    /// A connection that has sent the head of a write, and nothing else.
+    /// Adds a connection that has sent the head of a write, and nothing else.
     fn writer(core: &mut Reactor<Threads>) -> (u32, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (place, _) = core.directory.slots().greet(HostAddress::Local, 0).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     fn memory_that_comes_back_goes_to_those_first_in_line_and_the_others_are_left_alone() {
         let mut core = reactor();
         let mut held = Vec::new();
-        // Half of the memory, the last bit of it in small pieces.
+        // Take half of the memory, the last of it in small pieces.
         for _ in 1..CORE_PAYLOAD_BYTES_MAX / QUANTUM_BYTES_MAX / 2 {
             assert!(core.take_buffers(0, NOBODY, &mut held, QUANTUM_BYTES_MAX).is_ok());
         }

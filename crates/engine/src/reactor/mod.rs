@@ -1,24 +1,24 @@
-//! One thread, one driver, one loop: wait, handle what ended, dispatch what is due, send what is
-//! ready.
+//! The loop of one core: one thread, one driver. Each turn waits, handles completions, dispatches
+//! requests that are due and sends replies that are ready.
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | the loop, the inbox, what the others share |
-//! | `disconnect.rs` | clients that go while nothing is received from them |
+//! | `mod.rs` | the loop, the inbox, the state that other threads share |
+//! | `disconnect.rs` | clients that disconnect while the server receives nothing from them |
 //! | `connections.rs` | a connection's life: handshake, receiving, sending, the end |
 //! | `requests.rs` | a request's life: head, payload, tokens, store, reply |
 //! | `discard.rs` | discards and writes of zeroes: piece by piece, in turns |
 //! | `background.rs` | work that no client asked for: permits, and reads of volumes |
-//! | `memory.rs` | payload memory among volumes: who may have some, who waits, who is next |
-//! | `errors.rs` | what went wrong with a volume's requests |
+//! | `memory.rs` | payload memory among volumes: limits, waiting requests, their order |
+//! | `errors.rs` | failures of a volume's requests |
 //! | `former.rs` | changes that connections leave in the store when they end |
 //! | `volumes.rs` | a volume's life: applied, reported, removed or moved |
-//! | `handoff.rs` | clients that are lent by who accepted them, and go back |
+//! | `handoff.rs` | clients that a lender passes to the data plane, and gets back |
 //! | `handover.rs` | volumes that are given up for another data plane |
 //! | `moves.rs` | volumes that go to another core with their hosts and connections |
-//! | `sharing.rs` | what volumes share: hosts' limits, the device |
-//! | `watch.rs` | whether the device is what it was |
-//! | `contract.rs` | whether volumes got what was sold with them, second by second |
+//! | `sharing.rs` | what volumes share: limits of hosts, the device |
+//! | `watch.rs` | whether the device still performs as calibrated |
+//! | `contract.rs` | whether volumes got the performance that was sold, second by second |
 
 mod background;
 mod connections;
@@ -74,111 +74,118 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use volumes::Volume;
 pub use volumes::{LatencyPage, PAGE_LATENCIES_MAX, Released};
 
-/// How often connections are looked at that owe us something.
+/// Interval between two checks of connections with overdue input or output.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How long clients may take to fetch their last replies when the server stops.
+/// Time limit for clients to fetch their last replies when the server stops.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
-/// So many turns with one request each tell that clients wait for each answer.
+/// Turns in a row with one request each after which the driver expects clients that wait for each
+/// answer.
 const HASTY_TURNS: u32 = 32;
 
-/// What other threads ask of a reactor.
+/// Messages from other threads to a reactor.
 pub enum Message {
     /// A new connection.
     Connection(OwnedFd, HostAddress, Slot),
-    /// The handshake with this ticket has to make room for another.
+    /// Closes the handshake with this ticket, to make room for another.
     Evict(u64),
-    /// Give the lent client of the connection with this ticket back, if it is here.
+    /// Gives the lent client of the connection with this ticket back, if it is here.
     Recall(u64),
-    /// No more handshakes: those under way are closed, too.
+    /// Accepts no more handshakes, and closes those in progress.
     CloseDoors,
-    /// A connection to this volume, which is at home here.
+    /// A connection to a volume whose home is this core.
     Moved(VolumeId, Box<Connection>),
-    /// The desired state of a volume; with its store if the reactor does not hold it yet.
+    /// Applies the desired state of a volume; with its store if the reactor does not have it yet.
     Apply(Box<VolumeState>, Option<Box<dyn Store>>, SyncSender<Result<(), String>>),
-    /// Close a volume's connections and its store; whether there was one.
+    /// Closes a volume's connections and its store. Answers whether the volume was here.
     Remove(VolumeId, SyncSender<bool>),
-    /// Close a volume's connections and give it away; `None` if there is none.
+    /// Closes a volume's connections and gives it away. Answers `None` if the volume is not here.
     Release(VolumeId, SyncSender<Option<Box<Released>>>),
-    /// Begin no request of a volume any more, and forget it when what has begun is answered; what
-    /// it and its hosts have left, `None` if there is none.
+    /// Stops beginning requests of a volume, and removes it when the requests in progress are
+    /// answered. Answers with the remaining credits of the volume and its hosts, `None` if it is
+    /// not here.
     GiveUp(VolumeId, SyncSender<Option<CreditReport>>),
-    /// Whether a volume's store refuses changes until it is opened anew.
+    /// Asks whether a volume's store refuses changes until it is opened anew.
     MustReopen(VolumeId, SyncSender<bool>),
-    /// Have a volume's store look at what its pool wants of it; whether the volume is here.
+    /// Has a volume's store attend to its pool's requests. Answers whether the volume is here.
     Attend(VolumeId, SyncSender<bool>),
-    /// Keep to itself from now on what a volume's store finishes, until it is told the opposite;
-    /// whether the volume is here.
+    /// Holds back the completions of a volume's store from now on if `true`, reports them if
+    /// `false`. Answers whether the volume is here.
     Hold(VolumeId, bool, SyncSender<bool>),
-    /// Let work that no client asked for use the device.
+    /// Asks for a permit for background work.
     Permit(Wanted),
-    /// The work with this permit is done.
+    /// Ends the permit with this ticket.
     PermitEnds(Ticket),
-    /// Read a volume for such work.
+    /// Reads a volume for background work.
     Probe(VolumeId, Probe),
-    /// Take a volume over from another core.
+    /// Takes a volume over from another core.
     Adopt(Box<VolumeState>, Box<Released>, SyncSender<Result<(), String>>),
-    /// Whether there is room for what is about to come; what there is too little of if not.
+    /// Asks whether there is room for the newcomers. Answers with the resource that is lacking if
+    /// not.
     HasRoom(Box<Newcomers>, SyncSender<Result<(), String>>),
-    /// How many connections these volumes have together.
+    /// Asks how many connections these volumes have together.
     Connections(Vec<VolumeId>, SyncSender<u32>),
-    /// Give volumes and hosts away, with their connections. All of them, or none with the reason.
+    /// Gives volumes and hosts away, with their connections. Answers with all of them, or the
+    /// reason why none can go.
     Depart(Vec<VolumeId>, Vec<InstanceId>, SyncSender<Result<Box<Party>, String>>),
-    /// Take over what departed elsewhere. What there is no room for comes back, with the reason.
+    /// Takes over volumes and hosts of another core. If there is no room, the party comes back with
+    /// the reason.
     Join(Box<Party>, SyncSender<Result<(), (Box<Party>, String)>>),
-    /// The desired state of a host whose volumes are here.
+    /// Applies the desired state of a host whose volumes are here.
     ApplyHost(Box<HostState>, SyncSender<Result<(), String>>),
-    /// Forget a host; how it was, if it was known.
+    /// Removes a host. Answers with its last state, if it was known.
     DeleteHost(InstanceId, SyncSender<Option<HostReport>>),
-    /// The device below the store is like this.
+    /// Sets the model of the device below the store.
     Calibrated(DeviceModel, SyncSender<Result<(), String>>),
-    /// Set balances; whether there is such a volume.
+    /// Sets balances. Answers whether the volume is here.
     SetBalances(VolumeId, Balances, SyncSender<bool>),
-    /// Lease credits of volumes and hosts that are here; what of them is unleased then.
+    /// Leases credits of volumes and hosts that are here. Answers with the credits that stay
+    /// unleased.
     Lease(Box<CreditReport>, SyncSender<CreditReport>),
-    /// Tell how all volumes and hosts are.
+    /// Asks for the state of all volumes and hosts.
     Report(SyncSender<Report>),
-    /// Tell how some volumes are.
+    /// Asks for the state of some volumes.
     ReportOf(Vec<VolumeId>, SyncSender<Report>),
-    /// Tell the balances that may have changed since the last time.
+    /// Asks for the balances that may have changed since the last time.
     Balances(SyncSender<CreditReport>),
-    /// Record what the scheduler is asked and answers, up to this number of entries.
+    /// Starts to record the scheduler's calls and dispatches, up to this number of entries.
     Record(usize, Detail),
-    /// End the recording and hand it over.
+    /// Ends the recording and answers with it.
     Recorded(SyncSender<Option<Box<Trace>>>),
-    /// Tell where requests spent their time, of the volumes after this one: of as many as one turn
-    /// allows.
+    /// Asks for the latencies of the volumes after this one, as many as one turn allows.
     Latencies(Option<VolumeId>, SyncSender<LatencyPage>),
-    /// The same of one volume; `None` if nobody has used it, or it is not here.
+    /// Asks for the latencies of one volume. Answers `None` if it has had no request, or is not
+    /// here.
     LatenciesOf(VolumeId, SyncSender<Option<Box<Latencies>>>),
-    /// End.
+    /// Stops the reactor.
     Stop,
 }
 
 /// Messages to one reactor. The queue has no bound of its own. Its senders limit it: a connection
 /// holds a slot, and a caller sends a command when the last one is answered or its time is over.
 pub struct Inbox {
-    /// `None` once nobody reads any more.
+    /// `None` once the reactor has ended.
     messages: Mutex<Option<Vec<Message>>>,
     waker: Waker,
 }
 
 impl Inbox {
-    /// An empty one.
+    /// Creates an empty inbox.
     ///
     /// # Errors
-    /// When the process has too many open files.
+    /// If the process has too many open files.
     pub fn new() -> io::Result<Self> {
         Ok(Self { messages: Mutex::new(Some(Vec::new())), waker: Waker::new()? })
     }
 
-    /// What wakes the reader.
+    /// Returns the waker of the inbox's reactor.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Posts a message; it is dropped when the reactor has ended, and with it any answer's sender.
+    /// Posts a message. If the reactor has ended, the message is dropped, and the sender of its
+    /// answer with it.
     pub fn post(&self, message: Message) {
         if let Some(messages) = self.lock().as_mut() {
             messages.push(message);
@@ -186,7 +193,7 @@ impl Inbox {
         }
     }
 
-    /// From here on messages are dropped.
+    /// Drops all further messages.
     pub fn close(&self) {
         *self.lock() = None;
     }
@@ -201,7 +208,7 @@ impl Inbox {
     }
 }
 
-/// Notes what a scheduler was asked or answered, while somebody wants to know.
+/// Records a call of the scheduler or a dispatch, if a recording is in progress.
 #[inline]
 fn note(trace: &mut Option<Box<Trace>>, now: Instant, call: Call) {
     if let Some(trace) = trace {
@@ -209,7 +216,7 @@ fn note(trace: &mut Option<Box<Trace>>, now: Instant, call: Call) {
     }
 }
 
-/// What the reactors of a data plane and its agent share.
+/// State that the reactors of a data plane and its agent share.
 pub type Shared = (Arc<Directory>, Arc<SharedDevice>, Arc<FlushMarks>);
 
 /// The loop of one core.
@@ -220,12 +227,12 @@ pub struct Reactor<D: Driver> {
     shared_device: Arc<SharedDevice>,
     flush_marks: Arc<FlushMarks>,
     clock: Clock,
-    /// When this turn of the loop began.
+    /// Start of this turn of the loop.
     now: Instant,
     driver: D,
     pool: BufferPool,
     scheduler: Scheduler,
-    /// What it is asked and answers, while somebody wants to know.
+    /// Recording of the scheduler's calls and dispatches, if one is in progress.
     trace: Option<Box<Trace>>,
     volumes: Slab<Volume>,
     by_id: BTreeMap<VolumeId, u32>,
@@ -233,17 +240,17 @@ pub struct Reactor<D: Driver> {
     dirty: Vec<u32>,
     second: contract::Second,
     sessions: Slab<Session>,
-    /// Those that shake hands, by the tickets of their slots.
+    /// Connections in a handshake, by the tickets of their slots.
     handshakes: BTreeMap<u64, u32>,
-    /// Whether new clients are still let in.
+    /// Whether new clients are refused.
     doors_closed: bool,
     notices: Notices,
     active: Slab<Active>,
-    /// What the stores work on.
+    /// Submissions that the stores work on.
     flights: Slab<Flight>,
     /// Hosts with limits whose volumes are here.
     hosts: BTreeMap<InstanceId, InstanceIndex>,
-    /// Present once it is calibrated.
+    /// Present once the device is calibrated.
     device: Option<Device>,
     /// Device time that the volumes here reserve, in nanoseconds per second.
     reserved_ns: u64,
@@ -251,32 +258,33 @@ pub struct Reactor<D: Driver> {
     spare: Vec<Vec<Option<Buffer>>>,
     /// Volumes that wait for memory.
     buffer_waiters: BufferWaiters,
-    /// Volumes that go to another core as soon as they are quiet.
+    /// Volumes that go to another core once they are quiet.
     departures: Vec<Departure>,
     /// Volumes that are given up and still have connections.
     handovers: Vec<Handover>,
-    /// Lent clients of whose requests a store has said that it is served elsewhere.
+    /// Lent clients with a request for which a store has answered that the volume is served
+    /// elsewhere.
     elsewhere: Vec<u32>,
-    /// Whose turn it is to clear a range.
+    /// The volume whose turn it is to clear a range.
     turn: discard::Turn,
     background: Background,
-    /// Connections to look at again in this turn.
+    /// Connections to retry in this turn.
     ready: Vec<u32>,
-    /// The memory of the list that was worked off last.
+    /// Memory of the list that was processed last, for reuse.
     ready_spare: Vec<u32>,
     /// Connections with something to send.
     to_send: Vec<u32>,
     next_sweep: Option<Instant>,
     /// Requests taken in this turn.
     requests_in_turn: u32,
-    /// Turns in a row with one request each, those without any left out.
+    /// Turns in a row with one request each; turns without a request do not count.
     single_turns: u32,
-    /// By when to be gone.
+    /// Time at which the reactor ends at the latest, once it is to stop.
     stop_by: Option<Instant>,
 }
 
 impl<D: Driver> Reactor<D> {
-    /// The reactor of core number `core`, which reads the inbox of that number.
+    /// Creates the reactor of core number `core`, which reads the inbox of that number.
     #[must_use]
     pub fn new(
         core: u16,
@@ -285,7 +293,7 @@ impl<D: Driver> Reactor<D> {
         clock: Clock,
         driver: D,
     ) -> Self {
-        // The kernel may round a timer by 50 us to save wake-ups; a pacer has better uses for them.
+        // The kernel may round a timer by 50 us to save wake-ups, which is too coarse for pacing.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let now = clock.now();
         Self {
@@ -330,10 +338,10 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Runs until told to stop.
+    /// Runs the loop until [`Message::Stop`] has arrived and the reactor may end.
     ///
     /// # Errors
-    /// When the driver breaks.
+    /// If the driver fails.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             self.scheduler.poll(self.now);
@@ -368,7 +376,7 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// How long nothing has to be done unless something happens.
+    /// Returns how long the reactor may sleep if no event comes; `None` without a limit.
     fn timeout(&self) -> Option<Duration> {
         let may_grant = self.buffer_waiters.may_be_granted(self.pool.gave_back());
         let may_clear = self.turn.is_due();
@@ -421,7 +429,7 @@ impl<D: Driver> Reactor<D> {
             Message::Probe(id, probe) => self.probe(id, probe),
             Message::Adopt(state, released, ack) => self.adopt(*state, released, ack),
             Message::Depart(volumes, hosts, ack) => self.depart(&volumes, hosts, ack),
-            // Whoever asked may have given up; that is no concern of ours, here and below.
+            // The receiver may have given up waiting; that is no error, here and below.
             Message::Join(party, ack) => _ = ack.send(self.join(party)),
             Message::HasRoom(coming, ack) => _ = ack.send(self.has_room(&coming)),
             Message::Connections(ids, ack) => _ = ack.send(self.connections(&ids)),
@@ -443,7 +451,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Begins a record with the names of the volumes that are here.
+    /// Starts a recording with the names of the volumes that are here.
     fn record(&mut self, entries: usize, detail: Detail) {
         let mut trace = Box::new(Trace::with_room(entries, detail));
         for (_, volume) in &self.volumes {
@@ -454,11 +462,11 @@ impl<D: Driver> Reactor<D> {
 
     /// Retries the connections that a bound held up, until a pass frees nothing.
     fn retry_ready(&mut self) {
-        // Those that are held up anew wait for the next turn.
+        // Connections that are held up again wait for the next turn.
         let mut ids = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_spare));
         for id in ids.drain(..) {
             self.proceed(id);
-            // A turn that was not used is the next one's.
+            // A turn that was not used passes to the next connection.
             if let Some(session) = self.sessions.get_mut(id as usize)
                 && let Some(slot) = session.give_up_turn()
             {
@@ -468,9 +476,9 @@ impl<D: Driver> Reactor<D> {
         self.ready_spare = ids;
     }
 
-    /// Whether the reactor may end: it has received [`Message::Stop`], and all connections are
-    /// closed and all stores at rest, or [`STOP_MAX`] is over. Writes of a store that is not at
-    /// rest may be nowhere but in the files of answered writes, which only some pools have.
+    /// Returns whether the reactor may end: it has received [`Message::Stop`], and either all
+    /// connections are closed and all stores at rest, or [`STOP_MAX`] is over. Until a store is at
+    /// rest, answered writes may exist only in its own files, and not every pool has such files.
     fn is_finished(&mut self) -> bool {
         let Some(by) = self.stop_by else { return false };
         self.now >= by || self.sessions.is_empty() && self.are_stores_at_rest()
@@ -478,13 +486,13 @@ impl<D: Driver> Reactor<D> {
 }
 
 impl<D: Driver> Drop for Reactor<D> {
-    /// What the kernel may still touch must outlive us, in a panic, too.
+    /// Leaks memory that the kernel may still access, also in a panic.
     fn drop(&mut self) {
         for mut session in std::mem::take(&mut self.sessions).drain() {
-            // Who has lent it learns that it has ended, whatever becomes of the rest.
+            // The lender receives the client back, or learns that it is gone, in every case.
             drop(session.slot.kept.as_mut().and_then(Kept::take_back));
             if session.transport.is_receiving_payload() {
-                // It writes to the request's buffers.
+                // The receive writes to the request's buffers.
                 std::mem::forget(std::mem::take(&mut self.active));
             }
             if session.transport.is_in_driver() {

@@ -1,9 +1,9 @@
 //! Volumes that go to another core with their hosts and their connections, so that a host's limits
 //! stay on one core.
 //!
-//! A volume departs once it is quiet: no more requests are taken from its connections, what was
-//! taken is finished and its replies have left. What clients send meanwhile waits in their sockets.
-//! If that takes too long, everything stays where it is and goes on.
+//! A volume departs once it is quiet: no more requests are taken from its connections, requests in
+//! progress are finished and their replies have left. New requests of clients wait in their
+//! sockets. If that takes too long, all volumes stay on their core and continue.
 
 use super::volumes::{Released, Volume};
 use super::{Inbox, Message, Reactor, note};
@@ -20,23 +20,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// How long a volume may take to become quiet. Its clients wait meanwhile: less than any of them
-/// gives up after.
+/// Time limit for a volume to become quiet. Its clients wait meanwhile: it is less than their time
+/// limits.
 const QUIET_MAX: Duration = Duration::from_ms(2_000);
 
-/// What is about to come to a core, or to change there.
+/// Volumes and hosts that are about to come to a core, or to change there.
 #[derive(Default)]
 pub struct Newcomers {
     /// Hosts with limits.
     pub hosts: Vec<InstanceId>,
-    /// Volumes, each with all the hosts it is to be attached to.
+    /// Volumes, each with all hosts to which it is to be attached.
     pub volumes: Vec<(VolumeId, Vec<InstanceId>)>,
     /// Whether they come from another core.
     pub move_in: bool,
 }
 
 impl Newcomers {
-    /// One volume, as it is to be.
+    /// Returns one volume in its desired state.
     #[must_use]
     pub fn one(state: &VolumeState, move_in: bool) -> Self {
         let hosts = state.attachments.iter().map(|attachment| attachment.host).collect();
@@ -44,21 +44,22 @@ impl Newcomers {
     }
 }
 
-/// What goes from one core to another together. It goes home when nobody takes it in.
+/// Volumes and hosts that go from one core to another together. Returns to its core if it is
+/// dropped before it is taken in.
 pub struct Party {
     volumes: Vec<Released>,
     hosts: Vec<(InstanceId, ExportedInstance)>,
-    /// The core it comes from, while it may go back there.
+    /// The core that it has left, as long as it may go back there.
     home: Option<(Arc<[Inbox]>, u16)>,
 }
 
 impl Party {
-    /// Its volumes.
+    /// Returns its volumes.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeId> {
         self.volumes.iter().map(|released| released.state.id)
     }
 
-    /// Its hosts.
+    /// Returns its hosts.
     pub fn hosts(&self) -> impl Iterator<Item = InstanceId> {
         self.hosts.iter().map(|(id, _)| *id)
     }
@@ -82,7 +83,8 @@ impl Drop for Party {
         if let Some((inboxes, core)) = self.home.take()
             && !(volumes.is_empty() && hosts.is_empty())
         {
-            // Only once: where nobody reads messages any more, nobody can take it in.
+            // Without `home`, so that it is posted only once: if that core has ended, the party is
+            // lost.
             let party = Box::new(Self { volumes, hosts, home: None });
             let (ack, _) = sync_channel(1);
             inboxes[usize::from(core)].post(Message::Join(party, ack));
@@ -90,15 +92,15 @@ impl Drop for Party {
     }
 }
 
-/// Volumes that go to another core as soon as they are quiet.
+/// Volumes that go to another core once they are quiet.
 pub(super) struct Departure {
     volumes: Vec<(VolumeId, u32)>,
     hosts: Vec<InstanceId>,
-    /// When it is given up.
+    /// Time at which it is given up.
     pub(super) by: Instant,
     ack: SyncSender<Result<Box<Party>, String>>,
-    /// The connection that was not quiet when it was last looked: nobody else is looked at before
-    /// that one is.
+    /// The connection that was not quiet at the last check. It is checked first, and others only if
+    /// it is quiet.
     waits_for: Option<u32>,
 }
 
@@ -108,18 +110,18 @@ impl Departure {
     }
 }
 
-/// How things stand with a departure.
+/// State of a departure.
 enum Standing {
-    /// Something is in flight.
+    /// A request or a driver's operation is in flight.
     Restless,
     Quiet,
-    /// It cannot be: one of its volumes is being closed.
+    /// It is impossible: one of its volumes is being closed.
     Broken,
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Whether there is room for what is about to come. As long as nothing else comes before,
-    /// nothing of it is refused.
+    /// Checks that there is room for `coming`. If so, none of it is refused, as long as nothing
+    /// else comes before.
     pub(super) fn has_room(&self, coming: &Newcomers) -> Result<(), String> {
         let room = self.scheduler.room();
         let hosts = coming.hosts.iter().filter(|host| !self.hosts.contains_key(host)).count();
@@ -132,7 +134,7 @@ impl<D: Driver> Reactor<D> {
             (needed, left) = (needed + more, left + fewer);
         }
         if !coming.hosts.is_empty() {
-            // Volumes of hosts that had no limits until now.
+            // Volumes here, of hosts that had no limits until now.
             let named: BTreeSet<VolumeId> = coming.volumes.iter().map(|(id, _)| *id).collect();
             for (_, &slot) in self.by_id.iter().filter(|(id, _)| !named.contains(id)) {
                 let volume = &self.volumes[slot as usize];
@@ -153,8 +155,8 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// How many attachments a volume needs at the scheduler beside those it has, and how many it
-    /// gives up.
+    /// Returns how many attachments a volume needs at the scheduler beside its present ones, and
+    /// how many it gives up.
     fn lines_needed(
         &self,
         held: Option<&Volume>,
@@ -172,7 +174,7 @@ impl<D: Driver> Reactor<D> {
         (hosts.len().max(1).saturating_sub(stay), go)
     }
 
-    /// Connections of volumes.
+    /// Returns the number of connections to these volumes.
     pub(super) fn connections(&self, ids: &[VolumeId]) -> u32 {
         let slots: BTreeSet<u32> =
             ids.iter().filter_map(|id| self.by_id.get(id)).copied().collect();
@@ -182,7 +184,7 @@ impl<D: Driver> Reactor<D> {
         self.sessions.iter().filter(|(_, session)| is_theirs(session)).count() as u32
     }
 
-    /// Gives volumes and hosts away as soon as the volumes are quiet.
+    /// Gives volumes and hosts away once the volumes are quiet.
     pub(super) fn depart(
         &mut self,
         ids: &[VolumeId],
@@ -203,7 +205,7 @@ impl<D: Driver> Reactor<D> {
             self.volumes[slot as usize].departs = true;
         }
         for (id, session) in &self.sessions {
-            // One in the middle of a write receives to its end.
+            // A connection in the middle of a write receives to the write's end.
             let transport = &session.transport;
             let is_waiting = transport.is_receiving() && transport.payload().is_none();
             if is_waiting && departure.is_of(session) {
@@ -216,7 +218,7 @@ impl<D: Driver> Reactor<D> {
         self.departures.push(departure);
     }
 
-    /// Whether a connection's next request has to wait because a volume of it departs.
+    /// Returns whether a connection's next request has to wait because one of its volumes departs.
     pub(super) fn waits_for_departure(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         let departs = |binding: &Binding| self.volumes[binding.volume as usize].departs;
@@ -228,7 +230,7 @@ impl<D: Driver> Reactor<D> {
         waits
     }
 
-    /// Lets those go that have become quiet, and those stay that do not.
+    /// Completes departures whose volumes are quiet, and gives up those that are late or broken.
     pub(super) fn depart_when_quiet(&mut self) {
         for at in (0..self.departures.len()).rev() {
             let standing = self.standing_of(at);
@@ -286,11 +288,11 @@ impl<D: Driver> Reactor<D> {
             let exported = self.scheduler.export_instance(self.now, index);
             party.hosts.extend(exported.map(|exported| (id, exported)));
         }
-        // If whoever asked has given up, it comes back.
+        // If the receiver has given up waiting, the party comes back.
         let _ = departure.ack.send(Ok(party));
     }
 
-    /// The connections of a departure's volumes, by slot.
+    /// Removes the connections of a departure's volumes, and returns them by slot.
     fn take_connections(&mut self, departure: &Departure) -> BTreeMap<u32, Vec<Connection>> {
         let sessions = self.sessions.iter();
         let theirs = sessions.filter(|(_, session)| departure.is_of(session));
@@ -298,7 +300,7 @@ impl<D: Driver> Reactor<D> {
         let mut connections = BTreeMap::<u32, Vec<Connection>>::new();
         for id in ids {
             let session = self.sessions.remove(id);
-            // With which of its volumes it travels does not matter: they all go.
+            // A connection to several volumes can travel with any of them: all of them go.
             if let Some(&Binding { volume, .. }) = session.protocol.bindings().first() {
                 connections.entry(volume).or_default().push(session.leave());
             }
@@ -324,7 +326,8 @@ impl<D: Driver> Reactor<D> {
         )));
     }
 
-    /// Takes over what departed elsewhere, hosts first. What is refused comes back.
+    /// Takes over volumes and hosts of another core, hosts first. Those that are refused are
+    /// returned with the reason.
     pub(super) fn join(&mut self, mut party: Box<Party>) -> Result<(), (Box<Party>, String)> {
         if let Err(error) = self.has_room(&party.as_newcomers()) {
             return Err((party, error));
@@ -355,7 +358,7 @@ impl<D: Driver> Reactor<D> {
                 }
             }
         }
-        // Where everything ends, nothing goes on.
+        // A core that stops serves no further connections.
         if self.stop_by.is_none() {
             arrived.into_iter().for_each(|connection| self.go_on_with(connection));
         }
@@ -366,16 +369,16 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Binds a volume that has just come to what is here.
+    /// Registers a volume that has just come with its hosts and the device.
     fn settle_in(&mut self, slot: u32) {
         if let Err(error) = self.line_up(slot) {
-            // There was room for it.
+            // `has_room` has found room for it.
             let volume = self.volumes[slot as usize].state.id;
             tracing::error!(%volume, %error, "a volume that was moved is without its limits");
         }
     }
 
-    /// Serves a connection whose volumes have all come, each to a slot of its own.
+    /// Serves a connection whose volumes have all come. Each has a new slot.
     fn go_on_with(&mut self, mut connection: Connection) {
         for binding in connection.protocol.bindings_mut() {
             let Some(&slot) = self.by_id.get(&binding.id) else { continue };

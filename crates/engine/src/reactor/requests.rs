@@ -22,24 +22,24 @@ use evenkeel_store::{Completion, Extent, Submission};
 /// A request that is in the server.
 pub(super) struct Active {
     session: u32,
-    /// Its place among all requests of its connection.
+    /// Its number among all requests of its connection.
     pub(super) number: u64,
     pub(super) volume: u32,
     pub(super) tag: Tag,
     pub(super) request: Request,
     /// Payload by quanta; empty while a read has no memory yet, and for requests without payload.
     pub(super) buffers: Vec<Option<Buffer>>,
-    /// What of it is cleared, if that is what it does.
+    /// Progress of clearing its range; `None` if it does not clear one.
     pub(super) clear: Option<Clear>,
     /// Quanta that are not finished.
     pub(super) quanta_left: u32,
-    /// Quanta the store works on.
+    /// Quanta in the store.
     in_store: u32,
-    /// When its head was there.
+    /// Arrival of its head.
     arrived_at: Instant,
-    /// When its payload was there, too, and the scheduler had it.
+    /// Submission to the scheduler, after the arrival of its payload.
     submitted_at: Instant,
-    /// Its volume's account then.
+    /// Its volume's account of limits that delayed requests, at submission.
     exceeded: Exceeded,
     pub(super) failure: Option<Failure>,
     extents: Vec<Extent>,
@@ -55,12 +55,12 @@ impl Active {
     }
 }
 
-/// Where to note the time of a volume's request; `None` if it moves no payload.
+/// Returns the statistics for a request's times; `None` if it is neither a read nor a write.
 fn latency_of(
     latencies: &mut Option<Box<Latencies>>,
     operation: Operation,
 ) -> Option<&mut Latency> {
-    // Made for the first request: volumes nobody uses take no memory for it.
+    // Created for the first request: unused volumes take no memory for it.
     match operation {
         Operation::Read => Some(&mut latencies.get_or_insert_default().reads),
         Operation::Write { .. } => Some(&mut latencies.get_or_insert_default().writes),
@@ -69,8 +69,8 @@ fn latency_of(
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Takes what is at the front of a connection's input: a request, a stretch of payload, or what
-    /// the protocol deals with by itself. Whether there may be more.
+    /// Takes the front of a connection's input: a request, a stretch of payload, or a message that
+    /// the protocol handles itself. Returns whether there may be more to take.
     pub(super) fn parse(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         if session.transport.payload().is_some() {
@@ -117,7 +117,7 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Ends a connection on which nothing can be understood any more.
+    /// Closes a connection whose input violates the protocol.
     fn break_off(&mut self, id: u32, violation: &Violation) {
         let session = &mut self.sessions[id as usize];
         let peer = session.peer;
@@ -134,7 +134,7 @@ impl<D: Driver> Reactor<D> {
         self.watch();
     }
 
-    /// Takes a request in; `false` when it has to wait where it is.
+    /// Begins a request. Returns `false` if it has to wait in the input.
     fn begin(&mut self, id: u32, command: &Command) -> bool {
         let &Command { tag, volume: slot, request, head_bytes } = command;
         let bytes = request.payload_bytes();
@@ -178,13 +178,13 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Hands a request to the scheduler; `false` when the volume's queue is full, and then the
-    /// connection is looked at again once it is not.
+    /// Submits a request to the scheduler. Returns `false` if the volume's queue is full; the
+    /// connection is then retried once there is room.
     fn submit(&mut self, id: u32, slot: u32, handle: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
         let has_turn = self.sessions[id as usize].use_turn(slot);
         let is_long_clear = self.active[handle as usize].is_long_clear();
-        // Nobody passes those who wait, so that a large request gets its room in the end.
+        // A request does not overtake connections that wait, so that a large one gets its room.
         let result = match has_turn || volume.waiters.is_empty() {
             false => Err(SubmitError::QueueFull),
             true if is_long_clear => volume.clears.wait(handle),
@@ -212,12 +212,12 @@ impl<D: Driver> Reactor<D> {
                 }
                 false
             }
-            // A volume is removed after its connections are.
+            // A volume is removed after its connections.
             Err(SubmitError::NoSuchVolume) => unreachable!("a session outlived its volume"),
         }
     }
 
-    /// Offers the scheduler a request, or the next piece of it, by its connection's way.
+    /// Submits a request, or its next piece, to the scheduler through its connection's line.
     pub(super) fn offer(&mut self, handle: u32) -> Result<(), SubmitError> {
         let active = &self.active[handle as usize];
         let (index, io) = (self.volumes[active.volume as usize].index, active.next_io(handle));
@@ -234,7 +234,8 @@ impl<D: Driver> Reactor<D> {
         result
     }
 
-    /// Copies what has arrived of a write's payload; submits the write when it is whole.
+    /// Copies a write's payload as far as it has arrived; submits the write when the payload is
+    /// whole.
     fn take_payload(&mut self, id: u32) -> bool {
         let session = &mut self.sessions[id as usize];
         let Some(&Stretch { handle, total, .. }) = session.transport.payload() else {
@@ -244,7 +245,7 @@ impl<D: Driver> Reactor<D> {
         if !session.transport.copy_payload(&mut active.buffers) {
             return false;
         }
-        // The rest of it comes in other stretches, or this was the last.
+        // If this is not the last stretch, others follow.
         let (slot, is_last) = (active.volume, total >= active.request.length);
         if is_last && !self.submit(id, slot, handle) {
             return false;
@@ -254,7 +255,8 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Gives up a write whose payload will not arrive, unless the driver may still write to it.
+    /// Abandons a write whose payload will not arrive, unless the driver may still write to its
+    /// buffers.
     pub(super) fn abandon_payload(&mut self, id: u32) {
         let session = &mut self.sessions[id as usize];
         if session.transport.is_receiving_payload() {
@@ -270,7 +272,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Hands what may go to the stores.
+    /// Hands the quanta that the scheduler dispatches to the stores.
     pub(super) fn dispatch(&mut self) {
         while let Some(dispatch) = self.scheduler.poll_output() {
             note(&mut self.trace, self.now, Call::Dispatch(dispatch));
@@ -288,7 +290,7 @@ impl<D: Driver> Reactor<D> {
     pub(super) fn wake_waiter(&mut self, slot: u32) {
         let Some(volume) = self.volumes.get_mut(slot as usize) else { return };
         while let Some(id) = volume.waiters.pop_front() {
-            // The list may name connections that are gone, and others in their place.
+            // An id may belong to another connection by now.
             let Some(session) = self.sessions.get_mut(id as usize) else { continue };
             if session.wake(slot) {
                 return self.ready.push(id);
@@ -296,7 +298,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Starts one quantum, unless it has to wait for memory, or for its turn to get some.
+    /// Starts one quantum. Returns an error if it has to wait for memory; `may_take` is false if
+    /// others wait for memory before it.
     pub(super) fn start(&mut self, dispatch: Dispatch, may_take: bool) -> Result<(), Lacking> {
         let active = &mut self.active[dispatch.handle as usize];
         let (slot, operation) = (active.volume, active.request.operation);
@@ -316,7 +319,7 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Hands one quantum to the store.
+    /// Submits one quantum to the store.
     pub(super) fn run_part(&mut self, dispatch: Dispatch) {
         let active = &mut self.active[dispatch.handle as usize];
         active.in_store += 1;
@@ -366,7 +369,7 @@ impl<D: Driver> Reactor<D> {
         self.finish_store(slot);
     }
 
-    /// Takes what a store has finished.
+    /// Takes the completions of a store.
     pub(super) fn finish_store(&mut self, slot: u32) {
         while let Some(volume) = self.volumes.get_mut(slot as usize)
             && !volume.is_held
@@ -414,7 +417,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Replies to a request and forgets it.
+    /// Replies to a request and removes it.
     fn reply(&mut self, handle: u32) {
         let active = &mut self.active[handle as usize];
         let (id, slot, request) = (active.session, active.volume, active.request);
@@ -426,7 +429,7 @@ impl<D: Driver> Reactor<D> {
         if let Some(failure) = active.failure {
             volume.errors.count(volume.state.id, &request, failure);
         }
-        // Nothing of it was begun, or not all: it is to be asked for again.
+        // The request was not begun, or not all of it: another data plane is to repeat it.
         if active.failure == Some(Failure::ShuttingDown) && self.is_left_to_others(id) {
             self.leave_to_others(handle, request.payload_bytes());
             self.sessions[id as usize].ended(request.payload_bytes());
@@ -455,7 +458,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Forgets a request that nobody works on; its memory goes back.
+    /// Removes a request that is nowhere in progress, and takes its memory back.
     fn release(&mut self, handle: u32) {
         let Active { volume, session, mut buffers, .. } = self.active.remove(handle as usize);
         buffers.drain(..).flatten().for_each(|buffer| self.give_back(volume, session, buffer));
@@ -463,11 +466,11 @@ impl<D: Driver> Reactor<D> {
         self.end_former(volume, handle);
     }
 
-    /// Takes back what a connection has waiting for tokens or memory. What the store works on ends
-    /// as usual.
+    /// Cancels a connection's requests that wait for tokens or memory. Quanta in the store end as
+    /// usual.
     pub(super) fn cancel_of(&mut self, id: u32) {
-        // What the scheduler has let go already is at the store before anything is cancelled: a
-        // request must not be forgotten of which a part is still to be started.
+        // Quanta that the scheduler has already dispatched go to the store before anything is
+        // cancelled: a request must not be removed while a part of it is still to be started.
         self.dispatch();
         let mut at = 0;
         while let Some(session) = self.sessions.get(id as usize)
@@ -478,7 +481,7 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// The same of what is for one volume.
+    /// Cancels a connection's requests for one volume that wait for tokens or memory.
     fn cancel_at(&mut self, id: u32, slot: u32) {
         let (active, volume) = (&self.active, &mut self.volumes[slot as usize]);
         let ours = |handle: u32| active[handle as usize].session == id;
@@ -490,13 +493,13 @@ impl<D: Driver> Reactor<D> {
         cancelled.extend(volume.share.cancel_starved(ours));
         cancelled.extend(volume.clears.cancel(ours));
         self.fail_cancelled(slot, cancelled);
-        // What waited behind may go, and the queue has room for others now.
+        // Requests behind them may be dispatched, and the queue has room for others now.
         self.dispatch();
         self.wake_waiter(slot);
     }
 
-    /// Answers requests of a volume of which the scheduler has given something back: what of them
-    /// waits for memory is not run either, and what the store works on ends first.
+    /// Fails requests of a volume of which the scheduler has returned waiting parts. Their reads
+    /// that wait for memory are not run either, and quanta in the store end first.
     pub(super) fn fail_cancelled(&mut self, slot: u32, mut cancelled: Vec<u32>) {
         if cancelled.is_empty() {
             return;

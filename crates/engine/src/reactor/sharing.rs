@@ -1,4 +1,4 @@
-//! What volumes share: their hosts' limits and the device.
+//! Resources that volumes share: the limits of their hosts, and the device.
 
 use super::moves::Newcomers;
 use super::watch::{AtDevice, Expected};
@@ -15,20 +15,20 @@ use evenkeel_core::time::{Duration, Instant};
 use evenkeel_wire::agent::{HostAddress, HostReport, HostState};
 use std::collections::BTreeSet;
 
-/// How often a core tells the others about the device, and hears what they say.
+/// Interval at which a core reports its use of the device to the others, and reads theirs.
 const HEAR_EVERY: Duration = Duration::from_ms(1);
 
-/// A quantum that the store works on.
+/// A quantum in the store.
 pub(super) struct Flight {
-    /// The request it is of.
+    /// Handle of its request.
     pub(super) handle: u32,
-    /// Its number among the request's.
+    /// Its number among the quanta of its request.
     pub(super) quantum: u32,
-    /// What the scheduler waits to hear of.
+    /// The ticket that the scheduler gets when the quantum is complete.
     pub(super) ticket: Ticket,
-    /// When the store got it.
+    /// Time of its submission to the store.
     pub(super) started_at: Instant,
-    /// How long it should take, as far as that is known.
+    /// Its expected service time, as far as that is known.
     pub(super) expected: Option<Expected>,
     /// Its length in bytes.
     pub(super) length: u32,
@@ -38,60 +38,59 @@ pub(super) struct Flight {
 pub(super) struct Device {
     pub(super) index: DeviceIndex,
     pub(super) model: DeviceModel,
-    /// Whether it still is what it was when it was calibrated.
+    /// Compares the device with its calibration.
     pub(super) drift: Drift,
-    /// What this core's reads and writes do there.
+    /// This core's reads and writes at the device.
     pub(super) here: AtDevice,
-    /// What the other cores do there.
+    /// The other cores' use of the device.
     pub(super) others: DeviceOthers,
-    /// What the others were told last of what this core has in flight.
+    /// Requests in flight that this core has last reported to the others.
     said_in_flight: u32,
-    /// When to look at the others again.
+    /// Time of the next exchange with the others.
     look_at: Instant,
 }
 
-/// By which ways a volume's requests come to the scheduler: the first serves one host, or all of
-/// them while they have nothing to share.
+/// Lines by which a volume's requests enter the scheduler. The first one serves one host, or all
+/// hosts while they share nothing.
 #[derive(Default)]
 pub(super) struct Lines {
-    /// The host whose requests come by the first way.
+    /// The host whose requests use the first line.
     first: Option<InstanceId>,
-    /// All others.
+    /// The lines of other hosts.
     more: Vec<(InstanceId, AttachmentIndex)>,
-    /// The volume has a claim. Once it has, it keeps it.
+    /// Whether the volume has a claim. It keeps the claim.
     has_claim: bool,
     /// Device time reserved, in nanoseconds per second.
     reserved_ns: u64,
 }
 
 impl Lines {
-    /// How many ways there are that stay when the volume is attached to these hosts, and how many
-    /// go.
+    /// Returns how many lines stay when the volume is attached to these hosts, and how many go.
     pub(super) fn count(&self, hosts: &BTreeSet<InstanceId>) -> (usize, usize) {
         let stay = self.more.iter().filter(|(host, _)| hosts.contains(host)).count();
         (usize::from(self.has_claim) + stay, self.more.len() - stay)
     }
 
-    /// By which way requests of a host come.
+    /// Returns the line of a host's requests; `None` is the first one.
     fn of(&self, host: InstanceId) -> Option<AttachmentIndex> {
         self.more.iter().find(|(other, _)| *other == host).map(|(_, line)| *line)
     }
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Puts a host's limits in force.
+    /// Applies a host's limits.
     pub(super) fn apply_host(&mut self, state: &HostState) -> Result<(), String> {
         if let Some(&index) = self.hosts.get(&state.id) {
             self.scheduler.repace_instance(self.now, index, &state.pacing);
         } else {
             let coming = Newcomers { hosts: vec![state.id], ..Newcomers::default() };
-            // Before anything is changed.
+            // Checked before any change.
             self.has_room(&coming)?;
             let added = self.scheduler.add_instance(self.now, &state.pacing, state.balances);
             let index = added.map_err(|error| error.to_string())?;
             self.scheduler.lease_instance(self.now, index, state.unleased);
             self.hosts.insert(state.id, index);
-            // Volumes of a host that was unknown until now.
+            // Its volumes here get lines: the host was unknown until now.
             let slots: Vec<u32> = self.by_id.values().copied().collect();
             for slot in slots {
                 let attachments = &self.volumes[slot as usize].state.attachments;
@@ -104,7 +103,7 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Forgets a host; how it was, if it was known here.
+    /// Removes a host. Returns its last state, if it was known here.
     pub(super) fn delete_host(&mut self, id: InstanceId) -> Option<HostReport> {
         let report = self.host_report(id);
         if let Some(index) = self.hosts.remove(&id) {
@@ -155,11 +154,11 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Makes the scheduler's view of a volume's claim and attachments fit its state, and binds its
+    /// Updates the scheduler's claim and attachments of a volume to its state, and binds its
     /// connections to them.
     pub(super) fn line_up(&mut self, slot: u32) -> Result<(), String> {
         let result = self.line_up_hosts(slot);
-        // Refused or not: no connection is left with a way that is no longer there.
+        // Also after an error: no connection keeps a line that has been removed.
         for (_, session) in &mut self.sessions {
             let bindings = session.protocol.bindings_mut().iter_mut();
             for binding in bindings.filter(|binding| binding.volume == slot) {
@@ -205,8 +204,9 @@ impl<D: Driver> Reactor<D> {
         Ok(())
     }
 
-    /// Ends the ways of hosts that are no longer attached. Their connections are closed, but one
-    /// from an address that another host has, too, stays: what it has waiting there fails.
+    /// Ends the lines of hosts that are no longer attached. Their connections are closed. A
+    /// connection from an address that another host has, too, stays, and its requests that wait
+    /// there fail.
     fn detach_gone(&mut self, slot: u32) {
         let volume = &mut self.volumes[slot as usize];
         let attachments = &volume.state.attachments;
@@ -219,31 +219,34 @@ impl<D: Driver> Reactor<D> {
             .map(|(_, line)| line)
             .collect();
         for line in gone {
-            // What one leaves may let another's go: that is no longer to be cancelled as a whole.
+            // Requests that a line's end releases may be dispatched now: they are not cancelled
+            // with their requests any more.
             self.dispatch();
             let cancelled = self.scheduler.detach(self.now, line).collect();
             self.fail_cancelled(slot, cancelled);
         }
     }
 
-    /// A volume reserves so much device time instead of what it did before.
+    /// Changes the device time that is reserved by a volume, from `before_ns` to `now_ns` per
+    /// second.
     fn reserve_instead(&mut self, before_ns: u64, now_ns: u64) {
         self.reserved_ns = self.reserved_ns.saturating_sub(before_ns).saturating_add(now_ns);
         self.shared_device.reserve(self.core, self.reserved_ns);
     }
 
-    /// A volume goes away, and what it reserved.
+    /// Ends the reservation of a volume that goes away.
     pub(super) fn give_up_reservation(&mut self, lines: &Lines) {
         self.reserve_instead(lines.reserved_ns, 0);
     }
 
-    /// Keeps this core to its part of the device, and to what the others find, where there are
-    /// others.
+    /// Exchanges the use of a shared device with the other cores, if the last exchange is
+    /// [`HEAR_EVERY`] ago.
     pub(super) fn sync_shared_device(&mut self) {
         let Some(device) = self.device.as_mut().filter(|_| self.shared_device.is_shared()) else {
             return;
         };
-        // Once nothing is in flight, it may be long until anybody looks again.
+        // Reported at once when nothing is in flight any more: the next turn of the loop may come
+        // late.
         let is_done = self.flights.is_empty() && device.said_in_flight > 0;
         if self.now < device.look_at && !is_done {
             return;
@@ -269,7 +272,7 @@ impl<D: Driver> Reactor<D> {
 }
 
 impl super::volumes::Volume {
-    /// By which way the requests of a connection from `peer` come.
+    /// Returns the line of requests from `peer`; `None` is the first one.
     pub(super) fn line_of(&self, peer: HostAddress) -> Option<AttachmentIndex> {
         let of_peer = self.state.attachments.iter().find(|a| a.address == peer);
         of_peer.and_then(|attachment| self.lines.of(attachment.host))

@@ -33,64 +33,64 @@ pub(super) struct Volume {
     pub(super) index: VolumeIndex,
     pub(super) store: Box<dyn Store>,
     pub(super) lines: Lines,
-    /// Where its requests spent their time; once there were any.
+    /// Where its requests spent their time; present after the first one.
     pub(super) latencies: Option<Box<Latencies>>,
-    /// Quanta the store works on.
+    /// Quanta in the store.
     pub(super) in_store: u32,
-    /// What its store finishes stays there: nobody learns of it.
+    /// Whether the completions of its store are held back.
     pub(super) is_held: bool,
-    /// What of them changes its file.
+    /// Quanta in the store that change its file.
     pub(super) changes: Changes,
-    /// Flushes that went there. The scheduler does not count what costs no IOPS.
+    /// Flushes that the store has got. The scheduler does not count them: they cost no IOPS.
     pub(super) flushes: u64,
-    /// What of its requests failed.
+    /// Failures of its requests.
     pub(super) errors: Errors,
-    /// Whether it is among those whose balances may move.
+    /// Whether it is in the list of volumes whose balances may change.
     dirty: bool,
     pub(super) judged: Judged,
-    /// Connections with a request that did not fit the queue, in the order they came.
+    /// Connections with a request that did not fit in the queue, in order of arrival.
     pub(super) waiters: VecDeque<u32>,
-    /// The payload memory it holds, and what of it waits for some.
+    /// Payload memory that it holds, and its requests that wait for some.
     pub(super) share: Share,
-    /// What of it clears a range and waits.
+    /// Its operations that clear a range and wait.
     pub(super) clears: Clears,
-    /// What connections that have ended have left in its store.
+    /// Changes of connections that have ended, in its store.
     pub(super) former: Former,
-    /// Who waits until nothing of the hosts that were detached is in the store.
+    /// Callers that wait until the store has no request of hosts that were detached.
     applied: Vec<SyncSender<Result<(), String>>>,
-    /// Who waits until the volume is closed.
+    /// Callers that wait until the volume is closed.
     pub(super) leaving: Vec<Farewell>,
-    /// Its store brings itself to rest, and is dropped then.
+    /// The store is closing; the volume is dropped when it is idle.
     is_closing: bool,
-    /// It is about to go to another core: no more requests are taken.
+    /// The volume is about to go to another core: it takes no more requests.
     pub(super) departs: bool,
 }
 
-/// Volumes whose times are copied in one turn: 10 KiB each, some 100 us together.
+/// Volumes whose latencies are copied in one turn: 10 KiB each, some 100 us together.
 pub const PAGE_LATENCIES_MAX: usize = 32;
-/// Volumes that are looked at in one turn, most of which nobody may have used.
+/// Volumes that are examined in one turn. Most of them may have had no request.
 const PAGE_VOLUMES_MAX: usize = 1_024;
 
-/// Where requests of some volumes spent their time.
+/// Latencies of some volumes.
 #[derive(Debug, Default)]
 pub struct LatencyPage {
-    /// Those that were used, in the order of ids.
+    /// Volumes that have had requests, in the order of ids.
     pub found: Vec<(VolumeId, Box<Latencies>)>,
-    /// After which volume to go on; `None` if there are no more.
+    /// The volume after which to continue; `None` if there are no more.
     pub last: Option<VolumeId>,
 }
 
-/// Who waits until a volume is gone from here, and why it goes.
+/// A caller that waits until a volume has left this core, and the reason why it leaves.
 pub(super) enum Farewell {
     Removed(SyncSender<bool>),
     Moved(SyncSender<Option<Box<Released>>>),
     GivenUp(SyncSender<Option<CreditReport>>),
 }
 
-/// A volume between two cores: nothing of it is in flight.
+/// A volume between two cores. Neither the store nor a connection has a request of it in flight.
 pub struct Released {
     pub(super) state: VolumeState,
-    /// Those that go with it, all quiet.
+    /// Connections that move with it, all quiet.
     pub(super) connections: Vec<Connection>,
     store: Box<dyn Store>,
     exported: Exported,
@@ -101,10 +101,10 @@ pub struct Released {
 }
 
 impl Released {
-    /// Closes its store, and opens it anew. It has no store, and is of no use, if that fails.
+    /// Closes the volume's store, and opens it anew. If that fails, the volume is lost.
     ///
     /// # Errors
-    /// As `open`.
+    /// Those of `open`.
     pub fn reopen<E>(
         self: Box<Self>,
         open: impl FnOnce() -> Result<Box<dyn Store>, E>,
@@ -122,12 +122,12 @@ impl Volume {
         self.leaving.is_empty() && self.state.attachments.iter().any(from_there)
     }
 
-    /// Whether it is being closed.
+    /// Returns whether the volume is being closed.
     pub(super) fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Closes its store, once no request is in it.
+    /// Closes the volume's store if it has no request.
     fn close_when_unused(&mut self, disk: &mut dyn Disk) {
         if self.in_store == 0 && !std::mem::replace(&mut self.is_closing, true) {
             self.store.close(disk);
@@ -143,7 +143,7 @@ impl<D: Driver> Reactor<D> {
         ack: SyncSender<Result<(), String>>,
     ) {
         let coming = Newcomers::one(&state, false);
-        // Before anything is changed: what is refused leaves the volume as it was.
+        // Checked before any change: a refusal leaves the volume as it was.
         let slot = self.has_room(&coming).and_then(|()| match (self.by_id.get(&state.id), store) {
             (Some(&slot), _) => Ok(slot),
             (None, Some(store)) => self.open(&state, store),
@@ -152,7 +152,7 @@ impl<D: Driver> Reactor<D> {
         self.apply_state(slot, state, ack);
     }
 
-    /// Takes a volume over from another core, with its exact levels.
+    /// Takes a volume over from another core, with the exact levels of its limiters.
     pub(super) fn adopt(
         &mut self,
         state: VolumeState,
@@ -166,8 +166,8 @@ impl<D: Driver> Reactor<D> {
         self.apply_state(slot, state, ack);
     }
 
-    /// Puts a volume in as it was where it comes from. Nothing has changed if it is refused, and it
-    /// comes back with the reason.
+    /// Adds a volume with the state that it had on another core. If the scheduler refuses it,
+    /// nothing changes and the volume is returned with the reason.
     pub(super) fn take_in(
         &mut self,
         mut released: Box<Released>,
@@ -200,7 +200,7 @@ impl<D: Driver> Reactor<D> {
         let slot = match slot {
             Ok(slot) => slot,
             Err(error) => {
-                // Whoever asked may have given up; that is no concern of ours, here and below.
+                // The receiver may have given up waiting; that is no error, here and below.
                 let _ = ack.send(Err(error));
                 return;
             }
@@ -214,7 +214,7 @@ impl<D: Driver> Reactor<D> {
             self.scheduler.set_limits(self.now, volume.index, &state.pacing);
             let call = Call::SetLimits(volume.index, Box::new(state.pacing));
             note(&mut self.trace, self.now, call);
-            // What may go now goes before anything is cancelled.
+            // Requests that may start with the new limits start before any is cancelled.
             self.dispatch();
         }
         let volume = &mut self.volumes[slot as usize];
@@ -242,7 +242,7 @@ impl<D: Driver> Reactor<D> {
         let with = Box::new((state.pacing, state.balances));
         note(&mut self.trace, self.now, Call::Add(index, with));
         note(&mut self.trace, self.now, Call::Name(index, state.id));
-        // Not all clients know of blocks.
+        // Not all clients align their requests to blocks.
         Ok(self.keep(state, Box::new(Anywhere::new(store)), index))
     }
 
@@ -272,13 +272,13 @@ impl<D: Driver> Reactor<D> {
         self.by_id.insert(state.id, slot);
         self.dirty.push(slot);
         self.second.make_room(self.volumes.len());
-        // What its pool wants of it may have waited for it to be here.
+        // A request of its pool may have waited until the volume is here.
         self.volumes[slot as usize].store.attend(&mut self.driver.disk(slot));
         slot
     }
 
-    /// Has a volume's store look at what its pool wants of it. One that is being closed does so
-    /// when it is opened the next time.
+    /// Has a volume's store attend to its pool's requests. A store that is being closed does so
+    /// when it is opened the next time. Returns whether the volume is here and open.
     pub(super) fn attend(&mut self, id: VolumeId) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
         let volume = &self.volumes[slot as usize];
@@ -290,7 +290,8 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Keeps what a volume's store finishes to itself, or tells it.
+    /// Holds back the completions of a volume's store, or reports them. Returns whether the volume
+    /// is here.
     pub(super) fn hold(&mut self, id: VolumeId, is_held: bool) -> bool {
         let Some(&slot) = self.by_id.get(&id) else { return false };
         self.volumes[slot as usize].is_held = is_held;
@@ -298,8 +299,8 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Closes connections of hosts the volume is no longer attached to. Clients that were lent go
-    /// back to who has lent them, who knows whether the volume is elsewhere.
+    /// Closes connections of hosts to which the volume is no longer attached. Lent clients go back
+    /// to their lender, which knows whether the volume is served elsewhere.
     pub(super) fn disconnect_strangers(&mut self, slot: u32) {
         let ids: Vec<u32> = self.sessions.iter().map(|(id, _)| id as u32).collect();
         for id in ids {
@@ -321,7 +322,8 @@ impl<D: Driver> Reactor<D> {
         session.protocol.is_bound_to(slot) && !self.volumes[slot as usize].allows(session.peer)
     }
 
-    /// Answers those who wait for the store to be done with hosts that were detached.
+    /// Answers callers once the store has no request of detached hosts, and lets the volume go if
+    /// it leaves and is at rest.
     pub(super) fn settle(&mut self, slot: u32) {
         let Some(volume) = self.volumes.get(slot as usize) else { return };
         if volume.applied.is_empty() && volume.leaving.is_empty() {
@@ -344,8 +346,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Whether the store of a volume that leaves has nothing on the disk any more. One that is not
-    /// opened elsewhere at once is closed first.
+    /// Returns whether the store of a volume that leaves has no request on the disk. The store is
+    /// closed first, unless the volume only moves to another core.
     fn is_at_rest(&mut self, slot: u32) -> bool {
         let volume = &mut self.volumes[slot as usize];
         let ends = !volume.leaving.iter().all(|farewell| matches!(farewell, Farewell::Moved(_)));
@@ -356,7 +358,7 @@ impl<D: Driver> Reactor<D> {
     }
 
     /// Closes the stores of all volumes. Returns whether all of them are at rest. Called when no
-    /// connection is left. The stores close side by side, since each one waits for flushes.
+    /// connection is left. The stores close in parallel, since each one waits for flushes.
     pub(super) fn are_stores_at_rest(&mut self) -> bool {
         let mut at_rest = true;
         for (slot, volume) in &mut self.volumes {
@@ -386,8 +388,8 @@ impl<D: Driver> Reactor<D> {
         }
     }
 
-    /// Takes a volume out that has nothing waiting and no connections; `None` with those who wait
-    /// for its end if it was lost.
+    /// Removes a volume without connections and waiting requests. Returns its state, `None` if it
+    /// was lost, and the callers that wait for its end.
     pub(super) fn take_out(&mut self, slot: u32) -> (Option<Released>, Vec<Farewell>) {
         let volume = self.volumes.remove(slot as usize);
         self.by_id.remove(&volume.state.id);
@@ -420,7 +422,7 @@ impl<D: Driver> Reactor<D> {
         self.say_farewell(slot, Farewell::Removed(ack));
     }
 
-    /// Gives a volume away to another core, once nobody is connected to it.
+    /// Gives a volume away to another core, once its connections are closed.
     pub(super) fn release_volume(&mut self, id: VolumeId, ack: SyncSender<Option<Box<Released>>>) {
         let Some(&slot) = self.by_id.get(&id) else {
             let _ = ack.send(None);
@@ -446,7 +448,7 @@ impl<D: Driver> Reactor<D> {
         true
     }
 
-    /// Leases credits of volumes and hosts that are here; what of them is unleased then.
+    /// Leases credits of volumes and hosts that are here. Returns the credits that stay unleased.
     pub(super) fn lease(&mut self, unleased: &CreditReport) -> CreditReport {
         let mut after = CreditReport::default();
         for &(id, asked) in &unleased.volumes {
@@ -463,19 +465,19 @@ impl<D: Driver> Reactor<D> {
         after
     }
 
-    /// Whether a volume's store refuses changes until it is opened anew.
+    /// Returns whether a volume's store refuses changes until it is opened anew.
     pub(super) fn must_reopen(&self, id: VolumeId) -> bool {
         let slot = self.by_id.get(&id);
         slot.is_some_and(|&slot| self.volumes[slot as usize].store.must_reopen())
     }
 
-    /// Where a volume's requests spent their time; `None` if nobody has used it.
+    /// Returns where a volume's requests spent their time; `None` if it has had none.
     pub(super) fn latencies_of(&self, id: VolumeId) -> Option<Box<Latencies>> {
         self.volumes[*self.by_id.get(&id)? as usize].latencies.clone()
     }
 
-    /// The same of some volumes after this one, in the order of ids: no more than keeps clients
-    /// waiting for a moment only.
+    /// Returns the latencies of volumes after `after`, in the order of ids. The page is limited so
+    /// that clients wait only a moment.
     pub(super) fn latencies(&self, after: Option<VolumeId>) -> LatencyPage {
         let mut page = LatencyPage::default();
         let after = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -493,14 +495,14 @@ impl<D: Driver> Reactor<D> {
 
     /// Marks a volume whose credit balances may change, for the next credit report.
     pub(super) fn mark_balances_dirty(&mut self, slot: u32) {
-        // Never grows here: all volumes were in it at once when the last one came.
+        // Never reallocates: it had room for all volumes when the last one was added.
         if !std::mem::replace(&mut self.volumes[slot as usize].dirty, true) {
             self.dirty.push(slot);
         }
     }
 
-    /// The balances that may have changed since the last time. Ten thousand volumes at rest would
-    /// otherwise be looked up every second for nothing.
+    /// Returns the balances that may have changed since the last time. Without the list of dirty
+    /// volumes, ten thousand volumes at rest would be looked up every second.
     pub(super) fn credit_report(&mut self) -> CreditReport {
         let mut moved = CreditReport::default();
         let (volumes, scheduler, now) = (&mut self.volumes, &mut self.scheduler, self.now);
@@ -530,7 +532,7 @@ impl<D: Driver> Reactor<D> {
         Report { volumes, hosts: self.host_reports() }
     }
 
-    /// How those of these volumes are that are here.
+    /// Reports the state of those of these volumes that are here.
     pub(super) fn report_of(&mut self, ids: &[VolumeId]) -> Report {
         let slots = ids.iter().filter_map(|id| self.by_id.get(id));
         let mut connections: BTreeMap<u32, u32> = slots.map(|slot| (*slot, 0)).collect();

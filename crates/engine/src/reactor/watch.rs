@@ -1,11 +1,11 @@
-//! Whether the device still is what it was when it was calibrated: what a core's reads took there
-//! beside what they should have.
+//! Compares the device with its calibration: the service time of a core's reads with the expected
+//! one.
 //!
-//! Only what waits for the device alone tells that, and those are reads. A file system gives room
-//! to one write of a file at a time, and notes it in its journal: where nothing was written yet,
-//! writes take several times as long as the calibration's, which were made where there was
-//! something, however fast the device is. A volume's reads wait for its writes there. So reads
-//! count beside which nothing changed their volume's file.
+//! Only operations that wait for nothing but the device are fit for this, and those are reads. A
+//! file system allocates for one write of a file at a time, and records that in its journal: where
+//! nothing was written before, writes take several times as long as the calibration's, which
+//! overwrote data, however fast the device is. A volume's reads wait for its writes there. So only
+//! reads count during which nothing changed their volume's file.
 
 use super::Reactor;
 use super::sharing::Flight;
@@ -15,43 +15,44 @@ use evenkeel_core::qos::admission::calibration::drift::{DriftChange, expected_ns
 use evenkeel_core::qos::sharing::DeviceModel;
 use evenkeel_core::request::Operation;
 
-/// What a request may take beside the device: a core that had nothing to do sleeps, and is woken
-/// (see [`Patience`]). The calibration's is never woken.
+/// Time that a request may take beside the device: an idle core sleeps, and has to be woken (see
+/// [`Patience`]). The core of a calibration does not sleep.
 const WAKING_NS: u64 = Patience::MAX.ns;
 
-/// What of a core's reads and writes is at the device.
+/// Reads and writes of a core at the device.
 #[derive(Default)]
 pub(super) struct AtDevice {
     requests: u32,
-    /// What they need by the calibration, in nanoseconds of a channel.
+    /// Their service time by the calibration, in nanoseconds of a channel.
     needed_ns: u64,
 }
 
-/// What is expected of a read or a write when it begins.
+/// Expectation for a read or a write at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Expected {
-    /// What it needs, in nanoseconds of a channel.
+    /// Its service time, in nanoseconds of a channel.
     needed_ns: u64,
-    /// Who is there before it, and what they need together.
+    /// Number of the requests before it, and their service time together.
     others: (u32, u64),
-    /// Whether what it takes says something about the device, if nothing comes between.
+    /// Whether its service time is evidence about the device, if nothing changes the file
+    /// meanwhile.
     tells: bool,
     /// Operations that had begun to change the volume's file before it.
     changes: u64,
 }
 
-/// What changes a volume's file.
+/// Operations that change a volume's file.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Changes {
-    /// Operations that do at present, or wait for those that do.
+    /// Those in progress, or waiting for others in progress.
     now: u32,
-    /// All that have begun to.
+    /// All that have begun.
     begun: u64,
 }
 
 impl AtDevice {
-    /// A request begins, on a volume whose file is changed so; `None` if nothing is known of what
-    /// it should take.
+    /// Records the start of a request on a volume with these changes. Returns its expectation;
+    /// `None` if the calibration has none for the operation.
     fn begin(
         &mut self,
         model: &DeviceModel,
@@ -71,8 +72,9 @@ impl AtDevice {
         Some(Expected { needed_ns, others, tells, changes: changes.begun })
     }
 
-    /// It ends, and the volume's file is changed so; how long it should have taken, if that tells
-    /// something. Other cores have so many requests at the device.
+    /// Records the end of a request on a volume with these changes. Returns the service time that
+    /// it should have taken, in nanoseconds, if it is evidence. Other cores have `elsewhere`
+    /// requests at the device.
     fn end(
         &mut self,
         expected: &Expected,
@@ -82,7 +84,7 @@ impl AtDevice {
         self.requests -= 1;
         self.needed_ns = self.needed_ns.saturating_sub(expected.needed_ns);
         let (here, here_ns) = expected.others;
-        // Those elsewhere are taken to be as those here.
+        // Requests of other cores are taken to be like those of this one.
         let each_ns = here_ns.checked_div(here.into()).unwrap_or(expected.needed_ns);
         let elsewhere_ns = each_ns.saturating_mul(elsewhere.into());
         let others = (here.saturating_add(elsewhere), here_ns.saturating_add(elsewhere_ns));
@@ -91,13 +93,13 @@ impl AtDevice {
     }
 }
 
-/// Whether an operation changes a volume's file, or waits for what does.
+/// Returns whether an operation changes a volume's file, or waits for one that does.
 fn is_changing(operation: Operation) -> bool {
     operation.is_write() || operation == Operation::Flush
 }
 
 impl<D: Driver> Reactor<D> {
-    /// Notes what is expected of what the store is about to get.
+    /// Records the expectation for a quantum that the store is about to get.
     pub(super) fn expect_of(
         &mut self,
         slot: u32,
@@ -113,7 +115,7 @@ impl<D: Driver> Reactor<D> {
         device.here.begin(&device.model, (operation, length), before)
     }
 
-    /// Compares what a read or a write took with what it should have.
+    /// Compares the service time of a read with the expected one.
     pub(super) fn watch_device(&mut self, flight: &Flight, slot: u32, operation: Operation) {
         let changes = &mut self.volumes[slot as usize].changes;
         changes.now -= u32::from(is_changing(operation));
@@ -126,7 +128,7 @@ impl<D: Driver> Reactor<D> {
         self.tell_drift(change);
     }
 
-    /// Tells the drift estimate that the device is idle: a slower rating expires with time.
+    /// Notifies the drift estimate that the device is idle: a slower rating expires with time.
     pub(super) fn note_device_idle(&mut self) {
         let change = self.device.as_mut().and_then(|device| device.drift.rest(self.now));
         self.tell_drift(change);
@@ -181,7 +183,7 @@ mod tests {
         let mut begin = || here.begin(&MODEL, (Operation::Read, 4_096), NOTHING).unwrap();
         let [first, .., last] = [(); 4].map(|()| begin());
         assert_eq!(here.end(&first, NOTHING, (0, 2)), Some(WAKING_NS + 100_000));
-        // There is no channel for two of the three others before it.
+        // There is no channel for two of the three other requests before it.
         assert_eq!(here.end(&last, NOTHING, (0, 2)), Some(WAKING_NS + 200_000));
         let mut here = AtDevice::default();
         let alone = here.begin(&MODEL, (Operation::Read, 4_096), NOTHING).unwrap();

@@ -1,14 +1,14 @@
 //! Random histories of hosts, volumes, attachments, connections, requests and restarts, against a
-//! model that is small enough to be seen to be right.
+//! model that is small enough to be checked by reading.
 //!
-//! What must hold: every request of an open connection is answered; what was answered is read back,
-//! also after a restart; a volume is reached from the hosts it is attached to and from nowhere
-//! else; nothing is refused that can be done; and bytes that are missing are missed.
+//! Each history must keep these rules: each request of an open connection is answered; acknowledged
+//! data is read back, also after a restart; a volume is reached from the hosts to which it is
+//! attached and from no other; nothing is refused that can be done; and missing bytes are detected.
 //!
-//! A history is decided by its seed: `EVENKEEL_SEED=<n>` repeats one, and a failure prints the
-//! command and every step. `EVENKEEL_FUZZ_CASES=<n>` tries so many (`cargo x fuzz histories <n>`).
-//! What happens at the same time inside the server differs from run to run, so a seed that failed
-//! once may have to be repeated some times.
+//! A history is determined by its seed: `EVENKEEL_SEED=<n>` repeats one, and a failure prints the
+//! command and each step. `EVENKEEL_FUZZ_CASES=<n>` runs `n` histories (`cargo x fuzz histories
+//! <n>`). The order of parallel work inside the server differs from run to run, so it may take some
+//! repetitions until a seed fails again.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../support/mod.rs"]
@@ -22,11 +22,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use world::World;
 
-/// Histories of a plain run: a few seconds.
+/// Histories of a plain run, which take a few seconds.
 const CASES: u64 = 8;
-/// Steps of each.
+/// Steps of each history.
 const STEPS: u64 = 250;
-/// No history takes longer on the slowest machine: something waits for what will not come.
+/// A history that takes longer, even on the slowest machine, hangs.
 const HISTORY_MAX: Duration = Duration::from_secs(600);
 
 fn number(name: &str) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What is known of hosts, volumes and what is in them.
+//! The model: hosts, volumes, and the contents of their blocks.
 
 use evenkeel_core::ids::{InstanceId, VolumeId};
 use evenkeel_core::qos::admission::Reserved;
@@ -9,7 +9,7 @@ use evenkeel_wire::agent::{Attachment, HostAddress, VolumeState};
 use std::collections::BTreeSet;
 
 pub const BLOCK_BYTES: u32 = 4_096;
-/// What a block that was never written holds.
+/// The stamp of a block that was never written.
 pub const ZEROES: u64 = 0;
 
 /// A host that volumes can be attached to.
@@ -17,7 +17,7 @@ pub const ZEROES: u64 = 0;
 pub struct Host {
     pub id: InstanceId,
     pub address: HostAddress,
-    /// I/Os a second, if it has limits.
+    /// Limit in I/Os per second, if it has one.
     pub iops: Option<u64>,
 }
 
@@ -32,19 +32,19 @@ impl Host {
     }
 }
 
-/// What may be in a block: one stamp, or several where writes may have been done or not.
+/// Possible contents of a block: one stamp, or several if writes may have been done or not.
 pub type Stamps = BTreeSet<u64>;
 
-/// A volume and what it holds.
+/// A volume and its contents.
 #[derive(Debug)]
 pub struct Volume {
     pub id: VolumeId,
     pub iops: Option<u64>,
     pub attachments: Vec<Attachment>,
     pub blocks: Vec<Stamps>,
-    /// Blocks with a request in flight: no other is sent.
+    /// Blocks with a request in flight: no other request is sent to them.
     pub busy: BTreeSet<u32>,
-    /// Blocks with a write of a connection that is gone: it may still be done.
+    /// Blocks with a write of a connection that is closed: it may still be done.
     pub ghosts: BTreeSet<u32>,
 }
 
@@ -84,12 +84,12 @@ impl Volume {
         }
     }
 
-    /// Whether it is to be reached from there.
+    /// Returns whether the volume can be reached from `peer`.
     pub fn allows(&self, peer: HostAddress) -> bool {
         self.attachments.iter().any(|attachment| attachment.address == peer)
     }
 
-    /// A block that nobody uses.
+    /// Returns a block without requests; `None` if there is none.
     pub fn idle(&self, nth: u64) -> Option<u32> {
         let is_idle = |block: &u32| !self.busy.contains(block) && !self.ghosts.contains(block);
         let idle: Vec<u32> = (0..self.blocks.len() as u32).filter(is_idle).collect();
@@ -97,7 +97,7 @@ impl Volume {
     }
 }
 
-/// A block's bytes with a stamp: all of them say what they are.
+/// Returns the bytes of a block with this stamp. They identify volume, block and stamp.
 pub fn bytes(volume: VolumeId, block: u32, stamp: u64) -> Vec<u8> {
     if stamp == ZEROES {
         return vec![0; BLOCK_BYTES as usize];
@@ -107,7 +107,7 @@ pub fn bytes(volume: VolumeId, block: u32, stamp: u64) -> Vec<u8> {
     unit.repeat(BLOCK_BYTES as usize / unit.len())
 }
 
-/// The stamp in bytes that were read.
+/// Returns the stamp of bytes that were read, which must be valid.
 pub fn stamp(volume: VolumeId, block: u32, read: &[u8]) -> u64 {
     let stamp = u64::from_le_bytes(read[..8].try_into().unwrap());
     assert!(

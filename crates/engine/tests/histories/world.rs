@@ -1,4 +1,4 @@
-//! A data plane, its clients, and what happens to them.
+//! A data plane, its clients, and the random steps on them.
 
 use super::model::{BLOCK_BYTES, Host, Stamps, Volume, bytes, stamp};
 use super::support::{ANSWER_MAX, Answer, Nbd, local_pool};
@@ -34,14 +34,14 @@ const VOLUMES_MAX: usize = 10;
 const BLOCKS_MAX: usize = 96;
 const ATTACHMENTS_MAX: usize = 3;
 const CONNECTIONS_MAX: usize = 16;
-/// Requests in flight altogether: the slowest volume is done with them within a second.
+/// Requests in flight altogether: the slowest volume completes them within a second.
 const IN_FLIGHT_MAX: usize = 96;
-/// How often what is under way may be in the way.
+/// Number of times that requests in progress may cause a refusal.
 const TRIES_MAX: u32 = 5;
-/// Reads in flight on a connection that nobody fetches meanwhile: what a socket holds.
+/// Reads in flight on a connection without fetching replies: their replies fit in a socket.
 const READS_MAX: usize = 12;
 
-/// Where the bytes are, from one start to the next.
+/// The pool's bytes, from one start to the next.
 enum AtRest {
     Memory(Arc<MemoryPool>),
     Local(tempfile::TempDir),
@@ -56,7 +56,7 @@ impl AtRest {
     }
 }
 
-/// What was asked for on a connection.
+/// A request on a connection.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Read(u32),
@@ -69,14 +69,14 @@ struct Connection {
     peer: HostAddress,
     client: Nbd,
     asked: BTreeMap<u64, Asked>,
-    /// The rest of a write's payload, while it is not sent.
+    /// The rest of a write's payload that is not sent yet.
     unsent: Vec<u8>,
-    /// A host at its address was detached while this was in flight: it may be refused.
+    /// Requests that may be refused: a host at this address was detached while they were in flight.
     may_fail: BTreeSet<u64>,
 }
 
-/// A client that asks and asks, whatever else happens: it is never detached, and moves with its
-/// host, which others are attached to, too.
+/// A client that sends requests all the time: it is never detached, and moves with its host, to
+/// which other volumes are attached.
 struct Busy {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -88,7 +88,7 @@ impl Busy {
         let told = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             for round in 1.. {
-                // A write and a read of what was written, in each block and many at a time.
+                // Writes, then reads of the written bytes, in each block and several in flight.
                 for operation in [Operation::Write { fua: false }, Operation::Read] {
                     let mut asked = BTreeMap::new();
                     for block in 0..8 {
@@ -128,10 +128,10 @@ pub struct World {
     busy: Option<Busy>,
     random: Random,
     seed: u64,
-    /// What has happened, for whoever has to find out why.
+    /// The steps so far, for the report of a failure.
     steps: Vec<String>,
     cores: u16,
-    /// At how many addresses hosts are: with few, most share one.
+    /// Number of addresses of hosts: if it is small, most hosts share one.
     addresses: u64,
     io: IoMode,
     at_rest: AtRest,
@@ -204,13 +204,13 @@ impl World {
         world
     }
 
-    /// Nobody does anything any more, and all that was asked for is answered.
+    /// Stops all clients once all requests are answered.
     pub fn end(mut self) {
         self.rest();
         self.busy.take().unwrap().stop();
     }
 
-    /// One thing happens.
+    /// Takes one random step.
     pub fn step(&mut self) {
         match self.random.below(100) {
             0..4 => self.register_host(),
@@ -244,7 +244,7 @@ impl World {
         self.engine.as_ref().unwrap().agent().call(command)
     }
 
-    /// One of so many; `None` of none.
+    /// Returns a random index below `count`; `None` if it is zero.
     fn one_of(&mut self, count: usize) -> Option<usize> {
         (count > 0).then(|| self.random.below(count as u64) as usize)
     }
@@ -260,7 +260,7 @@ impl World {
         if self.hosts.len() >= HOSTS_MAX {
             return;
         }
-        // Several may have one: control plane or not, what the data plane is told is done.
+        // Several hosts may have the same address: the data plane does not check it.
         let address = address(self.random.below(self.addresses) as usize);
         let id = InstanceId::from_bits(self.names << 64 | u128::from(self.random.next_u64()));
         self.names += 1;
@@ -272,12 +272,12 @@ impl World {
         self.hosts.push(host);
     }
 
-    /// Somebody's or nobody's.
+    /// Returns a random address, with or without a host.
     fn an_address(&mut self) -> HostAddress {
         address(self.random.below(self.addresses) as usize)
     }
 
-    /// As control does: one without limits is not told of.
+    /// Applies a host's limits, as the control plane does; does nothing for a host without limits.
     fn tell_host(&self, host: &Host) {
         if let Some(pacing) = host.pacing() {
             let (balances, unleased) = Default::default();
@@ -313,8 +313,8 @@ impl World {
         }
     }
 
-    /// A host goes for good, and another one comes: hosts that once met on a core would be there
-    /// together for ever.
+    /// Removes a host, and registers another one: otherwise hosts that once came to a core together
+    /// would stay together.
     fn replace_host(&mut self) {
         // Not the first one, which is busy.
         let Some(at) = self.one_of(self.hosts.len() - 1).map(|at| at + 1) else { return };
@@ -340,7 +340,7 @@ impl World {
         if self.volumes.len() >= VOLUMES_MAX {
             return;
         }
-        // In no order: the ids decide in which one volumes come up.
+        // In no order: at a restart the ids determine the order of the volumes.
         let id =
             VolumeId::from_bits(u128::from(self.random.next_u64() >> 1) << 4 | self.names & 15);
         self.names += 1;
@@ -382,7 +382,7 @@ impl World {
         });
     }
 
-    /// A volume is given up in the middle of something, and comes back.
+    /// Gives a volume up, perhaps with requests in progress, and applies it again.
     fn release_volume(&mut self) {
         let Some(id) = self.a_volume() else { return };
         let busy = self.connections.iter().position(|connection| connection.volume == id);
@@ -398,13 +398,13 @@ impl World {
         for mut connection in
             self.connections.extract_if(.., |c| c.volume == id).collect::<Vec<_>>()
         {
-            // Done or not answered: nothing fails.
+            // Each request is done or not answered: none fails.
             while let Some((cookie, answer)) = connection.client.receive() {
                 self.answered(&mut connection, cookie, answer);
             }
             self.lose(id, connection.asked);
         }
-        // Nothing of it goes on, whoever asked for it.
+        // No write of a closed connection can still be in progress.
         self.volumes.get_mut(&id).unwrap().ghosts.clear();
         let state = self.volumes[&id].state();
         if let Some(attachment) = state.attachments.first() {
@@ -447,7 +447,7 @@ impl World {
         let Some(id) = self.a_volume() else { return };
         let Some(at) = self.one_of(self.volumes[&id].attachments.len()) else { return };
         let host = self.volumes[&id].attachments[at].host;
-        // In the middle of something, or not.
+        // Perhaps with requests in progress.
         let busy = self.connections.iter().position(|connection| connection.volume == id);
         if let Some(busy) = busy.filter(|_| self.random.below(2) == 0) {
             self.ask_on(busy);
@@ -456,7 +456,7 @@ impl World {
         self.change(id, |volume| _ = volume.attachments.remove(at));
     }
 
-    /// Has a volume be otherwise, and sees that its clients are where they should be.
+    /// Changes a volume, and checks that exactly the connections of attached hosts stay.
     fn change(&mut self, id: VolumeId, change: impl FnOnce(&mut Volume)) {
         let volume = self.volumes.get_mut(&id).unwrap();
         let (before, attached) = (volume.size(), volume.attachments.clone());
@@ -471,7 +471,8 @@ impl World {
             let Reply::Failed(Failed { kind: FailedKind::Refused, message }) = &reply else {
                 break;
             };
-            // Only what is under way can be in the way: on a slow machine, it may be even so.
+            // Only requests in progress may cause a refusal: on a slow machine, they may take too
+            // long.
             assert!(message.contains("was not done and fetched within"), "{message}");
             self.note(format!("  refused: {message}"));
             self.check_unchanged(id, &attached, before);
@@ -496,8 +497,8 @@ impl World {
         }
     }
 
-    /// A change that was refused has changed nothing: who was attached reaches the volume, nobody
-    /// else does, and it has the size it had.
+    /// Checks that a refused change has changed nothing: the attached hosts reach the volume, no
+    /// other address does, and it has its old size.
     fn check_unchanged(&mut self, id: VolumeId, attached: &[Attachment], size: ByteCount) {
         let mut peers: BTreeSet<HostAddress> = self.hosts.iter().map(|h| h.address).collect();
         peers.extend(attached.iter().map(|attachment| attachment.address));
@@ -540,7 +541,7 @@ impl World {
         });
     }
 
-    /// Somebody tries, attached or not.
+    /// Tries a connection from an address, attached or not.
     fn knock(&mut self) {
         let Some(id) = self.a_volume() else { return };
         let peer = self.an_address();
@@ -549,7 +550,7 @@ impl World {
         assert_eq!(is_let_in, self.volumes[&id].allows(peer), "{id} from {peer:?}");
     }
 
-    /// By the book, without a word, or in the middle of what the server sends.
+    /// Closes a connection with a farewell, or without one in the middle of the server's replies.
     fn disconnect(&mut self) {
         let Some(at) = self.one_of(self.connections.len()) else { return };
         let mut connection = self.connections.swap_remove(at);
@@ -566,7 +567,8 @@ impl World {
         }
     }
 
-    /// A client that has asked for more than fits is gone. Nobody waits for it.
+    /// A client that has requested more than its socket holds disconnects. Its requests are
+    /// cancelled.
     fn leave_greedily(&mut self) {
         self.note("leave greedily".to_owned());
         let id = VolumeId::from_bits(u128::MAX >> 64);
@@ -591,7 +593,7 @@ impl World {
         assert_eq!(self.call(Command::Delete(id)), Reply::Done);
     }
 
-    /// Reads to the end of a connection: what is not answered until then may have been done or not.
+    /// Reads to the end of a connection: requests without an answer may have been done or not.
     fn see_the_end_of(&mut self, mut connection: Connection) {
         connection.may_fail.extend(connection.asked.keys());
         while let Some((cookie, answer)) = connection.client.receive() {
@@ -621,7 +623,7 @@ impl World {
         self.connections.iter().map(|connection| connection.asked.len()).sum()
     }
 
-    /// Asks for much at once, and waits for nothing.
+    /// Sends several requests at once, without waiting for an answer.
     fn ask(&mut self) {
         if let Some(at) = self.one_of(self.connections.len()) {
             self.ask_on(at);
@@ -661,7 +663,7 @@ impl World {
         Some((Asked::Write(block, self.stamps), block))
     }
 
-    /// Sends a request; of a write so many bytes of the payload.
+    /// Sends a request, of a write with the first `payload` bytes of its payload only.
     fn send(&mut self, connection: &mut Connection, asked: Asked, payload: usize) {
         let volume = self.volumes.get_mut(&connection.volume).unwrap();
         let offset = |block: u32| u64::from(block) * u64::from(BLOCK_BYTES);
@@ -684,7 +686,7 @@ impl World {
         connection.asked.insert(cookie, asked);
     }
 
-    /// A client sends half a write and then nothing for a while.
+    /// Sends a part of a write, and nothing more for a while.
     fn stop_in_the_middle(&mut self) {
         let Some(at) = self.one_of(self.connections.len()) else { return };
         let mut connection = self.connections.swap_remove(at);
@@ -756,7 +758,7 @@ impl World {
         }
     }
 
-    // What is looked at.
+    // Checks.
 
     fn report(&self, id: VolumeId) -> VolumeReport {
         let Reply::Report(report) = self.call(Command::Report) else { panic!("no report") };
@@ -776,7 +778,7 @@ impl World {
         }
     }
 
-    /// Waits until nothing is under way anywhere.
+    /// Waits until no request is in progress.
     fn rest(&mut self) {
         let mut connections = std::mem::take(&mut self.connections);
         for connection in &mut connections {
@@ -787,7 +789,7 @@ impl World {
         for id in ids {
             let open = self.connections.iter().filter(|c| c.volume == id).count() as u32;
             self.await_report(id, |report| report.connections == open && report.queued == 0);
-            // What those had asked for who are gone is done or will never be.
+            // Writes of closed connections are done by now, or will never be.
             let volume = self.volumes.get_mut(&id).unwrap();
             volume.ghosts.clear();
             assert!(volume.busy.is_empty(), "{:?}", volume.busy);
@@ -810,7 +812,7 @@ impl World {
         self.check(id);
     }
 
-    /// Reads all of a volume at rest, from where it can be reached.
+    /// Reads all of a volume at rest, from a host to which it is attached.
     fn check(&mut self, id: VolumeId) {
         let volume = &self.volumes[&id];
         let Some(attachment) = volume.attachments.first().copied() else { return };
@@ -850,7 +852,7 @@ impl World {
         self.busy = Some(Busy::start(client));
     }
 
-    /// Stops, and starts anew with everything as it was.
+    /// Stops the data plane, and starts it anew with the same volumes and hosts.
     pub fn restart(&mut self) {
         self.note("stop".to_owned());
         self.busy.take().unwrap().stop();
@@ -893,7 +895,7 @@ impl World {
             for attachment in self.volumes[&id].attachments.clone() {
                 assert!(self.dial(id, attachment.address).is_none(), "{id} is damaged");
             }
-            // Whoever has the bytes puts them back.
+            // The owner of the bytes restores them.
             pool.delete(id).unwrap();
             pool.create(id, self.volumes[&id].size()).unwrap();
             carry_out(pool.as_ref(), id, Operation::Write { fua: true }, content);
@@ -902,7 +904,7 @@ impl World {
         }
     }
 
-    /// Perhaps takes bytes from a volume; returns what it held before.
+    /// Perhaps removes bytes of a volume. Returns the volume and its bytes.
     fn damage(&mut self, pool: &dyn Pool) -> Option<(VolumeId, Vec<u8>)> {
         let id = self.a_volume()?;
         if self.random.below(3) > 0 {
@@ -920,7 +922,7 @@ impl World {
     }
 }
 
-/// Reads or writes a whole volume that no engine serves; returns its bytes.
+/// Reads or writes a whole volume that is served by no engine. Returns its bytes.
 fn carry_out(pool: &dyn Pool, id: VolumeId, operation: Operation, bytes: Vec<u8>) -> Vec<u8> {
     let mut buffer = Buffer::new(bytes.len());
     buffer.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
@@ -932,7 +934,7 @@ fn carry_out(pool: &dyn Pool, id: VolumeId, operation: Operation, bytes: Vec<u8>
     done.buffer.unwrap().bytes()[..bytes.len()].to_vec()
 }
 
-/// The first is this machine's.
+/// Returns the address number `nth`; the first is this machine's.
 fn address(nth: usize) -> HostAddress {
     match nth {
         0 => HostAddress::Local,

@@ -1,5 +1,5 @@
-//! Reactors without an engine around them: sockets are handed to the core of one's choice, and what
-//! a core asks of its driver is seen.
+//! Reactors without an engine around them: the test passes sockets to a core of its choice, and
+//! observes the core's calls of its driver.
 
 use super::{ANSWER_MAX, Nbd};
 use evenkeel_core::ids::VolumeId;
@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 
 /// A wait shorter than this is no sleep.
 const SLEEP_MIN: Duration = Duration { ns: 1_000_000 };
-/// Turns in a row in which nothing happened, and after which a core did not sleep either. A core
-/// may look twice before it sleeps; one that turns so often will not stop.
+/// Maximum number of turns in a row without an event and without sleep. A core may poll twice
+/// before it sleeps; one that turns more often will not stop.
 const IDLE_TURNS_MAX: u32 = 1_000;
 
 /// Whether a core sleeps.
@@ -35,7 +35,7 @@ pub enum Rest {
     Over,
 }
 
-/// How a core is doing, as its driver sees it.
+/// State of a core, as its driver sees it.
 #[derive(Clone)]
 struct Watch(Arc<(Mutex<Rest>, Condvar)>, Arc<AtomicU64>);
 
@@ -46,7 +46,7 @@ impl Watch {
     }
 }
 
-/// A driver that notes when its core sleeps, and breaks when it never does.
+/// A driver that records when its core sleeps, and fails if the core never does.
 struct Watched<D> {
     driver: D,
     watch: Watch,
@@ -130,7 +130,7 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// So many, with drivers that are made in the cores' own threads.
+    /// Starts `count` cores, with drivers that are created in the cores' own threads.
     pub fn start<D: Driver + 'static>(
         count: u16,
         driver: fn(Waker, Clock) -> io::Result<D>,
@@ -153,7 +153,7 @@ impl Cores {
         Self { inboxes, directory, pool: MemoryPool::new(), watches, threads }
     }
 
-    /// Makes a volume whose home is this core.
+    /// Creates a volume whose home is this core.
     pub fn apply(&self, home: u16, state: &VolumeState) {
         self.pool.create(state.id, state.size).unwrap();
         let store = self.pool.open(state.id, state.size).unwrap();
@@ -164,8 +164,8 @@ impl Cores {
         self.directory.insert(state.id, Entry { home, geometry, attachments });
     }
 
-    /// A client on this machine whose connection was dealt to this core; it has shaken no hands.
-    /// What the client does not read stays with the server but for `send_bytes` or little more.
+    /// Connects a client on this machine to this core, without a handshake. Replies that the client
+    /// does not read stay in the server, except about `send_bytes`.
     pub fn dial(&self, core: u16, send_bytes: usize) -> UnixStream {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_read_timeout(Some(ANSWER_MAX)).unwrap();
@@ -175,19 +175,19 @@ impl Cores {
         client
     }
 
-    /// A client of a volume that is at home on this core.
+    /// Connects a client to a volume whose home is this core.
     pub fn connect(&self, core: u16, state: &VolumeState) -> Nbd {
         Nbd::over(self.dial(core, 64 << 10), state.id, true).expect("the export is there")
     }
 
-    /// What the core says in one turn of where requests spent their time.
+    /// Returns the latencies that the core reports in one turn.
     pub fn latencies(&self, core: u16, after: Option<VolumeId>) -> LatencyPage {
         let (ack, answer) = sync_channel(1);
         self.post(core, Message::Latencies(after, ack));
         answer.recv_timeout(ANSWER_MAX).unwrap()
     }
 
-    /// Waits until the core sleeps; `Rest::Over` if it never will.
+    /// Waits until the core sleeps; returns `Rest::Over` if it never will.
     pub fn rest_of(&self, core: u16) -> Rest {
         let (rest, changed) = &*self.watches[usize::from(core)].0;
         let rest = rest.lock().unwrap();
@@ -195,12 +195,12 @@ impl Cores {
         *changed.wait_timeout_while(rest, ANSWER_MAX, is_awake).unwrap().0
     }
 
-    /// How often the core has gone around so far.
+    /// Returns the number of the core's turns so far.
     pub fn turns_of(&self, core: u16) -> u64 {
         self.watches[usize::from(core)].1.load(Ordering::Relaxed)
     }
 
-    /// Ends them all; none may have broken down.
+    /// Stops all cores. Fails if one has ended with an error.
     pub fn stop(self) {
         (0..self.inboxes.len()).for_each(|core| self.post(core as u16, Message::Stop));
         for thread in self.threads {

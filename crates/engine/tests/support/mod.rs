@@ -33,10 +33,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// No answer takes longer, on the slowest machine.
+/// Time limit for an answer, on the slowest machine.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// The pool in a file of this folder, made if there is none.
+/// Opens the pool in a file of this folder, and creates it if there is none.
 pub fn local_pool(folder: &Path) -> LocalPool {
     let device: Arc<dyn Device> = Arc::new(FileDevice::open(&folder.join("pool"), true).unwrap());
     if device.size().unwrap() == 0 {
@@ -51,7 +51,7 @@ pub struct Served {
     pub engine: Option<Engine>,
     pub socket: PathBuf,
     agent: Arc<dyn Agent>,
-    /// Of the volumes that were made.
+    /// Sizes of the volumes that were created.
     sizes: Mutex<BTreeMap<VolumeId, ByteCount>>,
     _folder: tempfile::TempDir,
 }
@@ -74,7 +74,7 @@ impl Served {
         self.agent.call(command)
     }
 
-    /// Makes a volume, or has it be so: larger than before if need be.
+    /// Creates a volume, or applies its new state. It grows if the size is larger than before.
     pub fn apply(&self, state: VolumeState) {
         let before = self.sizes.lock().unwrap().insert(state.id, state.size);
         let command = match before {
@@ -99,7 +99,7 @@ impl Served {
         Nbd::connect(&self.socket, id, true).expect("the export is there")
     }
 
-    /// The same over TCP.
+    /// Connects a client to a volume over TCP.
     pub fn connect_tcp(&self, id: VolumeId) -> Nbd {
         let address = self.engine.as_ref().unwrap().tcp_addresses()[0];
         let stream = OwnedFd::from(TcpStream::connect(address).unwrap());
@@ -130,13 +130,13 @@ pub fn unlimited(id: VolumeId, bytes: u64) -> VolumeState {
     }
 }
 
-/// An attached volume of so many IOPS.
+/// Returns an attached volume with this limit in IOPS.
 pub fn paced(id: VolumeId, bytes: u64, iops: u64) -> VolumeState {
     let operations = Some(Limit { per_second: iops, credit: None });
     VolumeState { pacing: Pacing { operations, ..Pacing::UNLIMITED }, ..unlimited(id, bytes) }
 }
 
-/// A reply, whole.
+/// A whole reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     Done(Vec<u8>),
@@ -145,7 +145,7 @@ pub enum Answer {
     Extents(Vec<(u32, u32)>),
 }
 
-/// A client that sends and receives when it is told to.
+/// A client that sends and receives only when its methods are called.
 pub struct Nbd {
     pub stream: UnixStream,
     reader: ReplyReader,
@@ -160,7 +160,7 @@ impl Nbd {
         Self::over(UnixStream::connect(socket).unwrap(), id, structured_replies)
     }
 
-    /// The same on a connection that is there already.
+    /// Connects to a volume over an open connection; `None` if the server does not show it.
     pub fn over(mut stream: UnixStream, id: VolumeId, structured_replies: bool) -> Option<Self> {
         stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         stream.set_write_timeout(Some(ANSWER_MAX)).unwrap();
@@ -187,7 +187,7 @@ impl Nbd {
         Some(Self { stream, reader, input, sent, next_cookie: 0 })
     }
 
-    /// Goes on over another connection, with what was agreed on over this one.
+    /// Continues over another connection, with the terms of this one.
     pub fn over_to(self, stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
         stream.set_write_timeout(Some(ANSWER_MAX)).unwrap();
@@ -199,12 +199,12 @@ impl Nbd {
         self.sent.insert(cookie, request);
     }
 
-    /// Sends a request; its cookie.
+    /// Sends a request. Returns its cookie.
     pub fn send(&mut self, operation: Operation, offset: u64, length: u32, payload: &[u8]) -> u64 {
         self.try_send(operation, offset, length, payload).unwrap()
     }
 
-    /// The same where the server may have closed the connection.
+    /// Sends a request. Returns its cookie, or an error if the server has closed the connection.
     pub fn try_send(
         &mut self,
         operation: Operation,
@@ -222,9 +222,9 @@ impl Nbd {
         Ok(cookie)
     }
 
-    /// Sends as much of `bytes` as the server takes while nobody reads what it answers; how much
-    /// that is. `other` is a connection to the same core: when the core has answered it many times
-    /// and still taken nothing more, it is not going to.
+    /// Sends as much of `bytes` as the server takes while no reply is read. Returns the number of
+    /// bytes. `other` is a connection to the same core: if the core has answered it many times and
+    /// has still taken no more, it will not.
     pub fn send_until_stuck(&mut self, bytes: &[u8], other: &mut Self) -> usize {
         const ANSWERS: u32 = 50;
         self.stream.set_nonblocking(true).unwrap();
@@ -243,7 +243,7 @@ impl Nbd {
         sent
     }
 
-    /// Says that nothing more will come.
+    /// Sends the request that ends the connection.
     pub fn disconnect(&mut self) {
         const DISCONNECT: u16 = 2;
         let mut head = REQUEST_MAGIC.to_be_bytes().to_vec();
@@ -253,12 +253,12 @@ impl Nbd {
         self.stream.write_all(&head).unwrap();
     }
 
-    /// Requests that are not answered yet.
+    /// Returns the number of requests without an answer.
     pub fn outstanding(&self) -> usize {
         self.sent.len()
     }
 
-    /// The next whole reply; `None` at the end of the connection.
+    /// Receives the next whole reply; `None` at the end of the connection.
     pub fn receive(&mut self) -> Option<(u64, Answer)> {
         let mut extents = Vec::new();
         loop {
@@ -300,7 +300,7 @@ impl Nbd {
         }
     }
 
-    /// The cookie of the next reply, which must be a success without data.
+    /// Receives the next reply, which must be a success without data. Returns its cookie.
     pub fn receive_simple(&mut self) -> u64 {
         assert!(self.fill(16));
         let (consumed, event) = self.reader.handle(&self.input).unwrap();

@@ -1,10 +1,10 @@
-//! What admission answers: what is sold and what may be, what is short and by how much.
+//! Results of admission: usage and shortage of resources, and refusals.
 
 use core::fmt;
 
 use super::model::{PPM, REFERENCE_BYTES, VOLUMES_MAX};
 
-/// Something that is sold.
+/// A resource that is sold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Resource {
     /// Channel time of the device, in nanoseconds per second.
@@ -18,7 +18,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// All of them, in the order in which they are asked about.
+    /// All of them, in the order in which they are checked.
     pub const ALL: [Self; 4] = [Self::DeviceTime, Self::NetworkIn, Self::NetworkOut, Self::Cpu];
 
     const fn unit(self) -> &'static str {
@@ -40,44 +40,44 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What is sold of a resource, and what may be.
+/// Usage of a resource, and the amount that may be sold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// The sum of what volumes reserve, in the resource's unit.
+    /// The sum of the volumes' reservations, in the resource's unit.
     pub sold: u128,
-    /// The sold share of the floor; `None` is not limited.
+    /// The part of the floor that may be sold; `None` is not limited.
     pub sellable: Option<u64>,
 }
 
 impl Usage {
-    /// What may still be sold; `None` is not limited.
+    /// Returns the amount that may still be sold; `None` is not limited.
     #[must_use]
     pub fn left(&self) -> Option<u64> {
         let sold = u64::try_from(self.sold).unwrap_or(u64::MAX);
         self.sellable.map(|sellable| sellable.saturating_sub(sold))
     }
 
-    /// By how much more is sold than may be.
+    /// Returns the amount that is sold beyond the limit.
     #[must_use]
     pub fn oversold_by(&self) -> u128 {
         self.sellable.map_or(0, |sellable| self.sold.saturating_sub(sellable.into()))
     }
 }
 
-/// Something is short: the first resource that is.
+/// The first resource that is not sufficient for a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
-    /// What is short.
+    /// The resource.
     pub resource: Resource,
-    /// What the volume would take of it, in the resource's unit.
+    /// Amount that the volume would take of it, in the resource's unit.
     pub needed: u128,
-    /// What is left for it; of a volume that is changed, with what it has now.
+    /// Amount that is left for it, including the volume's present amount.
     pub available: u64,
     /// `needed` - `available`.
     pub short_by: u128,
     /// The largest reservation of the same kind that would be admitted, in requests per second.
     pub per_second_max: u32,
-    /// The length of those requests.
+    /// The length of those requests, in bytes.
     pub io_bytes: u32,
 }
 
@@ -125,10 +125,10 @@ impl fmt::Display for InvalidReservation {
 
 impl core::error::Error for InvalidReservation {}
 
-/// Why a reservation is not admitted.
+/// Reason why a reservation is not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It does not fit.
+    /// A resource is not sufficient.
     Short(Shortage),
     /// The ledger cannot take it.
     Invalid(InvalidReservation),

@@ -1,4 +1,4 @@
-//! Floors from elsewhere than a measurement, and in other words than channel time.
+//! Floors that are stated instead of measured, and floors in other units than channel time.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -6,7 +6,8 @@ use core::ops::RangeInclusive;
 use super::model::{Costs, DeviceFloor, LinearCost, PPM, REFERENCE_BYTES};
 use crate::time::Duration;
 
-/// What an operator says may be sold, all of it: either so many I/Os, or so many bytes.
+/// Capacity that an operator states for sale: a number of I/Os, or a number of bytes, of which all
+/// may be sold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figure {
     operations_per_second: u32,
@@ -36,23 +37,24 @@ impl fmt::Display for FigureDisagrees {
 
 impl core::error::Error for FigureDisagrees {}
 
-/// The MiB per second that go with so many I/Os: what they carry, up to a MiB for every two of
-/// them.
+/// Returns the MiB per second that are consistent with this number of I/Os: at least their bytes at
+/// 16 KiB each, at most a MiB for every two of them.
 const fn mibps_range(operations_per_second: u32) -> RangeInclusive<u32> {
     const REFERENCES_PER_MIB: u32 = (1 << 20) / REFERENCE_BYTES;
     operations_per_second.div_ceil(REFERENCES_PER_MIB)..=operations_per_second / 2
 }
 
-/// What a byte takes of a figure's device: so much that whole nanoseconds are precise enough for
-/// the rest of a request.
+/// Time of a byte at a figure's device: long enough that whole nanoseconds are precise for the rest
+/// of a request.
 const BYTE: LinearCost = LinearCost { base: Duration::ZERO, byte_ps: 1_000_000 };
 
 impl Figure {
-    /// Either `operations_per_second` I/Os of 16 KiB, or `mibps` I/Os of 1 MiB, or any mix of both.
+    /// Creates the figure of a device that delivers either `operations_per_second` I/Os of 16 KiB,
+    /// or `mibps` I/Os of 1 MiB, or any mix of both.
     ///
     /// # Errors
     ///
-    /// If the MiB are fewer than the I/Os carry, or more than half as many as the I/Os.
+    /// If the MiB are fewer than the I/Os' bytes, or more than half as many as the I/Os.
     pub fn new(operations_per_second: u32, mibps: u32) -> Result<Self, FigureDisagrees> {
         if operations_per_second > 0 && mibps_range(operations_per_second).contains(&mibps) {
             Ok(Self { operations_per_second, mibps })
@@ -61,23 +63,23 @@ impl Figure {
         }
     }
 
-    /// I/Os of 16 KiB per second.
+    /// Returns the I/Os of 16 KiB per second.
     #[must_use]
     pub const fn operations_per_second(self) -> u32 {
         self.operations_per_second
     }
 
-    /// MiB per second, in I/Os of 1 MiB.
+    /// Returns the MiB per second, in I/Os of 1 MiB.
     #[must_use]
     pub const fn mibps(self) -> u32 {
         self.mibps
     }
 
-    /// A device that delivers just that, and not one I/O more.
+    /// Returns a device that delivers exactly that, and not one I/O more.
     #[must_use]
     pub fn floor(self) -> DeviceFloor {
         let (small, large) = (u128::from(self.operations_per_second), u128::from(self.mibps));
-        // What a request takes beside its bytes, so that `small` of 16 KiB take as long as `large`
+        // The time of a request beside its bytes, so that `small` of 16 KiB take as long as `large`
         // of 1 MiB. There are at least twice as many of the former, so it is below 2^32 ns.
         let spare = large * BYTE.ns(1 << 20) - small * BYTE.ns(REFERENCE_BYTES);
         let base = u64::try_from(spare / (small - large)).unwrap_or(u64::MAX);
@@ -89,7 +91,7 @@ impl Figure {
 }
 
 impl DeviceFloor {
-    /// A device that delivers so many millionths of this one, at most all of it.
+    /// Returns a device that delivers `ppm` millionths of this one, at most all of it.
     #[must_use]
     pub fn part(self, ppm: u32) -> Self {
         let (time, ppm) = (u128::from(self.time_ns_per_second), u128::from(ppm.min(PPM)));
@@ -97,21 +99,21 @@ impl DeviceFloor {
         Self { time_ns_per_second: u64::try_from(part).unwrap_or(u64::MAX), ..self }
     }
 
-    /// How many I/Os of 16 KiB a second, half of them writes, so many millionths of it deliver.
+    /// Returns the I/Os of 16 KiB per second, half of them writes, in `ppm` millionths of it.
     #[must_use]
     pub fn for_sale(self, ppm: u32) -> u64 {
         self.reference_operations(self.part(ppm).time_ns_per_second.into())
     }
 
-    /// How many I/Os of 16 KiB, half of them writes, `ns` of channel time are worth: rounded down.
-    /// Whatever number it is, if they take no time at all.
+    /// Returns the I/Os of 16 KiB, half of them writes, in `ns` of channel time: rounded down.
+    /// Returns the maximum if they take no time at all.
     #[must_use]
     pub fn reference_operations(&self, ns: u128) -> u64 {
         let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
         u64::try_from(twice.checked_div(pair).unwrap_or(u128::MAX)).unwrap_or(u64::MAX)
     }
 
-    /// The same, rounded up; 0 if they take no time at all.
+    /// Returns these I/Os rounded up; 0 if they take no time at all.
     #[must_use]
     pub fn reference_operations_up(&self, ns: u128) -> u64 {
         let (twice, pair) = (ns.saturating_mul(2), self.reference_pair_ns());
@@ -119,7 +121,7 @@ impl DeviceFloor {
         u64::try_from(up).unwrap_or(u64::MAX)
     }
 
-    /// Channel time of a 16 KiB read and a 16 KiB write.
+    /// Returns the channel time of a 16 KiB read and a 16 KiB write.
     fn reference_pair_ns(&self) -> u128 {
         self.costs.read.ns(REFERENCE_BYTES) + self.costs.write.ns(REFERENCE_BYTES)
     }

@@ -1,14 +1,14 @@
-//! What may be sold: reservations against the measured floor of one device and its machine.
+//! Admission: reservations against the measured floor of one device and its machine.
 //!
-//! A volume reserves requests per second. What they cost in channel time, network and CPU follows
-//! from the measured costs; the sum of all may be at most a share of what was measured to be there
-//! whatever happens.
+//! A volume reserves requests per second. Their channel time, network and CPU follow from the
+//! measured costs; the sum over all volumes is limited to a part of the floor, which the device and
+//! the machine deliver under any load.
 //!
-//! A volume that adds to a resource must leave it within what may be sold; one that adds nothing is
-//! never refused. That is all the rule there is: a volume that shrinks and one that reserves
-//! nothing follow from it. What is on the books stays when a floor sinks ([`Usage::oversold_by`]).
+//! A volume that adds to a resource must leave it within the limit; one that adds nothing is never
+//! refused. There is no other rule: volumes that shrink or reserve nothing follow from it. Entries
+//! stay if a floor sinks ([`Usage::oversold_by`]).
 //!
-//! What is not modelled: several devices, volumes on several of them, and the loss of a machine.
+//! Not modelled: several devices, volumes on several of them, and the loss of a machine.
 
 mod answer;
 pub mod calibration;
@@ -30,15 +30,15 @@ pub use reserved::Reserved;
 
 use crate::ids::VolumeId;
 
-/// Books with at most so many volumes are added up after every change in debug builds; larger ones
-/// after as many changes as there are volumes, on average.
+/// Ledgers with at most this many volumes are verified after each change in debug builds; larger
+/// ones on average after as many changes as there are volumes.
 const CHECKED_VOLUMES_MAX: usize = 64;
 
 /// An amount of each resource, in the order of [`Resource::ALL`].
 type Amounts = [u128; 4];
 
-/// Who has reserved what. Adding, changing and removing gives the same books as adding up anew; the
-/// cost does not depend on how many volumes there are.
+/// The reservations of all volumes. Adding, changing and removing gives the same sums as adding up
+/// anew; the cost does not depend on the number of volumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ledger {
     sold_share_ppm: u32,
@@ -49,21 +49,22 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Books without an entry that sell `sold_share_ppm` of every floor, at most all of it.
+    /// Creates a ledger without entries that sells `sold_share_ppm` of each floor, at most all of
+    /// it.
     #[must_use]
     pub fn new(device: DeviceFloor, domain: DomainFloor, sold_share_ppm: u32) -> Self {
         let sold_share_ppm = sold_share_ppm.min(PPM);
         Self { sold_share_ppm, device, domain, volumes: BTreeMap::new(), sold: [0; 4] }
     }
 
-    /// What the device delivers and takes.
+    /// Returns the device's floor and costs.
     #[must_use]
     pub const fn device(&self) -> &DeviceFloor {
         &self.device
     }
 
-    /// Replaces what is delivered and taken: a new calibration, or drift seen at run time. A floor
-    /// of 0 sells nothing more. Volumes stay; all are added up only if a cost changes.
+    /// Replaces floors and costs: after a new calibration, or drift seen at run time. A floor of 0
+    /// sells nothing more. Volumes stay; the sums are computed anew only if a cost changes.
     pub fn set_floors(&mut self, device: DeviceFloor, domain: DomainFloor) {
         let same_costs =
             (self.device.costs, self.domain.cpu_costs) == (device.costs, domain.cpu_costs);
@@ -73,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// What is sold of a resource and what may be.
+    /// Returns the usage of a resource and the amount that may be sold.
     #[must_use]
     pub fn usage(&self, resource: Resource) -> Usage {
         let [device_time, network_in, network_out, cpu] = self.sold;
@@ -86,11 +87,11 @@ impl Ledger {
         Usage { sold, sellable: floor.map(|floor| self.sellable(floor)) }
     }
 
-    /// Whether `volume` may have `reservation`, in place of the one it has. Changes nothing.
+    /// Checks whether `volume` may have `reservation`, instead of its present one. Changes nothing.
     ///
     /// # Errors
     ///
-    /// What is short and by how much, or why the ledger cannot take the reservation.
+    /// The insufficient resource, or the reason why the ledger cannot take the reservation.
     pub fn consult(&self, volume: VolumeId, reservation: &Reservation) -> Result<(), Refused> {
         self.validate(volume, reservation)?;
         for (resource, needed, had) in self.change(volume, reservation) {
@@ -114,12 +115,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Enters what is sold to `volume`, in place of the reservation it has, whether it fits or not:
-    /// after a restart no volume loses what it has.
+    /// Enters the reservation of `volume`, instead of its present one, whether it fits or not:
+    /// after a restart no volume loses its reservation.
     ///
     /// # Errors
     ///
-    /// If the ledger cannot take it; the books are unchanged then.
+    /// If the ledger cannot take it; the ledger is unchanged then.
     pub fn enter(
         &mut self,
         volume: VolumeId,
@@ -133,7 +134,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes `volume` off the books; its reservation, if it had one.
+    /// Removes `volume`, and returns its reservation, if it had one.
     pub fn remove(&mut self, volume: VolumeId) -> Option<Reservation> {
         let old = self.volumes.remove(&volume)?;
         self.sold = sums(self.sold, self.amounts(&old), |sold, amount| sold - amount);
@@ -141,8 +142,8 @@ impl Ledger {
         Some(old)
     }
 
-    /// The largest reservation of the kind of `like` that `volume` may have, in requests per
-    /// second.
+    /// Returns the largest reservation with the length and the mix of `like` that `volume` may
+    /// have, in requests per second.
     #[must_use]
     pub fn per_second_max(&self, volume: VolumeId, like: &Reservation) -> u32 {
         if self.validate(volume, like).is_err() {
@@ -156,14 +157,14 @@ impl Ledger {
                 after.oversold_by() == 0 || needed <= had
             })
         };
-        // Whatever fits, less of it does too: so the answer is found bit by bit.
+        // If a rate fits, each lower one does, too: so the largest one is found bit by bit.
         (0..u32::BITS).rev().fold(0, |found, bit| {
             let more = found | (1 << bit);
             if fits(more) { more } else { found }
         })
     }
 
-    /// Asserts that the sums are what adding up all volumes gives.
+    /// Asserts that the sums are those over all volumes.
     ///
     /// # Panics
     ///
@@ -172,8 +173,8 @@ impl Ledger {
         assert_eq!(self.sold, self.added_up(), "kept, and added up from all volumes");
     }
 
-    /// Calls [`Self::invariants`] in debug builds after a change of `volume`, of many
-    /// volumes only now and then: ids are random.
+    /// Calls [`Self::invariants`] in debug builds after a change of `volume`; if there are many
+    /// volumes, only sometimes, by the volume's random id.
     fn check(&self, volume: VolumeId) {
         let volumes = self.volumes.len();
         let is_turn = || u128::try_from(volumes).is_ok_and(|n| volume.bits().is_multiple_of(n));
@@ -187,7 +188,7 @@ impl Ledger {
         u64::try_from(share).unwrap_or(floor)
     }
 
-    /// What `reservation` takes of each resource.
+    /// Returns the amounts that `reservation` takes of each resource.
     fn amounts(&self, reservation: &Reservation) -> Amounts {
         let length = reservation.io_bytes;
         let time = |costs: Costs| reservation.demand(costs.read.ns(length), costs.write.ns(length));
@@ -199,7 +200,8 @@ impl Ledger {
         ]
     }
 
-    /// Each resource, what `reservation` takes of it, and what the one that `volume` has takes.
+    /// Returns each resource with the amount that `reservation` takes of it, and that of the
+    /// volume's present one.
     fn change(
         &self,
         volume: VolumeId,
@@ -232,7 +234,7 @@ impl Ledger {
     }
 }
 
-/// The amounts of each resource, put together one by one.
+/// Combines the amounts of each resource.
 fn sums(mut sold: Amounts, amounts: Amounts, of: impl Fn(u128, u128) -> u128) -> Amounts {
     for (sold, amount) in sold.iter_mut().zip(amounts) {
         *sold = of(*sold, amount);

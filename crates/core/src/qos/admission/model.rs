@@ -1,26 +1,26 @@
-//! What admission must know of a device, its machine and reservations, as plain numbers.
+//! Devices, machines and reservations as plain numbers for admission.
 
 use crate::time::Duration;
 
 /// Parts in a million: the unit of shares and mixes.
 pub const PPM: u32 = 1_000_000;
 
-/// The request that reservations are sold in: 16 KiB.
+/// Length of the requests in which reservations are sold: 16 KiB.
 pub const REFERENCE_BYTES: u32 = 16 << 10;
 
-/// What may be sold of a measured floor unless the operator says otherwise: 80 %. The rest pays for
-/// what a floor measured once does not show.
+/// Part of a measured floor that may be sold unless the operator says otherwise: 80 %. The rest
+/// covers effects that a single measurement does not show.
 pub const SOLD_SHARE_PPM: u32 = 800_000;
 
-/// What may be sold of a floor that was measured while the device was [strained](Strain): 95 %. The
-/// state is rare, so less is set aside for what one measurement does not show.
+/// Part that may be sold of a floor that was measured while the device was [strained](Strain): 95
+/// %. The state is rare, so less is set aside for effects that one measurement does not show.
 pub const STRAINED_SHARE_PPM: u32 = 950_000;
 
-/// Volumes a ledger knows at most. A sum of so many reservations cannot overflow: each is below
-/// 2^97.
+/// Maximum number of volumes in a ledger. A sum of this many reservations cannot overflow: each is
+/// below 2^97.
 pub const VOLUMES_MAX: usize = 1 << 20;
 
-/// Time that one kind of request takes of something: linear in its length.
+/// Time that one kind of request takes of a resource: linear in its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinearCost {
     /// Time of an empty request.
@@ -33,7 +33,8 @@ impl LinearCost {
     /// No time at all.
     pub const ZERO: Self = Self { base: Duration::ZERO, byte_ps: 0 };
 
-    /// Time of a request of `length` bytes in nanoseconds, rounded up: what is sold must be there.
+    /// Returns the time of a request of `length` bytes in nanoseconds, rounded up: sold capacity
+    /// must exist.
     #[must_use]
     pub fn ns(self, length: u32) -> u128 {
         let bytes_ps = u64::from(length) * u64::from(self.byte_ps);
@@ -41,58 +42,60 @@ impl LinearCost {
     }
 }
 
-/// What a read and a write take.
+/// Costs of a read and of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// Of a read.
+    /// Cost of a read.
     pub read: LinearCost,
-    /// Of a write.
+    /// Cost of a write.
     pub write: LinearCost,
 }
 
 impl Costs {
-    /// Nothing.
+    /// No cost.
     pub const ZERO: Self = Self { read: LinearCost::ZERO, write: LinearCost::ZERO };
 }
 
-/// A device as calibration found it.
+/// The floor of a calibrated device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceFloor {
-    /// Channel time it delivers in every second however long the load lasts and whatever its mix,
-    /// in nanoseconds: eight channels that never pause deliver 8 x 10^9.
+    /// Channel time that it delivers in each second of any load, of any duration and mix, in
+    /// nanoseconds: eight channels that never pause deliver 8 x 10^9.
     pub time_ns_per_second: u64,
     /// Channel time of its requests.
     pub costs: Costs,
 }
 
-/// A state in which a device of many machines delivers less, and yet must deliver what is sold.
+/// A state in which a device of many machines delivers less, and must still deliver the sold
+/// capacity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Strain {
     /// The largest part of it that may fail at once is gone.
     Degraded,
-    /// It makes up for a loss, with clients served meanwhile.
+    /// It recovers from a loss, and serves clients meanwhile.
     Recovering,
 }
 
 impl Strain {
-    /// What may be sold of a device that must deliver it in each of these states, too, in requests
-    /// of [`REFERENCE_BYTES`] per second, half of them writes; `None` without a state.
+    /// Returns the capacity that may be sold of a device that must deliver it in each of these
+    /// states, too, in requests of [`REFERENCE_BYTES`] per second, half of them writes; `None`
+    /// without a state.
     #[must_use]
     pub fn for_sale(strained: &[(Self, DeviceFloor)]) -> Option<u64> {
         strained.iter().map(|(_, floor)| floor.for_sale(STRAINED_SHARE_PPM)).min()
     }
 }
 
-/// What a machine has beside its device. `None` is not limited.
+/// Capacity of a machine beside its device. `None` is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DomainFloor {
-    /// Bytes per second that arrive: payload of writes.
+    /// Bytes per second that it receives: payload of writes.
     pub network_in_bytes_per_second: Option<u64>,
-    /// Bytes per second that leave: payload of reads.
+    /// Bytes per second that it sends: payload of reads.
     pub network_out_bytes_per_second: Option<u64>,
     /// Time of all cores that serve, in nanoseconds per second: two cores have 2 x 10^9.
     pub cpu_ns_per_second: Option<u64>,
-    /// Time of a core that a request takes.
+    /// Core time that a request takes.
     pub cpu_costs: Costs,
 }
 
@@ -106,51 +109,51 @@ impl DomainFloor {
     };
 }
 
-/// How many times over a volume type is sold: its reservations count this many times less. An
-/// operator's own decision, never a default.
+/// Factor by which a volume type is oversold: its reservations are divided by it. An operator's own
+/// decision, never a default.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Oversell(u32);
 
 impl Oversell {
-    /// Sold once: what is reserved is there.
+    /// Not oversold: each reservation is covered.
     pub const NONE: Self = Self(PPM);
 
-    /// Sold `ppm` / 10^6 times; `None` below once, which would be a share nobody bought.
+    /// Creates a factor of `ppm` / 10^6; `None` if it is below one.
     #[must_use]
     pub const fn from_ppm(ppm: u32) -> Option<Self> {
         if ppm < PPM { None } else { Some(Self(ppm)) }
     }
 
-    /// The factor in millionths.
+    /// Returns the factor in millionths.
     #[must_use]
     pub const fn ppm(self) -> u32 {
         self.0
     }
 }
 
-/// What a volume is to be sure of.
+/// The reservation of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
     /// Requests per second. 0 reserves nothing and is never refused.
     pub per_second: u32,
-    /// Their length. IOPS are sold at [`REFERENCE_BYTES`]; a throughput at the length its type
-    /// counts in.
+    /// Their length in bytes. IOPS are sold at [`REFERENCE_BYTES`]; a throughput at the length in
+    /// which its type counts.
     pub io_bytes: u32,
     /// Writes among them, in parts per million.
     pub write_ppm: u32,
-    /// How many times over its type is sold.
+    /// Factor by which its type is oversold.
     pub oversell: Oversell,
 }
 
 impl Reservation {
-    /// `per_second` requests of 16 KiB, half of them writes, sold once.
+    /// Returns a reservation of `per_second` requests of 16 KiB, half of them writes, not oversold.
     #[must_use]
     pub const fn of_iops(per_second: u32) -> Self {
         Self { per_second, io_bytes: REFERENCE_BYTES, write_ppm: PPM / 2, oversell: Oversell::NONE }
     }
 
-    /// What it takes per second of something of which a read takes `read` and a write `write`;
-    /// rounded up. Below 2^97 for operands below 2^65.
+    /// Returns the amount that it takes per second of a resource of which a read takes `read` and a
+    /// write `write`; rounded up. Below 2^97 for operands below 2^65.
     pub(super) fn demand(&self, read: u128, write: u128) -> u128 {
         let mix = read * u128::from(PPM - self.write_ppm) + write * u128::from(self.write_ppm);
         (mix * u128::from(self.per_second)).div_ceil(u128::from(self.oversell.ppm()))

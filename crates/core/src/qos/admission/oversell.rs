@@ -1,14 +1,14 @@
-//! Oversell factors as people write them: `2`, `1.5`.
+//! The text form of oversell factors: `2`, `1.5`.
 
 use core::fmt;
 use core::str::FromStr;
 
 use super::model::{Oversell, PPM};
 
-/// No type is sold more often: beyond it a factor is taken for a typing error.
+/// Maximum factor: a larger one is taken for a typing error.
 const TIMES_MAX: u32 = 1_000;
 
-/// A text is no oversell factor. The text is quoted by the caller, who knows where it came from.
+/// A text is no oversell factor. The caller quotes the text with its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MalformedOversell;
 
@@ -21,7 +21,7 @@ impl fmt::Display for MalformedOversell {
 impl core::error::Error for MalformedOversell {}
 
 impl fmt::Display for Oversell {
-    /// Prints as few decimals as say it exactly.
+    /// Prints the exact factor with as few decimals as possible.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, mut millionths) = (self.ppm() / PPM, self.ppm() % PPM);
         write!(f, "{whole}")?;

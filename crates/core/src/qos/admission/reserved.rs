@@ -1,8 +1,8 @@
-//! What a volume reserves in both of its dimensions, as the one request that admission counts in.
+//! A volume's reservation in both of its dimensions, and its conversion for admission.
 
 use super::model::{Oversell, PPM, Reservation};
 
-/// What a volume is to be sure of: so many I/Os and so many bytes in every second.
+/// I/Os and bytes per second that are reserved for a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reserved {
     /// I/Os per second.
@@ -12,11 +12,11 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Best effort.
+    /// No reservation: best effort.
     pub const NOTHING: Self = Self { operations_per_second: 0, bytes_per_second: 0 };
 
-    /// As much as either of both, in each dimension: what must be there while a change from one to
-    /// the other is under way.
+    /// Returns the larger amount of both in each dimension: the reservation during a change from
+    /// one to the other.
     #[must_use]
     pub fn either(self, other: Self) -> Self {
         Self {
@@ -25,7 +25,7 @@ impl Reserved {
         }
     }
 
-    /// Bytes of each I/O if all are made and each is of an equal part of the bytes, rounded up.
+    /// Returns the length of each I/O in bytes if all have an equal part of the bytes, rounded up.
     #[must_use]
     pub fn io_bytes(self) -> u32 {
         match u64::from(self.operations_per_second) {
@@ -34,9 +34,9 @@ impl Reserved {
         }
     }
 
-    /// The same as a reservation, half of it writes: all I/Os, each of an equal part of the bytes.
-    /// Costs are linear in the length, so of all that a volume may do within both of its limits
-    /// this takes the most.
+    /// Converts it for admission, half of it writes: all I/Os, each with an equal part of the
+    /// bytes. Costs are linear in the length, so this costs the most of all that the volume may do
+    /// within both of its limits.
     #[must_use]
     pub fn reservation(self, oversell: Oversell) -> Reservation {
         Reservation {

@@ -1,4 +1,4 @@
-//! How devices, instances and claims come, change and go.
+//! Adding, changing and removing devices, instances and claims.
 
 use super::share::{DeviceQueue, Sharing, Terms};
 use super::{
@@ -22,7 +22,7 @@ impl Scheduler {
     /// Adds a device that volumes can share.
     ///
     /// # Errors
-    /// When there are as many as may be.
+    /// If there is the maximum number of devices.
     pub fn add_device(&mut self, now: Instant, model: &DeviceModel) -> Result<DeviceIndex, NoSuch> {
         self.set_now(now);
         if self.sharing.device_queues.len() >= DEVICES_PER_CORE_MAX {
@@ -33,8 +33,8 @@ impl Scheduler {
         Ok(DeviceIndex(self.sharing.device_queues.push(DeviceQueue::new(device))))
     }
 
-    /// Puts another model of a device in force, for instance after a calibration. Reservations keep
-    /// their I/Os per second.
+    /// Applies another model of a device, for instance after a calibration. Reservations keep their
+    /// I/Os per second.
     pub fn set_device(&mut self, now: Instant, device: DeviceIndex, model: &DeviceModel) {
         self.set_now(now);
         let Some(device_queue) = self.sharing.device_queues.get_mut(device.0) else {
@@ -44,8 +44,8 @@ impl Scheduler {
         self.pump(device.0);
     }
 
-    /// Says what the others do where several schedulers use one device; at first there are none.
-    /// What waits is looked at again at once.
+    /// Sets the use of a device by other schedulers; at first there are none. Waiting requests are
+    /// examined at once.
     pub fn set_device_others(&mut self, now: Instant, device: DeviceIndex, others: &DeviceOthers) {
         self.set_now(now);
         let Some(device_queue) = self.sharing.device_queues.get_mut(device.0) else {
@@ -55,13 +55,13 @@ impl Scheduler {
         self.pump(device.0);
     }
 
-    /// When a device served an urgent request last.
+    /// Returns when a device last served an urgent request.
     #[must_use]
     pub fn urgent_at(&self, device: DeviceIndex) -> Option<Instant> {
         self.sharing.device_queues.get(device.0)?.device.urgent_at()
     }
 
-    /// Whether requests wait for room at a device.
+    /// Returns whether requests wait for room at a device.
     #[must_use]
     pub fn is_device_wanted(&self, device: DeviceIndex) -> bool {
         self.sharing
@@ -70,7 +70,7 @@ impl Scheduler {
             .is_some_and(|device_queue| device_queue.device.is_wanted())
     }
 
-    /// What a device has done.
+    /// Returns a device's counters.
     #[must_use]
     pub fn device_counters(&self, device: DeviceIndex) -> DeviceCounters {
         let device_queue = self.sharing.device_queues.get(device.0);
@@ -81,7 +81,7 @@ impl Scheduler {
     /// Adds an instance to which volumes can be attached: pacers full, credits as given or full.
     ///
     /// # Errors
-    /// When there are as many as may be.
+    /// If there is the maximum number of instances.
     pub fn add_instance(
         &mut self,
         now: Instant,
@@ -107,8 +107,8 @@ impl Scheduler {
         Ok(InstanceIndex { slot, generation: 1 })
     }
 
-    /// Puts other limits of an instance in force from `now` on. Nothing is refilled, and what waits
-    /// is looked at again at once.
+    /// Applies other limits of an instance from `now` on. Nothing is refilled, and waiting requests
+    /// are examined at once.
     pub fn repace_instance(
         &mut self,
         now: Instant,
@@ -121,7 +121,7 @@ impl Scheduler {
         self.look_at_instance(slot);
     }
 
-    /// Forgets an instance. What is still attached to it is then attached to none.
+    /// Removes an instance. Volumes that are still attached to it are then attached to none.
     pub fn remove_instance(&mut self, now: Instant, instance: InstanceIndex) {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return };
@@ -135,7 +135,7 @@ impl Scheduler {
         sharing.vacant_instances.push(slot);
     }
 
-    /// How much more fits.
+    /// Returns how many more volumes, instances and attachments fit.
     #[must_use]
     pub fn room(&self) -> Room {
         let Sharing { flows, vacant_flows, instances, vacant_instances, .. } = &self.sharing;
@@ -147,7 +147,7 @@ impl Scheduler {
         }
     }
 
-    /// What an instance has done; all zero if it was removed.
+    /// Returns an instance's counters; all zero if it was removed.
     #[must_use]
     pub fn instance_counters(&self, instance: InstanceIndex) -> InstanceCounters {
         let slot = self.live_instance(instance);
@@ -156,14 +156,15 @@ impl Scheduler {
         })
     }
 
-    /// An instance's credit balances as of `now`; none if it was removed.
+    /// Returns an instance's credit balances at `now`; none if it was removed.
     pub fn instance_balances(&mut self, now: Instant, instance: InstanceIndex) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live_instance(instance) else { return Balances::default() };
         self.sharing.instances[slot].balances(self.now)
     }
 
-    /// The same as [`Scheduler::lease`] for an instance.
+    /// Leases all but `unleased` of an instance's balances, as [`Scheduler::lease`] does for a
+    /// volume.
     pub fn lease_instance(
         &mut self,
         now: Instant,
@@ -178,11 +179,11 @@ impl Scheduler {
     }
 
     /// Gives a volume a claim on a device, an instance, or both, beside its own limits `pacing`
-    /// (those it was added with, or has by now). May be called again to change any of them. Volumes
-    /// on a device must tell the completion of each dispatch ([`Scheduler::complete`]).
+    /// (its present ones). Can be called again to change any of them. The caller must report the
+    /// completion of each dispatch of a volume on a device ([`Scheduler::complete`]).
     ///
     /// # Errors
-    /// When one of them is not there. Nothing has changed then.
+    /// If one of them does not exist. Nothing has changed then.
     pub fn share(
         &mut self,
         now: Instant,
@@ -221,7 +222,7 @@ impl Scheduler {
     /// share the volume's limits and its claim, in turns.
     ///
     /// # Errors
-    /// When one of them is not there, or the volume has no claim.
+    /// If one of them does not exist, or the volume has no claim.
     pub fn attach(
         &mut self,
         now: Instant,
@@ -246,8 +247,8 @@ impl Scheduler {
         Ok(AttachmentIndex { flow, generation: self.sharing.flow_generations[flow] })
     }
 
-    /// Ends an attachment made by [`Scheduler::attach`] and returns the handles of what it had
-    /// waiting.
+    /// Ends an attachment made by [`Scheduler::attach`] and returns the handles of its waiting
+    /// requests.
     pub fn detach(&mut self, now: Instant, attachment: AttachmentIndex) -> Cancelled<'_> {
         self.set_now(now);
         let mut queue = Queue::new();
@@ -267,7 +268,7 @@ impl Scheduler {
             if let Some(last) = self.sharing.flows.get_mut(share.flow())
                 && last.sibling.is_none()
             {
-                // What is left of its turns is of the volume's limits, not of its host's.
+                // The rest of its turns is in the unit of the volume's limits, not of its host's.
                 last.deficit_ns = 0;
             }
             self.free_flow(flow);
@@ -276,10 +277,10 @@ impl Scheduler {
         Cancelled { nodes: &mut self.nodes, queue }
     }
 
-    /// Takes a request that came by an attachment made by [`Scheduler::attach`].
+    /// Submits a request through an attachment made by [`Scheduler::attach`].
     ///
     /// # Errors
-    /// When the attachment's queue is full or it is no longer there.
+    /// If the attachment's queue is full or it does not exist any more.
     pub fn submit_from(
         &mut self,
         now: Instant,
@@ -293,7 +294,7 @@ impl Scheduler {
         self.submit_to_flow(slot, share, flow, io)
     }
 
-    /// Completions that were nobody's: told twice, or made up.
+    /// Returns the number of completions with an unknown or completed ticket.
     #[must_use]
     pub const fn unknown_completions(&self) -> u64 {
         self.sharing.unknown_completions
@@ -304,7 +305,7 @@ impl Scheduler {
         (*generation == instance.generation).then_some(instance.slot)
     }
 
-    /// Attaches what is attached to an instance to none.
+    /// Detaches all flows from an instance.
     pub(super) fn empty_instance(&mut self, slot: InstanceSlot) {
         for flow in self.sharing.flows.slots() {
             let entry = &self.sharing.flows[flow];
@@ -328,7 +329,7 @@ impl Scheduler {
         let share = self.add_flow(slot, Terms::new(self.now, pacing, claim))?;
         let share = ShareSlot::of_first(share);
         self.volumes[slot].share = share;
-        // What waited for the volume's limits alone goes on waiting, now in its first flow.
+        // Requests that waited for the volume's limits only continue to wait in its first flow.
         let queue = core::mem::replace(&mut self.volumes[slot].queue, Queue::new());
         if !queue.is_empty() {
             self.sharing.flows[share.flow()].take_over(&queue);
@@ -370,7 +371,7 @@ impl Scheduler {
         sharing.vacant_flows.push(flow);
     }
 
-    /// Moves a volume to another device; what waits for the old one is in line anew.
+    /// Moves a volume to another device. Requests that wait for the old one are lined up anew.
     fn move_share(&mut self, share: ShareSlot, device: DeviceSlot) {
         let old = self.sharing.flows[share.flow()].device;
         if old == device {
@@ -390,8 +391,9 @@ impl Scheduler {
         entry.in_flight = 0;
     }
 
-    /// Moves a flow to another instance, or puts its volume's claim in force at the same one; what
-    /// waits is in line anew, and looked at. Who waits for its own instance keeps its place.
+    /// Moves a flow to another instance, or applies its volume's claim at the same one. Its waiting
+    /// requests are lined up anew, and examined. A flow that waits for its own instance keeps its
+    /// place.
     fn move_flow(&mut self, flow: FlowSlot, instance: InstanceSlot) {
         let slot = self.sharing.flows[flow].volume;
         let share = self.volumes[slot].share;
@@ -426,7 +428,7 @@ impl Scheduler {
         self.check_touched_instance(slot);
     }
 
-    /// Takes a volume's share away and returns what waited.
+    /// Removes a volume's share, and returns its waiting requests.
     pub(super) fn remove_share(&mut self, slot: VolumeSlot) -> Queue {
         let share = self.volumes[slot].share;
         if share.is_none() {
@@ -443,7 +445,7 @@ impl Scheduler {
         queue
     }
 
-    /// Time in which the first request of a volume was held up, up to now.
+    /// Returns the time in which the first request of a volume was delayed, up to now.
     pub(super) fn exceeded_of(&self, slot: VolumeSlot) -> Exceeded {
         let volume = &self.volumes[slot];
         let mut exceeded = volume.limiter.exceeded(&self.reserves[slot], self.now);
@@ -464,7 +466,7 @@ impl Scheduler {
         exceeded
     }
 
-    /// Adds to a volume's counters what its share knows.
+    /// Adds the state of a volume's share to its counters.
     pub(super) fn with_share(&self, slot: VolumeSlot, mut counters: Counters) -> Counters {
         let share = self.volumes[slot].share;
         if share.is_none() {

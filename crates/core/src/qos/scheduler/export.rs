@@ -1,4 +1,4 @@
-//! Volumes and instances move from one scheduler to another, with their exact levels.
+//! Moves of volumes and instances from one scheduler to another, with their exact levels.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -13,8 +13,8 @@ use crate::qos::sharing::instance::Instance;
 use crate::qos::sharing::model::Claim;
 use crate::time::Instant;
 
-/// A volume between two schedulers: levels, balances, tags and counters, to the last unit. While
-/// it is here nothing of it is served.
+/// A volume between two schedulers: levels, balances, tags and counters, to the last unit.
+/// Meanwhile it is not served.
 #[derive(Debug)]
 pub struct Exported(Box<State>);
 
@@ -29,10 +29,10 @@ struct State {
 #[derive(Debug)]
 pub struct ExportedInstance(Box<Instance>);
 
-/// Why a volume could not be taken out. It is where it was.
+/// Reason why a volume could not be taken out. It stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExportError {
-    /// So many of its requests wait: cancel them, and submit them again where it goes.
+    /// This number of its requests wait: cancel them, and submit them again to its next scheduler.
     Waiting(u32),
     /// The volume was removed.
     NoSuchVolume,
@@ -56,11 +56,11 @@ impl fmt::Display for ExportError {
 impl core::error::Error for ExportError {}
 
 impl Scheduler {
-    /// Takes a volume out with everything it has saved, owes and has done. Attachments beside its
-    /// first are ended. What its device still works on is completed here as usual.
+    /// Removes a volume and returns it with all its saved tokens, debts and counters. Attachments
+    /// beside its first are ended. Requests in service at its device are completed here as usual.
     ///
     /// # Errors
-    /// When requests wait, or it was removed.
+    /// If requests wait, or it was removed.
     pub fn export(&mut self, now: Instant, volume: VolumeIndex) -> Result<Exported, ExportError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(ExportError::NoSuchVolume)?;
@@ -74,7 +74,7 @@ impl Scheduler {
             let terms = core::mem::replace(&mut self.sharing.terms[share], nothing);
             Standing::of(&self.sharing.flows[share.flow()], terms)
         });
-        // A volume that is in no list: nothing but its place is taken from it.
+        // The volume is in no list, so only its slot has to be freed.
         let vacant = Pacing::UNLIMITED;
         let left = Volume { share, ..Volume::new(self.now, &vacant) };
         let volume_state = core::mem::replace(&mut self.volumes[slot], left);
@@ -84,13 +84,13 @@ impl Scheduler {
         Ok(Exported(Box::new(State { volume: volume_state, reserves, standing })))
     }
 
-    /// Puts a volume in that was taken out elsewhere. `now` must be of the same clock. A volume
-    /// with a claim keeps its reservation tag on the new device; its place by weight starts where
-    /// the others' are.
+    /// Adds a volume that was exported elsewhere. `now` must be of the same clock. A volume with a
+    /// claim keeps its reservation tag on the new device; its virtual time starts where the others'
+    /// are.
     ///
     /// # Errors
-    /// When there is no room for it, or device or instance are not there; then nothing has changed,
-    /// and the volume is returned with the reason.
+    /// If there is no room for it, or the device or the instance does not exist. Then nothing has
+    /// changed, and the volume is returned with the reason.
     pub fn import(
         &mut self,
         now: Instant,
@@ -121,8 +121,9 @@ impl Scheduler {
         Ok(name)
     }
 
-    /// Takes an instance out with everything it has saved, owes and has done; `None` if it was
-    /// removed. What is still attached to it is then attached to none: its volumes go first.
+    /// Removes an instance and returns it with all its saved tokens, debts and counters; `None` if
+    /// it was removed before. Volumes that are still attached to it are then attached to none:
+    /// export them first.
     pub fn export_instance(
         &mut self,
         now: Instant,
@@ -137,10 +138,10 @@ impl Scheduler {
         Some(ExportedInstance(Box::new(taken)))
     }
 
-    /// Puts an instance in that was taken out elsewhere. `now` must be of the same clock.
+    /// Adds an instance that was exported elsewhere. `now` must be of the same clock.
     ///
     /// # Errors
-    /// When there is no room for it; then it is returned with the reason.
+    /// If there is no room for it; then it is returned with the reason.
     pub fn import_instance(
         &mut self,
         now: Instant,

@@ -1,29 +1,30 @@
-//! What holds of a scheduler between any two calls: of the whole, and of what one call touches.
+//! Conditions that hold between any two calls of a scheduler: of all its state, and of the part
+//! that one call touches.
 //!
-//! The whole costs a look at every volume, request and list of timers. A debug build looks at it
-//! before calls 1, 2, 5, 12 and so on, later every 4,096 calls and at least sixteen for each thing
-//! there is to look at, so that it takes a small part of each call's time. Property tests call
-//! [`Scheduler::invariants`] beside that, after each step or every thousand. The volume, the
-//! instance and the device that a call touches are checked after each call in debug builds, but for
-//! a request that only goes behind others: of that the queue checks itself.
+//! A check of all state visits every volume, request and list of timers. A debug build does it
+//! before calls 1, 2, 5, 12 and so on, later every 4,096 calls plus sixteen for each visited entry,
+//! so that it takes a small part of each call's time. Property tests call [`Scheduler::invariants`]
+//! beside that, after each step or every thousand. The volume, the instance and the device that a
+//! call touches are checked after each call in debug builds, except for a request that only goes
+//! behind others: for that the queue checks itself.
 
 use super::share::{DeviceQueue, Sharing};
 use super::{OUTPUT_DISPATCHES_MAX, Scheduler, Volume};
 use crate::qos::sharing::flow::{Flow, Waits};
 use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Table, VolumeSlot};
 
-/// Calls between two looks at the whole, once it was made for a while; more where there is more.
+/// Maximum number of calls between two checks of all state; more if there are many entries.
 #[cfg(debug_assertions)]
 const CALLS_BETWEEN: usize = 4_096;
 
-/// The same for each thing there is to look at.
+/// Calls that each entry adds to that.
 #[cfg(debug_assertions)]
 const CALLS_FOR_EACH: usize = 16;
 
-/// Vacant places that are compared with each other.
+/// Vacant slots that are compared with each other.
 const VACANT_COMPARED: usize = 16;
 
-/// When the whole is looked at next, in calls; nothing in a release build.
+/// Calls until the next check of all state; empty in a release build.
 #[derive(Debug, Default)]
 pub(super) struct NextCheck {
     #[cfg(debug_assertions)]
@@ -33,7 +34,7 @@ pub(super) struct NextCheck {
 }
 
 impl NextCheck {
-    /// Counts a call, and says whether the whole is to be looked at, which is of so many things.
+    /// Counts a call. Returns whether all state is to be checked, which has this number of entries.
     #[cfg(debug_assertions)]
     fn is_due(&mut self, things: usize) -> bool {
         let is_due = self.calls_left == 0;
@@ -53,19 +54,20 @@ impl NextCheck {
 }
 
 impl Scheduler {
-    /// Asserts what holds between any two calls, of everything there is:
+    /// Asserts the conditions that hold between any two calls, of all state:
     ///
-    /// * What waits is counted right, and every node of a request is in one queue or is free.
-    /// * A volume whose first request is past no limit yet has an entry in the wheel, unless only
-    ///   another call can open its limits; one for which nothing is in line has none. The same of
-    ///   instances.
-    /// * Every attachment is where it says it waits, and nowhere else.
-    /// * What a device has in flight is what there are tickets for; nobody waits for a device that
-    ///   does nothing.
-    /// * What was removed left nothing behind, and its place is known to be vacant.
+    /// * Waiting requests are counted correctly, and each node of a request is in one queue or
+    ///   free.
+    /// * A volume whose first request has passed no limit yet has an entry in the wheel, unless
+    ///   only another call can open its limits; one without a flow in line has none. The same holds
+    ///   for instances.
+    /// * Each attachment waits in the place that it names, and in no other.
+    /// * The requests in flight at a device are those with a ticket; no request waits for a device
+    ///   without any in flight.
+    /// * Removed entries leave nothing behind, and their slots are listed as vacant.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants(&self) {
         let Self { volumes, reserves, generations, vacant, sharing, nodes, wheel, output, .. } =
             self;
@@ -98,7 +100,7 @@ impl Scheduler {
         assert_eq!(queued, nodes.len() - nodes.count_free(), "requests in queues, and in nodes");
     }
 
-    /// Asserts what holds of one volume that is there: as much work as it has attachments.
+    /// Asserts the conditions of one existing volume: the work grows with its attachments.
     fn check_volume(&self, slot: VolumeSlot) {
         let Volume { limiter, queue, share, .. } = &self.volumes[slot];
         let is_in_line = match *share {
@@ -124,8 +126,8 @@ impl Scheduler {
         }
     }
 
-    /// Looks at everything if it is time to, in debug builds. Called at the beginning of each call
-    /// that changes something: what the one before returned is gone then.
+    /// Checks all state if it is time to, in debug builds. Called at the beginning of each call
+    /// that changes something: the result of the call before is dropped by then.
     #[inline]
     pub(super) fn check_now_and_then(&mut self) {
         let things = self.volumes.len() + self.sharing.flows.len() + self.nodes.len();
@@ -134,7 +136,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks at a volume that a call touched, in debug builds.
+    /// Checks a volume that a call has touched, in debug builds.
     #[inline]
     pub(super) fn check_touched(&self, slot: VolumeSlot) {
         if cfg!(debug_assertions) && is_taken(self.generations[slot]) {
@@ -142,7 +144,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks at an instance that a call touched, in debug builds.
+    /// Checks an instance that a call has touched, in debug builds.
     #[inline]
     pub(super) fn check_touched_instance(&self, instance: InstanceSlot) {
         if cfg!(debug_assertions) {
@@ -150,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks at a device that a call touched, in debug builds.
+    /// Checks a device that a call has touched, in debug builds.
     #[inline]
     pub(super) fn check_touched_device(&self, device: DeviceSlot) {
         if cfg!(debug_assertions) {
@@ -160,7 +162,7 @@ impl Scheduler {
 }
 
 impl Sharing {
-    /// Asserts what holds of all that is shared, beside what volumes ask of it.
+    /// Asserts the conditions of the shared resources, except those of volumes' flows.
     fn invariants(&self) {
         let Self { flows, terms, flow_generations, vacant_flows, instances, .. } = self;
         let lengths = (terms.len(), flow_generations.len());
@@ -210,11 +212,11 @@ impl Sharing {
         assert_eq!(in_line, waiting, "attachments in line, and that wait for a device");
         let of_shares = self.flows.iter().filter(|flow| !flow.volume.is_none());
         let of_shares: usize = of_shares.map(|flow| count(flow.in_flight)).sum();
-        // Fewer after a move to another device, which knows nothing of what the old one does.
+        // Fewer after a move to another device, which does not know the requests at the old one.
         assert!(of_shares <= works_on().count(), "{of_shares} in flight of volumes");
     }
 
-    /// Asserts that a flow is where it says it waits, and that its neighbours there know it.
+    /// Asserts that a flow waits in the place that it names, between its neighbours there.
     fn check_flow(&self, share: ShareSlot, flow: FlowSlot) {
         let Self { flows, instances, instance_generations, device_queues, .. } = self;
         let entry = &flows[flow];
@@ -250,8 +252,8 @@ impl Sharing {
         }
     }
 
-    /// Asserts that an instance for which somebody waits is looked at again, unless only another
-    /// call can open its limits.
+    /// Asserts that an instance with waiting flows has a timer, unless only another call can open
+    /// its limits.
     fn check_instance(&self, slot: InstanceSlot) {
         let instance = &self.instances[slot];
         let has_timer = self.instance_wheel.as_ref().is_some_and(|wheel| wheel.contains(slot));
@@ -259,14 +261,14 @@ impl Sharing {
         assert!(is_due, "somebody waits for instance {slot:?}, and nobody looks at it again");
     }
 
-    /// Asserts that nobody waits for a device that has nothing of ours to do.
+    /// Asserts that no flow waits for a device without requests in flight.
     fn check_device(&self, slot: DeviceSlot) {
         let DeviceQueue { device, interrupted } = &self.device_queues[slot];
         let is_busy = *interrupted || device.window.requests() > 0;
         assert!(is_busy || !device.is_wanted(), "device {slot:?} does nothing, and somebody waits");
     }
 
-    /// The flows of a volume, of which `share` is the first.
+    /// Returns the flows of a volume, of which `share` is the first.
     fn siblings(&self, share: ShareSlot) -> impl Iterator<Item = FlowSlot> {
         let mut flow = share.flow();
         let mut passed = 0;
@@ -279,9 +281,9 @@ impl Sharing {
     }
 }
 
-/// Asserts that exactly the places with an even generation are vacant. That none is so twice is
-/// looked for among those that are taken next: all of them would take a list of marks, and nothing
-/// is allocated here.
+/// Asserts that exactly the slots with an even generation are listed as vacant. Duplicates are only
+/// searched among the slots that are taken next: a search among all would need a list of marks, and
+/// nothing may be allocated here.
 fn check_vacant<S: Slot, T>(vacant: &[S], table: &Table<S, T>, generation: impl Fn(&T) -> u32) {
     let free = table.iter().filter(|row| !is_taken(generation(row))).count();
     assert_eq!(vacant.len(), free, "places known to be vacant, and vacant ones");
@@ -292,12 +294,12 @@ fn check_vacant<S: Slot, T>(vacant: &[S], table: &Table<S, T>, generation: impl 
     }
 }
 
-/// A count of things in memory.
+/// Converts a count of entries in memory.
 fn count(things: u32) -> usize {
     usize::try_from(things).unwrap_or(usize::MAX)
 }
 
-/// Whether a place of this generation is taken.
+/// Returns whether a slot of this generation is taken.
 const fn is_taken(generation: u32) -> bool {
     generation % 2 == 1
 }

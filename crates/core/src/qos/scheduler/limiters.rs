@@ -1,5 +1,5 @@
-//! How a quantum passes: all limiters are looked at, and if all let it pass everything is charged
-//! at once. See [`crate::qos::sharing`] for the limiters.
+//! How a quantum passes: all limiters are checked, and if all let it pass, everything is charged at
+//! once. See [`crate::qos::sharing`] for the limiters.
 
 use super::share::Ticket;
 use super::{Dispatch, OUTPUT_DISPATCHES_MAX, Scheduler, VolumeIndex};
@@ -9,33 +9,34 @@ use crate::qos::sharing::flow::{Flow, Next, Waits};
 use crate::qos::slots::{FlowSlot, ShareSlot};
 use crate::request::Operation;
 
-/// How far a flow's next quantum came.
+/// Result of sending a flow's next quantum through the limiters.
 pub(super) enum Passed {
-    /// All the way: what it cost its instance.
+    /// It has passed all of them, at this cost to its instance.
     Dispatched(Cost),
-    /// Nothing waits.
+    /// No request waits.
     Nothing,
     /// The output is full.
     Full,
-    /// Its volume's limits hold it up.
+    /// Its volume's limits delay it.
     VolumeThrottled(Cost),
-    /// Its instance's limits hold it up, or others wait for them: what it costs there.
+    /// Its instance's limits delay it, or others wait for them; with its cost there.
     InstanceThrottled(Cost, Operation),
     /// There is no room at the device, or others wait for it.
     DeviceThrottled { urgent: bool },
 }
 
-/// What a quantum costs its instance: the bytes that move, whatever the volume's type counts.
+/// Returns a quantum's cost to its instance: the bytes that move, whatever the volume's type
+/// counts.
 pub(super) fn instance_cost(cost: &Cost, portion: &Portion) -> Cost {
     let bytes = portion.operation.payload_bytes(portion.quantum_bytes());
     Cost { bytes: bytes.into(), ..*cost }
 }
 
-// By force: what these take and return would go through memory, written in small parts and read in
-// large ones, and be waited for.
+// Inlined always: the arguments and results of these would otherwise go through memory, written in
+// small parts and read as a whole, which stalls the processor.
 impl Scheduler {
-    /// Whether the instance lets a quantum pass that costs it so much. If it comes from its volume,
-    /// those who wait for the instance go first.
+    /// Returns whether the instance lets a quantum of this cost pass. If it comes from its volume,
+    /// flows that wait for the instance go first.
     #[inline(always)]
     pub(super) fn instance_allows(
         &mut self,
@@ -59,9 +60,9 @@ impl Scheduler {
         entry.allows(cost, operation)
     }
 
-    /// Sends the next quantum of a flow through the limiters, if they let it pass: then everything
-    /// is charged. The volume's limits are settled, and so are the instance's unless it comes from
-    /// its volume.
+    /// Sends the next quantum of a flow through the limiters. If all let it pass, it is charged and
+    /// dispatched. The volume's limits must be settled, and so must the instance's, unless the
+    /// quantum comes from its volume.
     #[inline(always)]
     pub(super) fn try_pass(&mut self, flow: FlowSlot, from: Waits) -> Passed {
         let entry = &self.sharing.flows[flow];
@@ -86,7 +87,7 @@ impl Scheduler {
         if !device.is_none() {
             let device = &self.sharing.device_queues[device].device;
             let ns = device.cost_ns(operation, next.portion.quantum_bytes());
-            // An urgent one passes those who wait for the room that is kept free for it.
+            // An urgent request passes others that wait: room is kept free for it.
             let must_wait = from != Waits::AtDevice
                 && device.is_wanted()
                 && !(next.urgent && self.sharing.may_pass(flow));
@@ -99,8 +100,8 @@ impl Scheduler {
         Passed::Dispatched(at_instance)
     }
 
-    /// Charges a quantum, as it was weighed, everywhere and dispatches it. `cost_ns` is its device
-    /// time, if there is a device.
+    /// Charges a quantum to all limiters, by the cost that was weighed, and dispatches it.
+    /// `cost_ns` is its device time, if there is a device.
     #[inline(always)]
     pub(super) fn commit(
         &mut self,

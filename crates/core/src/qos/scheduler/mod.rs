@@ -1,5 +1,5 @@
-//! Many volumes, each held exactly to its limits: requests go in, dispatches come out when they
-//! may.
+//! Schedules the requests of many volumes, each held exactly to its limits: requests are submitted,
+//! and dispatches are returned when the limits allow them.
 //!
 //! ```text
 //!  submit ─▶ queue of the volume ─▶ limiter: all ready? ─yes─▶ charge all ─▶ output ─▶ poll_output
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A volume with a [`Claim`](super::sharing::Claim) passes two more limiters before it is charged.
-//! What they hold waits at them, and not in the wheel:
+//! Requests that these hold wait at them, and not in the wheel:
 //!
 //! ```text
 //!  volume's limiter ─▶ instance's limiter ─▶ device's window ─▶ charge all ─▶ output
@@ -18,28 +18,28 @@
 //!      wheel             ring of flows         queue of flows ◀── complete ── store
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! | --- | --- |
 //! | `mod.rs` | volumes: add, submit, poll, remove; the turns of volumes without a claim |
 //! | `control.rs` | devices, instances, claims and attachments: add, change, remove |
-//! | `limiters.rs` | how a quantum passes all limiters and is charged |
-//! | `round_robin.rs` | the turns of volumes with a claim, of instances and of devices |
+//! | `limiters.rs` | passing all limiters, and charging them |
+//! | `round_robin.rs` | the turns at volumes with a claim, at instances and at devices |
 //! | `share.rs` | the state of claims, instances and devices; tickets |
-//! | `export.rs` | how volumes and instances move to another scheduler |
+//! | `export.rs` | moves of volumes and instances to another scheduler |
 //! | `types.rs` | the types that callers pass and get: names, requests, dispatches, errors |
-//! | `phase.rs` | how a scheduler repeats itself |
-//! | `invariants.rs` | what always holds; checked in debug builds |
+//! | `phase.rs` | the state after which a scheduler repeats itself |
+//! | `invariants.rs` | conditions that always hold; checked in debug builds |
 //!
 //! The order of calls: [`Scheduler::submit`] or [`Scheduler::poll`], then
-//! [`Scheduler::poll_output`] until it is empty, then [`Scheduler::poll_timeout`] for when to poll
-//! at the latest. Polling late or more often changes no rate. A volume is *idle* (no queue, in no
-//! list), *waiting* (its first request is held up by a limit; one entry in the wheel, or none if
-//! the limit is closed) or *due* (it may go on, but its turn or the poll was over).
+//! [`Scheduler::poll_output`] until it is empty, then [`Scheduler::poll_timeout`] for the latest
+//! time of the next poll. Polling late or more often changes no rate. A volume is *idle* (no queue,
+//! in no list), *waiting* (a limit delays its first request; one entry in the wheel, or none if the
+//! limit is closed) or *due* (its limits allow it to continue, but its turn or the poll was over).
 //!
-//! Fairness: requests of one volume leave in the order they came. Volumes that are due take turns
-//! of at most [`TURN_DISPATCHES_MAX`] dispatches in the order they became due; whoever has not
-//! finished goes to the end. So no volume waits longer than one turn of each of the others, and no
-//! poll is longer than [`OUTPUT_DISPATCHES_MAX`] dispatches.
+//! Fairness: requests of one volume leave in order of arrival. Volumes that are due take turns of
+//! at most [`TURN_DISPATCHES_MAX`] dispatches in the order in which they became due; a volume that
+//! has not finished goes to the end. So no volume waits longer than one turn of each other volume,
+//! and no poll is longer than [`OUTPUT_DISPATCHES_MAX`] dispatches.
 
 mod control;
 mod export;
@@ -75,21 +75,21 @@ use crate::limits::VOLUMES_PER_CORE_MAX;
 use crate::request::Operation;
 use crate::time::Instant;
 
-/// Dispatches the output queue holds, and so the most a poll or a submission makes before it lets
-/// the caller work: about a hundred microseconds' worth.
+/// Maximum number of dispatches in the output queue, and so of one poll or submission: about a
+/// hundred microseconds of work.
 pub const OUTPUT_DISPATCHES_MAX: usize = 1_024;
 
-/// Dispatches a volume makes before it is the next one's turn: a 16 MiB request's quanta.
+/// Maximum number of dispatches in a volume's turn: the quanta of a 16 MiB request.
 pub const TURN_DISPATCHES_MAX: u32 = 64;
 
-/// Volumes whose memory a poll asks for ahead of their turns: as many as a core has misses in
+/// Volumes whose memory a poll prefetches before their turns: as many as a core has cache misses in
 /// flight.
 const WARM_UP_VOLUMES: usize = 8;
 
-/// Wheel entries a poll moves at most; each is a few nanoseconds.
+/// Maximum number of wheel entries that a poll moves; each takes a few nanoseconds.
 const POLL_MOVES_MAX: u32 = 4_096;
 
-/// What a request touches of its volume: three cache lines.
+/// State of a volume that each of its requests touches: three cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Volume {
@@ -99,7 +99,7 @@ struct Volume {
     requests: u64,
     bytes_read: u64,
     bytes_written: u64,
-    /// Its share, or none if its own limits are all it has.
+    /// Its share, or none if it has no claim.
     share: ShareSlot,
 }
 
@@ -107,15 +107,15 @@ struct Volume {
 const _: () = assert!(size_of::<Volume>() + size_of::<Reserves>() + 4 + LINK_BYTES <= 256);
 const _: () = assert!(size_of::<Volume>() == 192);
 
-/// See the module's text.
+/// The scheduler of one core; see the module's text.
 #[derive(Debug)]
 pub struct Scheduler {
     now: Instant,
     clock_steps_back: u64,
     volumes: Table<VolumeSlot, Volume>,
-    /// Of each volume: limits that few requests touch.
+    /// For each volume: limits that few requests touch.
     reserves: Table<VolumeSlot, Reserves>,
-    /// Of each volume: odd while its slot is taken.
+    /// For each volume: odd while its slot is taken.
     generations: Table<VolumeSlot, u32>,
     vacant: Vec<VolumeSlot>,
     sharing: Sharing,
@@ -126,7 +126,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler without volumes.
+    /// Creates a scheduler without volumes.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Scheduler {
     /// Starts to schedule a volume: pacers full, credit balances as given or full.
     ///
     /// # Errors
-    /// When the scheduler carries as many volumes as it may.
+    /// If the scheduler has the maximum number of volumes.
     pub fn add(
         &mut self,
         now: Instant,
@@ -173,9 +173,9 @@ impl Scheduler {
         Ok(VolumeIndex { slot, generation: 1 })
     }
 
-    /// Stops scheduling a volume and returns the handles of what it had waiting; see [`Cancelled`]
+    /// Stops scheduling a volume and returns the handles of its waiting requests; see [`Cancelled`]
     /// for requests that were dispatched in part. Dispatches already in the output queue stay
-    /// there. Empty if the volume was removed before.
+    /// there. Returns none if the volume was removed before.
     pub fn remove(&mut self, now: Instant, volume: VolumeIndex) -> Cancelled<'_> {
         self.set_now(now);
         let mut queue = Queue::new();
@@ -191,9 +191,9 @@ impl Scheduler {
         Cancelled { nodes: &mut self.nodes, queue }
     }
 
-    /// Takes the waiting requests whose handle matches off a volume's queue, because nobody is left
-    /// to answer them. What was not dispatched of them is not charged. What waited behind them may
-    /// go at once.
+    /// Removes the waiting requests whose handle matches from a volume's queue, and returns their
+    /// handles. Quanta of them that were not dispatched are not charged. Requests behind them may
+    /// be dispatched at once.
     pub fn cancel_queued(
         &mut self,
         now: Instant,
@@ -212,9 +212,9 @@ impl Scheduler {
         Cancelled { nodes: &mut self.nodes, queue }
     }
 
-    /// Puts other limits in force from `now` on. Nothing is refilled (saved tokens and balances are
-    /// only ever clamped down, debt is kept up to a second's worth) and what waits is looked at
-    /// again at once.
+    /// Applies other limits from `now` on. Nothing is refilled (saved tokens and balances are only
+    /// ever clamped down, debt is kept up to a second's worth). Waiting requests are examined at
+    /// once.
     pub fn set_limits(&mut self, now: Instant, volume: VolumeIndex, pacing: &Pacing) {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return };
@@ -230,11 +230,11 @@ impl Scheduler {
         self.look_again(slot);
     }
 
-    /// Takes a request. If nothing of the volume waits and its limits are ready it is dispatched at
-    /// once.
+    /// Submits a request. It is dispatched at once if no request of the volume waits and its limits
+    /// allow it.
     ///
     /// # Errors
-    /// When the volume's queue is full or the volume was removed.
+    /// If the volume's queue is full or the volume was removed.
     pub fn submit(&mut self, now: Instant, volume: VolumeIndex, io: Io) -> Result<(), SubmitError> {
         self.set_now(now);
         let slot = self.live(volume).ok_or(SubmitError::NoSuchVolume)?;
@@ -254,7 +254,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Moves what may go by now to the output queue, as far as that has room. If more is left,
+    /// Moves requests that are due to the output queue, as far as that has room. If more are left,
     /// [`Scheduler::poll_timeout`] is `now`.
     pub fn poll(&mut self, now: Instant) {
         self.set_now(now);
@@ -274,8 +274,9 @@ impl Scheduler {
         }
     }
 
-    /// Hears that the device is done with a dispatch, whether it succeeded or not. What waited for
-    /// the room may go at once. A ticket that is not (or no longer) anybody's changes nothing.
+    /// Records that the device has completed a dispatch, with success or not. Requests that waited
+    /// for room may be dispatched at once. An unknown ticket, or one that was completed before,
+    /// changes nothing.
     pub fn complete(&mut self, now: Instant, ticket: Ticket) {
         self.set_now(now);
         if ticket != Ticket::NONE {
@@ -283,12 +284,14 @@ impl Scheduler {
         }
     }
 
-    /// The next dispatch. Call it until it returns `None` after each call that may dispatch.
+    /// Returns the next dispatch. Call it until it returns `None` after each call that may
+    /// dispatch.
     pub fn poll_output(&mut self) -> Option<Dispatch> {
         self.output.pop_front()
     }
 
-    /// When to call [`Scheduler::poll`] at the latest; `None` while nothing waits for time to pass.
+    /// Returns when to call [`Scheduler::poll`] at the latest; `None` while no request waits for
+    /// time to pass.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = match (self.wheel.next_deadline(), self.sharing.next_deadline()) {
@@ -298,7 +301,7 @@ impl Scheduler {
         Some(deadline.max(self.now))
     }
 
-    /// A volume's credit balances as of `now`; none if it was removed.
+    /// Returns a volume's credit balances at `now`; none if it was removed.
     pub fn balances(&mut self, now: Instant, volume: VolumeIndex) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return Balances::default() };
@@ -307,8 +310,8 @@ impl Scheduler {
         reserves.balances()
     }
 
-    /// Replaces the balances that are given, at most by their capacity. What waits is looked at
-    /// again at once.
+    /// Replaces the balances that are given, limited to their capacity. Waiting requests are
+    /// examined at once.
     pub fn set_balances(&mut self, now: Instant, volume: VolumeIndex, balances: Balances) {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return };
@@ -318,9 +321,9 @@ impl Scheduler {
         self.look_again(slot);
     }
 
-    /// Leases all but so much of a volume's balances: what is unleased may not be spent. A
-    /// dimension that is `None` stays as it is. Returns what is unleased now, which is never more
-    /// than there is; what waits is looked at again at once.
+    /// Leases all but `unleased` of a volume's balances; the rest may not be spent. A dimension
+    /// that is `None` stays as it is. Returns the balances that are unleased now, at most those
+    /// that exist. Waiting requests are examined at once.
     pub fn lease(&mut self, now: Instant, volume: VolumeIndex, unleased: Balances) -> Balances {
         self.set_now(now);
         let Some(slot) = self.live(volume) else { return Balances::default() };
@@ -331,7 +334,7 @@ impl Scheduler {
         unleased
     }
 
-    /// What a volume has done; all zero if it was removed.
+    /// Returns a volume's counters; all zero if it was removed.
     #[must_use]
     pub fn counters(&self, volume: VolumeIndex) -> Counters {
         let Some(slot) = self.live(volume) else { return Counters::default() };
@@ -351,16 +354,16 @@ impl Scheduler {
         self.with_share(slot, counters)
     }
 
-    /// Time in which the first request of a volume was held up, by what held it up, from when it
-    /// was added until the scheduler's last `now`. What grows of it while a request waits is what
-    /// that request waited for, whether it was the first or stood behind it.
+    /// Returns the time in which the first request of a volume was delayed, by reason, from its
+    /// addition until the scheduler's last `now`. The growth of it during a request's wait is the
+    /// time for which that request waited, whether it was the first or behind it.
     #[must_use]
     pub fn exceeded(&self, volume: VolumeIndex) -> Exceeded {
         self.live(volume).map_or_else(Exceeded::default, |slot| self.exceeded_of(slot))
     }
 
-    /// How often a caller's `now` was before an earlier one. Such a time counts as the earlier one:
-    /// a clock that steps back earns nothing and undoes nothing.
+    /// Returns how often a caller's `now` was before an earlier one. Such a time counts as the
+    /// earlier one: a clock that steps back earns nothing and undoes nothing.
     #[must_use]
     pub const fn clock_steps_back(&self) -> u64 {
         self.clock_steps_back
@@ -380,14 +383,14 @@ impl Scheduler {
         (*generation == volume.generation).then_some(volume.slot)
     }
 
-    /// Serves a volume out of turn because what it waits for has changed.
+    /// Serves a volume out of turn because its limits or its queue have changed.
     fn look_again(&mut self, slot: VolumeSlot) {
         self.wheel.remove(slot);
         self.serve(slot);
         self.check_touched(slot);
     }
 
-    /// Reads a word of everything the next few volumes' turns will touch, and does nothing with it.
+    /// Reads a word of all memory that the next few volumes' turns will touch, without any effect.
     /// The reads do not depend on each other, so their cache misses overlap; in the turns
     /// themselves each waits for the one before. At 10,000 saturated volumes this saves a fifth of
     /// the time per I/O.
@@ -415,8 +418,8 @@ impl Scheduler {
         core::hint::black_box(warm);
     }
 
-    /// One turn of a volume that is in no list: dispatches while its limits allow it, then puts it
-    /// where it belongs.
+    /// Takes one turn of a volume that is in no list: dispatches while its limits allow it, then
+    /// puts the volume into its list.
     fn serve(&mut self, slot: VolumeSlot) {
         let name = VolumeIndex { slot, generation: self.generations[slot] };
         let volume = &mut self.volumes[slot];

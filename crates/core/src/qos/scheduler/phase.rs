@@ -1,4 +1,4 @@
-//! One volume's scheduler as a whole, for who wants to know when it repeats itself.
+//! The state of a scheduler with one volume, to detect that it repeats itself.
 
 use alloc::vec::Vec;
 
@@ -7,16 +7,16 @@ use crate::qos::phase::Phase;
 use crate::time::Instant;
 
 impl Scheduler {
-    /// Where in its cycle the scheduler is at `now`.
+    /// Returns the state that determines the scheduler's future at `now`.
     ///
-    /// Two phases that are [alike](Phase::is_like) are followed by the same dispatches at the same
-    /// distances, if the same calls follow at the same distances and no request costs another
-    /// amount because of where it lies or which way its bytes go: of what waits only the length is
-    /// told, so that requests to random places can be alike.
+    /// After two phases that are [alike](Phase::is_like), the dispatches are the same at the same
+    /// distances, if the same calls follow at the same distances and no request has another cost
+    /// because of its place or its direction: of waiting requests only the length is included, so
+    /// that requests to random places can be alike.
     ///
-    /// `None` where that cannot be told: unless `volume` is the only one there ever was, with one
-    /// attachment at most, without a device or links of a direction, and waits for no time that is
-    /// too far away for the wheel's near level.
+    /// Returns `None` if that is not certain: unless `volume` is the only one that was ever added,
+    /// with one attachment at most, without a device or a limit of one direction of the link, and
+    /// waits for no time that is beyond the wheel's near level.
     #[must_use]
     pub fn phase(&mut self, now: Instant, volume: VolumeIndex) -> Option<Phase> {
         self.set_now(now);
@@ -32,9 +32,9 @@ impl Scheduler {
         is_told.then_some(phase)
     }
 
-    /// Lets credits be as if all that happened from one phase to a later one that is like it had
-    /// happened once more, in no time; `false`, and nothing is changed, if it would not come the
-    /// same way again. Counters count what really happened.
+    /// Sets credits to their values after a repetition of all that happened from one phase to a
+    /// later one that is like it. Returns `false`, and changes nothing, if a repetition would
+    /// differ. Counters are not changed.
     pub fn repeat(&mut self, before: &Phase, after: &Phase) -> bool {
         let Self { now, reserves, sharing, .. } = self;
         let instances = sharing.instances.iter_mut().map(|instance| &mut instance.reserves);

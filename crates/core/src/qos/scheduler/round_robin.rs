@@ -1,5 +1,5 @@
-//! Whose turn it is: at a volume among its attachments, at an instance among its flows, at a device
-//! among those who wait for room.
+//! The turns of attachments at their volume, of flows at their instance, and of flows at their
+//! device.
 
 use super::limiters::{Passed, instance_cost};
 use super::share::Ticket;
@@ -12,29 +12,29 @@ use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, VolumeSlo
 use crate::request::Operation;
 use crate::time::Duration;
 
-/// The most that is made up for after a delay that was ours.
+/// Maximum time's worth of tokens to catch up after a delay that the scheduler has caused.
 pub const CATCH_UP_MAX: Duration = Duration::from_ms(250);
 
-/// Shorter delays than this lose nothing: no type's tolerance is less.
+/// Delays below this lose no tokens: no type's tolerance is shorter.
 const DELAY_MIN: Duration = Duration::from_ms(1);
 
-/// The longest request of a flow that is let in at the front of its instance's ring.
+/// The longest request of a flow that enters its instance's ring at the front, in bytes.
 const LIGHT_BYTES_MAX: u64 = 16 << 10;
 
-/// What a look at the first flow of an instance's ring finds.
+/// State of the first flow of an instance's ring.
 enum First {
-    /// Nothing waits.
+    /// No request waits.
     Nothing,
-    /// It may, and would cost its instance so much.
+    /// The limits allow it, at this cost to its instance.
     MayGo(Cost),
-    /// The instance's limits do not let it.
+    /// The instance's limits do not allow it.
     IsShut,
-    /// It is in the other ring now.
+    /// It has moved to the other ring.
     GoesTheOtherWay,
 }
 
 impl Scheduler {
-    /// Takes a request of a flow, one of those of the volume in `slot`.
+    /// Submits a request to a flow of the volume in `slot`.
     pub(super) fn submit_to_flow(
         &mut self,
         slot: VolumeSlot,
@@ -56,18 +56,18 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts a flow in line that had nothing waiting until now.
+    /// Lines up a flow that had no waiting request until now.
     #[inline(never)] // most requests come behind others, and need not carry it along
     fn begin(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) {
         if !self.is_backlogged_beside(share, flow) {
-            // Whoever had nothing waiting was not kept from anything.
+            // A volume without waiting requests has lost no tokens.
             self.sharing.flows[share.flow()].owe(Duration::ZERO);
         }
         self.sharing.line_up(share, flow);
         self.look_again(slot);
     }
 
-    /// Whether another flow of the same volume has requests waiting.
+    /// Returns whether another flow of the same volume has waiting requests.
     fn is_backlogged_beside(&self, share: ShareSlot, flow: FlowSlot) -> bool {
         let mut other = share.flow();
         while let Some(entry) = self.sharing.flows.get(other) {
@@ -79,7 +79,7 @@ impl Scheduler {
         false
     }
 
-    /// Lets flows that wait for instances go on, as far as there is room in the output.
+    /// Lets flows that wait for instances continue, as far as there is room in the output.
     pub(super) fn poll_sharing(&mut self, moves_max: u32) {
         if let Some(wheel) = &mut self.sharing.instance_wheel {
             wheel.advance(self.now, moves_max);
@@ -98,7 +98,7 @@ impl Scheduler {
         }
     }
 
-    /// Hears that a device is done with a dispatch.
+    /// Records that a device has completed a dispatch.
     pub(super) fn complete_ticket(&mut self, ticket: Ticket) {
         match self.sharing.redeem(ticket, self.now) {
             None => self.sharing.unknown_completions += 1,
@@ -110,9 +110,9 @@ impl Scheduler {
         }
     }
 
-    /// Brings the limits of a volume up to now, a request of which waited `from` somewhere. `delay`
-    /// is how long it has waited for us; the tokens that could not be saved meanwhile are owed, and
-    /// what is owed is paid back.
+    /// Settles the limits of a volume, a request of which waited at `from`. `delay` is the time for
+    /// which the scheduler has delayed it; the tokens that could not be saved meanwhile are owed,
+    /// and owed tokens are paid back.
     #[inline]
     fn settle_volume(&mut self, slot: VolumeSlot, share: ShareSlot, from: Waits, delay: Duration) {
         if delay >= DELAY_MIN || self.sharing.flows[share.flow()].owed() > Duration::ZERO {
@@ -127,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// The same where something is owed, or comes to be.
+    /// Settles the limits of a volume that is owed tokens, or comes to be.
     #[cold]
     fn settle_owed(&mut self, slot: VolumeSlot, share: ShareSlot, delay: Duration) {
         let limiter = &mut self.volumes[slot].limiter;
@@ -140,7 +140,7 @@ impl Scheduler {
         *catch_up = *catch_up + paid;
     }
 
-    /// One turn of a volume with a claim.
+    /// Takes one turn of a volume with a claim.
     pub(super) fn serve_shared(&mut self, slot: VolumeSlot, share: ShareSlot) {
         let late = self.volumes[slot].limiter.late_now(self.now);
         self.settle_volume(slot, share, Waits::AtVolume, late);
@@ -173,8 +173,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether it is the first flow's turn among the flows of a volume; if not, it went to the end.
-    /// Alone it always is.
+    /// Returns whether it is the first flow's turn among the flows of a volume; if not, the flow
+    /// has gone to the end. An only flow always has its turn.
     #[inline]
     fn has_volume_turn(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) -> bool {
         self.sharing.flows[flow].next == flow || self.has_turn_beside(slot, share, flow)
@@ -236,8 +236,8 @@ impl Scheduler {
         let first = entry.first(ring).is_none();
         let light = sharing.flows[flow].requests() == 1 && cost.bytes <= LIGHT_BYTES_MAX;
         let weight = sharing.flows[share.flow()].place.weight();
-        // A turn that its own limits broke off goes on where what is left of it is enough for the
-        // next request: waiting for another would cost it a part of each.
+        // A turn that its own limits interrupted continues if its rest is enough for the next
+        // request: waiting for another turn would cost it a part of each.
         let share_ns = entry.share_ns(cost);
         let left_ns = &mut sharing.flows[flow].deficit_ns;
         *left_ns = (*left_ns).min(share_ns.saturating_add(entry.turn_ns(weight.into())));
@@ -271,7 +271,7 @@ impl Scheduler {
         self.sharing.device_queues[*device].device.wait(flow, place, urgent, (since, now));
     }
 
-    /// One turn of an instance whose limits may have opened.
+    /// Takes one turn of an instance whose limits may have opened.
     pub(super) fn serve_instance(&mut self, instance: InstanceSlot) {
         self.sharing.instances[instance].reopen(self.now);
         let mut open = [true, true];
@@ -292,7 +292,8 @@ impl Scheduler {
                     continue;
                 }
                 First::GoesTheOtherWay => {
-                    // It may be the first there, and not need what the first there was held up by.
+                    // It may be the first there, and not need the limit that delayed the first one
+                    // there.
                     open[1 - ring] = true;
                     continue;
                 }
@@ -312,7 +313,7 @@ impl Scheduler {
                 Passed::Nothing => self.sharing.withdraw(self.now, share, flow),
                 Passed::Full => break,
                 Passed::VolumeThrottled(_) => {
-                    // A turn in which it took nothing is none.
+                    // A turn in which it took nothing does not count.
                     let entry = &mut self.sharing.flows[flow];
                     entry.in_turn &= goes_on;
                     entry.deficit_ns = left_ns;
@@ -333,10 +334,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether the first flow of a ring may have a turn. One whose first request has become another
-    /// one, which goes the other way, crosses over. Where the other ring is throttled, what it
-    /// waits for may be what both share: then nobody is given turns here, which could not be taken
-    /// there.
+    /// Examines whether the first flow of a ring may have a turn. If its first request has changed
+    /// and now needs the other ring, the flow crosses over. If the other ring is throttled, this
+    /// flow may wait for a limit that both share: then it gets no turns, which flows there could
+    /// not take.
     fn look_at_first(
         &mut self,
         instance: InstanceSlot,
@@ -359,9 +360,9 @@ impl Scheduler {
         First::IsShut
     }
 
-    /// Whether it is the first flow's turn in a ring of its instance; if not, it went to the end.
-    /// Alone it always is, for as many turns as it takes; they are counted, because who is away
-    /// meanwhile is owed one.
+    /// Returns whether it is the first flow's turn in a ring of its instance; if not, the flow has
+    /// gone to the end. An only flow always has its turn, and as many as it takes; they are
+    /// counted, because a flow that is away meanwhile is owed one.
     fn has_instance_turn(
         &mut self,
         instance: InstanceSlot,
@@ -404,14 +405,15 @@ impl Scheduler {
         }
     }
 
-    /// Puts a flow in line at its volume again: another flow has used what this one came by.
+    /// Lines up a flow at its volume again, because another flow has used the tokens by which this
+    /// one passed.
     fn back_to_volume(&mut self, slot: VolumeSlot, share: ShareSlot, flow: FlowSlot) {
         self.sharing.withdraw(self.now, share, flow);
         self.sharing.line_up(share, flow);
         self.look_again(slot);
     }
 
-    /// Fills a device's window from those who wait for it.
+    /// Fills a device's window with the requests that wait for it.
     pub(super) fn pump(&mut self, device: DeviceSlot) {
         self.sharing.device_queues[device].interrupted = false;
         while let Some((flow, reason)) = self.sharing.device_queues[device].device.next(self.now) {
@@ -428,7 +430,7 @@ impl Scheduler {
             if self.serve_waiting(flow) {
                 continue;
             }
-            // What the first one may not have is kept free for urgent ones.
+            // Room that the first flow may not use is kept free for urgent requests.
             let urgent = self.first_urgent(device);
             let urgent = urgent.filter(|urgent| *urgent != flow && self.sharing.may_pass(*urgent));
             if !urgent.is_some_and(|urgent| self.serve_waiting(urgent)) {
@@ -437,7 +439,7 @@ impl Scheduler {
         }
     }
 
-    /// Of those who wait for a device with an urgent request, who came first.
+    /// Returns the flow that arrived first of those that wait for a device with an urgent request.
     fn first_urgent(&mut self, device: DeviceSlot) -> Option<FlowSlot> {
         loop {
             let flow = self.sharing.device_queues[device].device.first_urgent()?;
@@ -447,8 +449,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether a flow had a place among the urgent ones, and has it no more: it has had its run of
-    /// urgent requests, and a plain one came behind the next of them, which goes first.
+    /// Returns whether a flow had a place among the urgent ones, and has it no more: it has had its
+    /// run of urgent requests, and a normal one came behind the next of them, which goes first.
     fn is_no_longer_urgent(&mut self, device: DeviceSlot, flow: FlowSlot) -> bool {
         let entry = &self.sharing.flows[flow];
         let limits = &mut self.sharing.device_queues[device].device;
@@ -461,11 +463,11 @@ impl Scheduler {
         true
     }
 
-    /// Serves a flow that waits for its device; `false` if there is no room for it.
+    /// Serves a flow that waits for its device. Returns `false` if there is no room for it.
     fn serve_waiting(&mut self, flow: FlowSlot) -> bool {
         let Flow { volume: slot, held_since, instance, .. } = self.sharing.flows[flow];
         let share = self.volumes[slot].share;
-        // What others had before its reservation was due was never promised to it.
+        // Time that others had before its reservation was due was not promised to it.
         let due = self.sharing.flows[share.flow()].place.tag;
         let delay = self.now.since(held_since.max(due));
         self.settle_volume(slot, share, Waits::AtDevice, delay);
@@ -492,7 +494,7 @@ impl Scheduler {
         true
     }
 
-    /// Takes what a quantum cost its instance from what is left of its flow's turns there.
+    /// Subtracts a quantum's cost to its instance from the rest of its flow's turns there.
     fn take_from_turns(&mut self, flow: FlowSlot, cost: &Cost) {
         let entry = &mut self.sharing.flows[flow];
         if entry.deficit_ns > 0
@@ -502,8 +504,8 @@ impl Scheduler {
         }
     }
 
-    /// Another flow of the same volume has used the reservation that this one was in line for: it
-    /// goes back to where it belongs.
+    /// Returns whether another flow of the same volume has used the reservation for which this one
+    /// was in line. If so, the flow returns to its place in line.
     fn is_stale(&mut self, device: DeviceSlot, share: ShareSlot, flow: FlowSlot) -> bool {
         let entry = &self.sharing.flows[flow];
         let alone = entry.sibling.is_none() && share.flow() == flow;

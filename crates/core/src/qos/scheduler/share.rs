@@ -1,4 +1,4 @@
-//! What volumes with a claim have beside their limits, and who waits where.
+//! State of volumes with a claim beside their limits, and of requests that wait beyond those.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, ShareSlot, Slot, Tab
 use crate::qos::wheel::WheelOf;
 use crate::time::{Duration, Instant};
 
-/// A request that was dispatched to a device: the key to its completion.
+/// The key of a dispatch to a device, for its completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket {
     slot: TicketSlot,
@@ -24,16 +24,16 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Of a dispatch whose completion need not be told: its volume has no device.
+    /// The ticket of a dispatch without a device, which need not be completed.
     pub const NONE: Self = Self { slot: TicketSlot::NONE, generation: 0 };
 
-    /// The ticket as a number, for callers who keep numbers.
+    /// Returns the ticket as a number, for callers that keep numbers.
     #[must_use]
     pub fn to_bits(self) -> u64 {
         u64::from(self.slot.number()) << 32 | u64::from(self.generation)
     }
 
-    /// The ticket of a number that [`Ticket::to_bits`] gave.
+    /// Returns the ticket of a number from [`Ticket::to_bits`].
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
@@ -41,14 +41,14 @@ impl Ticket {
     }
 }
 
-// What a claim adds to an idle volume, beside its indices.
+// Memory that a claim adds to an idle volume, beside its indices.
 const _: () = assert!(size_of::<Flow>() + size_of::<Terms>() <= 216);
 
-/// What only some requests of a volume with a claim touch. It goes with the volume when it moves.
+/// State that only some requests of a volume with a claim touch. It moves with the volume.
 #[derive(Debug)]
 pub(super) struct Terms {
     pub(super) claim: Claim,
-    /// Bounds the urgent requests.
+    /// Limits the urgent requests.
     urgent: Pacer,
     urgent_at: Instant,
     tolerance: Tolerance,
@@ -74,7 +74,7 @@ impl Held {
     }
 }
 
-/// What of a volume's share goes with it when it moves.
+/// Part of a volume's share that moves with it.
 #[derive(Debug)]
 pub(super) struct Standing {
     pub(super) terms: Terms,
@@ -84,13 +84,13 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// What goes with a volume when it moves; `flow` is its first.
+    /// Returns the part that moves with a volume; `flow` is its first.
     pub(super) const fn of(flow: &Flow, terms: Terms) -> Self {
         let Flow { owed_ns, after_flush, .. } = *flow;
         Self { terms, tag: flow.place.tag, owed_ns, after_flush }
     }
 
-    /// Puts in force what came with the volume, except its terms.
+    /// Restores the state that came with the volume, except its terms.
     pub(super) const fn restore(&self, flow: &mut Flow) {
         flow.place.tag = self.tag;
         flow.owed_ns = self.owed_ns;
@@ -111,7 +111,7 @@ impl Terms {
         }
     }
 
-    /// Puts another claim or other limits in force from `now` on: until then the old ones were.
+    /// Applies another claim or other limits from `now` on. Until then the old ones apply.
     pub(super) fn set(&mut self, now: Instant, pacing: &Pacing, claim: &Claim) {
         self.settle_urgent(now);
         self.claim = *claim;
@@ -124,7 +124,7 @@ impl Terms {
         self.urgent_at = now;
     }
 
-    /// Counts an urgent request against the bound on them; `false` if there are too many.
+    /// Counts an urgent request against the limit on them. Returns `false` if the limit is reached.
     pub(super) fn may_be_urgent(&mut self, now: Instant) -> bool {
         self.settle_urgent(now);
         let ready = self.urgent.is_ready();
@@ -135,7 +135,8 @@ impl Terms {
     }
 }
 
-/// Urgent requests a second: what is reserved, or else a tenth of the limit.
+/// Returns the maximum rate of urgent requests: the reserved rate, or without a reservation a tenth
+/// of the limit.
 fn urgent_rate(pacing: &Pacing, claim: &Claim) -> u64 {
     let tenth = pacing.operations.map_or(u32::MAX.into(), |limit| limit.per_second.div_ceil(10));
     match claim.reservation_per_second {
@@ -144,11 +145,11 @@ fn urgent_rate(pacing: &Pacing, claim: &Claim) -> u64 {
     }
 }
 
-/// A device.
+/// A device, with the state of its service.
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
     pub(super) device: Device,
-    /// There was no room in the output for what it would have served.
+    /// Whether the output had no room for requests that it would have served.
     pub(super) interrupted: bool,
 }
 
@@ -157,18 +158,18 @@ impl DeviceQueue {
         Self { device, interrupted: false }
     }
 
-    /// Whether anybody could go when there is room.
+    /// Returns whether a request could be dispatched when there is room.
     pub(super) fn is_awaited(&self) -> bool {
         self.device.is_wanted() || self.interrupted
     }
 }
 
-/// Everything that is shared.
+/// All shared resources of a scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
-    /// Attachments. A volume's *share* is its first.
+    /// Attachments. A volume's *share* is its first one.
     pub(super) flows: Flows,
-    /// Of each flow; those of a volume's other attachments are nobody's.
+    /// For each flow; those of a volume's other attachments are unused.
     pub(super) terms: Table<ShareSlot, Terms>,
     pub(super) flow_generations: Table<FlowSlot, u32>,
     pub(super) vacant_flows: Vec<FlowSlot>,
@@ -178,14 +179,14 @@ pub(super) struct Sharing {
     /// Present once there is an instance.
     pub(super) instance_wheel: Option<WheelOf<InstanceSlot>>,
     pub(super) device_queues: Table<DeviceSlot, DeviceQueue>,
-    /// What devices work on, each with the generation of its ticket.
+    /// Quanta in service at devices, each with the generation of its ticket.
     pub(super) in_service: Table<TicketSlot, (InService, u32)>,
     pub(super) vacant_tickets: Vec<TicketSlot>,
     pub(super) unknown_completions: u64,
 }
 
 impl Sharing {
-    /// When something shared has to be looked at next.
+    /// Returns when a shared resource has to be examined next.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         if self.device_queues.iter().any(|device_queue| device_queue.interrupted) {
             return Some(Instant::ZERO);
@@ -193,8 +194,8 @@ impl Sharing {
         self.instance_wheel.as_ref()?.next_deadline()
     }
 
-    /// Tells what decides the future of an only flow behind an only instance, if they are there;
-    /// `None` if there are more.
+    /// Writes the state that determines the future of an only flow behind an only instance, if they
+    /// exist. Returns `None` if there are more.
     pub(super) fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let Self { flows, terms, instances, .. } = self;
         match (flows.as_slice(), terms.as_slice()) {
@@ -216,7 +217,7 @@ impl Sharing {
         Some(())
     }
 
-    /// Notes what a device works on from now on.
+    /// Records a quantum in service, and returns its ticket.
     #[inline(always)] // written where it stays, instead of in parts that are then copied
     pub(super) fn ticket(&mut self, in_service: InService) -> Ticket {
         if let Some(slot) = self.vacant_tickets.pop() {
@@ -228,15 +229,15 @@ impl Sharing {
         Ticket { slot: self.in_service.push((in_service, 1)), generation: 1 }
     }
 
-    /// Tells a device that it is done with what a ticket stands for, once. Returns the device, and
-    /// whether anybody could go there now.
+    /// Completes the quantum of a ticket, once. Returns its device, and whether a request could be
+    /// dispatched there now.
     #[inline(always)] // what it returns would go through memory
     pub(super) fn redeem(&mut self, ticket: Ticket, now: Instant) -> Option<(DeviceSlot, bool)> {
         let (done, generation) = self.in_service.get_mut(ticket.slot)?;
         if *generation != ticket.generation {
             return None;
         }
-        // An even generation is nobody's ticket.
+        // An even generation belongs to no ticket.
         *generation = generation.wrapping_add(1);
         self.vacant_tickets.push(ticket.slot);
         let device_queue = &mut self.device_queues[done.device];
@@ -248,7 +249,7 @@ impl Sharing {
         Some((done.device, device_queue.is_awaited()))
     }
 
-    /// The flow of an instance that still waits after it was sent back from its device.
+    /// Returns the flow of an instance that still waits after it was sent back from its device.
     fn sent_back(&self, instance: InstanceSlot) -> Option<(FlowSlot, Waits)> {
         let (flow, since) = self.instances.get(instance)?.sent_back;
         let entry = self.flows.get(flow)?;
@@ -257,7 +258,7 @@ impl Sharing {
         still_waits.then_some((flow, entry.waits))
     }
 
-    /// Notes that it was a flow's turn at its device while its instance's limits were used up.
+    /// Records that it was a flow's turn at its device while its instance's limits were used up.
     pub(super) fn send_back(&mut self, flow: FlowSlot) {
         let Flow { instance, first_since, .. } = self.flows[flow];
         if self.sent_back(instance).is_none() {
@@ -265,23 +266,23 @@ impl Sharing {
         }
     }
 
-    /// Whether an urgent request of a flow may pass those who wait for its device. Not while one of
-    /// its own instance waits there for the second time: what the first time was used up before its
-    /// turn came would be used up by urgent ones every time.
+    /// Returns whether an urgent request of a flow may pass others that wait for its device. Not
+    /// while a flow of its own instance waits there for the second time: the limits were used up
+    /// before its first turn, and urgent requests could use them up each time.
     pub(super) fn may_pass(&self, flow: FlowSlot) -> bool {
         let sent_back = self.sent_back(self.flows[flow].instance);
         sent_back.is_none_or(|(first, waits)| first == flow || waits != Waits::AtDevice)
     }
 
-    /// Closes the account of a flow that waited beyond its volume.
+    /// Adds the wait of a flow beyond its volume to the volume's account.
     pub(super) fn close_account(&mut self, now: Instant, share: ShareSlot, flow: FlowSlot) {
         let Flow { held_since, held_by, .. } = self.flows[flow];
         self.terms[share].held.add(held_by, now.since(held_since));
     }
 
-    /// Takes a flow out of whatever line it is in. As long as it has something waiting, it keeps
-    /// what is left of its turns: one whose own limits hold it up after every large request would
-    /// otherwise pay for each with whole turns, however little more than one it takes.
+    /// Removes a flow from its line. As long as it has a waiting request, it keeps the rest of its
+    /// turns: otherwise, a flow whose own limits delay it after each large request would pay for
+    /// each with whole turns, however little more than one it takes.
     pub(super) fn withdraw(&mut self, now: Instant, share: ShareSlot, flow: FlowSlot) {
         let instance = self.flows[flow].instance;
         match self.flows[flow].waits {
@@ -297,7 +298,8 @@ impl Sharing {
                 self.close_account(now, share, flow);
             }
         }
-        // Beside other attachments turns at the volume are counted in it, too, in another unit.
+        // If there are other attachments, `deficit_ns` also counts turns at the volume, in another
+        // unit.
         let alone = share.flow() == flow && self.flows[flow].sibling.is_none();
         let flow = &mut self.flows[flow];
         flow.waits = Waits::Nowhere;
@@ -307,7 +309,7 @@ impl Sharing {
         }
     }
 
-    /// Puts a flow in line at its volume.
+    /// Lines up a flow at its volume.
     pub(super) fn line_up(&mut self, share: ShareSlot, flow: FlowSlot) {
         let mut first = self.flows[share.flow()].turns;
         push_back(&mut first, &mut self.flows, flow);
@@ -321,7 +323,7 @@ impl Sharing {
         self.flows[share.flow()].turns = first;
     }
 
-    /// Notes that a flow waits beyond its volume from now on.
+    /// Records that a flow waits beyond its volume from now on.
     pub(super) fn hold(&mut self, now: Instant, flow: FlowSlot, waits: Waits, by: HeldBy) {
         let flow = &mut self.flows[flow];
         flow.waits = waits;
@@ -329,7 +331,7 @@ impl Sharing {
         flow.held_by = by;
     }
 
-    /// Looks at an instance again at `deadline`, or never.
+    /// Schedules the next turn of an instance at `deadline`; without one, it has none.
     pub(super) fn wake_instance(
         &mut self,
         instance: InstanceSlot,
@@ -345,7 +347,8 @@ impl Sharing {
 }
 
 impl Scheduler {
-    /// Everything that waits of a volume with a claim and matches, in the order of its flows.
+    /// Removes all waiting requests of a volume with a claim that match. Returns them in the order
+    /// of its flows.
     pub(super) fn extract_shared(
         &mut self,
         share: ShareSlot,
@@ -366,13 +369,13 @@ impl Scheduler {
         taken
     }
 
-    /// Puts a volume's limits in force for what is derived from them.
+    /// Applies a volume's limits to the state that depends on them.
     pub(super) fn repace_share(&mut self, share: ShareSlot, pacing: &Pacing) {
         let terms = &mut self.sharing.terms[share];
         let claim = terms.claim;
         terms.set(self.now, pacing, &claim);
         let entry = &mut self.sharing.flows[share.flow()];
-        // What was lost at another rate is not paid at this one.
+        // Tokens that were lost at another rate are not paid at this one.
         entry.owe(Duration::ZERO);
         if !entry.device.is_none() {
             entry.place.set_claim(&claim, Claim::least_reservation(pacing));

@@ -1,4 +1,4 @@
-//! What goes in and out of the scheduler: names, requests, dispatches, counters and refusals.
+//! Arguments and results of the scheduler: names, requests, dispatches, counters and errors.
 
 use core::fmt;
 
@@ -10,8 +10,8 @@ use crate::qos::slots::{DeviceSlot, FlowSlot, InstanceSlot, VolumeSlot};
 use crate::request::Operation;
 use crate::time::Duration;
 
-/// A volume's name within its scheduler. It stays invalid after the volume is removed, even when
-/// another takes its place (for the first 2^31 of them).
+/// A volume's name within its scheduler. It stays invalid after the volume is removed, even if
+/// another one takes its slot (for the first 2^31 of them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VolumeIndex {
     pub(super) slot: VolumeSlot,
@@ -21,30 +21,30 @@ pub struct VolumeIndex {
 /// One request of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First byte of the range.
     pub offset: u64,
     /// Length of the range in bytes.
     pub length: u32,
-    /// The caller's own name for it, returned with every dispatch or, once, when it is cancelled.
+    /// The caller's own name for it, returned with each dispatch or, once, when it is cancelled.
     pub handle: u32,
 }
 
 impl Io {
-    /// Payload bytes it carries.
+    /// Returns the number of its payload bytes.
     #[must_use]
     pub const fn payload_bytes(&self) -> u32 {
         self.operation.payload_bytes(self.length)
     }
 }
 
-/// A request, or one quantum of it, that may go now and has been charged.
+/// A request, or one quantum of it, that is dispatched and has been charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dispatch {
-    /// Whose request it is.
+    /// The request's volume.
     pub volume: VolumeIndex,
-    /// The handle it was submitted with.
+    /// The handle of the request.
     pub handle: u32,
     /// First byte of this quantum.
     pub offset: u64,
@@ -52,20 +52,20 @@ pub struct Dispatch {
     pub length: u32,
     /// Whether this is the last quantum of the request.
     pub last: bool,
-    /// What to call [`complete`](super::Scheduler::complete) with, if its volume is on a device.
+    /// The ticket for [`complete`](super::Scheduler::complete), if its volume is on a device.
     pub ticket: Ticket,
-    /// On what reason its device served it; by weight where there is no device.
+    /// Reason why its device served it; by weight if there is no device.
     pub reason: DispatchReason,
-    /// Device time it is worth, in nanoseconds; 0 where there is no device.
+    /// Its device time, in nanoseconds; 0 if there is no device.
     pub device_ns: u64,
-    /// Whether it went by the urgent class.
+    /// Whether it was in the urgent class.
     pub urgent: bool,
 }
 
-/// Why a request was not taken. Nothing was charged or kept.
+/// Reason why a request was not taken. Nothing was charged or kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubmitError {
-    /// As many requests or bytes wait as may. Try again once something of this volume was
+    /// The maximum number of requests or bytes waits. Try again once a request of this volume was
     /// dispatched or cancelled, and read nothing more from its clients until then.
     QueueFull,
     /// The volume was removed.
@@ -99,10 +99,10 @@ impl fmt::Display for TooManyVolumes {
 
 impl core::error::Error for TooManyVolumes {}
 
-/// What a volume has done, counted from when it was added.
+/// A volume's counters, from its addition on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Counted I/Os charged, after splitting and merging: what the limit in IOPS is about.
+    /// Counted I/Os charged, after splitting and merging: the unit of the limit in IOPS.
     pub operations: u64,
     /// Requests dispatched to their last quantum.
     pub requests: u64,
@@ -114,19 +114,18 @@ pub struct Counters {
     pub queued_requests: u32,
     /// Payload bytes that wait at present.
     pub queued_bytes: u32,
-    /// Time the volume was held up, by the limit that held it up longest; up to the scheduler's
-    /// last `now`.
+    /// Time for which the volume was delayed, by the limit that delayed it longest; up to the
+    /// scheduler's last `now`.
     pub exceeded: Exceeded,
-    /// Nanoseconds that requests waited although their limits were ready: the rounding to a tick
-    /// and our own lateness. Tokens saved meanwhile make up for it while each wait is below the
-    /// tolerance.
+    /// Nanoseconds for which requests waited although their limits were ready: the rounding to a
+    /// tick and the scheduler's own lateness. Tokens saved meanwhile make up for it while each wait
+    /// is below the tolerance.
     pub late_ns: u64,
-    /// Time in which tokens were lost because nothing could be saved any more, as of the last
-    /// request.
+    /// Time in which tokens were lost because no more could be saved, as of the last request.
     pub forfeited: Forfeited,
-    /// Time's worth of tokens that was lost to delays of ours and paid back since.
+    /// Time's worth of tokens that was lost to delays of the scheduler and paid back since.
     pub catch_up: Duration,
-    /// Quanta the device works on.
+    /// Quanta in service at the device.
     pub in_flight: u32,
 }
 
@@ -149,18 +148,18 @@ pub struct AttachmentIndex {
     pub(super) generation: u32,
 }
 
-/// How much more a scheduler takes.
+/// Number of further entries that a scheduler takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
     /// Volumes.
     pub volumes: usize,
     /// Instances.
     pub instances: usize,
-    /// Attachments: the first of each volume with a claim, and each that was made beside it.
+    /// Attachments: the first of each volume with a claim, and each further one.
     pub attachments: usize,
 }
 
-/// What was asked for is not there, or as many as may be are there already.
+/// A named entry does not exist, or the maximum number of entries is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSuch {
     /// The volume was removed.

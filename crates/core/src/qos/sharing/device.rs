@@ -1,11 +1,11 @@
-//! Who goes next at a device: reservations that are due first, in the order of their tags; what is
-//! left by weight; and never more in flight than the window.
+//! Order of requests at a device: reservations that are due first, in the order of their tags; then
+//! the others by weight; and never more in flight than the window.
 //!
-//! A *tag* is the time at which a volume's next reserved request is due. It moves on by the
-//! request's device time over the reserved device time per second, and only when the request was
-//! served as a reserved one: what a volume gets by its weight does not cost it its reservation
-//! (mClock, OSDI 2010). It never lags behind by more than [`HOARD`], so an idle volume saves
-//! nothing.
+//! A *tag* is the time at which a volume's next reserved request is due. It advances by the
+//! request's device time divided by the reserved device time per second, and only if the request
+//! was served as a reserved one: device time that a volume gets by its weight does not reduce its
+//! reservation (mClock, OSDI 2010). It never lags behind by more than [`HOARD`], so an idle volume
+//! saves nothing.
 
 use super::heap::Heap;
 use super::model::{Claim, DeviceModel, DeviceOthers};
@@ -15,16 +15,16 @@ use crate::qos::slots::{DeviceSlot, FlowSlot, ShareSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
-/// How far a reservation tag may lag behind: tokens, in effect, for so long.
+/// Maximum lag of a reservation tag, which is the time's worth of tokens that it saves.
 const HOARD: Duration = Duration::from_ms(5);
 
-/// A reserved request served later than this after its tag is a reservation served late.
+/// Delay after its tag from which a reserved request is served late.
 const LATE: Duration = Duration::from_ms(1);
 
-/// So long after an urgent request the next one is expected.
+/// Time after an urgent request in which the next one is expected.
 pub const URGENT_RECENT: Duration = Duration::from_ms(100);
 
-/// A request is large that takes more than so many times what the reference request takes.
+/// A request is large if it takes more than this many times the reference request's time.
 const LARGE: u64 = 4;
 
 const NS_PER_S: u64 = 1_000_000_000;
@@ -35,14 +35,14 @@ const VIRTUAL_PER_NS: u64 = 1 << 16;
 /// Virtual times are lowered before they come near the end of their type.
 const REBASE_AT: u64 = 1 << 60;
 
-/// A volume's place among those who share a device.
+/// A volume's place among those that share a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// When its next reserved request is due.
+    /// Time at which its next reserved request is due.
     pub tag: Instant,
-    /// Its virtual time: who is least is served first from what reservations leave.
+    /// Its virtual time: the lowest is served first from the device time that reservations leave.
     pub virtual_time: u64,
-    /// Reference requests a second it has reserved; 0 is none.
+    /// Reserved reference requests per second; 0 is none.
     reserved_per_s: u32,
     weight: u32,
 }
@@ -53,18 +53,19 @@ impl Place {
         Self { tag: now, virtual_time: 0, reserved_per_s: 0, weight: 1 }
     }
 
-    /// Puts another claim in force; what was reserved under the old one is neither lost nor gained.
+    /// Applies another claim. Requests that were reserved under the old one are neither lost nor
+    /// gained.
     pub fn set_claim(&mut self, claim: &Claim, least: u32) {
         self.reserved_per_s = claim.reservation_per_second.max(least);
         self.set_weight(claim.weight);
     }
 
-    /// Changes its part of what is left; 0 counts as 1.
+    /// Sets its weight; 0 counts as 1.
     pub const fn set_weight(&mut self, weight: u32) {
         self.weight = if weight == 0 { 1 } else { weight };
     }
 
-    /// Its part of what is left, beside the others'.
+    /// Returns its weight for the device time that reservations leave.
     pub const fn weight(&self) -> u32 {
         self.weight
     }
@@ -73,13 +74,13 @@ impl Place {
         self.reserved_per_s > 0
     }
 
-    /// Device time a second it has reserved, in nanoseconds.
+    /// Returns its reserved device time per second, in nanoseconds.
     fn reserved_ns_per_s(&self, reference_ns: u64) -> u64 {
         u64::from(self.reserved_per_s).saturating_mul(reference_ns)
     }
 }
 
-/// What a device has done.
+/// Counters of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceCounters {
     /// Requests in flight.
@@ -96,43 +97,43 @@ pub struct DeviceCounters {
     pub by_weight: u64,
     /// Reserved quanta that were served more than a millisecond after they were due.
     pub late_reservations: u64,
-    /// The latest of them.
+    /// The longest such delay.
     pub late_max: Duration,
-    /// Requests that may be in flight on the whole device once a large one is added, while urgent
-    /// ones come.
+    /// Maximum number of requests in flight on the whole device once a large one is added, while
+    /// urgent ones arrive.
     pub beside_urgent: u32,
-    /// What reads really take beside the model, in thousandths.
+    /// Real time of reads relative to the model, in thousandths.
     pub read_drift_per_mille: u64,
-    /// What writes really take beside the model, in thousandths.
+    /// Real time of writes relative to the model, in thousandths.
     pub write_drift_per_mille: u64,
 }
 
-/// On what reason a quantum went.
+/// Reason for the dispatch of a quantum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DispatchReason {
     /// Its volume's reservation was due: base.
     Reserved,
-    /// By its volume's weight, from what reservations left: burst.
+    /// Its volume's weight, from the device time that reservations left: burst.
     Weight,
 }
 
-/// One device and those who wait for it.
+/// A device, with the flows that wait for it.
 #[derive(Debug)]
 pub(crate) struct Device {
     model: DeviceModel,
     /// Channel time of the request that reservations are counted in.
     reference_ns: u64,
     pub window: InFlight,
-    /// Flows by the time their reservation is due; only those that have one.
+    /// Flows by the time at which their reservation is due; only those with a reservation.
     by_tag: Heap<FlowSlot>,
-    /// All flows that wait, by virtual time.
+    /// All waiting flows, by virtual time.
     by_virtual_time: Heap<FlowSlot>,
-    /// Those whose first request is urgent, by when they came.
+    /// Flows whose first request is urgent, by arrival.
     urgent: Heap<FlowSlot>,
-    /// When an urgent request was served last.
+    /// Time at which an urgent request was last served.
     urgent_at: Option<Instant>,
     spare: Spare,
-    /// The virtual time of what was served last by weight.
+    /// The virtual time of the last quantum that was served by weight.
     virtual_now: u64,
     read: Correction,
     write: Correction,
@@ -157,7 +158,7 @@ impl Device {
         }
     }
 
-    /// Puts another model in force, for instance after a calibration.
+    /// Applies another model, for instance after a calibration.
     pub fn set_model(&mut self, model: &DeviceModel) {
         self.model = *model;
         self.reference_ns = model.reference_ns();
@@ -173,7 +174,7 @@ impl Device {
         self.urgent.grow(flows);
     }
 
-    /// Channel time of a quantum as far as is known, in nanoseconds.
+    /// Returns the channel time of a quantum with the present correction, in nanoseconds.
     pub fn cost_ns(&self, operation: Operation, length: u32) -> u64 {
         let nominal_ns = self.nominal_ns(operation, length);
         match operation {
@@ -182,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Channel time of a quantum by the model: what reservations are sold by.
+    /// Returns the channel time of a quantum by the model, by which reservations are sold.
     fn nominal_ns(&self, operation: Operation, length: u32) -> u64 {
         match operation {
             Operation::Read | Operation::Cache => self.model.read.ns(length),
@@ -198,21 +199,21 @@ impl Device {
         !self.by_virtual_time.is_empty()
     }
 
-    /// Whether a flow is in line.
+    /// Returns whether a flow is in line.
     pub fn is_in_line(&self, flow: FlowSlot) -> bool {
         self.by_virtual_time.contains(flow)
     }
 
-    /// Flows in line.
+    /// Returns the number of flows in line.
     pub const fn in_line(&self) -> usize {
         self.by_virtual_time.len()
     }
 
-    /// Asserts that what is due or urgent is in line, and that what is in flight adds up to what
-    /// the device works on.
+    /// Asserts that flows that are due or urgent are in line, and that the requests in flight add
+    /// up to `works_on`.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants<'a>(&self, works_on: impl Iterator<Item = &'a InService>) {
         let Self { by_tag, by_virtual_time, urgent, .. } = self;
         [by_tag, by_virtual_time, urgent].into_iter().for_each(Heap::invariants);
@@ -222,9 +223,9 @@ impl Device {
         self.window.invariants(works_on.map(|quantum| (quantum.cost_ns, quantum.is_long)));
     }
 
-    /// Lets a flow wait for its turn. Its request waits since the first of the times, here or for
-    /// its instance: one that comes back from there keeps its place among those that are due, or
-    /// others that share the instance could take what it lets pass before it every time.
+    /// Lets a flow wait for its turn. Its request waits since `since`, here or for its instance: a
+    /// flow that comes back from its instance keeps its place among those that are due. Otherwise
+    /// others that share the instance could take each time what it lets pass before it.
     pub fn wait(
         &mut self,
         flow: FlowSlot,
@@ -246,7 +247,7 @@ impl Device {
         }
     }
 
-    /// Takes a flow out of the line.
+    /// Removes a flow from the line.
     #[inline]
     pub fn forget(&mut self, flow: FlowSlot) {
         if !self.is_wanted() {
@@ -257,11 +258,11 @@ impl Device {
         self.urgent.remove(flow);
     }
 
-    /// Whether there is room for a quantum.
+    /// Returns whether there is room for a quantum.
     ///
-    /// As long as urgent requests come, a channel is kept free of large ones: so that an urgent one
-    /// need not wait until one of many that take long is done. Where all of them take equally long,
-    /// that is as long as each of them takes, not a channel's part of it.
+    /// While urgent requests arrive, a channel is kept free of large ones, so that an urgent one
+    /// need not wait for the end of one of many that take long. If all of them take equally long,
+    /// that is a whole request's time, not a channel's part of it.
     pub fn has_room_for(&self, cost_ns: u64, urgent: bool, now: Instant) -> bool {
         let expects_urgent = || self.urgent_at.is_some_and(|at| now.since(at) < URGENT_RECENT);
         let is_large = || cost_ns > LARGE * self.reference_ns;
@@ -270,22 +271,22 @@ impl Device {
         room && (urgent || !is_large() || leaves_room() || !expects_urgent())
     }
 
-    /// Of those whose first request is urgent, who came first.
+    /// Returns the first flow to arrive of those whose first request is urgent.
     pub fn first_urgent(&self) -> Option<FlowSlot> {
         self.urgent.first().map(|(_, flow)| flow)
     }
 
-    /// Whether a flow waits for its turn among them.
+    /// Returns whether a flow waits for its turn among them.
     pub fn is_urgent(&self, flow: FlowSlot) -> bool {
         self.urgent.contains(flow)
     }
 
-    /// When an urgent request was served last, here or at another scheduler of this device.
+    /// Returns when an urgent request was last served, here or at another scheduler of this device.
     pub const fn urgent_at(&self) -> Option<Instant> {
         self.urgent_at
     }
 
-    /// Notes what other schedulers of this device say.
+    /// Applies the reports of other schedulers of this device.
     pub fn hear(&mut self, others: &DeviceOthers) {
         self.window.set_part(others.part_per_mille);
         self.window.set_others(others.in_flight, others.window_slots);
@@ -293,7 +294,7 @@ impl Device {
         self.urgent_at = self.urgent_at.max(others.urgent_at);
     }
 
-    /// Who would be served now, and on what reason.
+    /// Returns the flow to be served now, with the reason.
     pub fn next(&self, now: Instant) -> Option<(FlowSlot, DispatchReason)> {
         if let Some((_, flow)) = self.by_tag.first().filter(|(due, _)| *due <= now.ns) {
             return Some((flow, DispatchReason::Reserved));
@@ -301,7 +302,8 @@ impl Device {
         self.by_virtual_time.first().map(|(_, flow)| (flow, DispatchReason::Weight))
     }
 
-    /// When a waiting flow's reservation is due, as it entered the line.
+    /// Returns when a waiting flow's reservation is due, as it entered the line; `None` if it is
+    /// not the first.
     fn due(&self, flow: FlowSlot) -> Option<Instant> {
         self.by_tag
             .first()
@@ -309,12 +311,12 @@ impl Device {
             .map(|(due, _)| Instant::from_ns(due))
     }
 
-    /// Notes that a flow of this place is served now, whether it waited or not, and on what reason:
-    /// one that does not wait is served as reserved if that is due.
+    /// Records that a flow of this place is served now, whether it waited or not. Returns the
+    /// reason: a flow that has not waited is served as reserved if that is due.
     ///
-    /// A reservation is used up by what its requests cost by the model: were it by what they are
-    /// found to cost, volumes would get fewer I/Os of what they bought as soon as writes take
-    /// longer, or seem to, instead of burst making room for them.
+    /// A reservation is used up by the model's cost of its requests. If it were by their observed
+    /// cost, volumes would get fewer of the I/Os that they bought as soon as writes take longer, or
+    /// seem to; instead, burst has to make room for them.
     #[inline(always)]
     pub fn serve(
         &mut self,
@@ -353,7 +355,7 @@ impl Device {
         reason
     }
 
-    /// A quantum is done.
+    /// Records the completion of a quantum.
     #[inline]
     pub fn completed(&mut self, now: Instant, done: &InService) {
         let service = now.since(done.dispatched_at);
@@ -361,8 +363,8 @@ impl Device {
         let (correction, cost) = match done.operation {
             Operation::Read => (&mut self.read, &self.model.read),
             Operation::Write { .. } => (&mut self.write, &self.model.write),
-            // The others say nothing about what bytes cost; a flush takes as long as there is to
-            // flush.
+            // Other operations are no evidence for the cost of bytes; a flush takes as long as its
+            // data.
             _ => return self.window.completed(now, charged, None),
         };
         let crowding = self.window.crowding(done.in_flight);
@@ -374,8 +376,8 @@ impl Device {
         self.window.completed(now, charged, small.then_some(service));
     }
 
-    /// By how much all virtual times are to be lowered now, if at all: the caller lowers those of
-    /// the places.
+    /// Returns the amount by which all virtual times are to be lowered now, if at all. The caller
+    /// lowers those of the places.
     pub fn rebase(&mut self) -> Option<u64> {
         let amount = self.virtual_now;
         if amount < REBASE_AT {
@@ -400,43 +402,43 @@ impl Device {
     }
 }
 
-/// A quantum that goes to the device.
+/// A quantum for the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantum {
     pub operation: Operation,
     pub length: u32,
-    /// Its channel time as far as is known.
+    /// Its channel time with the present correction.
     pub cost_ns: u64,
 }
 
-/// A quantum that the device works on.
+/// A quantum in service at the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InService {
     pub device: DeviceSlot,
-    /// Of which volume, if that is still there.
+    /// The volume, if it still exists.
     pub share: ShareSlot,
     pub share_generation: u32,
     pub dispatched_at: Instant,
-    /// What was charged to the window, and whether as a long one.
+    /// Cost that was charged to the window, and whether as a long request.
     pub cost_ns: u64,
     pub is_long: bool,
     pub length: u32,
-    /// Requests in flight when it was dispatched, itself included.
+    /// Requests in flight at its dispatch, itself included.
     pub in_flight: u32,
     pub operation: Operation,
     pub is_urgent: bool,
 }
 
-/// `a * b / c`, rounded down; saturates. `c` is not 0.
+/// Returns `a * b / c`, rounded down; saturates. `c` is not 0.
 fn scale(a: u64, b: u64, c: u64) -> u64 {
     debug_assert!(c > 0, "{a} * {b} / 0");
     match a.checked_mul(b) {
-        Some(product) => product / c, // always, where a request takes less than 18 s
+        Some(product) => product / c, // always, if a request takes less than 18 s
         None => u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX),
     }
 }
 
-/// The earliest a tag may be.
+/// Returns the earliest time that a tag may have.
 fn hoarded(now: Instant) -> Instant {
     Instant::from_ns(now.ns.saturating_sub(HOARD.ns))
 }

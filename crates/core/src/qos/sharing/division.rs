@@ -1,18 +1,18 @@
-//! One device below several nodes: which part of its window is whose.
+//! One device below several nodes: how its window is divided among them.
 //!
-//! Each node schedules for itself. If each had the whole window in flight, what one node has
-//! reserved would wait behind what another floods the device with. So the window is divided:
+//! Each node schedules for itself. If each had the whole window in flight, reserved requests of one
+//! node would wait behind the flood of another one. So the window is divided:
 //!
-//! - A node's *lasting* part is what its volumes have reserved, and an even part of what nobody has
-//!   reserved. It needs nobody to confirm it, so it holds while no leader is there.
-//! - What a node does not use of that is *lent* to those on which requests wait, in even parts, for
-//!   a short time. A node whose requests begin to wait has its lasting part at once; what is lent
-//!   of it is back as soon as the borrowers are told, or when the time is over.
+//! - A node's *lasting* part is its volumes' reservations, and an even part of the unreserved rest.
+//!   It needs no renewal, so it holds while there is no leader.
+//! - The unused part of that is *lent* to nodes on which requests wait, in even parts, for a short
+//!   time. A node whose requests begin to wait has its lasting part at once; the lent part is back
+//!   when the borrowers get their next parts, or when the time is over.
 //!
-//! So all parts together are at most the whole device, but for that moment. A node that does not
-//! answer keeps what it was told last, and nothing of it is lent. Of a node that was never heard of
-//! by whoever divides, nothing is known but that it has volumes: then nobody gets more than it has
-//! reserved, so that there is room for whatever that one has.
+//! So all parts together are at most the whole device, except for that moment. A node that does not
+//! answer keeps its last part, and none of it is lent. A node that has never answered the present
+//! leader may have volumes with any reservations: then each other node gets its reservations only,
+//! which leaves room for that node.
 
 use alloc::collections::BTreeMap;
 
@@ -22,48 +22,49 @@ use crate::time::{Duration, Instant};
 /// Millionths in the whole.
 const PPM: u64 = 1_000_000;
 
-/// How often nodes are asked, and told their parts.
+/// Interval at which nodes are asked for their use, and get their parts.
 pub const DIVIDE_EVERY: Duration = Duration::from_ms(50);
 
-/// How long a part is lent for. A few rounds may be late.
+/// Duration of a loan. A few rounds may be late.
 pub const LENT_FOR: Duration = Duration::from_ms(500);
 
-/// A node keeps what it has used within this time: one that waits now and then would have its part
-/// lent and given back in turns otherwise, and each time it would wait for it.
+/// Time for which a node keeps the part that it has used: otherwise, the part of a node with
+/// occasional waits would be lent and returned in turns, and each time its requests would wait for
+/// it.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// An idle node keeps so many times what it used at most, so that it seldom has to ask for more.
+/// Multiple of its use that an idle node keeps at most, so that it seldom has to ask for more.
 const ROOM: u64 = 2;
 
-/// What is known of a node for longer than this is old.
+/// Age from which a node's report is old.
 const OLD: Duration = Duration::from_ms(300);
 
-/// How long whoever divides waits for nodes with volumes that it has not heard of.
+/// Time that the leader waits for reports of nodes with volumes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a node says of its use of the device.
+/// A node's report of its use of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeUse {
-    /// Device time that the device has, in nanoseconds per second; 0 if it is not calibrated.
+    /// Device time of the whole device, in nanoseconds per second; 0 if it is not calibrated.
     pub capacity_ns: u64,
     /// Device time that the node's volumes have reserved, likewise.
     pub reserved_ns: u64,
-    /// The most requests that it had in flight since it was asked last.
+    /// The most requests that it had in flight since the last report.
     pub in_flight: u32,
-    /// How many may be in flight on the whole device, as it finds it.
+    /// Maximum number of requests in flight on the whole device, by its estimate.
     pub window_slots: u32,
-    /// Whether requests have waited for the device since it was asked last.
+    /// Whether requests have waited for the device since the last report.
     pub has_waited: bool,
 }
 
-/// What a node is told about the device.
+/// A node's part of the device, and the use of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodePart {
-    /// Its part until it is told otherwise, in millionths.
+    /// Its part until the next one, in millionths.
     pub lasting_ppm: u32,
-    /// What others lend it beside that.
+    /// Part that others lend it beside that, in millionths.
     pub lent_ppm: u32,
-    /// How long that is lent for, from when it is told.
+    /// Duration of the loan, from the arrival of this part.
     pub lent_for: Duration,
     /// Requests that the others have in flight.
     pub in_flight: u32,
@@ -73,7 +74,7 @@ pub struct NodePart {
 }
 
 impl NodePart {
-    /// The whole device: of a node that shares it with no other.
+    /// The whole device: for a node that shares it with no other.
     pub const WHOLE: Self = Self {
         lasting_ppm: 1_000_000,
         lent_ppm: 0,
@@ -82,17 +83,17 @@ impl NodePart {
         window_slots: None,
     };
 
-    /// One request at a time: of a node that has not been told its part yet.
+    /// One request at a time: for a node that has not got its part yet.
     pub const LEAST: Self = Self { lasting_ppm: 0, ..Self::WHOLE };
 }
 
-/// What is known of a node.
+/// State of a node.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     said: NodeUse,
     heard_at: Instant,
     waited_at: Option<Instant>,
-    /// The most that it had in flight lately, and when.
+    /// The most requests that it had in flight lately, and the time of that report.
     most: (u32, Instant),
 }
 
@@ -101,12 +102,12 @@ impl Known {
         now.since(self.heard_at) > OLD
     }
 
-    /// Whether it gets what others lend.
+    /// Returns whether it gets a loan.
     fn borrows(&self, now: Instant) -> bool {
         !self.is_old(now) && self.waited_at.is_some_and(|at| now.since(at) <= KEPT)
     }
 
-    /// What of its lasting part it keeps.
+    /// Returns the part of its lasting part that it keeps.
     fn keeps(&self, lasting_ppm: u64, now: Instant) -> u64 {
         if self.is_old(now) || self.borrows(now) {
             return lasting_ppm;
@@ -116,24 +117,24 @@ impl Known {
     }
 }
 
-/// See the module's text.
+/// The reports of all nodes; see the module's text.
 #[derive(Debug)]
 pub struct Division {
     since: Instant,
     known: BTreeMap<NodeId, Known>,
-    /// Nodes that may have requests in flight, though nothing is known of them.
+    /// Nodes that may have requests in flight, but have not reported yet.
     unheard: usize,
 }
 
 impl Division {
-    /// Nothing is known of any node.
+    /// Creates a division without reports.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
         Self { since: now, known: BTreeMap::new(), unheard: 0 }
     }
 
-    /// These are the nodes: whether each may have requests in flight even if nothing is heard of
-    /// it. The others are gone.
+    /// Sets the nodes: for each, whether it may have requests in flight without a report. Other
+    /// nodes are removed.
     pub fn set_nodes(&mut self, nodes: &BTreeMap<NodeId, bool>) {
         self.known.retain(|node, _| nodes.contains_key(node));
         let unheard =
@@ -141,7 +142,7 @@ impl Division {
         self.unheard = nodes.iter().filter(unheard).count();
     }
 
-    /// A node has said this.
+    /// Records a node's report.
     pub fn heard(&mut self, node: NodeId, now: Instant, said: &NodeUse) {
         let before = self.known.get(&node);
         let waited_at = said.has_waited.then_some(now).or(before.and_then(|it| it.waited_at));
@@ -152,7 +153,7 @@ impl Division {
         self.known.insert(node, Known { said: *said, heard_at: now, waited_at, most });
     }
 
-    /// What a node is to be told now; `None` if nothing can be said yet.
+    /// Returns a node's present part; `None` as long as it is not known.
     #[must_use]
     pub fn part(&self, node: NodeId, now: Instant) -> Option<NodePart> {
         let own = self.known.get(&node)?;
@@ -175,18 +176,19 @@ impl Division {
         })
     }
 
-    /// A node's part by what is reserved, in millionths, rounded down.
+    /// Returns a node's lasting part, in millionths, rounded down.
     fn lasting(&self, own: &Known, capacity: u64) -> u64 {
         let reserved: u128 = self.known.values().map(|it| u128::from(it.said.reserved_ns)).sum();
         let whole = u128::from(capacity).max(reserved);
         let nodes = u128::try_from(self.known.len()).unwrap_or(1).max(1);
-        // Whoever was not heard of may have all of it.
+        // A node without a report may have reserved all of the rest.
         let free = if self.unheard == 0 { whole - reserved } else { 0 };
         let part = u128::from(own.said.reserved_ns) * nodes + free;
         u64::try_from(part * u128::from(PPM) / (whole * nodes)).unwrap_or(PPM)
     }
 
-    /// What each node whose requests wait gets of what the others do not use, in millionths.
+    /// Returns the loan of each node whose requests wait, in millionths: an even part of what the
+    /// others do not use.
     fn lent(&self, capacity: u64, now: Instant) -> u64 {
         let unused = |it: &Known| {
             let lasting = self.lasting(it, capacity);
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(parts(&division, 2, 0), (250_000, 550_000));
         division.heard(NodeId(1), at(100), &says(CAPACITY / 2, 5, true));
         assert_eq!(parts(&division, 2, 100), (250_000, 0));
-        // It keeps it for a second, or it would be lent and given back in turns.
+        // It keeps its part for a second; otherwise it would be lent and returned in turns.
         for ms in (200..1_100).step_by(100) {
             division.heard(NodeId(1), at(ms), &says(CAPACITY / 2, 0, false));
             division.heard(NodeId(2), at(ms), &says(0, 9, true));
@@ -266,12 +268,12 @@ mod tests {
         let mut division = of(&[(1, says(CAPACITY / 2, 0, false)), (2, says(0, 9, true))]);
         division.heard(NodeId(2), at(400), &says(0, 9, true));
         assert_eq!(parts(&division, 2, 400), (250_000, 0));
-        // One that never was may have everything that others have not reserved.
+        // A node without any report may have reserved everything that others have not.
         let nodes = [1, 2, 3].map(|node| (NodeId(node), true));
         division.set_nodes(&nodes.into());
         assert_eq!(division.part(NodeId(1), at(999)), None);
         assert_eq!(parts(&division, 1, 1_000), (500_000, 0));
-        // Once it is fenced, it has nothing.
+        // A fenced node has nothing.
         let nodes = [(NodeId(1), true), (NodeId(2), true), (NodeId(3), false)];
         division.set_nodes(&nodes.into());
         assert_eq!(parts(&division, 1, 1_000), (750_000, 0));
@@ -292,9 +294,9 @@ mod tests {
     }
 
     proptest! {
-        /// Beside the rules themselves: a node has what it has reserved, whatever the others say,
-        /// and what those that wait may use is, with what the others do use, the device and no
-        /// more.
+        /// Beside the rules themselves: each node has at least its reservations, whatever the
+        /// others report; and the parts of waiting nodes, with the use of the others, are the
+        /// device and no more.
         #[test]
         fn parts_add_up_and_floors_are_in_them(
             said in proptest::collection::vec(said(), 1..8),
@@ -326,7 +328,7 @@ mod tests {
                 lends &= is_old || !said.has_waited;
             }
             prop_assert!(used <= 1_000_000 && lasting <= 1_000_000);
-            // Nothing is lost but what is rounded.
+            // Nothing is lost except by rounding.
             prop_assert!(lasting + 8 >= 1_000_000, "{lasting}");
             if !lends {
                 let room: u32 = nodes.iter().filter(|(node, said)| {

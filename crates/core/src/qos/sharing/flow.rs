@@ -1,9 +1,9 @@
-//! One attachment of a volume: two classes of requests, and where they wait.
+//! One attachment of a volume: two classes of requests, and the place where they wait.
 //!
-//! The *urgent* class is for what a database waits for: a small write that must be durable, alone
-//! or nearly so. It goes before the normal class, but after [`URGENT_RUN_MAX`] of them in a row one
-//! normal request goes, and there is a bound on how many are urgent at all
-//! ([`super::super::scheduler`] keeps it). Each class is first in, first out.
+//! The *urgent* class is for requests that a database waits for: a small durable write, with few
+//! others in flight. It goes before the normal class, but after [`URGENT_RUN_MAX`] of them in a row
+//! one normal request goes, and the number of urgent requests has a limit (see
+//! [`super::super::scheduler`]). Each class is first in, first out.
 
 use super::device::Place;
 use crate::qos::cost::Portion;
@@ -20,18 +20,18 @@ pub(crate) type Flows = Table<FlowSlot, Flow>;
 /// Urgent requests in a row before a normal one goes.
 pub(crate) const URGENT_RUN_MAX: u8 = 8;
 
-/// The longest write that can be urgent.
+/// The longest write that can be urgent, in bytes.
 pub(crate) const URGENT_BYTES_MAX: u32 = 32 << 10;
 
-/// Requests of a volume in flight, above which its writes are no longer those of a log.
+/// Requests of a volume in flight, above which its writes are not those of a log.
 pub(crate) const URGENT_IN_FLIGHT_MAX: u32 = 2;
 
-/// Where the first request of a flow waits.
+/// Place where the first request of a flow waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waits {
-    /// Nothing waits.
+    /// No request waits.
     Nowhere,
-    /// For the volume's limits, or for the volume's turn.
+    /// For the volume's limits, or for the flow's turn at the volume.
     AtVolume,
     /// For the instance's limits, or for its turn among the instance's flows.
     AtInstance,
@@ -39,7 +39,7 @@ pub(crate) enum Waits {
     AtDevice,
 }
 
-/// What a request waits for beyond its volume's limits.
+/// Reason why a request waits beyond its volume's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeldBy {
     /// Its instance's limit in I/Os, or its turn at it.
@@ -58,7 +58,7 @@ pub(crate) struct Next {
     pub urgent: bool,
 }
 
-/// One attachment; the first of a volume carries what its volume has beside its limits, too. Every
+/// One attachment. The first one of a volume also has the volume's state beside its limits. Each
 /// request touches nearly all of it: two cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -72,34 +72,34 @@ pub(crate) struct Flow {
     pub next: FlowSlot,
     pub previous: FlowSlot,
     pub waits: Waits,
-    /// Which ring of its instance it is in.
+    /// The ring of its instance in which it is.
     pub ring: u8,
-    /// In the middle of its turn in the instance's ring.
+    /// Whether it is in the middle of its turn in the instance's ring.
     pub in_turn: bool,
-    /// That turn began before it was away, for its own limits or at its device.
+    /// Whether that turn was interrupted, by its own limits or at its device.
     pub resumed: bool,
     urgent_run: u8,
-    /// A class with a request dispatched in part goes on until that is finished.
+    /// The class with a request that was dispatched in part; it continues until that is finished.
     started: Option<bool>,
-    /// What it may still take in this turn and the next, in nanoseconds of the limits it shares.
+    /// Time that it may still take in this turn, in nanoseconds of the shared limits.
     pub deficit_ns: u64,
-    /// The count of turns when its last one ended, of its instance; at first when it came there.
+    /// Its instance's count of turns when its last one ended; at first, when it came there.
     pub turn_at: u32,
     pub held_since: Instant,
     pub held_by: HeldBy,
-    /// Since when its first request waits beyond its volume, wherever.
+    /// Time since which its first request waits beyond its volume's limits, in any place.
     pub first_since: Instant,
     normal: Fifo,
     urgent: Fifo,
     waiting: Waiting,
-    // Of the volume, in its first flow only:
+    // State of the volume, in its first flow only:
     /// Its place at the device.
     pub place: Place,
     /// Its device, or none.
     pub device: DeviceSlot,
     /// Flows whose turn it is at the volume: first of a ring, or none.
     pub turns: FlowSlot,
-    /// Time's worth of tokens that were lost through no fault of the tenant's, to be paid back; in
+    /// Time's worth of tokens that were lost without the tenant's fault, to be caught up; in
     /// nanoseconds, at most a quarter of a second.
     pub owed_ns: u32,
     pub in_flight: u32,
@@ -143,12 +143,12 @@ impl Flow {
         Duration::from_ns(self.owed_ns.into())
     }
 
-    /// Replaces what is owed, at most [`CATCH_UP_MAX`].
+    /// Replaces the time that is owed, at most [`CATCH_UP_MAX`].
     pub fn owe(&mut self, owed: Duration) {
         self.owed_ns = u32::try_from(owed.min(CATCH_UP_MAX).ns).unwrap_or(u32::MAX);
     }
 
-    /// Whether a request of the volume would be urgent, if there is no bound on them.
+    /// Returns whether a request of the volume would be urgent, without the limit on their number.
     #[inline]
     pub fn is_urgent(&mut self, io: &Io) -> bool {
         if io.operation == Operation::Read {
@@ -163,14 +163,14 @@ impl Flow {
         is_urgent(io, self.in_flight, after_flush)
     }
 
-    /// Notes that its first request waits beyond its volume from now on, if it did not before.
+    /// Records that its first request waits beyond its volume from now on, if it did not before.
     pub const fn wait_beyond(&mut self, now: Instant) {
         if matches!(self.waits, Waits::Nowhere | Waits::AtVolume) {
             self.first_since = now;
         }
     }
 
-    /// Takes over what waits of a volume; to be called while nothing waits here.
+    /// Takes over the waiting requests of a volume. No request may wait here.
     pub const fn take_over(&mut self, queue: &Queue) {
         debug_assert!(self.is_empty(), "what waits here would be lost");
         self.normal = queue.class;
@@ -182,11 +182,11 @@ impl Flow {
         self.waiting.requests == 0
     }
 
-    /// Asserts that what waits is counted right, and that a class goes on whose first request was
-    /// dispatched in part.
+    /// Asserts that the waiting requests are counted correctly, and that `started` is the class
+    /// whose first request was dispatched in part.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants(&self, nodes: &Nodes) {
         let (mut counted, urgent) = (self.normal.count(nodes), self.urgent.count(nodes));
         counted.requests += urgent.requests;
@@ -207,13 +207,13 @@ impl Flow {
         self.waiting.bytes
     }
 
-    /// Whether one more request fits. Both classes together are bounded as one queue.
+    /// Returns whether one more request fits. Both classes together are limited as one queue.
     #[inline]
     pub fn has_room_for(&self, io: &Io) -> bool {
         self.waiting.has_room_for(io)
     }
 
-    /// Appends a request, for which there is room, to a class.
+    /// Appends a request to a class. There must be room for it.
     #[inline]
     pub fn push(&mut self, nodes: &mut Nodes, io: Io, urgent: bool) {
         let class = if urgent { &mut self.urgent } else { &mut self.normal };
@@ -221,7 +221,8 @@ impl Flow {
         class.append(nodes, io);
     }
 
-    /// Whether it may take so much in its turn, which is worth `turn_ns`; if not, its turn is over.
+    /// Returns whether it may take `share_ns` in its turn, which adds `turn_ns`; if not, its turn
+    /// is over.
     pub fn may_take(&mut self, share_ns: u64, turn_ns: u64) -> bool {
         if !self.in_turn {
             self.deficit_ns = self.deficit_ns.saturating_add(turn_ns);
@@ -230,8 +231,8 @@ impl Flow {
         self.in_turn
     }
 
-    /// Lets it take so much where nobody else waits: as many turns as that takes are its own, one
-    /// after the other. Returns how many of them ended.
+    /// Lets it take `share_ns` while no other flow waits: all turns that this takes are its own,
+    /// one after the other. Returns how many of them ended.
     pub fn take_alone(&mut self, share_ns: u64, turn_ns: u64) -> u32 {
         if self.may_take(share_ns, turn_ns) {
             return 0;
@@ -242,7 +243,7 @@ impl Flow {
         u32::try_from(turns).unwrap_or(u32::MAX)
     }
 
-    /// The request that goes next.
+    /// Returns the request that goes next.
     #[inline]
     pub fn next(&self, nodes: &Nodes) -> Option<Next> {
         let urgent = self.started.unwrap_or_else(|| {
@@ -253,8 +254,8 @@ impl Flow {
         Some(Next { portion: head.portion, handle: head.handle, urgent })
     }
 
-    /// Writes what decides the future of an only flow, without a device; `None` if it is owed time
-    /// that it will catch up with.
+    /// Writes the state that determines the future of an only flow, without a device. Returns
+    /// `None` if it waits at a device, or is owed time that it will catch up.
     pub fn tell(&self, nodes: &Nodes, phase: &mut Phase) -> Option<()> {
         let waits = match self.waits {
             Waits::Nowhere => 0,
@@ -263,7 +264,7 @@ impl Flow {
             Waits::AtDevice => return None,
         };
         let started = self.started.map_or(2, u64::from);
-        // What is left of its turns decides nothing while nobody else has any.
+        // The rest of its turns has no effect while no other flow has any.
         phase.words([waits, u64::from(self.ring)]);
         phase.words([started, self.urgent_run.into(), self.after_flush.into()]);
         phase.words([self.place.weight().into(), self.in_flight.into()]);
@@ -272,7 +273,7 @@ impl Flow {
         (self.owed_ns == 0).then_some(())
     }
 
-    /// Reads the first requests of both classes and does nothing with them.
+    /// Reads the first requests of both classes without any effect, to load them into the cache.
     pub fn warm_up(&self, nodes: &Nodes) -> u32 {
         self.normal.warm_up(nodes) ^ self.urgent.warm_up(nodes)
     }
@@ -289,13 +290,13 @@ impl Flow {
         }
     }
 
-    /// Takes everything whose handle matches.
+    /// Removes all requests whose handle matches, and returns them.
     pub fn extract(&mut self, nodes: &mut Nodes, mut matches: impl FnMut(u32) -> bool) -> Queue {
         let mut taken = self.urgent.extract(nodes, &mut self.waiting, &mut matches);
         let normal = self.normal.extract(nodes, &mut self.waiting, &mut matches);
         taken.append_all(nodes, &normal);
-        // If the request that was dispatched in part is among them, no class is bound any more; and
-        // if not, its rest is the first of its class and marked as started itself.
+        // If the request that was dispatched in part is among them, no class has to continue;
+        // otherwise, its rest is the first of its class and marked as started itself.
         let first_started =
             |class: &Fifo| class.head(nodes).is_some_and(|head| head.portion.started);
         self.started = match (first_started(&self.urgent), first_started(&self.normal)) {
@@ -307,7 +308,8 @@ impl Flow {
     }
 }
 
-/// Whether a request belongs into the urgent class of a volume with so many requests in flight.
+/// Returns whether a request belongs to the urgent class of a volume with this number of requests
+/// in flight.
 pub(crate) const fn is_urgent(io: &Io, in_flight: u32, after_flush: bool) -> bool {
     let waited_for = match io.operation {
         Operation::Write { fua } => (fua || after_flush) && io.length <= URGENT_BYTES_MAX,

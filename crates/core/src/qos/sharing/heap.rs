@@ -1,5 +1,5 @@
-//! A priority queue of small numbers from which any can be taken out: four children a node, so that
-//! a look at one level is one cache line.
+//! A priority queue of small numbers from which any entry can be removed: four children a node, so
+//! that the children of a node are in one cache line.
 
 use alloc::vec::Vec;
 
@@ -8,12 +8,12 @@ use crate::qos::slots::{Slot, Table};
 const CHILDREN: usize = 4;
 const ABSENT: u32 = u32::MAX;
 
-/// Entries with a key each, smallest first; equal keys come out by entry. Entries are small
+/// Entries with a key each, smallest first; equal keys are ordered by entry. Entries are small
 /// numbers, dense from 0.
 #[derive(Debug)]
 pub(crate) struct Heap<S> {
     items: Vec<(u64, S)>,
-    /// Of each entry: where it is in `items`, or `ABSENT`.
+    /// Position of each entry in `items`, or `ABSENT`.
     positions: Table<S, u32>,
 }
 
@@ -32,7 +32,7 @@ impl<S: Slot> Heap<S> {
         self.items.len()
     }
 
-    /// Makes room for `entries` entries, the only time it allocates.
+    /// Makes room for `entries` entries. No other function allocates.
     pub fn grow(&mut self, entries: usize) {
         if self.positions.len() < entries {
             self.positions.grow(entries, ABSENT);
@@ -40,12 +40,12 @@ impl<S: Slot> Heap<S> {
         }
     }
 
-    /// The smallest key and its entry.
+    /// Returns the smallest key and its entry.
     pub fn first(&self) -> Option<(u64, S)> {
         self.items.first().copied()
     }
 
-    /// All entries with their keys, in no order.
+    /// Returns all entries with their keys, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, S)> {
         self.items.iter().copied()
     }
@@ -54,7 +54,7 @@ impl<S: Slot> Heap<S> {
         !self.items.is_empty() && self.position(entry).is_some()
     }
 
-    /// Adds `entry` under `key`, or moves it there.
+    /// Adds `entry` with `key`, or changes its key.
     pub fn set(&mut self, entry: S, key: u64) {
         let at = match self.position(entry) {
             Some(at) => {
@@ -71,7 +71,7 @@ impl<S: Slot> Heap<S> {
         self.check_entry(entry);
     }
 
-    /// Takes `entry` out, if it is there.
+    /// Removes `entry`, if it is there.
     pub fn remove(&mut self, entry: S) {
         let Some(at) = self.position(entry) else { return };
         self.positions[entry] = ABSENT;
@@ -87,7 +87,7 @@ impl<S: Slot> Heap<S> {
         self.check_entry(moved);
     }
 
-    /// Asserts in debug builds what holds of an entry that was put somewhere.
+    /// Asserts in debug builds that an entry that was moved is consistent.
     #[inline]
     fn check_entry(&self, entry: S) {
         if cfg!(debug_assertions) {
@@ -97,10 +97,10 @@ impl<S: Slot> Heap<S> {
         }
     }
 
-    /// Lowers all keys by `amount`; what is below it becomes 0.
+    /// Lowers all keys by `amount`; smaller keys become 0.
     pub fn rebase(&mut self, amount: u64) {
-        // Ties that arise at 0 keep the heap's order: no child becomes smaller than its parent,
-        // except among equals, and those are put right here.
+        // Keys that become equal at 0 keep the heap's order: no child becomes smaller than its
+        // parent, except by its entry among equals, which is corrected here.
         for item in &mut self.items {
             item.0 = item.0.saturating_sub(amount);
         }
@@ -109,17 +109,17 @@ impl<S: Slot> Heap<S> {
         }
     }
 
-    /// Asserts that no entry is before its parent, and that each is where its position says.
+    /// Asserts that no entry is before its parent, and that each has its position.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants(&self) {
         (0..self.items.len()).for_each(|at| self.check(at));
         let present = self.positions.iter().filter(|position| **position != ABSENT).count();
         assert_eq!(present, self.items.len(), "entries with a position, and items");
     }
 
-    /// Asserts what holds of one item.
+    /// Asserts that one item is consistent.
     fn check(&self, at: usize) {
         let item = self.items[at];
         assert_eq!(self.position(item.1), Some(at), "the position of {item:?}");
@@ -176,7 +176,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Beside a sorted map: the same first entry after every step.
+        /// Compares the heap with a sorted map: both have the same first entry after each step.
         #[test]
         fn is_a_priority_queue(
             steps in prop::collection::vec((0u32..40, 0u64..100, 0u8..8), 1..300),

@@ -1,10 +1,10 @@
-//! The limits of an instance, and whose turn it is among its flows.
+//! The limits of an instance, and the round robin among its flows.
 //!
-//! A ring is served by deficit round robin in time: a quantum costs what it takes of the limit it
-//! takes most of (its bytes of the limit in bytes, its I/Os of the limit in I/Os), and each turn
-//! gives a flow as much as a 16 KiB request costs, in proportion to its volume's weight. So who
-//! sends 256 KiB requests gets no more bytes than who sends 4 KiB ones, and a volume of 16,000 IOPS
-//! gets five times as much as one of 3,000. A flow with a single small request is let in at the
+//! A ring is served by deficit round robin in time: a quantum costs its time of the limit of which
+//! it takes most (its bytes at the limit in bytes, its I/Os at the limit in I/Os), and each turn
+//! gives a flow the cost of a 16 KiB request, in proportion to its volume's weight. So a client
+//! with 256 KiB requests gets no more bytes than one with 4 KiB requests, and a volume of 16,000
+//! IOPS gets five times as much as one of 3,000. A flow with a single small request enters at the
 //! front once a round: it waits for one quantum at most.
 
 use super::flow::{Flow, Flows, HeldBy, Waits};
@@ -20,26 +20,27 @@ use crate::qos::slots::{FlowSlot, InstanceSlot};
 use crate::request::Operation;
 use crate::time::{Duration, Instant};
 
-/// A heavier flow's turn is longer, at most by so much: who waits behind it waits no more than that
-/// for each of its kind. Where weights are further apart, a light flow needs several rounds for one
-/// request.
+/// Maximum ratio of two flows' turns. A heavier flow's turn is longer, at most by this factor,
+/// which limits the wait behind each heavy flow. If weights are further apart, a light flow needs
+/// several rounds for one request.
 const TURN_SPREAD_MAX: u64 = 16;
 
-/// Rounds that one I/O of 16 KiB takes of a light flow at most. Weights that are further apart than
-/// any two volumes' rates count as if they were not: a round costs time, however little it gives.
+/// Maximum number of rounds that one I/O of 16 KiB of a light flow takes. Weights that are further
+/// apart than any two volumes' rates are treated as if they were not: a round takes processor time,
+/// however little it gives.
 const TURNS_MAX: u64 = 1_024;
 
-/// What a turn is worth at a volume, and at an instance to a flow of the lightest weight.
+/// Cost that a turn covers at a volume, and at an instance for a flow of the lightest weight.
 pub(crate) const TURN: Cost = Cost { operations: 1, bytes: 16 << 10, guard: 0 };
 
-/// What an instance has done.
+/// Counters of an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InstanceCounters {
     /// Counted I/Os charged.
     pub operations: u64,
     /// Bytes charged.
     pub bytes: u64,
-    /// Time in which the instance's limits held up the flow whose turn it was.
+    /// Time in which the instance's limits delayed the flow whose turn it was.
     pub exceeded: Exceeded,
     /// Flows that wait for the instance at present.
     pub waiting: u32,
@@ -65,23 +66,24 @@ pub(crate) struct Instance {
     limiter: Limiter,
     pub reserves: Reserves,
     link: Link,
-    /// Of the link; and of the limiter, whose limits are settled with it.
+    /// Time at which the link, and the limiter's levels with it, were last settled.
     settled_at: Instant,
     operations_per_second: Option<u64>,
     bytes_per_second: Option<u64>,
-    /// Who waits: in the second those whose next quantum goes over a writing link with a limit, in
-    /// the first all others. Whoever's next has become another one crosses when it is looked at.
+    /// Waiting flows. The second ring has those whose next quantum goes over a writing link with a
+    /// limit, the first one all others. A flow whose next quantum has changed crosses when it is
+    /// examined.
     rings: [Ring; 2],
-    /// Turns that ended, ever: it wraps around, and then some are taken for those whose turn was
-    /// just now, once.
+    /// Number of turns that have ended. It wraps around; then some flows are once taken for those
+    /// with the latest turns.
     turns: u32,
     /// The weights of its lightest and its heaviest flow.
     weights: (u64, u64),
     bytes: u64,
-    /// A flow whose turn at its device had come when these limits were used up, and since when it
-    /// waits. It may have gone since.
+    /// A flow whose turn at its device had come when these limits were used up, and the time since
+    /// which it waits. The flow may be gone.
     pub sent_back: (FlowSlot, Instant),
-    /// What held up the flow whose turn it was last.
+    /// Reason for the delay of the flow whose turn was last.
     pub held_by: HeldBy,
 }
 
@@ -111,7 +113,7 @@ impl Instance {
         instance
     }
 
-    /// Puts other limits in force; nothing is refilled.
+    /// Applies other limits. Nothing is refilled.
     pub fn set_limits(&mut self, now: Instant, pacing: &InstancePacing) {
         self.reopen(now);
         self.limiter.set_limits(&mut self.reserves, &pacing.as_volume());
@@ -132,20 +134,20 @@ impl Instance {
         self.bytes_per_second = slowest.into_iter().flatten().min();
     }
 
-    /// Comes from another scheduler: of the flows there nobody waits here.
+    /// Empties the rings of an instance that comes from another scheduler: the flows stay there.
     pub const fn arrive(&mut self) {
         self.rings = [Ring::EMPTY, Ring::EMPTY];
         self.weights = (u64::MAX, 0);
         self.sent_back.0 = FlowSlot::NONE;
     }
 
-    /// Brings the limits up to `now` and closes the account of a wait.
+    /// Settles the limits at `now`, and closes the account of a wait.
     pub fn reopen(&mut self, now: Instant) {
         self.look(now);
         self.limiter.close_account(&mut self.reserves, now);
     }
 
-    /// Brings the limits up to `now`.
+    /// Settles the limits at `now`.
     #[inline]
     pub fn look(&mut self, now: Instant) {
         let elapsed = now.since(self.settled_at);
@@ -165,7 +167,8 @@ impl Instance {
         }
     }
 
-    /// Whether a quantum may go, as of the last settling. The bytes of its cost go over the link.
+    /// Returns whether the limits allow a quantum, as of the last settling. The bytes of its cost
+    /// go over the link.
     #[inline]
     pub fn allows(&mut self, cost: &Cost, operation: Operation) -> bool {
         self.limiter.allows(&mut self.reserves, cost)
@@ -182,8 +185,8 @@ impl Instance {
         self.bytes += cost.bytes;
     }
 
-    /// Notes that the first quantum of a ring is held up from the last settling on, by what, and
-    /// until when.
+    /// Records that the first quantum of a ring is delayed from the last settling on, with the
+    /// reason and the end of the delay.
     pub fn throttle(&mut self, cost: &Cost, operation: Operation) {
         let now = self.settled_at;
         let ring = self.ring_of(operation);
@@ -209,19 +212,20 @@ impl Instance {
         self.rings[ring].opens_at = opens_at;
     }
 
-    /// When the first of any ring may go on; `None` if only a change of the limits can let it.
+    /// Returns when the first flow of any ring may continue; `None` if only a change of the limits
+    /// allows it.
     pub fn opens_at(&self) -> Option<Instant> {
         let waited_for = self.rings.iter().filter(|ring| ring.waiting > 0);
         waited_for.filter_map(|ring| ring.opens_at).min()
     }
 
-    /// Notes that the flows that wait are to be looked at again at once.
+    /// Makes the waiting flows be examined at once.
     pub fn interrupt(&mut self) {
         let now = self.settled_at;
         self.rings.iter_mut().for_each(|ring| ring.opens_at = Some(now));
     }
 
-    /// In which ring a quantum waits.
+    /// Returns the ring in which a quantum waits.
     pub const fn ring_of(&self, operation: Operation) -> usize {
         match operation {
             Operation::Write { .. } if self.link.write.rate_per_second().is_some() => 1,
@@ -229,10 +233,10 @@ impl Instance {
         }
     }
 
-    /// The ring whose turn it is, of those in `candidates` that are waited for: of their first
-    /// flows that whose last turn is longer ago. So for what both share they are as one ring,
-    /// however many wait in each and whichever goes from one to the other; and a direction that its
-    /// own link holds up saves no more than a turn of each flow.
+    /// Returns the ring whose turn it is among the waiting rings in `candidates`: the one whose
+    /// first flow's last turn is longer ago. So the rings act as one for the limits that both
+    /// share, with any number of flows in each and any flow that crosses; and a direction that its
+    /// own link delays saves at most one turn of each flow.
     pub fn next_ring(&self, flows: &Flows, candidates: [bool; 2]) -> Option<usize> {
         let first = |ring: usize| flows.get(self.rings[ring].first).filter(|_| candidates[ring]);
         match (first(0), first(1)) {
@@ -243,7 +247,8 @@ impl Instance {
         }
     }
 
-    /// How many turns ended since a flow's last one; one that goes on with its turn waits longest.
+    /// Returns the number of turns that have ended since a flow's last one; the maximum for one
+    /// that resumes its turn.
     const fn age(&self, flow: &Flow) -> u32 {
         match flow.in_turn && flow.resumed {
             true => u32::MAX,
@@ -255,27 +260,28 @@ impl Instance {
         self.turns.wrapping_sub(flow.turn_at)
     }
 
-    /// Whether nobody but the first flow of a ring could have a turn, of the rings in `candidates`.
+    /// Returns whether the first flow of a ring is the only one that could have a turn, among the
+    /// rings in `candidates`.
     pub const fn is_alone(&self, ring: usize, candidates: [bool; 2]) -> bool {
         let other = 1 - ring;
         self.rings[ring].waiting == 1 && (self.rings[other].waiting == 0 || !candidates[other])
     }
 
-    /// Whether somebody waits in a ring.
+    /// Returns whether a flow waits in a ring.
     pub fn is_waited_for(&self, ring: u8) -> bool {
         self.rings[usize::from(ring)].waiting > 0
     }
 
-    /// Flows that wait, in both rings.
+    /// Returns the number of waiting flows, in both rings.
     pub const fn waiting(&self) -> u32 {
         self.rings[0].waiting + self.rings[1].waiting
     }
 
-    /// Asserts that both rings are whole and that who is in one says so; the instance's slot is
+    /// Asserts that both rings are consistent with the flows in them; the instance's slot is
     /// `slot`.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If they are not.
     pub fn invariants(&self, flows: &Flows, slot: InstanceSlot) {
         for (number, ring) in (0..).zip(&self.rings) {
             let mut flow = ring.first;
@@ -291,24 +297,25 @@ impl Instance {
         }
     }
 
-    /// What a quantum takes of the limit it takes most of; see [`Cost::share_ns`].
+    /// Returns the time that a quantum takes of the limit of which it takes most; see
+    /// [`Cost::share_ns`].
     pub fn share_ns(&self, cost: &Cost) -> u64 {
         cost.share_ns(self.operations_per_second, self.bytes_per_second)
     }
 
-    /// Takes note of a flow's weight.
+    /// Includes a flow's weight in the instance's range of weights.
     pub fn weigh_in(&mut self, weight: u64) {
         let (least, most) = self.weights;
         self.weights = (least.min(weight), most.max(weight));
     }
 
-    /// Welcomes a flow from elsewhere: it comes after those who are here, as if it had just had a
+    /// Places a flow that comes from elsewhere behind the present ones, as if it had just had a
     /// turn.
     pub const fn welcome(&self, flow: &mut Flow) {
         flow.turn_at = self.turns;
     }
 
-    /// What a turn is worth to a flow of this weight, in nanoseconds.
+    /// Returns the value of a turn for a flow of this weight, in nanoseconds.
     pub fn turn_ns(&self, weight: u64) -> u64 {
         let unit = self.share_ns(&TURN);
         let (least, most) = self.weights;
@@ -320,8 +327,8 @@ impl Instance {
         self.rings[ring].first
     }
 
-    /// Whether a quantum that has just arrived must wait because others do: in its own ring, or in
-    /// the other one for what both share.
+    /// Returns whether a quantum that has just arrived must wait because others do: in its own
+    /// ring, or in the other one for a limit that both share.
     #[inline]
     pub fn must_wait(&self, operation: Operation) -> bool {
         let ring = self.ring_of(operation);
@@ -329,8 +336,8 @@ impl Instance {
         self.rings[ring].waiting > 0 || (other.waiting > 0 && other.by_common_limit)
     }
 
-    /// Puts a flow in a ring, by when its last turn was; at the front if it is light, that was a
-    /// round ago, and the first of the ring had one since.
+    /// Adds a flow to a ring, at a place by its last turn. It comes to the front if it is light,
+    /// its last turn was a round ago, and the first flow has had one since.
     pub fn join(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize, light: bool) {
         let round = self.waiting();
         let away = self.since_turn(&flows[flow]);
@@ -338,13 +345,13 @@ impl Instance {
         let at_front = light && away >= round && away >= first;
         flows[flow].in_turn = false;
         flows[flow].resumed = false;
-        // Who was away for longer is owed no more than one who was there.
+        // A flow that was away for longer than a round is treated like one that stayed.
         let place = if at_front { Place::First } else { Place::Behind(away.min(round)) };
         self.enter(flows, flow, ring, place);
     }
 
-    /// Puts a flow in a ring that goes on with its turn: at the front, but for a flow with a single
-    /// request there, which waits for no more than one quantum.
+    /// Adds a flow that resumes its turn to a ring: at the front, but behind a flow with a single
+    /// request, which waits for no more than one quantum.
     pub fn resume(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize) {
         let first = flows.get(self.rings[ring].first);
         let is_light = first.is_some_and(|first| !first.in_turn && first.requests() == 1);
@@ -352,7 +359,7 @@ impl Instance {
         self.enter(flows, flow, ring, place);
     }
 
-    /// Puts a flow at the front of a ring: it was its turn.
+    /// Adds a flow at the front of a ring: it was its turn.
     pub fn join_front(&mut self, flows: &mut Flows, flow: FlowSlot, ring: usize) {
         self.enter(flows, flow, ring, Place::First);
     }
@@ -365,8 +372,8 @@ impl Instance {
         self.rings[ring].enter(flows, flow, place, self.turns);
     }
 
-    /// Takes a flow out of its ring, which ends its turn: for the others one that it resumed ended
-    /// when it was broken off.
+    /// Removes a flow from its ring, which ends its turn. A resumed turn has ended for the others
+    /// when it was interrupted.
     pub fn leave(&mut self, flows: &mut Flows, flow: FlowSlot) {
         if flows[flow].in_turn && !flows[flow].resumed {
             self.note_turn(&mut flows[flow]);
@@ -374,9 +381,9 @@ impl Instance {
         self.rings[usize::from(flows[flow].ring)].leave(flows, flow);
     }
 
-    /// Lets a flow go on with its turn in the other ring, or wait for one there. Who waits there
-    /// and had its last turn before this flow's goes before it: a flow that is alone on its way is
-    /// given turn after turn, and would take every one of them to the front.
+    /// Moves a flow to the other ring, to continue its turn or to wait for one. Flows there with a
+    /// last turn before this flow's go before it: a flow that is alone in its ring gets turn after
+    /// turn, and would otherwise take each of them to the front.
     pub fn cross(&mut self, flows: &mut Flows, flow: FlowSlot) {
         let Flow { ring, in_turn, .. } = flows[flow];
         self.rings[usize::from(ring)].leave(flows, flow);
@@ -392,8 +399,8 @@ impl Instance {
         self.join(flows, flow, other, false);
     }
 
-    /// Ends the turn of the first flow of a ring: it goes to the end, or where it would be now, had
-    /// it not resumed its turn.
+    /// Ends the turn of the first flow of a ring. It goes to the end, or if it had resumed its
+    /// turn, to the place that it would have without that.
     pub fn end_turn(&mut self, flows: &mut Flows, ring: usize) {
         let first = self.rings[ring].first;
         let flow = &mut flows[first];
@@ -426,8 +433,8 @@ impl Instance {
         }
     }
 
-    /// Writes what decides its future with one flow at most; `None` if it has links of a direction:
-    /// then it makes a difference which way the bytes go.
+    /// Writes the state that determines the future with one flow at most. Returns `None` if a
+    /// direction of the link has a limit: then the direction of the bytes matters.
     pub fn tell(&self, phase: &mut Phase) -> Option<()> {
         self.limiter.tell(phase);
         self.reserves.tell(phase);
@@ -445,7 +452,7 @@ impl Instance {
         self.reserves.balances()
     }
 
-    /// Leases all but so much of the balances; what is unleased now.
+    /// Leases all but `unleased` of the balances. Returns the balances that are unleased now.
     pub fn lease(&mut self, now: Instant, unleased: Balances) -> Balances {
         self.reserves.settle(now);
         self.reserves.lease(unleased)
@@ -476,7 +483,7 @@ mod tests {
         Instance::new(Instant::ZERO, &pacing, Balances::default())
     }
 
-    /// However long a direction is held up by its link, each of its flows has one turn first.
+    /// A direction may be delayed by its link for any time: each of its flows has one turn first.
     #[test]
     fn a_direction_held_up_by_its_link_saves_one_turn_for_each_flow() {
         let mut instance = with_links();
@@ -489,7 +496,7 @@ mod tests {
         assert_eq!(instance.next_ring(&flows, [true, true]), Some(0));
     }
 
-    /// Turns go around as in one ring, whichever flow crosses over.
+    /// Turns go around as in one ring, with any flow that crosses over.
     #[test]
     fn both_rings_are_as_one_for_what_they_share() {
         let mut instance = with_links();

@@ -1,7 +1,7 @@
-//! What several volumes share: instances (the client hosts), and devices.
+//! Resources that several volumes share: instances (the client hosts), and devices.
 //!
-//! A volume that is held by its own limits alone is served by the scheduler directly. One with a
-//! [`Claim`] passes two more limiters:
+//! A volume with only its own limits is served by the scheduler directly. One with a [`Claim`]
+//! passes two more limiters:
 //!
 //! ```text
 //!  classes of a flow ─▶ volume's limiter ─▶ instance's limiter ─▶ device's window ─▶ dispatch
@@ -11,17 +11,17 @@
 //! A *flow* is one attachment of a volume to an instance, with two classes of requests. Only the
 //! first request of a flow is ever past the volume's limiter, and nothing is charged until all
 //! limiters let it pass: then all at once. So a flow that waits at a limiter can always be sent
-//! back, and nothing is ever rewound.
+//! back, and nothing is ever undone.
 //!
-//! | file | what it knows |
+//! | file | content |
 //! | --- | --- |
 //! | `model` | devices, claims and instances as plain numbers |
 //! | `flow` | the classes of one attachment |
-//! | `instance`, `ring` | the limits of an instance and whose turn it is |
+//! | `instance`, `ring` | the limits of an instance, and the turns of its flows |
 //! | `device`, `heap` | reservations before weights |
-//! | `window` | what may be in flight, learnt from completions |
-//! | `spare` | how much of the window is kept free for urgent requests |
-//! | `division` | which part of the window is which node's |
+//! | `window` | the limit of requests in flight, from completions |
+//! | `spare` | the part of the window that is kept free for urgent requests |
+//! | `division` | the parts of the window among nodes |
 
 pub(crate) mod device;
 pub mod division;

@@ -1,4 +1,4 @@
-//! What the scheduler must know of devices, instances and claims on them, as plain numbers.
+//! Devices, instances and claims on them, as plain numbers for the scheduler.
 
 use crate::qos::admission::Reserved;
 use crate::qos::pacing::{CountingRule, Limit, Pacing};
@@ -7,7 +7,7 @@ use crate::time::{Duration, Instant};
 /// Weight of a volume without limits: the IOPS of a large gp2 volume.
 const UNLIMITED_WEIGHT: u64 = 16_000;
 
-/// Device time of one kind of request: linear in its length, as measured at calibration.
+/// Device time of one kind of request: linear in its length, by the calibration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationCost {
     /// Time of an empty request.
@@ -25,26 +25,26 @@ impl OperationCost {
     }
 }
 
-/// A device as calibration found it.
+/// A calibrated device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceModel {
-    /// Requests it works on at the same time without slowing any of them down.
+    /// Requests that it works on in parallel without slowing any of them down.
     pub channels: u32,
     /// Channel time of a read.
     pub read: OperationCost,
-    /// Channel time of a write, a discard or a write of zeroes; what is observed corrects it
-    /// between half and eight times.
+    /// Channel time of a write, a discard or a write of zeroes. Observations correct it between
+    /// half and eight times.
     pub write: OperationCost,
-    /// How much may be in flight.
+    /// Limit of the requests in flight.
     pub window: Window,
 }
 
 impl DeviceModel {
-    /// The request reservations are counted in: 16 KiB.
+    /// Length of the request in which reservations are counted: 16 KiB.
     pub const REFERENCE_BYTES: u32 = 16 << 10;
 
-    /// Channel time of the request that reservations are counted in: 16 KiB, half read and half
-    /// write, as they are sold.
+    /// Returns the channel time of the request in which reservations are counted: 16 KiB, half read
+    /// and half write, as they are sold.
     #[must_use]
     pub fn reference_ns(&self) -> u64 {
         let read = self.read.ns(Self::REFERENCE_BYTES);
@@ -52,9 +52,9 @@ impl DeviceModel {
         read.saturating_add(write).div_ceil(2)
     }
 
-    /// How many requests of the reference size take as long as what is reserved: all its I/Os, each
-    /// of an equal part of the bytes, half of them writes. It is the most that the volume may do
-    /// within both, and what was sold.
+    /// Returns how many requests of the reference size take as long as the reservation: all its
+    /// I/Os, each with an equal part of the bytes, half of them writes. It is the most that the
+    /// volume may do within both limits, and was sold.
     #[must_use]
     pub fn reference_requests(&self, reserved: Reserved) -> u32 {
         let (io_bytes, reference_ns) = (reserved.io_bytes(), u128::from(self.reference_ns()));
@@ -64,16 +64,16 @@ impl DeviceModel {
     }
 }
 
-/// The bound on what is in flight at a device: the knob that keeps neighbours apart.
+/// The limit of the requests in flight at a device, which keeps neighbours apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Window {
-    /// Always as much as this many requests of the present mean cost.
+    /// Always this many requests of the present mean cost.
     Slots(u32),
     /// Two more than there are channels at first; less while small requests miss the target, more
-    /// while they keep it and somebody waits. Never below the channels, never above four times
+    /// while they meet it and a request waits. Never below the channels, never above four times
     /// them.
     Adaptive {
-        /// 99 of 100 requests of at most 16 KiB are to be served within this time by the device.
+        /// Time within which the device is to serve 99 of 100 requests of at most 16 KiB.
         small_p99: Duration,
     },
 }
@@ -82,21 +82,22 @@ pub enum Window {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// Requests of 16 KiB a second, half of them writes, that it gets whatever the others do;
-    /// requests that cost more take more of it. No less than [`Claim::least_reservation`] is in
-    /// force, so nobody starves.
+    /// requests that cost more use up more of it. At least [`Claim::least_reservation`] applies, so
+    /// no volume starves.
     pub reservation_per_second: u32,
-    /// Its part of what is left, beside the others' weights. 0 counts as 1.
+    /// Its weight among the others for the remaining device time. 0 counts as 1.
     pub weight: u32,
 }
 
 impl Claim {
-    /// No claim on anything but the least.
+    /// A claim on the least reservation only.
     pub const NONE: Self = Self { reservation_per_second: 0, weight: 1 };
 
-    /// A claim on what others leave, by the volume's rate in I/Os. A volume limited in bytes alone,
-    /// as a hard disk's type is, weighs as many I/Os of 16 KiB as it can always have; and one
-    /// without limits, to which nobody promised anything, no more than a fast volume of an everyday
-    /// type. Were it as much as it may have, nothing would be left beside it.
+    /// Returns a claim on the device time that others leave, with the volume's rate in I/Os as its
+    /// weight. For a volume with a limit in bytes only, as of a hard disk's type, it is the number
+    /// of 16 KiB I/Os that it can sustain; for one without limits, to which nothing was promised,
+    /// that of a fast volume of an everyday type. If it were its maximum rate, nothing would be
+    /// left for others.
     #[must_use]
     pub fn best_effort(pacing: &Pacing) -> Self {
         let weight = match (pacing.operations, pacing.bytes) {
@@ -110,8 +111,8 @@ impl Claim {
         Self { reservation_per_second: 0, weight }
     }
 
-    /// What even a volume without a reservation is sure of: a hundredth of its limit, and at least
-    /// 20 I/Os a second (its whole limit, if that is less).
+    /// Returns the reservation of a volume without one: a hundredth of its limit, and at least 20
+    /// I/Os a second (its whole limit, if that is less).
     #[must_use]
     pub fn least_reservation(pacing: &Pacing) -> u32 {
         let rate = pacing.operations.map_or(0, |limit| limit.per_second);
@@ -125,7 +126,7 @@ impl Claim {
 /// volumes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InstancePacing {
-    /// Time's worth of tokens that may be saved while the instance is idle.
+    /// Time's worth of tokens that the instance may save while it is idle.
     pub tolerance: Duration,
     /// Limit in counted I/Os, with credits where the type bursts.
     pub operations: Option<Limit>,
@@ -138,7 +139,7 @@ pub struct InstancePacing {
 }
 
 impl InstancePacing {
-    /// The limits that volumes have too: what of an instance's can be said in a volume's terms.
+    /// Returns the limits in common with volumes, as a volume's.
     #[must_use]
     pub const fn as_volume(&self) -> Pacing {
         let Self { tolerance, operations, bytes, .. } = *self;
@@ -155,25 +156,25 @@ impl InstancePacing {
     };
 }
 
-/// What the other schedulers do that use the same device, as far as is known.
+/// Use of the device by other schedulers, as last reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceOthers {
-    /// The part of the device that is this scheduler's all the same, in thousandths.
+    /// This scheduler's part of the device, in thousandths.
     pub part_per_mille: u32,
     /// Requests that the others have in flight.
     pub in_flight: u32,
-    /// The narrowest window of those who want the device, in requests on the whole device; `None`
-    /// if nobody else wants it.
+    /// The narrowest window of the others that want the device, in requests on the whole device;
+    /// `None` if none wants it.
     pub window_slots: Option<u32>,
-    /// When one of them served an urgent request last.
+    /// Time at which one of them last served an urgent request.
     pub urgent_at: Option<Instant>,
-    /// The least that one of those whose urgent requests come allows to be in flight, on the whole
-    /// device, once a large request is added; `None` if there are none.
+    /// The lowest limit of requests in flight on the whole device, once a large request is added,
+    /// of the others with urgent requests; `None` if there are none.
     pub beside_urgent: Option<u32>,
 }
 
 impl DeviceOthers {
-    /// There are none.
+    /// The state without other schedulers.
     pub const NONE: Self = Self {
         part_per_mille: 1_000,
         in_flight: 0,
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use crate::qos::pacing::{CountingRule, CreditLimit};
 
-    /// What is reserved is what was sold: the device time of all I/Os and all bytes.
+    /// A reservation is the device time of all I/Os and all bytes, as it was sold.
     #[test]
     fn a_reservation_counts_its_bytes() {
         let read = OperationCost { base: Duration::from_us(80), byte_ps: 4_000 };
@@ -204,7 +205,7 @@ mod tests {
         assert_eq!(requests(3_000, 125 << 20), 6_105);
         // st1: 20 I/Os of 1 MiB, 6,351,456 ns each.
         assert_eq!(requests(20, 20 << 20), 803);
-        // Fewer bytes than 16 KiB an I/O take less.
+        // Fewer bytes than 16 KiB per I/O take less.
         assert_eq!(requests(1_000, 0), 380);
     }
 
@@ -237,7 +238,7 @@ mod tests {
         };
         let limit = |per_second| Some(Limit { per_second, credit: None });
         assert_eq!(weight(limit(3_000), limit(125 << 20)), 3_000);
-        // st1 of 2,000 GiB: bursts of 488 MiB/s, 78 MiB/s for ever.
+        // st1 of 2,000 GiB: bursts of 488 MiB/s, 78 MiB/s without end.
         let credit = Some(CreditLimit { refill_per_second: 78 << 20, capacity: 2_000 << 30 });
         assert_eq!(weight(None, Some(Limit { per_second: 488 << 20, credit })), 78 * 64);
         assert_eq!(weight(None, limit(1)), 1);

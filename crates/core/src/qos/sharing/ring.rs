@@ -1,23 +1,23 @@
-//! Flows in the order of their turns: whose last turn is longest ago is first.
+//! Flows in the order of their turns: the flow whose last turn is longest ago is first.
 //!
-//! Who comes back within a round goes where it would be, had it stayed, or as far as [`PASSED_MAX`]
-//! allows. At the end it would lose, with each request, as much as it was away, be it for its own
-//! limits or because its client had no more than that in flight; and so would get less than those
-//! who ask for more.
+//! A flow that comes back within a round gets the place that it would have, had it stayed, or as
+//! near to it as [`PASSED_MAX`] allows. At the end it would lose the time of its absence with each
+//! request, whether it was away for its own limits or because its client has few requests in
+//! flight; and so it would get less than flows with more requests.
 
 use super::flow::{Flow, Flows};
 use crate::qos::slots::FlowSlot;
 use crate::time::Instant;
 
-/// Who comes back passes at most so many: what it costs is bounded.
+/// Maximum number of flows that a returning one passes, which limits the cost.
 const PASSED_MAX: u32 = 64;
 
-/// Where a flow goes in a ring where others wait.
+/// Place of a flow in a ring in which others wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     First,
     Second,
-    /// Behind all but those who had a turn of the last so many.
+    /// Before the flows at the end whose last turn is less than this number of turns ago.
     Behind(u32),
 }
 
@@ -26,10 +26,10 @@ pub(super) struct Ring {
     /// First flow, or none.
     pub first: FlowSlot,
     pub waiting: u32,
-    /// At the last look its first flow was held up by what both rings share, not by its direction
-    /// of the link.
+    /// Whether its first flow, when last examined, was delayed by a limit that both rings share,
+    /// not by its direction of the link.
     pub by_common_limit: bool,
-    /// When its first flow may go, as of the last look.
+    /// Time at which its first flow may continue, as of the last examination.
     pub opens_at: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ impl Ring {
     pub const EMPTY: Self =
         Self { first: FlowSlot::NONE, waiting: 0, by_common_limit: false, opens_at: None };
 
-    /// Puts a flow in; `round_robin` ended so far.
+    /// Adds a flow. `turns` is the number of turns that have ended so far.
     pub fn enter(&mut self, flows: &mut Flows, flow: FlowSlot, place: Place, turns: u32) {
         self.waiting += 1;
         if self.first.is_none() {
@@ -63,7 +63,7 @@ impl Ring {
         }
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub fn leave(&mut self, flows: &mut Flows, flow: FlowSlot) {
         self.waiting -= 1;
         unlink(&mut self.first, flows, flow);
@@ -90,7 +90,7 @@ fn insert_after(before: FlowSlot, flows: &mut Flows, flow: FlowSlot) {
     flows[flow].previous = before;
 }
 
-/// Takes a flow out of the ring it is in.
+/// Removes a flow from its ring.
 pub(crate) fn unlink(first: &mut FlowSlot, flows: &mut Flows, flow: FlowSlot) {
     let Flow { next, previous, .. } = flows[flow];
     if next == flow {

@@ -1,39 +1,40 @@
-//! How much of a device is kept free of large requests while urgent ones come: at first the last
-//! channel, and more if that turns out not to be enough.
+//! Number of channels of a device that large requests leave free while urgent ones arrive: at first
+//! one, and more if that is not enough.
 //!
-//! How many channels a device has is found from the outside, one more or less, and one less is
-//! enough for an urgent request to wait for a large one after all. So it is watched: where urgent
+//! The number of channels is measured from the outside, with an error of one; one channel too few
+//! is enough to make an urgent request wait for a large one. So the result is checked: if urgent
 //! requests take much longer than the fastest of them lately, one more channel is kept free, up to
-//! half of them; after a long time in which they did not, one less is tried.
+//! half of them; after a long time without such requests, one less is tried.
 
 use crate::time::Duration;
 
-/// Fractions of a part.
+/// Fractions in which parts are given.
 const ONE: u64 = 1_024;
 
-/// An urgent request is late that took more than so many times what the fastest took, or what one
-/// takes by the model, if that is more.
+/// An urgent request is late if it takes more than this multiple of the fastest one's time, or of
+/// the model's time, if that is longer.
 const LATE_TIMES: u64 = 2;
 
-/// Urgent requests are looked at in runs of so many.
+/// Number of urgent requests in a run, after which the count of late ones starts anew.
 const RUN: u32 = 64;
 
-/// So many late ones in a run are one too many.
+/// Number of late requests in a run from which one more channel is kept free.
 const LATE_MAX: u32 = 2;
 
-/// After so many runs without, one channel less is kept free.
+/// Number of runs without that, after which one channel less is kept free.
 const CALM_RUNS: u32 = 16;
 
-/// The fastest is forgotten by this part with each that is slower.
+/// Each request makes the fastest time longer by one part in this number, so that an old one is
+/// forgotten.
 const FORGET: u64 = 512;
 
-/// See the module's text.
+/// State of the free channels; see the module's text.
 #[derive(Debug)]
 pub(crate) struct Spare {
     channels: u32,
-    /// Requests that may be in flight once a large one is added.
+    /// Maximum number of requests in flight once a large one is added.
     most: u32,
-    /// What other schedulers of the device found.
+    /// Such a maximum of other schedulers of the device.
     others_most: u32,
     fastest_ns: u64,
     seen: u32,
@@ -55,28 +56,29 @@ impl Spare {
         }
     }
 
-    /// Requests that may be in flight on the whole device once a large one is added, as found here.
+    /// Returns the maximum number of requests in flight on the whole device once a large one is
+    /// added, by this scheduler's estimate.
     pub const fn most(&self) -> u32 {
         self.most
     }
 
-    /// Notes what other schedulers of the device found, whose urgent requests come, too.
+    /// Sets the maximum of other schedulers of the device with urgent requests.
     pub fn set_others(&mut self, most: Option<u32>) {
         self.others_most = most.unwrap_or(u32::MAX);
     }
 
-    /// Whether there is room for an urgent request if a large one is added to so many in flight,
-    /// for a scheduler that has `part` 1,024ths of the device. Where that is less than two channels
-    /// none is kept free.
+    /// Returns whether there is room for an urgent request if a large one is added to `in_flight`
+    /// requests, for a scheduler with `part` 1,024ths of the device. If that is less than two
+    /// channels, none is kept free.
     pub fn is_left(&self, in_flight: u32, part: u64) -> bool {
         let most = u64::from(self.most.min(self.others_most)) * part / ONE;
         u64::from(self.channels) * part / ONE < 2 || u64::from(in_flight) < most.max(1)
     }
 
-    /// Learns from an urgent request: what it took, and what one like it takes by the model.
+    /// Updates the estimate with an urgent request: its service time, and its time by the model.
     pub fn learn(&mut self, service: Duration, expected_ns: u64) {
-        // What is slow for good is no reason to keep anybody waiting, nor is what a device gives or
-        // takes of its own accord.
+        // A device that is always slow is no reason to delay large requests, nor is one whose speed
+        // varies by itself.
         self.fastest_ns = self.fastest_ns.min(service.ns);
         self.seen += 1;
         if service.ns > LATE_TIMES.saturating_mul(self.fastest_ns.max(expected_ns)) {

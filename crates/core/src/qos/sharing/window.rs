@@ -1,47 +1,47 @@
-//! How much may be in flight at a device, and what its requests really cost: learnt from
-//! completions alone, so that it is simulated as it is deployed.
+//! Limits the requests in flight at a device, and estimates their real cost: from completions
+//! alone, so that the simulation runs the deployed code.
 
 use super::model::{DeviceModel, Window};
 use crate::time::{Duration, Instant};
 
-/// How often the window is looked at.
+/// Interval at which the window adapts.
 const PERIOD: Duration = Duration::from_ms(10);
 
-/// Requests up to this length are the small ones whose latency the window is for.
+/// Requests up to this length are small; the window is adapted for their latency.
 pub(crate) const SMALL_BYTES_MAX: u32 = 16 << 10;
 
-/// Fewer small requests in a period than this say nothing.
+/// Minimum number of small requests in a period for an adaptation.
 const SMALL_MIN: u32 = 20;
 
-/// Fractions of a slot that are counted.
+/// Fractions in which slots are counted.
 const PER_SLOT: u64 = 1_024;
 
 /// Fractions of one in the corrections.
 const ONE: u64 = 1_024;
 
-/// A new observation counts one part in so many.
+/// A new observation has a weight of one part in this number.
 const SMOOTHING: u64 = 64;
 
-/// Channel time that is in flight, and how much of it may be.
+/// Channel time in flight, and its limit.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     channels: u64,
-    /// The part of the device that is this scheduler's, in 1,024ths.
+    /// This scheduler's part of the device, in 1,024ths.
     part: u64,
-    /// Requests that other schedulers of the device have in flight, as far as is known.
+    /// Requests that other schedulers of the device have in flight, as last reported.
     others: u32,
     rule: Window,
-    /// In 1,024ths of a slot.
+    /// The window, in 1,024ths of a slot.
     slots: u64,
     /// The narrowest window of the other schedulers, likewise.
     slots_max: u64,
-    /// Cost of a slot: the smoothed mean of what is dispatched, in 1,024ths of a nanosecond.
+    /// Cost of a slot: the smoothed mean of dispatched requests, in 1,024ths of a nanosecond.
     slot_ns: u64,
-    /// Channel time of those in flight that are not long, and of those that are.
+    /// Channel time in flight of requests that are not long, and of long ones.
     short_ns: u64,
     long_ns: u64,
     requests: u32,
-    /// How many of them are long.
+    /// Number of long requests in flight.
     long: u32,
     period_end: Instant,
     small: u32,
@@ -72,7 +72,7 @@ impl InFlight {
         in_flight
     }
 
-    /// Puts another model in force. The window starts anew; what is in flight stays.
+    /// Applies another model. The window starts anew; requests in flight stay.
     pub fn set_model(&mut self, model: &DeviceModel) {
         self.channels = u64::from(model.channels.max(1));
         self.rule = model.window;
@@ -83,9 +83,9 @@ impl InFlight {
             };
     }
 
-    /// Whether a request of `cost_ns` may go. One that finds a channel free keeps nobody waiting
-    /// who is there, however long it takes; without that a request larger than the window would
-    /// have to wait until nothing else is in flight, and all others until it is done.
+    /// Returns whether a request of `cost_ns` may be dispatched. If a channel is free, it delays no
+    /// request in flight, however long it takes; without this rule, a request larger than the
+    /// window would have to wait until nothing else is in flight, and all others until it is done.
     pub fn has_room_for(&self, cost_ns: u64) -> bool {
         let channels = self.own_channels();
         if u64::from(self.requests) < channels {
@@ -98,28 +98,28 @@ impl InFlight {
         counted_ns.saturating_add(cost_ns.min(channel_ns)) <= window_ns
     }
 
-    /// Whether a request takes longer than a channel's part of the window. It counts as much as
-    /// that and no more, because it takes one channel only, for however long: if it counted in
-    /// full, one that takes longer than the whole window would hold up everybody until it is done,
-    /// reservations, too.
+    /// Returns whether a request takes longer than a channel's part of the window. It counts as
+    /// that part and no more, because it occupies one channel only: if it counted in full, a
+    /// request longer than the whole window would delay all others until it is done, reserved ones,
+    /// too.
     fn is_long(&self, cost_ns: u64) -> bool {
         cost_ns.saturating_mul(self.own_channels()) > self.window_ns()
     }
 
-    /// Channels that are this scheduler's, at least one. More than a quarter of one counts as one:
-    /// schedulers that all keep to less than their part would leave channels to nobody, and the
+    /// Returns this scheduler's number of channels, at least one. More than a quarter of a channel
+    /// counts as one: if all schedulers rounded down, channels would be left unused, and the
     /// reservations were sold for all of them.
     fn own_channels(&self) -> u64 {
         let channels = self.channels.min(self.bounded_slots() / PER_SLOT);
         ((channels * self.part + ONE - ONE / 4 - 1) / ONE).max(1)
     }
 
-    /// This scheduler's part of the device, in 1,024ths.
+    /// Returns this scheduler's part of the device, in 1,024ths.
     pub const fn part(&self) -> u64 {
         self.part
     }
 
-    /// The window in nanoseconds of channel time.
+    /// Returns the window in nanoseconds of channel time.
     pub fn window_ns(&self) -> u64 {
         let whole = (self.bounded_slots() / 32).saturating_mul(self.slot_ns / 32)
             / (PER_SLOT / 32)
@@ -127,28 +127,29 @@ impl InFlight {
         whole / ONE * self.part + whole % ONE * self.part / ONE
     }
 
-    /// Gives this scheduler a part of the device, in thousandths; others have the rest.
+    /// Sets this scheduler's part of the device, in thousandths; others have the rest.
     pub fn set_part(&mut self, per_mille: u32) {
         self.part = (u64::from(per_mille.min(1_000)) * ONE).div_ceil(1_000).max(1);
     }
 
-    /// Notes what the other schedulers of the device do: their requests in flight, and the
-    /// narrowest of their windows. A core that finds the device crowded finds it so because of all,
-    /// so all keep to that window: or one whose own requests are quick would crowd out the others.
+    /// Sets the use of the device by other schedulers: their requests in flight, and the narrowest
+    /// of their windows. The device is crowded by all of them, so all keep to that window:
+    /// otherwise a scheduler with fast requests would crowd out the others.
     pub fn set_others(&mut self, in_flight: u32, slots_max: Option<u32>) {
         self.others = in_flight;
         self.slots_max = slots_max.map_or(u64::MAX, |slots| u64::from(slots) * PER_SLOT);
     }
 
-    /// How many requests share a channel, in 1,024ths and at least one, with so many of this
-    /// scheduler's in flight.
+    /// Returns how many requests share a channel, in 1,024ths and at least one, with this number of
+    /// this scheduler's in flight.
     pub fn crowding(&self, in_flight: u32) -> u64 {
         let requests = u64::from(in_flight.saturating_add(self.others));
-        // Most of the time there are channels enough: then without the division.
+        // Usually there are channels enough: then the division is skipped.
         if requests <= self.channels { ONE } else { requests * ONE / self.channels }
     }
 
-    /// The window in whole requests of the present mean cost, as this scheduler found it.
+    /// Returns the window in whole requests of the present mean cost, by this scheduler's own
+    /// estimate.
     pub const fn slots(&self) -> u64 {
         self.slots / PER_SLOT
     }
@@ -165,8 +166,8 @@ impl InFlight {
         self.requests
     }
 
-    /// Asserts that the sums are those of what is in flight, each with its cost and whether it is a
-    /// long one.
+    /// Asserts that the sums are those of the requests in flight, each with its cost and whether it
+    /// is a long one.
     ///
     /// # Panics
     /// If they are not.
@@ -182,7 +183,8 @@ impl InFlight {
         assert_eq!(kept, (requests, long, short_ns, long_ns), "in flight: kept, and added up");
     }
 
-    /// A request goes. Returns whether it is a long one, which its completion must say.
+    /// Records the dispatch of a request. Returns whether it is a long one, which its completion
+    /// must state.
     pub fn dispatched(&mut self, cost_ns: u64) -> bool {
         let is_long = self.is_long(cost_ns);
         self.long += u32::from(is_long);
@@ -194,13 +196,13 @@ impl InFlight {
         is_long
     }
 
-    /// Notes that somebody could have gone, had there been room.
+    /// Records that a request could have been dispatched, had there been room.
     pub const fn wanted(&mut self) {
         self.somebody_waited = true;
     }
 
-    /// A request is done, which was charged so much, as a long one or not; `small` is how long a
-    /// small one took.
+    /// Records the completion of a request with its charged cost, and whether it was a long one;
+    /// `small` is the service time of a small one.
     #[inline]
     pub fn completed(
         &mut self,
@@ -229,7 +231,8 @@ impl InFlight {
             if self.small_late * 100 > self.small {
                 self.slots -= self.slots / 10;
             } else if self.somebody_waited {
-                // What was never tried says nothing: not far beyond what the others allow.
+                // A size that was never reached is no evidence: the window grows from the size that
+                // the others allow.
                 self.slots = self.bounded_slots() + PER_SLOT;
             }
             let channels = self.channels * PER_SLOT;
@@ -241,18 +244,18 @@ impl InFlight {
     }
 }
 
-/// What requests of one kind really take, beside what the model says.
+/// Real cost of requests of one kind, relative to the model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction {
-    /// Observed by predicted, in 1,024ths.
+    /// Observed by predicted time, in 1,024ths.
     ratio: u64,
 }
 
 impl Correction {
     pub const NONE: Self = Self { ratio: ONE };
 
-    /// Learns from one request: what the model predicted and what it took. `crowding` is how many
-    /// requests shared a channel, in 1,024ths and at least one.
+    /// Updates the ratio with one request: its time by the model, and its service time. `crowding`
+    /// is the number of requests that shared a channel, in 1,024ths and at least one.
     pub fn learn(&mut self, predicted_ns: u64, service: Duration, crowding: u64) {
         let expected = predicted_ns.saturating_mul(crowding.max(ONE)) / ONE;
         let observed = (service.ns.saturating_mul(ONE) / expected.max(1)).min(64 * ONE);
@@ -260,12 +263,12 @@ impl Correction {
         self.ratio = ratio.clamp(ONE / 2, 8 * ONE);
     }
 
-    /// The corrected cost.
+    /// Returns the corrected cost.
     pub const fn apply(self, ns: u64) -> u64 {
         ns.saturating_mul(self.ratio) / ONE
     }
 
-    /// Observed by predicted, in thousandths.
+    /// Returns observed by predicted time, in thousandths.
     pub const fn per_mille(self) -> u64 {
         self.ratio * 1_000 / ONE
     }
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!((window.crowding(16), window.crowding(64)), (ONE, 2 * ONE));
         window.set_part(250);
         assert!(window.window_ns().abs_diff(whole / 4) <= 1);
-        // However small the part, an idle device takes any request.
+        // An idle device takes any request, with any part.
         window.set_part(0);
         assert!(window.has_room_for(whole));
         window.set_part(1_000);

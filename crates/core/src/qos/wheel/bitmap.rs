@@ -1,7 +1,7 @@
 //! The occupied slots of one level of the wheel.
 
-/// Which of up to 64 x 64 slots are occupied, with a summary word so that the next one is found
-/// without a walk.
+/// Marks the occupied slots among up to 64 x 64, with a summary word to find the next one without a
+/// loop.
 #[derive(Debug)]
 pub(super) struct Bitmap<const WORDS: usize> {
     summary: u64,
@@ -22,10 +22,10 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         self.words[usize::from(slot / 64)] >> (slot % 64) & 1 == 1
     }
 
-    /// How many slots are occupied.
+    /// Returns the number of occupied slots.
     ///
     /// # Panics
-    /// If the summary does not mark exactly the words that mark something.
+    /// If the summary does not mark exactly the words with occupied slots.
     pub fn count(&self) -> usize {
         let mut count = 0;
         for (word, bits) in self.words.iter().enumerate() {
@@ -48,7 +48,7 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         }
     }
 
-    /// The first occupied slot at or after `slot`, around the corner if need be.
+    /// Returns the first occupied slot at or after `slot`, else the first one from the beginning.
     pub fn next_from(&self, slot: u16) -> Option<u16> {
         if self.summary == 0 {
             return None;
@@ -59,7 +59,8 @@ impl<const WORDS: usize> Bitmap<WORDS> {
             return Some(word * 64 + trailing_zeros(rest));
         }
         let after = self.summary & u64::MAX.checked_shl(u32::from(word) + 1).unwrap_or(0);
-        // No word after this one: around the corner, where this word's own low bits come last.
+        // No word after this one: start from the beginning, where this word's own low bits come
+        // last.
         let word = trailing_zeros(if after == 0 { self.summary } else { after });
         Some(word * 64 + trailing_zeros(self.words[usize::from(word)]))
     }

@@ -1,18 +1,19 @@
-//! What holds of a wheel between any two calls: of the whole, and of what one change touches.
+//! Conditions that hold between any two calls of a wheel: of all its state, and of the part that
+//! one change touches.
 //!
-//! The whole costs a look at every list's head and every entry, so a property test asks for it
-//! after each step, and a scheduler in a debug build now and then. The parts that a change touches
-//! are checked after every change in debug builds.
+//! A check of all state visits each list's head and each entry, so a property test does it after
+//! each step, and a scheduler in a debug build from time to time. The parts that a change touches
+//! are checked after each change in debug builds.
 
 use super::{LIST_DUE, Link, NEAR_LISTS, NOWHERE, Wheel};
 use crate::qos::slots::TimerSlot;
 
 impl Wheel {
-    /// Asserts that every list is a ring of entries that say they are in it, that no entry says so
-    /// of a list it is not in, and that the bitmaps mark exactly the lists with entries.
+    /// Asserts that each list is a ring of exactly the entries that name it, and that the bitmaps
+    /// mark exactly the lists with entries.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If one of these does not hold.
     pub fn invariants(&self) {
         let (near, far) = self.heads.split_at(usize::from(NEAR_LISTS));
         let headed = |lists: &[TimerSlot]| lists.iter().filter(|head| !head.is_none()).count();
@@ -30,7 +31,7 @@ impl Wheel {
         assert_eq!(listed, linked, "entries that say they are in a list, and that lists have");
     }
 
-    /// Follows a list once around; returns how many entries it has.
+    /// Follows a list once around. Returns the number of its entries.
     fn walk(&self, list: u16, head: TimerSlot) -> usize {
         let (mut entry, mut length) = (head, 0);
         loop {
@@ -48,7 +49,7 @@ impl Wheel {
         }
     }
 
-    /// Asserts what holds of one list, whatever its length.
+    /// Asserts the conditions of one list that do not depend on its length.
     fn check_list(&self, list: u16) {
         let head = self.heads[usize::from(list)];
         let is_marked = match list {
@@ -62,7 +63,7 @@ impl Wheel {
         }
     }
 
-    /// Asserts what holds of a list and of one of its entries.
+    /// Asserts the conditions of a list and of one of its entries.
     fn check(&self, list: u16, entry: TimerSlot) {
         self.check_list(list);
         let Link { next, previous, list: said, .. } = self.links[entry];
@@ -71,7 +72,7 @@ impl Wheel {
         assert_eq!(self.links[previous].next, entry, "the one after {previous:?}");
     }
 
-    /// The same after a change, in debug builds.
+    /// Checks a list and its entry after a change, in debug builds.
     #[inline]
     pub(super) fn check_touched(&self, list: u16, entry: TimerSlot) {
         if cfg!(debug_assertions) {
@@ -79,7 +80,7 @@ impl Wheel {
         }
     }
 
-    /// The same after an entry has left a list, of which something may be left.
+    /// Checks a list after an entry has left it, in debug builds.
     #[inline]
     pub(super) fn check_without(&self, list: u16) {
         if cfg!(debug_assertions) {

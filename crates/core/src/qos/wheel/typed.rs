@@ -1,4 +1,4 @@
-//! A wheel whose entries are named by the places of what they are for.
+//! A wheel whose entries are named by the slots for which they are.
 
 use core::marker::PhantomData;
 
@@ -7,8 +7,8 @@ use crate::qos::phase::Phase;
 use crate::qos::slots::{Slot, TimerSlot};
 use crate::time::Instant;
 
-/// A [`Wheel`] with an entry for each place of a table, under the same number. There is one wheel
-/// in the program whatever it is for: each method calls the wheel's own.
+/// A [`Wheel`] with an entry for each slot of a table, under the same number. The program has the
+/// code of one wheel only: each method calls the wheel's own.
 #[derive(Debug)]
 pub(crate) struct WheelOf<S> {
     wheel: Wheel,

@@ -1,49 +1,48 @@
-//! Whether a device still is what it was when it was calibrated: what requests take beside what
-//! they were predicted to take. When it became slower, less may be sold, at once and loudly; when
-//! it recovers, more may be sold again, but not before that has lasted. What nobody uses shows
-//! nothing: what was seen of it is believed less and less, until it is what it was; if it is not,
-//! the first seconds of use show it again.
+//! Compares a device with its calibration: the service times of requests with their predictions. If
+//! the device has become slower, less may be sold, at once and with a log line; if it recovers,
+//! more may be sold again, after that has lasted for a while. An unused device gives no evidence:
+//! its last slow rating decays until it counts as calibrated; if it is still slow, the first
+//! seconds of use show it again.
 
 use core::fmt;
 
 use super::super::model::{DeviceFloor, PPM};
 use crate::time::{Duration, Instant};
 
-/// Drift is judged once in so long, if enough requests ended.
+/// Length of a period after which drift is judged, if enough requests ended.
 pub const PERIOD: Duration = Duration::from_secs(1);
 
-/// Fewer requests than this say nothing: the period goes on.
+/// Minimum number of requests for a judgement: with fewer the period continues.
 pub const REQUESTS_MIN: u32 = 256;
 
-/// Up to here a device is what it was: an interrupt that comes late and a length that is off the
-/// fitted line are no drift. In millionths, as all ratios here.
+/// Ratio up to which a device counts as calibrated: late interrupts and lengths beside the fitted
+/// line are no drift. In millionths, as all ratios here.
 pub const STEADY_PPM: u32 = 1_200_000;
 
-/// What may be sold changes in steps of this, so that it does not change with every breath.
+/// Step in which the sold part changes, so that small variations do not change it.
 pub const STEP_PPM: u32 = 50_000;
 
-/// Something may always be sold; a device that delivers a tenth of what was measured is broken, and
-/// the log says so every time it gets worse.
+/// Minimum part that may be sold; a device that delivers a tenth of its calibration is broken, and
+/// each further decrease is logged.
 pub const SOLD_MIN_PPM: u32 = 100_000;
 
-/// More may be sold after so many periods in a row in which it could have been.
+/// Number of periods in a row in which more could have been sold after which more may be sold.
 pub const CALM_PERIODS: u32 = 30;
 
-/// A device of which nothing was judged for so long has rested: that counts as a period in which it
-/// was what it was.
+/// A device without a judgement for this time has rested: that counts as a period as calibrated.
 pub const REST: Duration = Duration::from_secs(10);
 
-/// A new period counts one part in so many.
+/// A new period has a weight of one part in this number.
 const SMOOTHING: u64 = 4;
 
-/// One request counts for at most this multiple of what was expected: a stall in which little was
-/// under way is a stall, and no drift.
+/// Maximum multiple of its expected time that one request counts: a stall with few requests in
+/// flight is no drift.
 const REQUEST_MAX: u64 = 8;
 
-/// How long a request should take that needs `predicted_ns` of one of `channels` channels, where
-/// `others` are at the device when it gets there that need `others_ns` together: those for which
-/// there is no channel are served before it. Where requests differ, what they need counts and not
-/// their number, or a small one would be expected to wait for large ones as for its like.
+/// Returns the expected service time of a request that needs `predicted_ns` of one of `channels`
+/// channels, if `others` requests are at the device before it, which need `others_ns` together:
+/// those for which there is no channel are served first. The requests' needs count and not only
+/// their number; otherwise a small one would be expected to wait for large ones as for small ones.
 #[must_use]
 pub const fn expected_ns(predicted_ns: u64, (others, others_ns): (u32, u64), channels: u32) -> u64 {
     let channels = if channels == 0 { 1 } else { channels };
@@ -55,13 +54,13 @@ pub const fn expected_ns(predicted_ns: u64, (others, others_ns): (u32, u64), cha
     predicted_ns.saturating_add(wait_ns)
 }
 
-/// `u64::from`, which is not const.
+/// Does the same as `u64::from`, which is not const.
 const fn widen(value: u32) -> u64 {
     let [a, b, c, d] = value.to_le_bytes();
     u64::from_le_bytes([a, b, c, d, 0, 0, 0, 0])
 }
 
-/// See the module's text.
+/// The drift of one device; see the module's text.
 #[derive(Clone, Debug)]
 pub struct Drift {
     period_end: Instant,
@@ -71,20 +70,20 @@ pub struct Drift {
     ratio_ppm: u64,
     sold_ppm: u32,
     calm_periods: u32,
-    /// When it was judged last, or had rested.
+    /// Time of the last judgement or rest.
     judged_at: Instant,
 }
 
-/// What may be sold has changed.
+/// A change of the part that may be sold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DriftChange {
     /// Observed by predicted time, smoothed, in millionths.
     pub ratio_ppm: u64,
-    /// What could be sold of the calibrated floor until now, in millionths.
+    /// Part of the calibrated floor that could be sold until now, in millionths.
     pub before_ppm: u32,
-    /// What may be sold of it from now on.
+    /// Part of it that may be sold from now on, in millionths.
     pub sold_ppm: u32,
-    /// Nothing was seen of it for a while: the ratio is what is still believed.
+    /// Whether the device has had no judgement for a while, so that the ratio is a decayed one.
     pub has_rested: bool,
 }
 
@@ -107,7 +106,7 @@ impl fmt::Display for DriftChange {
 }
 
 impl Drift {
-    /// A device that is what it was.
+    /// Creates the state of a device as calibrated.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -122,8 +121,8 @@ impl Drift {
         }
     }
 
-    /// A request is done that should have taken [`expected_ns`] and took `service`. Returns when
-    /// what may be sold changes.
+    /// Records a request with this [`expected_ns`] and the service time `service`. Returns a change
+    /// of the part that may be sold.
     pub fn completed(
         &mut self,
         now: Instant,
@@ -147,14 +146,15 @@ impl Drift {
         self.judge(false)
     }
 
-    /// When to call [`Drift::rest`], unless requests are judged before; `None` where that would
-    /// change nothing.
+    /// Returns when to call [`Drift::rest`], unless requests are judged before; `None` if that
+    /// would change nothing.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         (self.sold_ppm < PPM).then_some(self.judged_at + REST)
     }
 
-    /// Takes note that time has passed. Returns when what may be sold changes.
+    /// Lets a slow rating decay if the device has rested by `now`. Returns a change of the part
+    /// that may be sold.
     pub fn rest(&mut self, now: Instant) -> Option<DriftChange> {
         if self.poll_timeout().is_none_or(|at| now < at) {
             return None;
@@ -164,19 +164,19 @@ impl Drift {
         self.judge(true)
     }
 
-    /// Observed by predicted time, smoothed, in millionths.
+    /// Returns observed by predicted time, smoothed, in millionths.
     #[must_use]
     pub const fn ratio_ppm(&self) -> u64 {
         self.ratio_ppm
     }
 
-    /// What may be sold of the calibrated floor, in millionths.
+    /// Returns the part of the calibrated floor that may be sold, in millionths.
     #[must_use]
     pub const fn sold_ppm(&self) -> u32 {
         self.sold_ppm
     }
 
-    /// The floor that may be sold of, where `calibrated` was measured.
+    /// Returns the floor for sale of a device with the floor `calibrated` at its calibration.
     #[must_use]
     pub fn floor(&self, calibrated: &DeviceFloor) -> DeviceFloor {
         calibrated.part(self.sold_ppm)
@@ -203,7 +203,8 @@ impl Drift {
     }
 }
 
-/// What may be sold of a floor whose device takes so many millionths of the time it took.
+/// Returns the part that may be sold, in millionths, of a device whose requests take `ratio_ppm`
+/// millionths of their calibrated time.
 fn sellable_ppm(ratio_ppm: u64) -> u32 {
     if ratio_ppm <= u64::from(STEADY_PPM) {
         return PPM;

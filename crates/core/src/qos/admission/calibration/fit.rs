@@ -3,38 +3,38 @@
 use super::super::model::{LinearCost, PPM};
 use crate::time::Duration;
 
-/// Points a fit takes at most; the sums below have room for as many.
+/// Maximum number of points of a fit; the sums below have room for as many.
 pub const POINTS_MAX: usize = 64;
 
 /// Fixed-point one of the weights. Sums of [`POINTS_MAX`] products stay below 2^62, their products
 /// below 2^124.
 const ONE: u128 = 1 << 28;
 
-/// Bits behind the point of the solutions.
+/// Bits behind the binary point of the solutions.
 const BITS: u32 = 20;
 
-/// What requests of one length take.
+/// Cost of requests of one length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Picoseconds; 0 counts as 1.
+    /// Time in picoseconds; 0 counts as 1.
     pub ps: u64,
 }
 
-/// A line, and how far it is off.
+/// A line, and its error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fit {
-    /// The line: neither part is negative.
+    /// The line: neither coefficient is negative.
     pub cost: LinearCost,
     /// The largest relative distance of a point from the line, in millionths of the point.
     pub off_ppm: u32,
 }
 
-/// The line whose relative errors have the least sum of squares, among those that neither begin nor
-/// fall below zero. Relative, because a request of 4 KiB is sold as exactly as one of 256 KiB;
-/// squares of nanoseconds would see the long ones only. `None` without points; those after
-/// [`POINTS_MAX`] are not looked at.
+/// Returns the line whose relative errors have the least sum of squares, among those with
+/// non-negative coefficients. Relative, because a request of 4 KiB is sold as exactly as one of 256
+/// KiB; squares of nanoseconds would favour the long ones. Returns `None` without points; points
+/// after [`POINTS_MAX`] are ignored.
 #[must_use]
 pub fn fit(points: &[Point]) -> Option<Fit> {
     let points = points.get(..POINTS_MAX).unwrap_or(points);
@@ -42,7 +42,7 @@ pub fn fit(points: &[Point]) -> Option<Fit> {
     let longest = points.iter().map(|point| point.length).max()?.max(1);
     let sums = Sums::of(points, least_ps, longest);
     let (base, slope) = sums.solve();
-    // From units of the least cost, and of it over the longest length, to picoseconds.
+    // Converts units of the least cost, and of it over the longest length, to picoseconds.
     let ps = |solution: i128, over: u32| {
         let scaled = solution.saturating_mul(i128::from(least_ps)) / i128::from(over);
         u128::try_from(scaled >> BITS).unwrap_or(0)
@@ -61,9 +61,8 @@ fn off_ppm(cost: LinearCost, point: &Point) -> u32 {
     u32::try_from(difference * u128::from(PPM) / measured).unwrap_or(u32::MAX)
 }
 
-/// With each point divided by its own cost y, the line `base + slope x = y` becomes
-/// `base u + slope v = 1` where `u = 1 / y` and `v = x / y`. These are the sums of the normal
-/// equations of that.
+/// Sums of the normal equations. With each point divided by its own cost y, the line `base + slope
+/// x = y` becomes `base u + slope v = 1` where `u = 1 / y` and `v = x / y`.
 struct Sums {
     uu: i128,
     uv: i128,
@@ -90,12 +89,12 @@ impl Sums {
         sums
     }
 
-    /// Base and slope, with [`BITS`] bits behind the point.
+    /// Returns base and slope, with [`BITS`] bits behind the binary point.
     fn solve(&self) -> (i128, i128) {
         let Self { uu, uv, vv, u, v } = *self;
         let quotient = |above: i128, below: i128| above / (below >> BITS).max(1);
         let determinant = uu * vv - uv * uv;
-        // One length only, or as good as that: there is no slope to be seen.
+        // All lengths are equal, or nearly so: the slope is undetermined.
         if determinant >> (2 * BITS) == 0 {
             return (quotient(u, uu), 0);
         }
@@ -103,7 +102,7 @@ impl Sums {
         let slope = quotient(uu * v - uv * u, determinant);
         match (base < 0, slope < 0) {
             (false, false) => (base, slope),
-            // The best line that begins at zero; or, below, that is level.
+            // The best line through zero; or, below, the best level one.
             (true, _) => (0, quotient(v, vv)),
             (false, true) => (quotient(u, uu), 0),
         }

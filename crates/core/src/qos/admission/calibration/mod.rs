@@ -1,6 +1,5 @@
-//! From what was measured to what may be sold. A calibration measures counts and times; what they
-//! mean is decided here, by pure functions, so that a record that was written years ago still says
-//! what it said:
+//! Derives the capacity for sale from measurements. A calibration measures counts and times; pure
+//! functions here interpret them, so that a record from years ago still has the same result:
 //!
 //! ```text
 //! Measurements ─▶ Calibration ─▶ DeviceModel           for the scheduler
@@ -9,9 +8,9 @@
 //! ```
 //!
 //! *Channels* are the requests that must be in flight to keep the device busy: by Little's law, the
-//! most reads per second times what one takes alone. What a request takes of them is read off the
-//! rate of many, not off the latency of one, so that channels divided by cost is exactly what was
-//! delivered, whatever of the latency was not the device's.
+//! highest rate of reads times the latency of one alone. The channel time of a request is derived
+//! from the rate of many, not from the latency of one, so that channels divided by cost is exactly
+//! the delivered rate, whatever part of the latency was not the device's.
 
 pub mod drift;
 pub mod fit;
@@ -29,35 +28,35 @@ use crate::qos::sharing::{DeviceModel, OperationCost, Window};
 use crate::time::Duration;
 use fit::{Fit, Point, fit};
 
-/// Channels a calibration finds at most.
+/// Maximum number of channels of a calibration.
 pub const CHANNELS_MAX: u32 = 1_024;
 
-/// The p99 that may be given, in milliseconds: the least of them at which most of what the device
-/// can do is there.
+/// Possible p99 targets, in milliseconds: the result is the least one within which the device
+/// delivers most of its maximum.
 pub const TARGETS_MS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
-/// "Most of what the device can do".
+/// "Most of its maximum", in millionths.
 const MOST_PPM: u64 = 900_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How fast requests of one kind went.
+/// Measured rate of requests of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// Bytes of each.
+    /// Length of each, in bytes.
     pub length: u32,
-    /// Requests in flight all the time.
+    /// Constant number of requests in flight.
     pub depth: u32,
     /// Requests that ended.
     pub requests: u64,
-    /// In which time.
+    /// Time in which they ended.
     pub elapsed: Duration,
-    /// Time of cores that the whole process took meanwhile.
+    /// Core time that the whole process took meanwhile.
     pub cpu: Duration,
 }
 
 impl Rate {
-    /// Requests per second.
+    /// Returns the requests per second.
     #[must_use]
     pub fn per_second(&self) -> u64 {
         per_second(self.requests, self.elapsed)
@@ -72,13 +71,13 @@ fn per_second(requests: u64, elapsed: Duration) -> u64 {
 /// Load and latency: one point of the curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CurvePoint {
-    /// Requests in flight all the time.
+    /// Constant number of requests in flight.
     pub depth: u32,
     /// Requests of 16 KiB per second, half of them writes.
     pub per_second: u64,
-    /// Half of them took no longer.
+    /// Median latency.
     pub p50: Duration,
-    /// 99 of 100 took no longer.
+    /// Latency that 99 of 100 requests did not exceed.
     pub p99: Duration,
 }
 
@@ -89,20 +88,20 @@ pub struct MixedPart {
     pub reads: u64,
     /// Writes that ended.
     pub writes: u64,
-    /// In which time.
+    /// Time in which they ended.
     pub elapsed: Duration,
 }
 
-/// All that was measured.
+/// All measurements of a calibration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Measurements {
-    /// What a read of 16 KiB takes when it is alone: a quarter of them no longer.
+    /// Latency of a read of 16 KiB that is alone; the lower quartile.
     pub alone: Duration,
     /// Reads of 16 KiB at growing depths.
     pub depths: Vec<Rate>,
-    /// Reads of growing lengths, as many in flight as are useful.
+    /// Reads of growing lengths, with a useful number in flight.
     pub reads: Vec<Rate>,
-    /// Writes that use up what is fast only for a while, part after part.
+    /// Writes that use up caches and erased blocks, part after part.
     pub settling: Vec<MixedPart>,
     /// Writes of growing lengths, right after that.
     pub writes: Vec<Rate>,
@@ -113,13 +112,12 @@ pub struct Measurements {
 }
 
 impl Measurements {
-    /// Requests that must be in flight to keep the device busy: by Little's law, the most reads per
-    /// second times what one takes alone, rounded to whole ones. The second most, that is: beyond
-    /// the depth that suffices all rates are about the same, and one that stands out is a pause of
-    /// the machine that the device made up for.
-    ///
+    /// Returns the requests that must be in flight to keep the device busy: by Little's law, the
+    /// highest rate of reads times the latency of one alone, rounded to whole requests. It uses the
+    /// second highest rate: beyond a sufficient depth all rates are about equal, and a single high
+    /// one comes after a pause of the machine, for which the device made up.
     /// # Errors
-    /// When no read ended.
+    /// If no read ended.
     pub fn channels(&self) -> Result<u32, Unusable> {
         let mut rates: Vec<&Rate> = self.depths.iter().filter(|rate| rate.requests > 0).collect();
         rates.sort_by_key(|rate| Reverse(rate.per_second()));
@@ -130,8 +128,8 @@ impl Measurements {
         Ok(u32::try_from(twice.div_ceil(2)).unwrap_or(u32::MAX).clamp(1, CHANNELS_MAX))
     }
 
-    /// Whether lasting writes had found their rate: the last part is within a tenth of the one
-    /// before.
+    /// Returns whether lasting writes had reached a constant rate: the last part is within a tenth
+    /// of the one before.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let [.., before, last] = self.settling.as_slice() else { return false };
@@ -141,10 +139,10 @@ impl Measurements {
     }
 }
 
-/// Why measurements have no meaning.
+/// Reason why measurements have no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unusable {
-    /// What was not measured.
+    /// The missing measurement.
     pub missing: &'static str,
 }
 
@@ -154,30 +152,30 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// A device as calibration found it.
+/// Result of a calibration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Calibration {
     /// Requests that must be in flight to keep it busy.
     pub channels: u32,
     /// Channel time of requests.
     pub costs: Costs,
-    /// How far the costs are off what was measured at most, in millionths.
+    /// The largest deviation of the costs from the measurements, in millionths.
     pub off_ppm: u32,
-    /// Channel time that it delivers in every second of a lasting mixed load, within
-    /// [`Self::p99_target`]; in nanoseconds, never more than the channels have.
+    /// Channel time that it delivers in each second of a lasting mixed load, within
+    /// [`Self::p99_target`]; in nanoseconds, at most that of the channels.
     pub floor_ns_per_second: u64,
-    /// Time of cores that requests take on their way to the device and back: the store's part.
+    /// Core time that requests take on their way to the device and back: the store's part.
     pub cpu_costs: Costs,
-    /// What 99 of 100 mixed requests of 16 KiB keep to, when as much is asked for as the floor
-    /// gives. `None` if not even a second was kept.
+    /// Latency that 99 of 100 mixed requests of 16 KiB do not exceed at the floor's rate. `None` if
+    /// not even a second was kept.
     pub p99_target: Option<Duration>,
 }
 
 impl Calibration {
-    /// What the measurements mean.
+    /// Derives the result of measurements.
     ///
     /// # Errors
-    /// When something was not measured at all.
+    /// If a measurement is missing.
     pub fn of(measured: &Measurements) -> Result<Self, Unusable> {
         let channels = measured.channels()?;
         let reads = channel_costs(channels, &measured.reads, "no read")?;
@@ -203,21 +201,21 @@ impl Calibration {
         Ok(calibration)
     }
 
-    /// Channel time of the load that reservations are sold in: 16 KiB, half reads, half writes.
-    /// Rounded up, at least 1.
+    /// Returns the channel time of the load in which reservations are sold: 16 KiB, half reads,
+    /// half writes. Rounded up, at least 1 ns.
     #[must_use]
     pub fn mixed_ns(&self) -> u128 {
         let Costs { read, write } = self.costs;
         (read.ns(REFERENCE_BYTES) + write.ns(REFERENCE_BYTES)).div_ceil(2).max(1)
     }
 
-    /// Mixed requests of 16 KiB per second that the floor gives.
+    /// Returns the mixed requests of 16 KiB per second in the floor.
     #[must_use]
     pub fn mixed_per_second(&self) -> u64 {
         u64::try_from(u128::from(self.floor_ns_per_second) / self.mixed_ns()).unwrap_or(u64::MAX)
     }
 
-    /// The device as the scheduler must know it. Its window keeps small requests within the target.
+    /// Returns the device for the scheduler. Its window keeps small requests within the target.
     #[must_use]
     pub fn device_model(&self) -> DeviceModel {
         let cost = |LinearCost { base, byte_ps }: LinearCost| OperationCost { base, byte_ps };
@@ -230,14 +228,14 @@ impl Calibration {
         }
     }
 
-    /// The device as the ledger must know it.
+    /// Returns the device for the ledger.
     #[must_use]
     pub fn device_floor(&self) -> DeviceFloor {
         DeviceFloor { time_ns_per_second: self.floor_ns_per_second, costs: self.costs }
     }
 
-    /// The machine as the ledger must know it, with `cores` that serve. What its network carries is
-    /// not measured: that is not the store's.
+    /// Returns the machine for the ledger, with `cores` that serve. The capacity of its network is
+    /// not measured: it is not the store's.
     #[must_use]
     pub fn domain_floor(&self, cores: u16) -> DomainFloor {
         DomainFloor {
@@ -247,21 +245,21 @@ impl Calibration {
         }
     }
 
-    /// An empty ledger of this device, which sells `sold_share_ppm` of it.
+    /// Returns an empty ledger of this device, which sells `sold_share_ppm` of it.
     #[must_use]
     pub fn ledger(&self, cores: u16, sold_share_ppm: u32) -> Ledger {
         Ledger::new(self.device_floor(), self.domain_floor(cores), sold_share_ppm)
     }
 
-    /// The most mixed IOPS of 16 KiB that may be sold in all, if `sold_share_ppm` of it may.
+    /// Returns the mixed IOPS of 16 KiB that may be sold in all, if `sold_share_ppm` of it may.
     #[must_use]
     pub fn sells_up_to(&self, cores: u16, sold_share_ppm: u32) -> u32 {
         let ledger = self.ledger(cores, sold_share_ppm);
         ledger.per_second_max(VolumeId::from_bits(0), &Reservation::of_iops(0))
     }
 
-    /// The least channel time per second of any second of the lasting load; of all of it, if that
-    /// is no longer. Parts at the end that make no whole second count with the second before.
+    /// Returns the least channel time per second of any second of the lasting load; of all of it,
+    /// if that is shorter. Parts at the end that make no whole second count with the second before.
     fn lasting(&self, parts: &[MixedPart]) -> Option<u128> {
         let mut seconds: Vec<MixedPart> = Vec::new();
         for part in parts {
@@ -298,7 +296,7 @@ fn channel_costs(channels: u32, rates: &[Rate], missing: &'static str) -> Result
     fit(&points(rates, |rate| rate.elapsed, channels)).ok_or(Unusable { missing })
 }
 
-/// What a request of each length took of a time that `channels` had.
+/// Returns the time that a request of each length took of `channels` channels.
 fn points(rates: &[Rate], time: impl Fn(&Rate) -> Duration, channels: u32) -> Vec<Point> {
     let point = |rate: &Rate| {
         let ps = u128::from(time(rate).ns) * 1_000 * u128::from(channels);
@@ -308,8 +306,8 @@ fn points(rates: &[Rate], time: impl Fn(&Rate) -> Duration, channels: u32) -> Ve
     rates.iter().filter(|rate| rate.requests > 0).map(point).collect()
 }
 
-/// The least target within which most of what the curve shows at best is there, and how much that
-/// is.
+/// Returns the least target within which most of the curve's maximum is delivered, and the rate
+/// within it.
 fn target(curve: &[CurvePoint]) -> (Option<Duration>, Option<u64>) {
     let best = curve.iter().map(|point| point.per_second).max().unwrap_or(0);
     let most = u128::from(best) * u128::from(MOST_PPM) / u128::from(PPM);
