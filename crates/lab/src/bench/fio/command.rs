@@ -25,7 +25,7 @@ pub(super) fn arguments(jobs: &[Job], detail: Detail, log_prefixes: &[PathBuf]) 
         "--clocksource=clock_gettime",
         // Blocks are drawn with replacement; a map of visited blocks would cost memory and time.
         "--norandommap=1",
-        // Submission and completion latencies apart are two more logs that nobody reads.
+        // Separate logs of submission and completion latencies are not used here.
         "--disable_slat=1",
         "--disable_clat=1",
         "--lat_percentiles=1",

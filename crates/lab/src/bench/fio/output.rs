@@ -21,7 +21,7 @@ const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// The longest line we take apart; longer ones are remarks, and cut.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What is kept of the remarks.
+/// Bytes of remarks that are kept.
 const NOISE_BYTES_MAX: usize = 8 << 10;
 
 /// One whole document, or why there is none.
@@ -74,7 +74,8 @@ pub(super) fn frame(output: impl Read, sender: &SyncSender<Framed>) -> String {
                 }
             }
         }
-        // Nobody listens any more: keep reading, or fio would wait for room in the pipe.
+        // After the receiver has ended, reading continues: fio would otherwise block on a full
+        // pipe.
         if let Some(whole) = whole {
             let _ = sender.send(whole);
         }
@@ -108,7 +109,7 @@ fn totals(job: &Value, printed_unix_ms: Option<u64>) -> Option<Totals> {
     let at = |name: &str| heavier.pointer(&format!("/lat_ns/{name}")).and_then(Value::as_f64);
     let ns = |name: &str| at(name).unwrap_or(0.0).max(0.0).round() as u64;
     let runtime_ms = count(read, "runtime")?.max(count(write, "runtime")?);
-    // A job that has not run yet cannot tell when it began.
+    // A job that has not run yet has no start time.
     let began = |printed: u64| (runtime_ms > 0).then(|| printed.saturating_sub(runtime_ms));
     Some(Totals {
         ios: reads + writes,
@@ -148,7 +149,7 @@ impl Snapshot {
         }
     }
 
-    /// What happened since an earlier snapshot, per volume.
+    /// Returns the progress of each volume since an earlier snapshot.
     pub(super) fn since(&self, earlier: Option<&Self>, jobs: &[Job]) -> Vec<VolumeProgress> {
         let before = |index: usize| {
             let totals = earlier.and_then(|earlier| earlier.jobs.get(index));
@@ -171,7 +172,7 @@ impl Snapshot {
 }
 
 impl Totals {
-    /// Whether the job did anything; one that could not connect did not.
+    /// Returns whether the job did any I/O; one that could not connect did none.
     pub(super) fn ran(&self) -> bool {
         self.ios > 0
     }
