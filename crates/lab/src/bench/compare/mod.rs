@@ -28,7 +28,7 @@ use crate::{LabError, clock};
 use evenkeel_core::ids::VolumeId;
 use evenkeel_sim::workload::{Pattern, Workload};
 
-/// What tables call the server of [`floor`].
+/// The name of the server of [`floor`] in tables.
 pub const FLOOR: &str = "floor";
 
 /// The one volume of our own server.
@@ -40,7 +40,7 @@ const SIZE: PeerSize = PeerSize { mib: 256 };
 /// Time that starting and filling the servers may take, beside the runs.
 const SET_UP_MAX: Duration = Duration::from_secs(300);
 
-/// What to compare.
+/// The configuration of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareConfig {
     /// The servers, in the order of the table's columns.
@@ -81,7 +81,7 @@ pub struct Cell {
     pub transport: Transport,
     /// The server's name.
     pub peer: String,
-    /// Whether the server keeps what is written; only such servers can be the best.
+    /// Whether the server keeps written bytes; only such servers can be the best.
     pub keeps_bytes: bool,
     /// One sample a round.
     pub samples: Vec<Sample>,
@@ -94,13 +94,13 @@ pub struct Comparison {
     pub schema: String,
     /// When it was measured.
     pub measured_at: String,
-    /// On what.
+    /// The machine and its software.
     pub environment: Environment,
     /// The servers' names and exact command lines.
     pub servers: Vec<(String, String)>,
     /// One for each row, transport and server, in that order.
     pub cells: Vec<Cell>,
-    /// What a reader should know before believing the figures.
+    /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
 }
 
@@ -118,9 +118,9 @@ impl Cell {
 }
 
 impl CompareConfig {
-    /// The published table: an unlimited volume of ours beside nbdkit, qemu-storage-daemon and the
-    /// [`floor`], with runs of so many seconds. The folders are an empty one for sockets and logs,
-    /// and one in memory.
+    /// Returns the published comparison: an unlimited volume of ours beside nbdkit,
+    /// qemu-storage-daemon and the [`floor`], with runs of `seconds` seconds. The folders are an
+    /// empty one for sockets and logs, and one in memory.
     ///
     /// # Errors
     /// If the system does not say where this program is.
@@ -147,7 +147,7 @@ impl CompareConfig {
     }
 }
 
-/// This program as one server of the comparison, called `name`: one of its hidden verbs.
+/// Returns this program as one server of the comparison, called `name`: one of its hidden verbs.
 fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, LabError> {
     let program = path_of_this_program()?.to_string_lossy().into_owned();
     let command = |listen: [&str; 2]| {
@@ -182,8 +182,8 @@ fn standard_rows(duration_s: u32) -> Vec<Workload> {
     rows
 }
 
-/// Starts the servers, runs every row on each in turn, and stops them. `progress` is told what runs
-/// next.
+/// Starts the servers, runs every row on each in turn, and stops them. `progress` is called with
+/// the name of each run before it begins.
 ///
 /// # Errors
 /// When a server or fio is missing, fails, or the deadline passes. Nothing is left running.
@@ -239,7 +239,8 @@ pub fn compare(
     })
 }
 
-/// Rows outermost, then transports, then servers: neighbours in time are what is compared.
+/// Returns the cells in the order of their runs: rows outermost, then transports, then servers, so
+/// that the compared runs are neighbours in time.
 fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &workload in &config.rows {

@@ -88,7 +88,8 @@ fn row_lines(workload: &Workload, cells: &[&Cell]) -> Vec<Vec<String>> {
     cells.iter().enumerate().map(line).collect()
 }
 
-/// `1.00` for the best that keeps bytes; a dash where there is nothing to compare with.
+/// Returns the ratio, which is `1.00` for the best that keeps bytes; a dash if there is none to
+/// compare with.
 fn ratio(value: f64, best: f64) -> String {
     if best > 0.0 { format!("{:.2}", value / best) } else { "-".to_string() }
 }
