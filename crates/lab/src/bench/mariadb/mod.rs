@@ -19,7 +19,7 @@ use super::servers;
 use crate::LabError;
 use evenkeel_sim::text;
 
-/// The user with all rights, who needs no password over the socket.
+/// The user with all rights, without a password over the socket.
 const SUPERUSER: &str = "root";
 /// The packages of its programs.
 const SERVER_PACKAGE: &str = "mariadb-server-core";
