@@ -14,8 +14,8 @@ const TELL_MAX: Duration = Duration::from_secs(10);
 const LETTERS_MAX: usize = 80;
 
 /// Arguments that print a program's version, if that is not `--version`. postmark prints it as a
-/// greeting, and ends with its empty input. `fs_mark` prints no version. bzip2 would go on to
-/// compress its input.
+/// greeting, and ends with its empty input. `fs_mark` prints no version. bzip2 would compress its
+/// input after it, and so gets `--help`.
 const ASKED: [(&str, &[&str]); 9] = [
     ("mkfs.ext4", &["-V"]),
     ("mkfs.xfs", &["-V"]),
