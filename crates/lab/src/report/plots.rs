@@ -14,7 +14,7 @@ use evenkeel_sim::text;
 
 /// Number of points at which a density is drawn.
 const DENSITY_PLACES: usize = 256;
-/// Maximum points of a scatter or a staircase: more could not be told apart.
+/// Maximum points of a scatter or a staircase: more would overlap.
 const POINTS_MAX: usize = 1_200;
 
 /// Values of one configuration: its runs, batches or seconds, in order.

@@ -56,7 +56,7 @@ pub struct Suite {
     pub asked: String,
     /// The method of measurement, in the article and here.
     pub method: String,
-    /// What is shortened in a live run, and why that does not change the result.
+    /// The shortened properties of a live run, and why they do not change the result.
     pub scaled: String,
     /// The workload in virtual time.
     pub simulate: Plan,

@@ -47,7 +47,7 @@ pub struct SuiteResult {
     /// The method of measurement, in the article and here.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
-    /// What is shortened in a live run, and why that does not change the result.
+    /// The shortened properties of a live run, and why they do not change the result.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scaled: String,
     /// The command line that repeats it.
