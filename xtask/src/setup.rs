@@ -196,7 +196,7 @@ fn python() -> PathBuf {
     if system.is_file() { system } else { PathBuf::from("python3") }
 }
 
-/// How this user may install packages.
+/// The way in which this user may install packages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Right {
     Root,

@@ -60,7 +60,7 @@ pub struct DemoVolume {
     pub workload: Workload,
     /// Its address.
     pub uri: NbdUri,
-    /// How it was provisioned, for a server whose dispatches are recorded.
+    /// Its limits and balances, for a server whose dispatches are recorded.
     pub provisioned: Option<Provisioned>,
 }
 

@@ -21,7 +21,7 @@ pub enum LabError {
     ToolFailed {
         /// The program.
         tool: String,
-        /// How it ended: exit status or signal, or what was missing.
+        /// Its exit status or signal, or the missing part.
         how: String,
         /// The last lines it printed.
         said: String,

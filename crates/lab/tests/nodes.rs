@@ -201,7 +201,7 @@ impl ClosedLoop for World {
         Some(Work { node, ticket, load: usize::try_from(handle).unwrap(), last, length })
     }
 
-    /// As the model says, and up to 40 us longer.
+    /// Returns the service time of the model, and up to 40 us more.
     fn service(&mut self, _: Instant, work: &Work) -> Duration {
         Duration::from_ns(COST.ns(work.length)) + Duration::from_us(self.random() % 40)
     }

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// The part of each binary's tests to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// All but what is kept for `cargo x ci --full`.
+    /// All tests except those that are kept for `cargo x ci --full`.
     Change,
-    /// Everything.
+    /// All tests.
     Full,
 }
 

@@ -29,13 +29,13 @@ const OSD_CAPS: [(&str, &str); 3] =
 const KEYS: &str = "mon.keyring";
 /// Placement groups of the pool.
 const GROUPS: u32 = 32;
-/// How long one command may take.
+/// Time limit of a command.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
-/// How long it may take until every placement group is active and clean.
+/// Longest wait until every placement group is active and clean.
 const CLEAN_MAX: Duration = Duration::from_secs(180);
 /// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a daemon may take to end by itself.
+/// Longest wait for a daemon to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The configuration of a cluster.

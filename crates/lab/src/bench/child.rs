@@ -35,11 +35,12 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a program with nothing on its standard input; its standard error is kept (its end).
+    /// Starts a program with an empty standard input. The end of its standard error is kept.
     /// Standard output goes where the command says.
     ///
     /// # Errors
-    /// [`LabError::ToolMissing`] when there is no such program; `package` is what holds it.
+    /// [`LabError::ToolMissing`] if there is no such program; `package` is the package that holds
+    /// it.
     pub fn spawn(command: &mut Command, package: &'static str) -> Result<Self, LabError> {
         let tool = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stderr(Stdio::piped());
@@ -60,7 +61,7 @@ impl Guarded {
         }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

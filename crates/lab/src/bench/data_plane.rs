@@ -45,7 +45,7 @@ pub fn in_memory(io: IoMode) -> EngineConfig {
 /// Starts a data plane.
 ///
 /// # Errors
-/// If an address is taken, or the kernel refuses what it needs.
+/// If an address is taken, or the kernel refuses a resource.
 pub fn start(config: EngineConfig) -> Result<Engine, LabError> {
     Engine::start(config).map_err(LabError::failed)
 }

@@ -220,7 +220,7 @@ impl Running {
         text::command_line(&self.words)
     }
 
-    /// Its process.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()

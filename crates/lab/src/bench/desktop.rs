@@ -73,7 +73,7 @@ pub struct Workdir<'a> {
 /// A program that was run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Score {
-    /// How long it took by the rules of its test.
+    /// The time that it took by the rules of its test.
     pub took_ns: u64,
     /// The exact command line.
     pub command: String,

@@ -15,9 +15,9 @@ use crate::{LabError, clock};
 /// The packages of the programs.
 const SERVER: &str = "etcd-server";
 const CLIENT: &str = "etcd-client";
-/// How long one command may take.
+/// Time limit of a command.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
-/// How long it may take until a majority answers.
+/// Longest wait until a majority answers.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Time between two checks for it.
 const LOOK: Duration = Duration::from_millis(50);

@@ -83,7 +83,7 @@ pub struct Served {
     child: Guarded,
     /// Kept open, as the server's next line would fail otherwise.
     _stdout: BufReader<ChildStdout>,
-    /// Its control plane.
+    /// The client of its API.
     pub api: Box<dyn ControlApi>,
     /// The address of its API.
     pub address: SocketAddr,
@@ -127,7 +127,7 @@ impl Served {
         Ok(Self { child, _stdout: stdout, api, address, socket, start_time })
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

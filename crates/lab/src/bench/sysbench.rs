@@ -332,7 +332,7 @@ Latency (ms):
     fn the_first_second_is_told_apart() {
         let told = parse(PRINTED).unwrap();
         assert_eq!((told.first.events, told.rest.events), (470, 1_023));
-        // 8.4 MiB are 537.6 requests; the third second has what is left.
+        // 8.4 MiB are 537.6 requests; the third second has the rest.
         assert_eq!(told.per_second, [470, 538, 485]);
         let early = PRINTED.replace("[ 1s ] reads", "[ 1s ] r").replace(
             "[ 1s ] C",

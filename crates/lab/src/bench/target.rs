@@ -17,9 +17,9 @@ pub enum Target {
     Nbd(NbdUri),
     /// A file or a block device of this machine.
     Path {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Whether it can be read and written past the page cache.
+        /// Whether it supports direct I/O, without the page cache.
         direct: bool,
     },
     /// Files of one size in a folder of a mounted file system, used without the page cache. Several
@@ -27,7 +27,7 @@ pub enum Target {
     Files {
         /// The folder.
         folder: PathBuf,
-        /// How many files.
+        /// The number of files.
         files: u64,
         /// Bytes of each, in MiB.
         mib: u64,

@@ -21,8 +21,8 @@ use crate::{LabError, clock};
 const TREES: u64 = 10;
 /// Sources in a folder.
 const FOLDER_SOURCES: u64 = 16;
-/// The least bytes of a source, and the mean of what comes on top: 12 KiB together, with
-/// exponential chance.
+/// The least bytes of a source, and the mean of an exponentially distributed addition: 12 KiB
+/// together.
 const SOURCE_BYTES_MIN: u64 = 512;
 const SOURCE_BYTES_MORE: u64 = (12 << 10) - SOURCE_BYTES_MIN;
 /// One source in this number has an object.
@@ -41,10 +41,10 @@ const SEED: u64 = 2013;
 /// A file of a tree that is drawn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Source {
-    /// From the tree's root.
+    /// Path from the tree's root.
     path: PathBuf,
     bytes: u64,
-    /// Of its object, if it has one.
+    /// Bytes of its object, if it has one.
     object_bytes: Option<u64>,
 }
 
@@ -303,7 +303,7 @@ fn words(bytes: u64, random: &mut Random) -> Vec<u8> {
     let mut text = Vec::with_capacity(wanted + 32);
     while text.len() < wanted {
         match random.below(3) {
-            // The smaller of two is what most draws come to.
+            // The smallest of several draws, so that some names are much more frequent than others.
             0 => {
                 let name = random.below(NAMES).min(random.below(NAMES)).min(random.below(NAMES));
                 text.extend_from_slice(format!("dev_{}", name * name).as_bytes());

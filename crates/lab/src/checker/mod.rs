@@ -94,7 +94,7 @@ pub struct Summary {
     pub limit_iops: Option<f64>,
     /// Client I/Os per second that remain without credits, for a type that has them.
     pub baseline_iops: Option<f64>,
-    /// When the credits ended, in seconds from the start.
+    /// The end of the credits, in seconds from the start.
     pub burst_end_s: Option<f64>,
     /// Client I/Os per second promised for each full second; `None` if credits may end within it,
     /// and everywhere without a limit.

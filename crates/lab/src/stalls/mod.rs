@@ -32,10 +32,10 @@ pub use watch::Watch;
 /// A moment at which a processor ran nothing at all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Stall {
-    /// When it began, in microseconds: since 1970 as observed, since the start of the load in a
+    /// Its beginning, in microseconds: since 1970 as observed, since the start of the load in a
     /// report.
     pub start_us: u64,
-    /// How long it lasted, in microseconds.
+    /// Its length in microseconds.
     pub length_us: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Observed {
     /// thread it was taken. It may explain a shortfall, which is then undecided.
     #[serde(default)]
     pub steal: Stalls,
-    /// Why the machine was not watched; `None` when it was.
+    /// The reason for which the machine was not watched; `None` if it was.
     pub unwatched: Option<String>,
     /// Whether the watch had real-time priority. Without it, stalls are missed on a busy machine.
     #[serde(default)]

@@ -1,14 +1,14 @@
-//! Time that the host of a virtual machine kept from its processors: steal.
+//! Steal: time that the host of a virtual machine kept from its processors.
 //!
-//! The kernel adds up for each processor for how long it had work and the host ran something else
-//! (the eighth number of its line in `/proc/stat`, in ticks of mostly 10 ms). Nothing else shows
-//! all of that time:
+//! For each processor, the kernel adds up the time in which it had work and the host ran something
+//! else (the eighth number of its line in `/proc/stat`, in ticks of mostly 10 ms). No other counter
+//! has all of that time:
 //!
 //! * A thread that waits in a run queue while its processor is halted counts the wait in
-//!   `run_delay`, which goes by the clock of the queue. A thread that *runs* when its processor is
-//!   halted counts nothing: its running time goes by a clock that leaves steal out. (Both clocks:
-//!   Linux commit 6c757e9f55f0, `docs/scheduler: fix unit error`.)
-//! * The watcher sees a halt of 5 ms and more. Without real-time priority it takes a halt for a
+//!   `run_delay`, which uses the clock of the queue. A thread that *runs* when its processor is
+//!   halted counts nothing: its running time uses a clock without steal. (Both clocks: Linux commit
+//!   6c757e9f55f0, `docs/scheduler: fix unit error`.)
+//! * The watcher sees a halt of 5 ms and more. Without real-time priority, it takes a halt for a
 //!   wait in the run queue if it waited there at the time.
 //!
 //! So steal overlaps with the time that was measured in other ways, and only the excess is counted.

@@ -23,7 +23,7 @@ pub struct Comparison {
     pub rows: Vec<Compared>,
 }
 
-/// One configuration in both.
+/// One configuration that both results have.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Compared {
     /// `live` or `simulated`.

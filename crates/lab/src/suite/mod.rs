@@ -100,7 +100,7 @@ pub struct Ready {
     pub is_part: bool,
 }
 
-/// How a suite was run.
+/// The way in which a suite is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// With real programs, clocks and disks.

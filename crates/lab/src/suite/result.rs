@@ -53,7 +53,7 @@ pub struct SuiteResult {
     /// The command line that repeats it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// When it was run.
+    /// Date and time of the run.
     pub measured_at: String,
     /// The machine and its software.
     pub environment: Environment,

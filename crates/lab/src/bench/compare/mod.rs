@@ -47,7 +47,7 @@ pub struct CompareConfig {
     pub peers: Vec<Peer>,
     /// The rows of work.
     pub rows: Vec<Workload>,
-    /// How to reach the servers.
+    /// The ways to connect to the servers.
     pub transports: Vec<Transport>,
     /// Times each row visits each server; the median is reported.
     pub rounds: u32,
@@ -77,13 +77,13 @@ pub struct Sample {
 pub struct Cell {
     /// The row.
     pub workload: Workload,
-    /// How the server was reached.
+    /// The way in which clients connected.
     pub transport: Transport,
     /// The server's name.
     pub peer: String,
     /// Whether the server keeps written bytes; only such servers can be the best.
     pub keeps_bytes: bool,
-    /// One sample a round.
+    /// One sample for each round.
     pub samples: Vec<Sample>,
 }
 
@@ -98,7 +98,7 @@ pub struct Comparison {
     pub environment: Environment,
     /// The servers' names and exact command lines.
     pub servers: Vec<(String, String)>,
-    /// One for each row, transport and server, in that order.
+    /// One cell for each row, transport and server, in that order.
     pub cells: Vec<Cell>,
     /// Warnings that limit what the figures prove.
     pub warnings: Vec<String>,
@@ -123,7 +123,7 @@ impl CompareConfig {
     /// empty one for sockets and logs, and one in memory.
     ///
     /// # Errors
-    /// If the system does not say where this program is.
+    /// If the system does not report the path of this program.
     pub fn published(
         seconds: u32,
         rounds: u32,

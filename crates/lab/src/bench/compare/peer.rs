@@ -14,13 +14,13 @@ use crate::bench::child::Guarded;
 use crate::{LabError, clock};
 use evenkeel_sim::text;
 
-/// How long a server may take until it accepts connections.
+/// Longest wait until a server accepts connections.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a server may take to end when asked; then it is killed.
+/// Longest wait for a server to end when asked; then it is killed.
 const STOP: Duration = Duration::from_secs(5);
 
-/// How a server is reached.
+/// A way to connect to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {

@@ -25,7 +25,7 @@ pub(in crate::bench) struct Room {
 pub(in crate::bench) struct Shortage {
     /// GiB that are needed.
     pub needed_gib: String,
-    /// How many are free, and where.
+    /// The free GiB, with their place.
     pub free: String,
     /// A remedy, for the message.
     pub next: &'static str,

@@ -56,7 +56,7 @@ pub const JOBS_MAX: usize = 64;
 pub struct Job {
     /// The volume's name in progress and reports.
     pub name: String,
-    /// Where it is.
+    /// The volume, file or device to drive.
     pub target: Target,
     /// The load on it.
     pub workload: Workload,
@@ -79,12 +79,12 @@ pub struct Measurement {
     pub ios_total: u64,
     /// fio's own run time of this job in milliseconds.
     pub runtime_ms: u64,
-    /// When the job began, in milliseconds since 1970: time 0 of its series. `None` when fio did
-    /// not tell.
+    /// Start of the job, in milliseconds since 1970: time 0 of its series. `None` if fio did not
+    /// report it.
     pub started_unix_ms: Option<u64>,
     /// fio's report of failed I/Os, if there were any.
     pub error: Option<String>,
-    /// When the server closed the connection, in milliseconds after the start, if it did.
+    /// Time at which the server closed the connection, in milliseconds after the start, if it did.
     pub gone_after_ms: Option<u64>,
 }
 
@@ -105,7 +105,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Refuses a run in which I/Os failed; `label` is what it is a run of.
+    /// Returns an error for a run with failed I/Os; `label` names the run.
     ///
     /// # Errors
     /// When there is a job with I/O errors.
@@ -118,30 +118,31 @@ impl Run {
         self.measurements.iter().find_map(told).map_or(Ok(()), Err)
     }
 
-    /// When the first job began, in milliseconds since 1970; `None` if fio did not tell.
+    /// Returns the start of the first job, in milliseconds since 1970; `None` if fio did not report
+    /// it.
     #[must_use]
     pub fn started_unix_ms(&self) -> Option<u64> {
         self.measurements.iter().filter_map(|of| of.started_unix_ms).min()
     }
 }
 
-/// How much of a run is kept.
+/// The amount of detail that is kept of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// Every I/O is logged and counted: for verdicts.
     EveryIo,
-    /// fio's totals only: for the fastest servers, whose load generator should do nothing else.
+    /// Only fio's totals: for the fastest servers, whose load generator should do nothing else.
     Totals,
 }
 
 /// The priority of fio for processor time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Standing {
-    /// That of this process.
+    /// The priority of this process.
     #[default]
     Same,
-    /// Real-time where the kernel allows it, otherwise that of this process. For loads whose rates
-    /// are bounded: nothing else bounds the processor time of such a client.
+    /// Real-time if the kernel allows it, otherwise the priority of this process. For loads whose
+    /// rates are limited: nothing else limits the processor time of such a client.
     RealTime,
 }
 
@@ -152,11 +153,11 @@ const REAL_TIME: [&str; 3] = ["chrt", "--rr", "1"];
 /// One I/O of a job's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// When it was done, in whole milliseconds after the job's start.
+    /// Time of completion, in whole milliseconds after the job's start.
     pub time_ms: u64,
-    /// From submission to completion.
+    /// Time from submission to completion.
     pub latency_ns: u64,
-    /// Its size.
+    /// Size of the I/O.
     pub bytes: u64,
 }
 
@@ -177,7 +178,7 @@ pub struct VolumeProgress {
     pub iops: f64,
     /// I/Os so far.
     pub ios_total: u64,
-    /// How long this job has run, in milliseconds.
+    /// Time that this job has run, in milliseconds.
     pub runtime_ms: u64,
     /// Further text for the reader, if there is any.
     pub told: String,
@@ -300,7 +301,7 @@ pub fn beside(jobs: &[Job], length_s: u32) -> Result<Guarded, LabError> {
     Guarded::spawn(Command::new("fio").args(&arguments[1..]).stdout(Stdio::null()), PACKAGE)
 }
 
-/// Starts fio, reports progress, and returns its last snapshot and what was started.
+/// Starts fio and reports progress. Returns its last snapshot and its command line.
 fn drive(
     jobs: &[Job],
     (arguments, standing): (&[String], Standing),
@@ -395,8 +396,8 @@ fn watch(
             return Err(LabError::BadWorkload(what));
         }
         let before_ms = last.as_ref().map_or(0, Snapshot::runtime_ms);
-        // The last snapshot follows close behind another, and a rate of few milliseconds says
-        // nothing.
+        // The last snapshot follows shortly after another one, and a rate over a few milliseconds
+        // is meaningless.
         if snapshot.runtime_ms().saturating_sub(before_ms) >= PROGRESS_MS_MIN {
             progress(&snapshot.since(last.as_ref(), jobs));
         }

@@ -2,8 +2,8 @@
 //! or as the device writes that a file system makes of them.
 //!
 //! On ext4 a durable call of 4 KiB is three device writes: data, journal, commit. A client of a
-//! scenario counts device writes, so its `job_ios` are three for each call; the server's own
-//! counter says whether it is so.
+//! scenario counts device writes, so its `job_ios` are three for each call. The server's counter
+//! verifies this.
 
 use super::method::{Context, Driven};
 use super::{Export, Files, Host, programs};

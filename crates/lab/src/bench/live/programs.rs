@@ -133,7 +133,7 @@ enum Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Returns a description of what is set up beside the file system, if anything.
+    /// Returns a description of the setup beside the file system, if there is any.
     fn described(&self) -> Option<String> {
         match self {
             Self::Database(server) => Some(server.described.clone()),

@@ -14,9 +14,9 @@ use evenkeel_sim::scenario::setup::{Load, Setup, Target, Think};
 /// A client that is a log writer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
-    /// Its number.
+    /// The client's number.
     pub client: usize,
-    /// That of its volume.
+    /// The number of its volume.
     pub volume: usize,
     block_bytes: u32,
     think: Think,
@@ -30,7 +30,7 @@ pub(super) struct Writing(JoinHandle<Result<Written, LabError>>);
 pub(super) struct Written {
     /// Every write, by its own clock.
     pub ios: Vec<Completion>,
-    /// When it began, in milliseconds since 1970.
+    /// Time at which it began, in milliseconds since 1970.
     began_ms: u64,
 }
 

@@ -44,7 +44,7 @@ pub enum FileSystem {
     Ext4,
     /// Two.
     Xfs,
-    /// Every write goes to a new place, and its place and checksum are written later. Over several
+    /// Every write uses new blocks; their positions and checksums are written later. Over several
     /// disks it is a RAID 0 with chunks of 64 KiB.
     Btrfs,
 }
@@ -198,7 +198,7 @@ impl MountStack {
         Ok(stack)
     }
 
-    /// Where the file system is mounted.
+    /// Returns the mount point of the file system.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.mount

@@ -39,7 +39,7 @@ pub struct Tables {
     batch: Vec<String>,
 }
 
-/// One row; times in milliseconds.
+/// A row of counters; times in milliseconds.
 const COUNTERS: &str = "\
     SELECT o.blks_read, o.blk_read_time, b.blks_read, b.blk_read_time, w.wal_sync, \
     w.wal_sync_time, o.xact_commit \

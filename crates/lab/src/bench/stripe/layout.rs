@@ -12,11 +12,11 @@ pub(super) struct Layout {
 pub(super) struct Piece {
     /// Number of the volume.
     pub volume: usize,
-    /// Where on the volume.
+    /// Position on the volume, in bytes.
     pub offset: u64,
-    /// Where in the request.
+    /// Position in the request, in bytes.
     pub at: usize,
-    /// How many.
+    /// Length in bytes.
     pub bytes: u32,
 }
 

@@ -29,7 +29,7 @@ const CPU_PERCENT_MAX: f64 = 0.5;
 /// The resources that all nodes use together.
 struct Usage {
     mib: f64,
-    /// Of one processor.
+    /// Processor time, in percent of one processor.
     cpu_percent: f64,
 }
 

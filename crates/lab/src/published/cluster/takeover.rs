@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// The effects of a node's death on clients, in milliseconds.
 struct Death {
-    /// From the end of the lease to the first answer to a client of another node.
+    /// Time from the end of the lease to the first answer to a client of another node.
     takeover_ms: f64,
     /// Time without an answer, for a client of another node.
     outage_ms: f64,

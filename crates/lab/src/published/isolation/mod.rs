@@ -44,7 +44,7 @@ struct Subject {
 /// The storage below the volumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Store {
-    /// As `serve --store` takes it.
+    /// The argument of `serve --store`.
     pub name: String,
     /// Whether it is a plain disk, on which other servers can be measured, too.
     pub is_disk: bool,

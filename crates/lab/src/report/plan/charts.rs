@@ -36,13 +36,13 @@ pub struct Axis {
 pub struct Curve {
     /// The name at its right end.
     pub name: String,
-    /// How it is drawn.
+    /// The shape in which it is drawn.
     pub shape: Shape,
     /// The values; `None` if unknown.
     pub values: Vec<Option<f64>>,
 }
 
-/// How a curve is drawn.
+/// The shape of a curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// Filled down to zero.
