@@ -80,8 +80,8 @@ pub(super) fn headline(report: &Report) -> String {
     }
 }
 
-/// Returns a clause with the most time of any run in which the machine, the server or its clients did
-/// not run; empty if there is none.
+/// Returns a clause with the most time of any run in which the machine, the server or its clients
+/// did not run; empty if there is none.
 fn lost(report: &Report) -> String {
     let of_run = |observed: &Observed| observed.lost().and(&observed.steal).total_us();
     let lost_us = report.stalls.iter().map(of_run).max();
