@@ -137,7 +137,7 @@ fn boto3_is_refused_without_the_right_signature() {
     boto3("signatures");
 }
 
-/// With `EVENKEEL_WRITE=1` it writes the page. It fails if replies are wrong in any case.
+/// With `EVENKEEL_WRITE=1` it writes the page. It fails in either case if replies are wrong.
 #[test]
 fn the_matrix_of_parameters_is_what_the_server_answers() {
     let python = in_venv("python");

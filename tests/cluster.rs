@@ -110,7 +110,7 @@ fn other_nodes_serve_what_was_acknowledged() {
     assert_eq!(third.list("volume ls")[0]["size_gib"], 9);
     assert_eq!(volumes_of(&third, "third"), Some(1));
 
-    // The second one's number is not given to another node.
+    // A node that starts again has its former number.
     let last = Server::start(&as_node("second", 2));
     a_node_that_wakes_joins_again(&third, &last, &volume);
 }

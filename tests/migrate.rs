@@ -154,7 +154,7 @@ fn a_volume_in_use_moves_with_all_that_it_has() {
     for (at, data) in written {
         assert!(client.read(at, BLOCK as u32).expect("data") == data, "the block at {at}");
     }
-    // A second migration of the volume is refused.
+    // A second migration moves nothing, and reports the volume of the first.
     let again = migrated(&one, &other, &volume);
     assert_eq!((&again["was_done"], &again["volume_id"]), (&true.into(), &new.into()));
     assert_eq!(other.list("volume ls").len(), 1);

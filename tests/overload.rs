@@ -186,7 +186,7 @@ fn an_oversized_option_is_refused_and_the_connection_lives() {
     assert_eq!(reply.kind, REPLY_TOO_BIG, "{reply:?}");
     client.send_option(OPTION_GO, &go(&volume)).expect("sent");
     assert!(client.option_reply().expect("a reply").kind < REPLY_TOO_BIG);
-    // A request that announces four gigabytes is not read to its end.
+    // An option that announces four gigabytes is not read to its end.
     let mut client = Client::connect(server.nbd).expect("a connection");
     client.send_option_head(OPTION_GO, u32::MAX).expect("sent");
     assert!(client.is_closed_by_server());

@@ -78,7 +78,7 @@ pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
 pub const LOOK_S: u32 = 2;
 
 /// Returns the I/Os per second that each volume gets if all of them are driven at once, on the
-/// machine as it is now. Credits of idle volumes are not counted.
+/// machine as it is now. Tokens that volumes may save while they are idle are not counted.
 ///
 /// # Errors
 /// When the load cannot be run.

@@ -226,7 +226,7 @@ impl ClosedLoop for World {
 /// two or three.
 const RESERVED: Load =
     Load { node: 0, iops: 10_000, reserved: 10_000, kib: 16, depth: 64, from_ms: 0 };
-/// As many requests as the queue holds, with a small reservation.
+/// A load of more requests than the pool can serve, with a small reservation.
 const FLOOD: Load = Load { node: 1, iops: 100_000, reserved: 500, depth: 256, ..RESERVED };
 /// A flood of requests ten times as long.
 const LARGE: Load = Load { kib: 256, node: 2, depth: 48, ..FLOOD };

@@ -111,7 +111,7 @@ fn the_results_that_are_published_can_be_read_and_name_every_point() {
         assert!(result.pass, "{name}: {}", result.headline());
         for row in result.rows.iter().filter(|row| row.gate) {
             let is_kept = |found: &Option<Found>| found.as_ref().is_none_or(|found| found.pass);
-            // Cases with 128 clients may be left out, as they take longer than all others.
+            // Points of 128 clients need not be run, as they take longer than all others.
             let is_run = row.live.is_some() || row.simulated.is_some();
             assert!(is_run || row.id.starts_with("8, "), "{name}: {} was not run", row.id);
             assert!(is_kept(&row.simulated), "{name}: {} in virtual time", row.id);
