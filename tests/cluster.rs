@@ -115,7 +115,7 @@ fn other_nodes_serve_what_was_acknowledged() {
     a_node_that_wakes_joins_again(&third, &last, &volume);
 }
 
-/// Volumes move under load, and no request of a client fails.
+/// Moves volumes under load: no request of a client may fail.
 fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
     let mut clients =
         [second, third].map(|server| Client::open(server.nbd, volume).expect("an export"));
@@ -144,7 +144,8 @@ fn drained_and_moved(second: &Server, third: &Server, volume: &str) {
     holds(second, volume, 2);
 }
 
-/// A paused node is taken over. When it wakes, its late writes are refused, and it joins again.
+/// Pauses a node, which is taken over. When it wakes, its late writes are refused, and it joins
+/// again.
 fn a_node_that_wakes_joins_again(paused: &Server, last: &Server, volume: &str) {
     signal_server(paused, Signal::STOP);
     is_served(last, volume);

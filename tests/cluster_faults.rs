@@ -145,7 +145,7 @@ impl Late {
         Self { client }
     }
 
-    /// The client connects to another node, and writes newer data.
+    /// Connects the client to another node, and writes newer data.
     fn gives_up(self, nodes: &Nodes, through: usize, volume: &str) {
         drop(self.client);
         let mut client = Client::open(nodes.at(through).nbd, volume).expect("an export");

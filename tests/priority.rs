@@ -26,7 +26,7 @@ fn normal() -> Standing {
     own.first().expect("this thread").1
 }
 
-/// `SCHED_RR` at the lowest priority.
+/// Returns `SCHED_RR` at the lowest priority.
 fn real_time() -> Standing {
     Standing { policy: 2, real_time: 1, ..normal() }
 }

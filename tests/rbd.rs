@@ -44,8 +44,8 @@ fn volumes_on_ceph_outlive_their_server_and_tell_when_the_cluster_hangs() {
     cluster.interrupt();
 }
 
-/// Ceph users without a needed right are refused at the first start, with the command that grants
-/// it.
+/// Checks that Ceph users without a needed right are refused at the first start, with the command
+/// that grants it.
 fn users_with_too_few_rights_are_told_which(cluster: &Cluster, folder: &Path) {
     let ceph = |words: &[&str]| {
         let mut command = std::process::Command::new("ceph");

@@ -51,7 +51,8 @@ fn control(data_dir: &Path) -> ControlConfig {
     }
 }
 
-/// Nanoseconds that the cores of the data plane have run, and have waited for a processor.
+/// Returns the nanoseconds that the cores of the data plane have run, and have waited for a
+/// processor.
 fn core_ns() -> [u64; 2] {
     let mut all = [0, 0];
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {

@@ -64,8 +64,8 @@ pub struct DemoVolume {
     pub provisioned: Option<Provisioned>,
 }
 
-/// The workload of the demonstration: 16 KiB, the size at which IOPS are sold, with a queue that is
-/// deep enough for `iops`.
+/// Returns the workload of the demonstration: 16 KiB, the size at which IOPS are sold, with a queue
+/// that is deep enough for `iops`.
 #[must_use]
 pub fn workload(read_percent: u8, iops: u64, seed: u64) -> Workload {
     // A queue of 32 keeps 16,000 IOPS busy as long as an I/O takes less than 2 ms. A volume with a

@@ -442,7 +442,8 @@ fn a_namespace_belongs_to_one_data_folder(ceph: &Ceph) {
     assert!(refused.contains("/nosuch/ceph.conf"), "{refused}");
 }
 
-/// Two clusters of servers have the same name, but different etcds.
+/// Checks that a namespace belongs to one of two clusters of servers with the same name, but
+/// different etcds.
 fn a_namespace_belongs_to_one_of_two_namesakes(ceph: &Ceph) {
     let place = place(ceph, "namesakes");
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());

@@ -37,8 +37,8 @@ fn pacing(per_second: u64, tolerance_ms: u64) -> Pacing {
     Pacing { operations, tolerance: time::Duration::from_ms(tolerance_ms), ..Pacing::UNLIMITED }
 }
 
-/// The volumes: their names, and their limits in the data plane. The slow one is slower than in the
-/// long form, so that a busy machine cannot hide it.
+/// Returns the volumes: their names, and their limits in the data plane. The slow one is slower
+/// than in the long form, so that a busy machine cannot hide it.
 fn volumes() -> [(&'static str, Pacing); 5] {
     [
         ("honest", pacing(PROMISED, 50)),

@@ -114,8 +114,8 @@ impl Copy {
         Ok(result)
     }
 
-    /// Returns whether the test fails with the broken rule and passes without it, and the seed that
-    /// it failed at, if it printed one.
+    /// Returns the seed at which the test fails with the broken rule, if it printed one; `None` if
+    /// it does not fail. A test that fails without the mutation, too, is an error.
     fn catches(&mut self, mutation: &Mutation<'_>) -> Result<Option<Option<String>>, String> {
         let tested = self.with_broken(mutation, |_| {
             let (build, _) = self.cargo(mutation, &["--no-run"])?;

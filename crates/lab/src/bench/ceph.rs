@@ -74,7 +74,7 @@ fn free_port() -> Result<u16, LabError> {
         .map_err(LabError::io("cannot find a free port", "127.0.0.1"))
 }
 
-/// A random id in the form of a UUID.
+/// Returns a random id in the form of a UUID.
 fn uuid() -> Result<String, LabError> {
     let path = "/proc/sys/kernel/random/uuid";
     let text = fs::read_to_string(path).map_err(LabError::io("cannot read", path))?;

@@ -67,7 +67,7 @@ impl Guarded {
         self.child.id()
     }
 
-    /// The program's standard output, once, if it was asked for.
+    /// Returns the program's standard output, once, if the command has piped it.
     pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child.stdout.take()
     }

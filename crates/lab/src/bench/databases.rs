@@ -214,7 +214,7 @@ impl Running {
         Ok(Self { process: Guarded::spawn(&mut command, package)?, words })
     }
 
-    /// The exact command line.
+    /// Returns the exact command line.
     #[must_use]
     pub fn command(&self) -> String {
         text::command_line(&self.words)

@@ -145,7 +145,7 @@ impl Connection {
         (self.stream, self.size_bytes)
     }
 
-    /// For requests of another kind.
+    /// Returns the stream, for requests of another kind.
     #[cfg(test)]
     pub(super) fn stream(&mut self) -> &mut UnixStream {
         &mut self.stream
@@ -234,7 +234,8 @@ pub(super) mod tests {
     /// A request that a server received: flags, command, offset, length.
     type Asked = (u16, u16, u64, u32);
 
-    /// A server for one client that answers every request with `error`.
+    /// Starts a server for one client that answers every request with `error`. Returns the requests
+    /// at its end.
     fn server(socket: &Path, size_bytes: u64, error: Option<ErrorCode>) -> JoinHandle<Vec<Asked>> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {

@@ -99,7 +99,7 @@ impl NbdUri {
         }
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -75,7 +75,7 @@ pub struct Sold {
     pub for_sale: u64,
 }
 
-/// Returns a client of the server that answers at an address and has its keys in a folder.
+/// Connects to the API of the server at an address, with the keys in a folder.
 pub type Connect = fn(SocketAddr, &Path) -> Result<Box<dyn ControlApi>, LabError>;
 
 /// A running server. Dropping it kills it.

@@ -84,7 +84,7 @@ pub fn lacks() -> Option<String> {
 }
 
 impl Test {
-    /// The mode's name. Shares of reads between none and all are a mixed test.
+    /// Returns the mode's name. Shares of reads between none and all are a mixed test.
     #[must_use]
     pub const fn mode(&self) -> &'static str {
         match (self.sequential, self.read_percent) {

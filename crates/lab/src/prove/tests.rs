@@ -8,7 +8,8 @@ use evenkeel_core::volume::{Rules, VolumeRequest, VolumeType};
 use evenkeel_sim::figures::series::Series;
 use evenkeel_sim::workload::Workload;
 
-/// A gp2 volume of 100 GiB: 300 IOPS, 3,000 while 5.4 million credits last.
+/// Returns the promise of a gp2 volume of 100 GiB: 300 IOPS, and 3,000 while 5.4 million credits
+/// last.
 fn gp2() -> Promise {
     let request = VolumeRequest {
         volume_type: VolumeType::Gp2,

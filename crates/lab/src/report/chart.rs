@@ -387,8 +387,8 @@ pub(super) fn key_room(names: &[&str]) -> u32 {
     KEY_LINE + 26 + u32::try_from(letters.min(KEY_LETTERS_MAX)).unwrap_or(0) * 15 / 2
 }
 
-/// The series' lines and names in their order, right of a chart that has left [`key_room`]: for
-/// curves that end where others do, or anywhere.
+/// Draws the series' lines and names in order, to the right of a chart that leaves [`key_room`],
+/// for curves whose ends are close to each other or anywhere.
 pub(super) fn key(area: &Area<'_>, names: &[&str]) -> Drawn {
     let left = area.dim_in_pixel().0 as i32 - ((key_room(names) - 12) * SCALE) as i32;
     let right = left + (KEY_LINE * SCALE) as i32;

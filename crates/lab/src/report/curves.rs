@@ -84,7 +84,7 @@ pub(super) fn from_zero(
     })
 }
 
-/// Latencies in nanoseconds on a logarithmic scale.
+/// Draws latencies in nanoseconds on a logarithmic scale.
 pub(super) fn latencies(
     label: &str,
     curves: &[Curve],

@@ -257,8 +257,8 @@ fn latency_over_time(page: &mut String, configurations: &[Configuration]) -> Res
     Ok(())
 }
 
-/// Returns a figure of each run of some configurations, in the order of the runs; empty if there
-/// are few runs, or it is not known for all of them.
+/// Draws a figure of each run of some configurations, in the order of the runs. Configurations
+/// without the figure are left out. Draws nothing if all have few runs.
 fn run_to_run(
     page: &mut String,
     (what, unit): (&str, &str),

@@ -121,7 +121,8 @@ impl<'a> Rerun<'a> {
     }
 }
 
-/// Returns whether file systems are mounted for a scenario, and reports why not.
+/// Returns the way in which the requests of a scenario are made, and reports why file systems
+/// cannot be mounted.
 fn files(ready: &Ready, skipped: &mut dyn FnMut(String)) -> Files {
     let has_files = live::has_files(&ready.scenario);
     if !has_files && live::engines(&ready.scenario).is_empty() {

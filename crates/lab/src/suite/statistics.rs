@@ -52,7 +52,7 @@ pub(crate) fn cells(configuration: &Configuration) -> Vec<String> {
     cells
 }
 
-/// Two digits, since small volumes move less than 1 MiB per second.
+/// Formats MiB per second, with two digits if there are few: small volumes move less than one.
 fn mibps(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.2}") } else { text::rate(rate) }
 }

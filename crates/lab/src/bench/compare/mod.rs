@@ -105,7 +105,7 @@ pub struct Comparison {
 }
 
 impl Cell {
-    /// The median of each figure over the rounds.
+    /// Returns the median of each figure over the rounds.
     #[must_use]
     pub fn median(&self) -> Sample {
         let median = |figure: fn(&Sample) -> f64| median(&self.samples, figure);
@@ -165,8 +165,8 @@ fn this_program(name: &str, verb: &str, keeps_bytes: bool) -> Result<Peer, LabEr
     })
 }
 
-/// The rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and 64 KiB
-/// at 16.
+/// Returns the rows of the published table: 4 KiB random read and write at depth 1, 32 and 128, and
+/// 64 KiB at 16.
 #[must_use]
 fn standard_rows(duration_s: u32) -> Vec<Workload> {
     let mut rows = Vec::new();
@@ -254,8 +254,8 @@ fn empty_cells(config: &CompareConfig) -> Vec<Cell> {
     cells
 }
 
-/// Sequential writes that touch the whole export, so that no server answers from holes. Long enough
-/// for the slowest at 250 MiB/s.
+/// Returns sequential writes that touch the whole export, so that no server answers from holes.
+/// They are long enough for the slowest server at 250 MiB/s.
 fn filling(size: PeerSize) -> Workload {
     let seconds = u32::try_from(size.bytes() / (250 << 20)).unwrap_or(u32::MAX).clamp(1, 60);
     Workload { pattern: Pattern::Sequential, ..Workload::random_write(1 << 20, 4, seconds) }

@@ -21,7 +21,8 @@ pub(super) struct Counted {
     pub(super) latency_per_second: Vec<LatencySummary>,
 }
 
-/// Whether a path is the latency log of job `index`: fio appends its own job number to our prefix.
+/// Returns whether a path is the latency log of job `index`: fio appends its own job number to our
+/// prefix.
 pub(super) fn belongs_to(path: &Path, index: usize) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let rest = name.strip_prefix(&format!("v{index}_lat.")).and_then(|r| r.strip_suffix(".log"));

@@ -184,10 +184,10 @@ pub struct VolumeProgress {
     pub told: String,
 }
 
-/// fio's version as it prints it, for example `fio-3.33`.
+/// Returns fio's version as it prints it, for example `fio-3.33`.
 ///
 /// # Errors
-/// [`LabError::ToolMissing`] names the package when fio is not installed.
+/// [`LabError::ToolMissing`] names the package if fio is not installed.
 pub fn version() -> Result<String, LabError> {
     let mut command = Command::new("fio");
     command.arg("--version").stdout(Stdio::piped());

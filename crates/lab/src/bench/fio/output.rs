@@ -133,7 +133,7 @@ impl Snapshot {
         self.jobs.iter().map(|totals| totals.runtime_ms).max().unwrap_or(0)
     }
 
-    /// I/Os of all jobs.
+    /// Returns the I/Os of all jobs.
     pub(super) fn ios(&self) -> u64 {
         self.jobs.iter().map(|totals| totals.ios).sum()
     }
@@ -177,7 +177,7 @@ impl Totals {
         self.ios > 0
     }
 
-    /// A measurement without details.
+    /// Returns a measurement without details.
     pub(super) fn into_measurement(self, job: &Job) -> Measurement {
         let is_gone = self.ran() && is_disconnection(self.error);
         let error = match self.error {

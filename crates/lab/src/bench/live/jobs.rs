@@ -244,7 +244,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether a pass does nothing but durable writes.
+/// Returns whether a pass only makes durable writes.
 const fn writes_only(pass: Pass) -> bool {
     matches!(pass, Pass::SerialWrite | Pass::RandomRewrite)
 }

@@ -321,7 +321,7 @@ fn spans_of(case: &Case, subject: Subject) -> Vec<Span> {
     spans
 }
 
-/// The machine's pauses while the load ran.
+/// Returns the machine's pauses while the load ran.
 fn during(observed: &Observed, started_ms: Option<u64>, setup: &Setup) -> Observed {
     let Some(started_ms) = started_ms else {
         return Observed::unwatched("fio did not tell when it began");

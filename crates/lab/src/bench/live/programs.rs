@@ -142,7 +142,7 @@ impl Ready<'_> {
     }
 }
 
-/// The programs in the order of their starts.
+/// Returns the programs in the order of their starts.
 pub(super) fn tests(setup: &Setup) -> Result<Vec<Test<'_>>, LabError> {
     let mut tests = Vec::new();
     for (number, client) in setup.clients.iter().enumerate() {
@@ -255,7 +255,7 @@ impl Test<'_> {
         }
     }
 
-    /// The program's requests, made directly: durable ones one at a time, others by fio.
+    /// Makes the program's requests directly: durable ones one at a time, others by fio.
     fn direct(&self, export: &Export, folder: &Path, seed: u64) -> Result<Score, LabError> {
         let shape = self.client.shape;
         if shape.fua {

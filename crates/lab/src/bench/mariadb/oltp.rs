@@ -122,7 +122,8 @@ impl Database for Tables {
         self.write_all()
     }
 
-    /// InnoDB reads without the page cache, and its own cache has room for few of these pages.
+    /// Does nothing: InnoDB reads without the page cache, and its own cache has room for few of
+    /// these pages.
     fn forget_batch(&self) -> Result<(), LabError> {
         Ok(())
     }
@@ -135,7 +136,8 @@ impl Database for Tables {
         })
     }
 
-    /// sysbench takes the rate as a whole number of transactions per second, at least one.
+    /// Starts sysbench at a whole number of transactions per second, at least one, as it takes no
+    /// other rates.
     fn transactions(
         &self,
         wanted: Transactions,
@@ -176,7 +178,7 @@ impl Database for Tables {
         Running::start(words_for(&self.server, BATCH, &what, "run")?, PACKAGE)
     }
 
-    /// sysbench reports no times for each second.
+    /// Returns no seconds: sysbench does not report their times.
     fn log(&self, _ended: &Running, _scratch: &Path) -> Result<Vec<Second>, LabError> {
         Ok(Vec::new())
     }

@@ -91,8 +91,8 @@ impl Database for Tables {
         self.forget_batch()
     }
 
-    /// Only the batch job's tables are dropped. The transactions' pages would have to be written
-    /// before, and are rarely read again.
+    /// Drops only the batch job's tables. The transactions' pages would have to be written before,
+    /// and are rarely read again.
     fn forget_batch(&self) -> Result<(), LabError> {
         self.server.forget(&self.batch)
     }

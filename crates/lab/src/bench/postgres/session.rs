@@ -167,7 +167,7 @@ mod tests {
         [&[kind][..], &length.to_be_bytes(), body].concat()
     }
 
-    /// A server that answers the start of a session and then one statement.
+    /// Runs a statement on a server that answers the start of a session and then this statement.
     fn answers(second: Vec<u8>) -> Result<Vec<Row>, LabError> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");

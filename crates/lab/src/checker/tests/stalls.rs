@@ -4,7 +4,7 @@
 use super::*;
 use crate::stalls::Stall;
 
-/// Stalls in milliseconds: start and length.
+/// Returns stalls with these starts and lengths in milliseconds.
 fn stalls(list: &[(u64, u64)]) -> Stalls {
     let stall = |&(start_ms, length_ms): &(u64, u64)| Stall {
         start_us: start_ms * 1_000,

@@ -220,7 +220,7 @@ impl Run<'_> {
         }
     }
 
-    /// The records of the clients and of the volume, and the transactions.
+    /// Adds the records of the clients and of the volume, and the transactions, to the outcome.
     fn record(&self, case: &Case, outcome: &mut Outcome, seconds: &[Second], started_ms: u64) {
         let setup = &case.setup;
         let of_client = |number: usize, pick: fn(&Counters) -> Waits| {
