@@ -1,6 +1,6 @@
 //! Checks the verdicts of the demonstration: fio drives an honest volume and broken ones at once,
-//! and each is judged by the same promise. Skipped with a message if fio is not installed. `cargo x
-//! demo-trust` is the long form, with limiters that are broken in the sources.
+//! and each is judged by the same promise. Skipped with a message if fio is not installed. The long
+//! form is `cargo x demo-trust`, with limiters that are broken in the sources.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write;

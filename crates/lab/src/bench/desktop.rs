@@ -280,8 +280,8 @@ impl Workdir<'_> {
         child::run_within(self.longest, command.args(&words[1..]).current_dir(self.folder), package)
     }
 
-    /// Runs fs_mark with files of 1 MiB, one after the other. Returns the time by its own count of
-    /// files per second.
+    /// Runs `fs_mark` with files of 1 MiB, one after the other. Returns the time by its own count
+    /// of files per second.
     fn fs_mark(&self, files: u64) -> Result<Score, LabError> {
         let log = self.scratch.join("fs-mark.log");
         // fs_mark refuses a path of 40 bytes or more.

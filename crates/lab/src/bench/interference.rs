@@ -139,9 +139,9 @@ impl Ticks {
     }
 }
 
-/// Returns the processor time in the first line, `cpu user nice system idle iowait irq softirq
-/// steal ...`, in ticks. Stolen time counts as work of others. Interrupts are not counted, since no
-/// process causes them.
+/// Returns the processor time in the first line, in ticks. The line is
+/// `cpu user nice system idle iowait irq softirq steal ...`. Stolen time counts as work of others.
+/// Interrupts are not counted, since no process causes them.
 fn worked(stat: &str) -> Option<u64> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
